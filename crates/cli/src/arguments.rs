@@ -198,34 +198,52 @@ pub(crate) struct Report {
     pub(crate) compact: bool,
 }
 
-/// Compares the figures of two files of records, such as surveys before and after an update: which
-/// became faster or slower beyond the noise of both runs. Where both runs measured a baseline
-/// beside a figure, the figure changed only if its ratio to that baseline changed too, so that a
-/// machine which is slower today is no change. Exit code 0 whatever changed, but for --fail-on.
+/// Compares the figures of earlier runs with those of later ones, such as surveys before and after
+/// an update: which became faster or slower, and of which the runs cannot tell. Runs of one program
+/// come apart by up to a quarter and more; three of each side say by how much, and the chance of a
+/// false alarm among all figures is then 5%. With one of each, all of haul's figures of a part are
+/// judged together, and single ones only where they doubled. Ratios are those to the baseline of
+/// the same run, so that a machine which is slower today is no change. Exit code 0 whatever
+/// changed, but for --fail-on.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out changes.html\n  \
-    haul compare main.jsonl.gz branch.jsonl --fail-on slower --threshold 5\n\n\
+    haul compare --old main-*.jsonl --new branch-*.jsonl --fail-on slower\n  \
+    haul compare main.jsonl.gz branch.jsonl --only copy --subject haul\n\n\
     Exit codes: 0 compared, 1 --fail-on found what it looks for or the files have nothing in common, 2 used wrongly."
 )]
 pub(crate) struct Compare {
     /// The earlier records, as they are or compressed by gzip; - is standard input
-    #[arg(value_name = "OLD")]
-    pub(crate) old: PathBuf,
+    #[arg(value_name = "OLD", required_unless_present = "old_runs", conflicts_with_all = ["old_runs", "new_runs"])]
+    pub(crate) old: Option<PathBuf>,
     /// The later records
-    #[arg(value_name = "NEW")]
-    pub(crate) new: PathBuf,
+    #[arg(value_name = "NEW", required_unless_present = "new_runs", conflicts_with_all = ["old_runs", "new_runs"])]
+    pub(crate) new: Option<PathBuf>,
+    /// Files of several earlier runs, instead of OLD: three or more say how far runs come apart
+    #[arg(long = "old", value_name = "FILES", num_args = 1.., requires = "new_runs")]
+    pub(crate) old_runs: Vec<PathBuf>,
+    /// Files of several later runs, instead of NEW
+    #[arg(long = "new", value_name = "FILES", num_args = 1.., requires = "old_runs")]
+    pub(crate) new_runs: Vec<PathBuf>,
+    /// Compare these experiments alone: whole names, or their first part (copy); several may be
+    /// given, and copy.tune is compared only so
+    #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Compare these subjects alone; several may be given, and kernels that only haul calls are
+    /// compared only so
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) subject: Vec<String>,
     /// Write a page with every figure
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Write the table as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) export_markdown: Option<PathBuf>,
-    /// Show figures that stayed as well
+    /// Show figures that stayed, or of which the runs cannot tell, and baselines as well
     #[arg(long)]
     pub(crate) all: bool,
-    /// Exit code 1 where figures became slower, changed in either direction, or are missing in NEW;
-    /// several may be given
+    /// Exit code 1 where figures became slower, changed in either direction, cannot be told, or are
+    /// missing in NEW; several may be given
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
     /// Changes up to so many percent count as none, whatever the noise is
@@ -246,7 +264,9 @@ pub(crate) enum FailOn {
     Slower,
     /// A figure became slower or faster.
     Changed,
-    /// A figure is in the old file alone.
+    /// The runs cannot tell of a figure.
+    CannotTell,
+    /// A figure is in the old runs alone.
     Missing,
 }
 

@@ -49,16 +49,14 @@ struct Row {
 }
 
 /// What a row is sorted and spoken of by.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
     /// Time or cost, in the measurement's own unit: less is better. `None` where it is neither.
     pub(crate) cost: Option<f64>,
-    /// How far a difference must be from 1 to be one.
-    pub(crate) floor: f64,
+    /// Beside the baseline of its run, in time or cost.
+    pub(crate) comparison: Option<Comparison>,
     /// Whether it is a time, so that a sentence can say who is faster.
     pub(crate) is_time: bool,
-    /// What it is beside its baseline.
-    pub(crate) mark: Mark,
 }
 
 impl Mark {
@@ -67,10 +65,15 @@ impl Mark {
         match cost.verdict() {
             Verdict::Less => Self::Better,
             Verdict::More => Self::Worse,
-            Verdict::NoDifference => Self::Plain,
+            Verdict::NoDifference | Verdict::CannotTell => Self::Plain,
         }
     }
 }
+
+/// When a difference is one, below every table of comparisons.
+pub(crate) const RULE: &str = "A difference is one where its whole interval lies on one side of 1, and beyond the \
+     floor. There is none where neither an end of the interval nor the floor is 5% from 1. Else the run cannot \
+     tell: a larger --budget narrows the interval, a quieter machine the floor.";
 
 /// Measurements that get a sentence; of more, the table alone is clearer.
 const SENTENCES_MAX: usize = 12;
@@ -118,7 +121,10 @@ impl Comparisons {
                 Order::Name => rows.sort_by(|a, b| a.subject.cmp(&b.subject)),
                 Order::Fastest => rows.sort_by(|a, b| cost(a).total_cmp(&cost(b))),
             }
-            rows.iter().for_each(|row| table.add_marked(row.measured.mark, row.cells.clone()));
+            for row in rows {
+                let mark = row.measured.comparison.as_ref().map_or(Mark::Plain, Mark::of);
+                table.add_marked(mark, row.cells.clone());
+            }
         }
         table
     }
@@ -151,7 +157,8 @@ impl Comparisons {
     pub(crate) fn print(&self, printing: &Printing, note: &str) -> Result<(), Error> {
         let table = self.table(printing.sort);
         let sentences = self.sentences().join("\n");
-        let paragraphs = note.trim().split("\n\n");
+        let note = format!("{} {RULE}", note.trim());
+        let paragraphs = note.split("\n\n");
         let note = paragraphs.map(|text| terminal::wrap(text, terminal::width(), 0));
         let note = note.collect::<Vec<_>>().join("\n\n");
         if let Some(path) = &printing.export_markdown {
@@ -176,38 +183,66 @@ fn sentence(rows: &[&Row]) -> Option<String> {
         .collect();
     let named = OWN.iter().find_map(|own| timed.iter().find(|(row, _)| row.subject == *own));
     let fastest = || timed.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-    let (own, cost) = named.or_else(fastest)?;
-    let mut others: Vec<(&str, f64)> = timed
+    let (own, _) = named.or_else(fastest)?;
+    let mut others: Vec<(Verdict, &str, f64)> = timed
         .iter()
         .filter(|(row, _)| row.subject != own.subject)
-        .map(|(row, other)| (row.subject.as_str(), other / cost))
+        .filter_map(|(row, _)| {
+            let beside = beside(own, row)?;
+            Some((beside.verdict(), row.subject.as_str(), 1.0 / beside.ratio))
+        })
         .collect();
-    others.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let floor = own.measured.floor;
+    others.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let of = |wanted: Verdict| -> Vec<(&str, f64)> {
+        let of = others.iter().filter(|(verdict, ..)| *verdict == wanted);
+        of.map(|(_, name, ratio)| (*name, *ratio)).collect()
+    };
+    let names =
+        |of: &[(&str, f64)]| of.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let mut parts = Vec::new();
-    let (faster, rest): (Vec<_>, Vec<_>) =
-        others.iter().partition(|(_, ratio)| *ratio > 1.0 + floor);
-    let (same, slower): (Vec<_>, Vec<_>) =
-        rest.into_iter().partition(|(_, ratio)| *ratio >= 1.0 / (1.0 + floor));
-    if let [(first, ratio), more @ ..] = &faster[..] {
+    if let [(first, ratio), more @ ..] = &of(Verdict::Less)[..] {
         let more: String =
             more.iter().map(|(name, ratio)| format!(", {} as {name}", times(*ratio))).collect();
-        parts.push(format!("{} times as fast as {first}{more}", times(*ratio)));
+        parts.push(format!("is {} times as fast as {first}{more}", times(*ratio)));
     }
+    let same = of(Verdict::NoDifference);
     if !same.is_empty() {
-        let names: Vec<&str> = same.iter().map(|(name, _)| *name).collect();
-        parts.push(format!("as fast as {}", names.join(", ")));
+        let verb = if parts.is_empty() { "is " } else { "" };
+        parts.push(format!("{verb}as fast as {}", names(&same)));
     }
-    if let [(first, ratio), more @ ..] = &slower[..] {
+    if let [(first, ratio), more @ ..] = &of(Verdict::More)[..] {
         let more: String = more
             .iter()
             .map(|(name, ratio)| format!(", {} that of {name}", times(1.0 / ratio)))
             .collect();
         parts.push(format!("takes {} times the time of {first}{more}", times(1.0 / ratio)));
     }
-    let is_slower_alone = faster.is_empty() && same.is_empty();
-    let verb = if is_slower_alone { "" } else { "is " };
-    (!parts.is_empty()).then(|| format!("{} {verb}{}", own.subject, parts.join(", ")))
+    let unknown = of(Verdict::CannotTell);
+    if !unknown.is_empty() {
+        parts.push(format!("may be faster or slower than {} (cannot tell)", names(&unknown)));
+    }
+    (!parts.is_empty()).then(|| format!("{} {}", own.subject, parts.join(", ")))
+}
+
+/// A row over another of its measurement. Both were compared with one baseline: their intervals
+/// are those of ratios that err independently, so that half-widths add by their squares.
+fn beside(own: &Row, other: &Row) -> Option<Comparison> {
+    let is_baseline = |row: &Row, of: &Comparison| of.baseline == row.subject;
+    let (mine, theirs) = (own.measured.comparison.as_ref()?, other.measured.comparison.as_ref()?);
+    if is_baseline(other, mine) {
+        return Some(mine.clone());
+    }
+    let half = |of: &Comparison| (of.ratio_high / of.ratio_low).ln() / 2.0;
+    let half = if is_baseline(own, theirs) { half(theirs) } else { half(mine).hypot(half(theirs)) };
+    let own_ratio = if is_baseline(own, mine) { 1.0 } else { mine.ratio };
+    let ratio = own_ratio / theirs.ratio;
+    Some(Comparison {
+        baseline: other.subject.clone(),
+        ratio,
+        ratio_low: ratio * (-half).exp(),
+        ratio_high: ratio * half.exp(),
+        floor: mine.floor.max(theirs.floor),
+    })
 }
 
 /// Three digits near 1, where they matter, and fewer above.
@@ -223,15 +258,37 @@ fn times(ratio: f64) -> String {
 mod tests {
     use super::*;
 
+    /// Rows with times; the last of a measurement is the baseline.
     fn of(rows: &[(&str, &str, f64)]) -> Comparisons {
+        wide(rows, 1.01)
+    }
+
+    /// The same with intervals that are so much wider on either side.
+    fn wide(rows: &[(&str, &str, f64)], by: f64) -> Comparisons {
         let mut all = Comparisons::new(&["by", ">cost"], true);
         for (of, subject, cost) in rows {
             let cells = vec![(*subject).to_owned(), cost.to_string()];
-            let measured =
-                Measured { cost: Some(*cost), floor: 0.02, is_time: true, mark: Mark::Plain };
+            let (_, baseline, of_it) = rows.iter().rev().find(|row| row.0 == *of).unwrap();
+            let ratio = cost / of_it;
+            let comparison = Some(Comparison {
+                baseline: (*baseline).to_owned(),
+                ratio,
+                ratio_low: ratio / by,
+                ratio_high: ratio * by,
+                floor: 0.02,
+            });
+            let measured = Measured { cost: Some(*cost), comparison, is_time: true };
             all.add((*of).to_owned(), subject, measured, cells);
         }
         all
+    }
+
+    #[test]
+    fn a_sentence_makes_no_claim_where_the_interval_is_wide() {
+        let rows = [("a", "haul", 0.76), ("a", "pipe", 30.0), ("a", "libc", 1.0)];
+        let told =
+            "a: haul is 39 times as fast as pipe, may be faster or slower than libc (cannot tell).";
+        assert_eq!(wide(&rows, 4.0).sentences(), [told]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! Median, spread, bootstrap interval, geometric mean.
+//! Spread and bootstrap interval, beside the quantiles and means of [`haul_model::statistics`].
 //!
 //! Medians throughout: on a shared machine a tenth of the samples may hold another process's work,
 //! and a median does not move for them, where a mean does.
+
+pub use haul_model::statistics::{geometric_mean, median, quantile};
 
 use crate::random::Random;
 
@@ -30,44 +32,11 @@ impl Interval {
     }
 }
 
-/// The median; `None` of nothing.
-#[must_use]
-pub fn median(values: &[f64]) -> Option<f64> {
-    quantile(values, 0.5)
-}
-
-/// The quantile `q` in `0..=1`, linear between neighbours (type 7 of Hyndman and Fan, "Sample
-/// quantiles in statistical packages", 1996); `None` of nothing.
-///
-/// # Panics
-/// `q` is not in `0..=1`.
-#[must_use]
-pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
-    assert!((0.0..=1.0).contains(&q), "quantile {q} is not in 0..=1");
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    let position = q * last as f64;
-    let below = position.floor() as usize;
-    let above = (below + 1).min(last);
-    Some(sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64))
-}
-
 /// The median absolute deviation from the median, unscaled; `None` of nothing.
 #[must_use]
 pub fn median_deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<_>>())
-}
-
-/// The geometric mean: the mean of ratios; `None` of nothing, or where a value is not above 0.
-#[must_use]
-pub fn geometric_mean(values: &[f64]) -> Option<f64> {
-    if values.is_empty() || values.iter().any(|&value| value.is_nan() || value <= 0.0) {
-        return None;
-    }
-    let logarithms: f64 = values.iter().map(|value| value.ln()).sum();
-    Some((logarithms / values.len() as f64).exp())
 }
 
 /// The median and its 95% percentile-bootstrap interval (Efron and Tibshirani, "An introduction to

@@ -13,6 +13,7 @@
 //!
 //! - [`units`]: bytes, nanoseconds and rates, how they are parsed and how they are shown;
 //! - [`sizes`]: lists and classes of sizes, as the command line takes them;
+//! - [`statistics`]: quantiles, intervals and means;
 //! - [`experiment`]: what experiments and their parameters are called;
 //! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file;
 //! - [`file`](mod@file): a whole record file as text;
@@ -25,6 +26,8 @@
 pub mod units;
 
 pub mod sizes;
+
+pub mod statistics;
 
 pub mod experiment;
 
@@ -41,6 +44,8 @@ pub mod capture;
 pub mod pcie;
 
 pub use file::{FileError, parse, parse_what_can_be};
-pub use record::{Better, Comparison, Kind, Line, LineError, Machine, RatioOf, Record, Verdict};
+pub use record::{
+    Better, Comparison, Kind, Line, LineError, MATTERS, Machine, RatioOf, Record, Settle, Verdict,
+};
 pub use sizes::{SizeClass, Sizes};
 pub use units::{Bytes, BytesPerSecond, Nanos, UnitError};

@@ -11,6 +11,7 @@
 //!
 //! - `better`: which direction of a figure is the better one;
 //! - `ratio`: a comparison in time or cost, or in rates, whichever the record holds;
+//! - `verdict`: what a comparison lets one say;
 //! - `fields`: a record as it is read;
 //! - `line`: one line of a record file.
 
@@ -18,6 +19,7 @@ mod better;
 mod fields;
 mod line;
 mod ratio;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -26,10 +28,12 @@ use serde::{Deserialize, Serialize};
 
 use self::fields::RecordFields;
 use crate::experiment::key;
+use crate::statistics;
 
 pub use better::Better;
 pub use line::{Line, LineError};
 pub use ratio::RatioOf;
+pub use verdict::{MATTERS, Settle, Verdict};
 
 /// The `schema` of every [`Record`] that this version writes.
 pub const RECORD_SCHEMA: &str = "haul.record/1";
@@ -114,17 +118,6 @@ pub struct Comparison {
     pub floor: f64,
 }
 
-/// What a comparison lets one say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The subject takes less of the metric than its baseline.
-    Less,
-    /// The subject takes more of the metric than its baseline.
-    More,
-    /// The difference is within the noise of the run.
-    NoDifference,
-}
-
 /// The machine that records hold for. Says nothing that names a host or its user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -184,14 +177,25 @@ impl Record {
     /// The median of the samples; `None` where there are none.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
-        let mut sorted = self.samples.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        match sorted.len() {
-            0 => None,
-            length if length % 2 == 1 => Some(sorted[middle]),
-            _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
-        }
+        statistics::median(&self.samples)
+    }
+
+    /// The median of a cost that was got by subtraction, sample by sample: `None` where the interval
+    /// of the median reaches 0, or fewer than three samples give none. What is not told from 0 is
+    /// no cost of anything.
+    ///
+    /// ```
+    /// use haul_model::Record;
+    /// let mut record = Record::new("r", "forward.pvp", "haul", "cycles_copy", "cycles/packet");
+    /// record.samples = vec![12.0, 9.0, 14.0];
+    /// assert_eq!(record.above_zero(), Some(12.0));
+    /// record.samples = vec![-395.0, 800.0, -1200.0];
+    /// assert_eq!(record.above_zero(), None);
+    /// ```
+    #[must_use]
+    pub fn above_zero(&self) -> Option<f64> {
+        let [low, _] = statistics::median_interval(&self.samples)?;
+        self.median().filter(|_| low > 0.0)
     }
 
     /// How many samples were taken, whether the record has all of them or their quantiles.
@@ -247,53 +251,12 @@ impl Record {
     }
 }
 
-impl Comparison {
-    /// Less or more only where the whole interval lies on one side of 1 and the ratio is farther
-    /// from 1 than the floor; everything else is no difference.
-    ///
-    /// ```
-    /// use haul_model::{Comparison, Verdict};
-    /// let baseline = "libc".into();
-    /// let (ratio, ratio_low, ratio_high, floor) = (0.97, 0.96, 0.98, 0.01);
-    /// let mut against_libc = Comparison { baseline, ratio, ratio_low, ratio_high, floor };
-    /// assert_eq!(against_libc.verdict(), Verdict::Less);
-    /// against_libc.floor = 0.04;
-    /// assert_eq!(against_libc.verdict(), Verdict::NoDifference);
-    /// ```
-    #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        if (self.ratio - 1.0).abs() <= self.floor {
-            Verdict::NoDifference
-        } else if self.ratio < 1.0 && self.ratio_high < 1.0 {
-            Verdict::Less
-        } else if self.ratio > 1.0 && self.ratio_low > 1.0 {
-            Verdict::More
-        } else {
-            Verdict::NoDifference
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn comparison(ratio: f64, low: f64, high: f64, floor: f64) -> Comparison {
         Comparison { baseline: "libc".into(), ratio, ratio_low: low, ratio_high: high, floor }
-    }
-
-    #[test]
-    fn a_verdict_needs_the_interval_and_the_floor() {
-        for (c, expected) in [
-            (comparison(0.80, 0.78, 0.82, 0.01), Verdict::Less),
-            (comparison(1.20, 1.15, 1.25, 0.01), Verdict::More),
-            (comparison(0.80, 0.70, 1.01, 0.01), Verdict::NoDifference),
-            (comparison(1.20, 0.99, 1.40, 0.01), Verdict::NoDifference),
-            (comparison(0.99, 0.985, 0.995, 0.0125), Verdict::NoDifference),
-            (comparison(1.00, 1.00, 1.00, 0.00), Verdict::NoDifference),
-        ] {
-            assert_eq!(c.verdict(), expected, "{c:?}");
-        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ mod embed;
 mod page;
 
 pub use compact::compact;
-pub use compare::{Change, Changes, Terms, compare};
+pub use compare::{Changes, Terms, compare};
 pub use csv::csv;
 pub use findings::verdicts::{Missing, Verdict, missing, verdicts};
 pub use findings::{Finding, Tone, findings};

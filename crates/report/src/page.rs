@@ -81,8 +81,9 @@ const EMPTY: &str = "<section class=\"machine\"><h1>No records yet</h1><p class=
 
 const FOOTER: &str = "<footer><h2>How to read this page</h2><p>Every figure is the median of its samples. What is \
     compared was measured in turns within one run, so that a ratio is paired; its interval holds 95% of bootstrap \
-    resamples. The noise floor is how far the baseline came from itself in the same run. A difference below the \
-    floor, or whose interval holds 1, is no difference. “Measured” means that a clock or a counter said so; \
+    resamples. The noise floor is how far the baseline came from itself in the same run. A difference counts where \
+    its whole interval lies on one side of 1 and it is beyond the floor; “no difference” where interval and floor \
+    exclude 5%; else the run cannot tell, and the page says what would settle it. “Measured” means that a clock or a counter said so; \
     “modelled” that a formula or a simulator did. GB/s are 10⁹ bytes a second; KiB, MiB and GiB are powers of \
     1024.</p><p class=\"downloads\" id=\"downloads\" hidden><button type=\"button\" id=\"save-records\">Save the records (JSON Lines)</button> \
     <span>They are inside this page, with samples to four digits, and with 61 quantiles where there were more than 64 \

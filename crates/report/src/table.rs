@@ -272,7 +272,7 @@ fn comparison(record: &Record) -> Vec<Cell> {
     let numbers = [c.ratio, c.ratio_low, c.ratio_high, c.floor];
     cells.extend(numbers.map(|number| Cell::number(Some(number))));
     cells.push(Cell::text(match (c.verdict(), Better::of(record)) {
-        (Verdict::NoDifference, _) => "no difference",
+        (verdict @ (Verdict::NoDifference | Verdict::CannotTell), _) => verdict.name(),
         (Verdict::Less, Some(_)) => "better",
         (Verdict::More, Some(_)) => "worse",
         (Verdict::Less, None) => "less",

@@ -1,10 +1,12 @@
-//! `haul compare`: what became faster, slower or stayed from one file of records to another.
+//! `haul compare`: what became faster, slower or stayed from some runs to others.
 
 use haul_experiments::context;
 use haul_model::experiment::key;
-use haul_model::{Line, Record};
-use haul_report::compare::{values, words};
-use haul_report::{Change, Changes, Terms};
+use haul_model::{Line, Record, Verdict};
+use haul_report::compare::{change_name, change_of, is_counted, is_whole, values, words};
+use haul_report::{Changes, Terms};
+
+use std::path::{Path, PathBuf};
 
 use super::{Command, refuse_replacing, report};
 use crate::arguments::{self, FailOn};
@@ -20,47 +22,45 @@ pub(super) struct Compare {
 }
 
 impl Compare {
-    /// Reads both files and compares them.
+    /// Reads both sides and compares them.
     ///
     /// # Errors
-    /// A file cannot be read, or the two have no figure in common.
+    /// A file cannot be read, or the two sides have no figure in common.
     pub(super) fn read(arguments: arguments::Compare) -> Result<Self, Error> {
-        let inputs = [arguments.old.clone(), arguments.new.clone()];
+        let files = |one: &Option<PathBuf>, several: &[PathBuf]| -> Vec<PathBuf> {
+            one.iter().chain(several).cloned().collect()
+        };
+        let old_files = files(&arguments.old, &arguments.old_runs);
+        let new_files = files(&arguments.new, &arguments.new_runs);
+        let inputs = [old_files.clone(), new_files.clone()].concat();
         refuse_replacing(&inputs, arguments.out.iter().chain(&arguments.export_markdown))?;
-        let old = report::read_lines(&arguments.old)?;
-        let new = report::read_lines(&arguments.new)?;
+        let read = |files: &[PathBuf]| -> Result<Vec<Line>, Error> {
+            let each: Result<Vec<_>, Error> =
+                files.iter().map(|path| report::read_lines(path)).collect();
+            Ok(each?.concat())
+        };
+        let (old, new) = (read(&old_files)?, read(&new_files)?);
         let terms = Terms {
             least: arguments.threshold / 100.0,
             across_machines: arguments.across_machines,
+            only: arguments.only.clone(),
+            subjects: arguments.subject.clone(),
         };
-        let changes = haul_report::compare(&old, &new, terms);
+        let changes = haul_report::compare(&old, &new, &terms);
         if changes.records.is_empty() {
-            let [old_name, new_name] = inputs.map(|path| path.display().to_string());
-            if changes.unjudged > 0 {
-                return Err(InputError::NoDirection {
-                    old: old_name,
-                    new: new_name,
-                    count: changes.unjudged,
-                }
-                .into());
-            }
-            let apart = !haul_report::compare(&old, &new, Terms { across_machines: true, ..terms })
-                .records
-                .is_empty();
-            return Err(match apart {
-                true => InputError::OtherMachine { old: old_name, new: new_name },
-                false => InputError::NothingInCommon { old: old_name, new: new_name },
-            }
-            .into());
+            let names = [shown(&old_files), shown(&new_files)];
+            return Err(nothing_compared(&changes, names, [&old, &new], &terms).into());
         }
         let machines = new.into_iter().filter(|line| matches!(line, Line::Machine(_))).collect();
         Ok(Self { machines, changes, arguments })
     }
 
     fn table(&self) -> Table {
-        let shown =
-            |record: &&Record| self.arguments.all || Change::of(record) != Some(Change::Stayed);
-        let records: Vec<&Record> = self.changes.records.iter().filter(shown).collect();
+        let is_told = |record: &&Record| {
+            let is_change = matches!(change_of(record), Some(Verdict::More | Verdict::Less));
+            self.arguments.all || is_change && is_counted(record)
+        };
+        let records: Vec<&Record> = self.changes.records.iter().filter(is_told).collect();
         let mut table = Table::new(&[
             "figure",
             "subject",
@@ -78,9 +78,9 @@ impl Compare {
                 |name: &str| said(name).map_or(String::new(), |value| format!("{value:.3}"));
             let text = |name: &str| record.parameters.get(name).and_then(|value| value.as_str());
             let [old, new] = values(record);
-            let mark = match Change::of(record) {
-                Some(Change::Faster) => Mark::Better,
-                Some(Change::Slower) => Mark::Worse,
+            let mark = match change_of(record).filter(|_| is_counted(record)) {
+                Some(Verdict::Less) => Mark::Better,
+                Some(Verdict::More) => Mark::Worse,
                 _ => Mark::Plain,
             };
             let row = vec![
@@ -99,21 +99,39 @@ impl Compare {
         table
     }
 
-    /// `3 of 120 figures became slower, 8 faster; 109 stayed.`, and what was not compared.
+    /// `3 of 120 figures became slower, 8 faster; 105 stayed, of 4 the runs cannot tell.`, and what
+    /// was not compared.
     fn sentence(&self) -> String {
         let changes = &self.changes;
-        let [slower, faster, stayed] =
-            [Change::Slower, Change::Faster, Change::Stayed].map(|change| changes.count(change));
-        let total = slower + faster + stayed;
-        let mut text =
-            format!("{slower} of {total} figures became slower, {faster} faster; {stayed} stayed.");
-        let baselines = changes.records.len() - total;
-        if baselines > 0 {
-            text.push_str(&format!(" {baselines} are of baselines, and not counted."));
+        let [slower, faster, stayed, unknown] =
+            [Verdict::More, Verdict::Less, Verdict::NoDifference, Verdict::CannotTell]
+                .map(|change| changes.count(change));
+        let total = slower + faster + stayed + unknown;
+        let mut text = String::new();
+        for record in changes.records.iter().filter(|record| is_whole(record)) {
+            text.push_str(&whole(record));
         }
+        text.push_str(&format!(
+            "{slower} of {total} figures became slower, {faster} faster; {stayed} stayed"
+        ));
+        if unknown > 0 {
+            let settle = match changes.is_repeated {
+                true => "more runs of both sides, or a quieter machine, would settle it",
+                false => {
+                    "three runs of both sides or more would settle it (--old A1 A2 A3 --new B1 B2 B3)"
+                }
+            };
+            text.push_str(&format!(", of {unknown} the runs cannot tell: {settle}"));
+        }
+        text.push('.');
         let apart = [
-            (changes.only_old, "in the old file alone"),
-            (changes.only_new, "in the new file alone"),
+            (changes.baselines(), "are of baselines, and not counted"),
+            (
+                changes.left_out,
+                "that no program calls are left out (--subject and --only have them)",
+            ),
+            (changes.only_old, "in the old runs alone"),
+            (changes.only_new, "in the new runs alone"),
             (changes.unjudged, "of no better or worse"),
         ];
         for (count, what) in apart.into_iter().filter(|(count, _)| *count > 0) {
@@ -124,13 +142,15 @@ impl Compare {
 
     /// What `--fail-on` says to it.
     fn judge(&self) -> Result<(), Error> {
-        let (slower, faster) =
-            (self.changes.count(Change::Slower), self.changes.count(Change::Faster));
+        let all = |change| self.changes.count(change) + self.changes.wholes(change);
+        let (slower, faster) = (all(Verdict::More), all(Verdict::Less));
+        let unknown = self.changes.count(Verdict::CannotTell);
         let failed = self.arguments.fail_on.iter().find_map(|on| match on {
             FailOn::Slower if slower > 0 => Some(("slower", slower, "became slower")),
             FailOn::Changed if slower + faster > 0 => Some(("changed", slower + faster, "changed")),
+            FailOn::CannotTell if unknown > 0 => Some(("cannot-tell", unknown, "cannot be told")),
             FailOn::Missing if self.changes.only_old > 0 => {
-                Some(("missing", self.changes.only_old, "are in the old file alone"))
+                Some(("missing", self.changes.only_old, "are in the old runs alone"))
             }
             _ => None,
         });
@@ -138,6 +158,53 @@ impl Compare {
             Some((option, count, what)) => Err(InputError::Changed { option, count, what }.into()),
             None => Ok(()),
         }
+    }
+}
+
+/// `All of copy, 10 figures: slower, 1.050 (1.046-1.055). `
+fn whole(record: &Record) -> String {
+    let number = |name: &str| {
+        let said = record.parameters.get(name).and_then(|value| value.as_f64());
+        said.map_or(String::new(), |value| format!("{value:.3}"))
+    };
+    let name = words(&[record]).concat();
+    let (first, rest) = name.split_at(1);
+    let change = change_of(record).map_or("", change_name);
+    format!(
+        "{}{rest}: {change}, {:.3} ({}-{}). ",
+        first.to_uppercase(),
+        record.median().unwrap_or(0.0),
+        number(key::RATIO_LOW),
+        number(key::RATIO_HIGH)
+    )
+}
+
+/// Why there is nothing to say of the two sides.
+fn nothing_compared(
+    changes: &Changes,
+    [old_name, new_name]: [String; 2],
+    [old, new]: [&[Line]; 2],
+    terms: &Terms,
+) -> InputError {
+    if changes.left_out > 0 {
+        return InputError::LeftOut { count: changes.left_out };
+    }
+    if changes.unjudged > 0 {
+        return InputError::NoDirection { old: old_name, new: new_name, count: changes.unjudged };
+    }
+    let elsewhere = Terms { across_machines: true, ..terms.clone() };
+    match haul_report::compare(old, new, &elsewhere).records.is_empty() {
+        false => InputError::OtherMachine { old: old_name, new: new_name },
+        true => InputError::NothingInCommon { old: old_name, new: new_name },
+    }
+}
+
+/// The first of some files, and how many more there are.
+fn shown(files: &[PathBuf]) -> String {
+    let first = files.first().map(|path| Path::display(path).to_string()).unwrap_or_default();
+    match files.len() {
+        0 | 1 => first,
+        count => format!("{first} and {} more", count - 1),
     }
 }
 
@@ -172,8 +239,8 @@ impl Command for Compare {
             if !table.is_empty() {
                 terminal::print(&table.text())?;
                 let note = "ratio: new over old in time or cost, below 1 is better; where a baseline was measured \
-                     beside it, what that baseline changed is taken out. noise: the floors of both runs together, \
-                     or --threshold.";
+                     beside it, what that baseline changed is taken out. interval: 95% of one figure. noise: the \
+                     floors of both sides together, or --threshold.";
                 let note = terminal::wrap(note, terminal::width(), 0);
                 terminal::print(&format!("\n{note}\n"))?;
             }

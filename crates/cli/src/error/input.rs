@@ -72,6 +72,15 @@ pub(crate) enum InputError {
         /// How many figures both have.
         count: usize,
     },
+    /// Two sides whose common figures are of nothing that a program calls.
+    #[error(
+        "nothing is compared: the {count} figures that are in both are of what the tuner tried, and of \
+         kernels that only haul calls; name them with --only copy.tune, or --subject avx2"
+    )]
+    LeftOut {
+        /// How many figures both have.
+        count: usize,
+    },
     /// Two files of records of different machines.
     #[error(
         "cannot compare {old} with {new}: they were measured on different machines; compare files of one \

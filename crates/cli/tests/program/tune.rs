@@ -48,20 +48,29 @@ fn thresholds_and_records_are_two_files() {
         run(haul(&all).args(json)).expect(0)
     };
     let ran = tune(&[]).says(&["this takes about", "--budget of 0.5 s"]);
-    for part in [
-        "Small shape and instruction set: ",
-        "Copies: ",
-        "Fills: ",
-        "export HAUL_TUNING=",
-        "x.jsonl",
-    ] {
+    for part in ["Small shape and instruction set: ", "Copies: ", "Fills: ", "x.jsonl"] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
     let text = fs::read_to_string(&out).unwrap();
     let tuning: haul::tuning::Tuning = text.parse().unwrap();
-    assert!(tuning.copy.contains_key("stream_copy_min"), "{text}");
-    assert_eq!(tuning.choices.len(), 3, "the whole policy: {text}");
-    assert!(!tuning.evidence.is_empty());
+    // What the page says of these records, the last line and the file agree: where a part is kept,
+    // the file has the whole policy with its evidence, and else it has nothing to use.
+    let is_kept = ran.out.contains(": kept.");
+    assert_eq!(ran.out.contains("export HAUL_TUNING="), is_kept, "{ran:#?}");
+    assert_eq!(ran.out.contains("Nothing to do: the defaults"), !is_kept, "{ran:#?}");
+    assert_eq!(tuning.copy.contains_key("stream_copy_min"), is_kept, "{text}");
+    assert_eq!(
+        tuning.choices.len(),
+        if is_kept { 3 } else { 0 },
+        "the whole policy or none: {text}"
+    );
+    assert_eq!(tuning.evidence.is_empty(), !is_kept, "{text}");
+    let lines =
+        haul_model::parse(&fs::read_to_string(folder.path().join("x.records.jsonl")).unwrap())
+            .unwrap();
+    let verdicts = haul_report::verdicts(&lines);
+    let told = verdicts.iter().find(|row| row.question.starts_with("haul.toml")).unwrap();
+    assert_eq!(told.action.contains("defaults stay"), !is_kept, "{told:?}");
     assert!(tuning.evidence.iter().all(|e| e.records == "x.records.jsonl"), "{text}");
     let records = fs::read_to_string(folder.path().join("x.records.jsonl")).unwrap();
     let records = records_of(haul_model::parse(&records).unwrap());

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use haul::tuning::{ChannelTable, Choice};
-use haul_model::Record;
 use haul_model::experiment::{key, name};
+use haul_model::{Record, statistics};
 
 /// Mechanisms that move any private bytes into any target, and whether both ends must trust each
 /// other for it. `inline` is chosen by size alone, `sealed` and `lease` by what the program does,
@@ -128,11 +128,10 @@ fn median(record: &Record) -> f64 {
 /// Whether a mechanism is worth a turn, repetition by repetition: what disturbs a machine for a
 /// while meets all mechanisms of a repetition.
 fn is_worthwhile(record: &Record, held: &Record) -> bool {
-    let mut ratios: Vec<f64> =
+    let ratios: Vec<f64> =
         record.samples.iter().zip(&held.samples).map(|(new, held)| new / held).collect();
-    ratios.sort_by(f64::total_cmp);
-    let (middle, low) = (ratios.get(ratios.len() / 2), ratios.get(ratios.len() / 4));
-    middle.is_some_and(|ratio| *ratio > WORTHWHILE) && low.is_some_and(|ratio| *ratio >= 1.0)
+    let (middle, low) = (statistics::median(&ratios), statistics::quantile(&ratios, 0.25));
+    middle.is_some_and(|ratio| ratio > WORTHWHILE) && low.is_some_and(|ratio| ratio >= 1.0)
 }
 
 #[cfg(test)]

@@ -249,6 +249,24 @@ mod tests {
         assert!(error.to_string().len() < 400 && !error.to_string().contains('\u{1b}'));
     }
 
+    /// What the documents show as a file is one: whole, or a section below the lines that every file
+    /// has.
+    #[test]
+    fn files_in_the_documents_are_read() {
+        let documents =
+            [include_str!("../../../../docs/copy.md"), include_str!("../../../../docs/channel.md")];
+        let mut read = Vec::new();
+        for block in documents.iter().flat_map(|text| text.split("```toml\n").skip(1)) {
+            let text = block.split("```").next().unwrap_or_default();
+            let tuning = text.parse::<Tuning>().unwrap_or_else(|error| panic!("{error}:\n{text}"));
+            assert!(tuning.policy().choice("isa").is_some());
+            read.push(tuning);
+        }
+        assert_eq!(read.len(), 2);
+        assert!(read.iter().any(|tuning| tuning.copy.contains_key("rep_movsb_min")));
+        assert!(read.iter().any(|tuning| !tuning.channel.choices.is_empty()));
+    }
+
     /// A file that an older version wrote chooses nothing by name: the processor's defaults stand
     /// there.
     #[test]

@@ -66,6 +66,8 @@ pub const OVER_BEST_LOW: &str = "over_best_low";
 pub const OVER_BEST_HIGH: &str = "over_best_high";
 /// What tuning measures for: training, search or check.
 pub const PHASE: &str = "phase";
+/// The part of a policy that was tuned.
+pub const PART: &str = "part";
 /// The choice of a policy that was tried.
 pub const CHOICE: &str = "choice";
 /// How far a target lies above its source.
@@ -324,7 +326,7 @@ pub const BINDS: &str = "binds";
 pub const INTERFACES: &str = "interfaces";
 /// What is worth changing.
 pub const FINDINGS: &str = "findings";
-/// What an advice changes; of a comparison, faster, slower or stayed.
+/// What an advice changes; of a comparison, faster, slower, stayed or cannot tell.
 pub const CHANGE: &str = "change";
 /// How that is done.
 pub const HOW: &str = "how";
@@ -363,6 +365,14 @@ pub const UNIT: &str = "unit";
 pub const OLD: &str = "old";
 /// The later figure.
 pub const NEW: &str = "new";
+/// How many runs the earlier figure is of.
+pub const OLD_RUNS: &str = "old_runs";
+/// How many runs the later figure is of.
+pub const NEW_RUNS: &str = "new_runs";
+/// Of how many figures together a change is one.
+pub const FIGURES: &str = "figures";
+/// Whether a change counts as one: that of a baseline does not.
+pub const COUNTED: &str = "counted";
 /// The run of the earlier figure.
 pub const OLD_RUN: &str = "old_run";
 /// The run of the later figure.

@@ -1,122 +1,255 @@
-//! One figure, then and now.
+//! One figure of some earlier runs and of some later ones.
+//!
+//! ```text
+//! several runs  the logarithm of a run's figure is one value; the two sides are compared by
+//!               Student's t, with a deviation that is half the figure's own and half what is
+//!               usual among figures of its kind (Smyth 2004, "Linear models and empirical Bayes
+//!               methods"), and by Holm's method for as many figures as there are
+//! one of each   how far two runs of one program come apart was not measured: nothing is called
+//!               faster or slower but what no two runs were seen to be apart
+//! ```
 
-use haul_model::experiment::key;
-use haul_model::{Better, Comparison, Record};
+use std::collections::BTreeMap;
 
-use crate::select::field;
-use crate::stats::quantile;
+use haul_model::statistics::{
+    INTERVAL_VALUES_MIN, median, quantile, student_quantile, student_tails,
+};
+use haul_model::{Better, Comparison, MATTERS, Record, Verdict};
 
-/// What became of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// It takes less time, or costs less, beyond the noise.
-    Faster,
-    /// It takes more.
-    Slower,
-    /// Neither.
-    Stayed,
+/// The chance of one false alarm or more among all figures of a comparison.
+const FALSE_ALARMS: f64 = 0.05;
+
+/// The interval that is shown holds the change of one figure with this chance of being wrong.
+const TAILS: f64 = 0.05;
+
+/// How many degrees of freedom the usual deviation counts as: those of a comparison of three runs
+/// with three. Of 2, 4 and 8, the only one that kept both promises of `compare` on record.
+const USUAL_FREEDOM: f64 = 4.0;
+
+/// Runs of both sides together from which on their spread is known.
+const RUNS_MIN: usize = 4;
+
+/// A baseline that moved by more than this share is not the same thing in both: of the copies of
+/// libc that were measured under load, none moved by more.
+const BASELINE_MOVES_MAX: f64 = 0.25;
+
+/// With one run of each, a figure changed only by more than this factor: one and the same program
+/// came 1.43 times apart in 80 runs (a copy of 17 to 64 bytes on Zen 4, by the state of the branch
+/// predictor).
+const SEEN_APART: f64 = 2.0;
+
+/// A figure of the runs of both sides.
+#[derive(Clone, Debug)]
+pub(super) struct Sides<'a> {
+    pub old: Vec<&'a Record>,
+    pub new: Vec<&'a Record>,
 }
 
-/// A figure, then and now, in time or cost: below 1 is better now.
+/// What the runs of a figure say, as logarithms of time or cost.
+#[derive(Clone, Debug)]
+pub(super) struct Observed {
+    /// What it is like: runs of the same kind of figure are about as far apart. A part of haul's, and
+    /// whether it is one figure of it or the whole.
+    pub kind: String,
+    /// A value a run; where all have the same stable baseline, of the ratios to it.
+    pub old: Vec<f64>,
+    pub new: Vec<f64>,
+    /// The same of the medians, whatever the baseline did.
+    pub medians: f64,
+    /// Whether the baseline moved by more than its runs lie apart.
+    pub is_baseline_moved: bool,
+    /// How well one run knows its figure: the standard error of the difference of two.
+    pub within: f64,
+    /// The floors of both sides together.
+    pub floor: f64,
+    /// Whether the values are those of ratios to a baseline.
+    pub is_beside: bool,
+}
+
+/// What became of a figure, in time or cost: below 1 is better now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Judged {
-    /// Now over then; where both runs compared it with the same baseline, of the ratios to that.
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
     /// The same of the medians, whatever the baseline did.
     pub medians: f64,
-    /// The floors of both runs together, or the least change that counts.
+    /// The floors, or the least change that counts.
     pub noise: f64,
-    /// Whether the ratio is one of ratios to a baseline.
     pub is_beside: bool,
-    pub change: Change,
+    pub verdict: Verdict,
 }
 
-/// A ratio and its interval.
-struct Ratio {
-    value: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Change {
-    /// As records and tables say it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Faster => "faster",
-            Self::Slower => "slower",
-            Self::Stayed => "stayed",
-        }
+impl Observed {
+    /// `None` where no direction is better, or a figure is not above 0.
+    pub(super) fn of(sides: &Sides<'_>) -> Option<Self> {
+        let better = Better::of(sides.new.first()?)?;
+        let medians = |records: &[&Record]| -> Option<Vec<f64>> {
+            let of = |record: &&Record| Some(logarithm(better.cost(record.median()?)));
+            records.iter().map(of).collect::<Option<Vec<_>>>().filter(|all| are_finite(all))
+        };
+        let (old, new) = (medians(&sides.old)?, medians(&sides.new)?);
+        let moved = mean(&new) - mean(&old);
+        let floor = floor(&sides.old) + floor(&sides.new);
+        let beside = sides.ratios().filter(|_| !sides.is_baseline_another(moved));
+        let is_beside = beside.is_some();
+        let within = if is_beside { half_of_ratios } else { half_of_quartiles };
+        let within = within(sides.old.first()?).hypot(within(sides.new.first()?));
+        let is_baseline_moved = beside.as_ref().is_none_or(|ratios| {
+            let less = |medians: &[f64], ratios: &[f64]| -> Vec<f64> {
+                medians.iter().zip(ratios).map(|(median, ratio)| median - ratio).collect()
+            };
+            is_moved(&less(&old, &ratios.0), &less(&new, &ratios.1))
+        });
+        let (old, new) = beside.unwrap_or((old, new));
+        let kind = part(sides.new[0]).to_owned();
+        Some(Self { kind, old, new, medians: moved, is_baseline_moved, within, floor, is_beside })
     }
 
-    /// What a record of `compare` says; `None` where it is none.
-    #[must_use]
-    pub fn of(record: &Record) -> Option<Self> {
-        let said = field(record, key::CHANGE)?;
-        [Self::Faster, Self::Slower, Self::Stayed].into_iter().find(|change| change.name() == said)
+    /// How far the later values are from the earlier ones.
+    pub(super) fn moved(&self) -> f64 {
+        mean(&self.new) - mean(&self.old)
+    }
+
+    /// Degrees of freedom of the spread between runs; `None` where it is not known.
+    pub(super) fn freedom(&self) -> Option<f64> {
+        let runs = self.old.len() + self.new.len();
+        (runs >= RUNS_MIN).then(|| (runs - 2) as f64)
+    }
+
+    /// The variance between runs of one side.
+    pub(super) fn variance(&self) -> Option<f64> {
+        Some((squares(&self.old) + squares(&self.new)) / self.freedom()?)
+    }
+
+    /// The standard error of the change, and its degrees of freedom, by the usual variance of all.
+    fn error(&self, usual: f64) -> Option<(f64, f64)> {
+        let own = self.freedom()?;
+        let freedom = USUAL_FREEDOM + own;
+        let variance = (USUAL_FREEDOM * usual + own * self.variance()?) / freedom;
+        let runs = 1.0 / self.old.len() as f64 + 1.0 / self.new.len() as f64;
+        Some(((variance * runs).sqrt(), freedom))
+    }
+}
+
+/// The verdict on each of some figures, which are all that may be a false alarm. Changes up to
+/// `least` count as none.
+pub(super) fn judge(all: &[Observed], least: f64) -> Vec<Judged> {
+    let mut variances: BTreeMap<(&str, bool), Vec<f64>> = BTreeMap::new();
+    for it in all {
+        variances.entry((&it.kind, it.is_beside)).or_default().extend(it.variance());
+    }
+    let usual = |it: &Observed| median(&variances[&(it.kind.as_str(), it.is_beside)]);
+    let errors: Vec<Option<(f64, f64)>> =
+        all.iter().map(|it| it.error(usual(it).unwrap_or(0.0))).collect();
+    let levels = levels(all, &errors);
+    let noise = |it: &Observed| it.floor.max(least);
+    let each = all.iter().zip(errors.iter().zip(levels));
+    each.map(|(it, (error, level))| match error {
+        Some((error, freedom)) => {
+            let half = |tails: f64| error * student_quantile(tails, *freedom);
+            it.judged(level.map(half), half(TAILS), noise(it), least)
+        }
+        None => it.judged(it.seen_apart(), 1.96 * it.within, noise(it), least),
+    })
+    .collect()
+}
+
+/// Holm's method: by rising probability, each figure's share of the chance of a false alarm, until
+/// one does not stand out.
+fn levels(all: &[Observed], errors: &[Option<(f64, f64)>]) -> Vec<Option<f64>> {
+    let chance = |(it, error): (&Observed, &Option<(f64, f64)>)| match error {
+        None => 1.0,
+        Some(_) if it.moved() == 0.0 => 1.0,
+        Some((error, freedom)) => student_tails(it.moved() / error, *freedom),
+    };
+    let chances: Vec<f64> = all.iter().zip(errors).map(chance).collect();
+    let mut order: Vec<usize> = (0..all.len()).filter(|place| errors[*place].is_some()).collect();
+    order.sort_by(|a, b| chances[*a].total_cmp(&chances[*b]));
+    let mut levels = vec![None; all.len()];
+    for (rank, place) in order.iter().enumerate() {
+        let level = FALSE_ALARMS / (order.len() - rank) as f64;
+        if chances[*place] > level {
+            break;
+        }
+        levels[*place] = Some(level);
+    }
+    levels
+}
+
+impl Observed {
+    /// With a change beyond `differs` on either side it is one; `holds` is half of the interval
+    /// that is shown.
+    fn judged(&self, differs: Option<f64>, holds: f64, noise: f64, least: f64) -> Judged {
+        let moved = self.moved();
+        let [low, high] = [moved - holds, moved + holds].map(f64::exp);
+        let far = match differs {
+            Some(half) => [moved - half, moved + half].map(f64::exp),
+            None => [0.0, f64::MAX],
+        };
+        let matters = MATTERS.max(least);
+        let decide = |ratio: f64, far| Verdict::decide(ratio, far, [low, high], noise, matters);
+        let verdict = match decide(moved.exp(), far) {
+            // What only the baseline's change makes is none of the figure's.
+            Verdict::Less | Verdict::More if !self.is_followed() => match self.medians.abs() {
+                medians if medians <= matters.ln_1p() => Verdict::NoDifference,
+                _ => Verdict::CannotTell,
+            },
+            verdict => verdict,
+        };
+        let (ratio, medians) = (moved.exp(), self.medians.exp());
+        Judged { ratio, low, high, medians, noise, is_beside: self.is_beside, verdict }
+    }
+
+    /// Whether the medians moved as the ratios did, by half of that at least; or the machine is so
+    /// unsteady that the baseline cannot be said to have moved instead.
+    fn is_followed(&self) -> bool {
+        !self.is_beside || self.medians / self.moved() > 0.5 || !self.is_baseline_moved
+    }
+
+    /// With one run of each: how far apart two were seen to be.
+    fn seen_apart(&self) -> Option<f64> {
+        let is_known = self.is_beside && self.floor <= 2.0 * MATTERS;
+        is_known.then(|| SEEN_APART.ln().max(1.96 * self.within))
     }
 }
 
 impl Judged {
-    /// `None` where no direction is better, or a figure is not above 0.
-    pub(super) fn of(old: &Record, new: &Record, least: f64) -> Option<Self> {
-        let better = Better::of(new)?;
-        let is_number = |value: &f64| value.is_finite() && *value > 0.0;
-        let (then, now) = (old.median().filter(is_number)?, new.median().filter(is_number)?);
-        let medians = better.cost(now / then);
-        let compared = compared(old).zip(compared(new)).filter(|(a, b)| a.baseline == b.baseline);
-        let ratio = match &compared {
-            Some((a, b)) => Ratio {
-                value: b.ratio / a.ratio,
-                low: b.ratio_low / a.ratio_high,
-                high: b.ratio_high / a.ratio_low,
-            },
-            None => quartiles(old, new, now / then)?.cost(better),
-        };
-        let noise = (floor(old) + floor(new)).max(least);
-        let change = if ratio.low > 1.0 && ratio.value - 1.0 > noise && medians - 1.0 > noise {
-            Change::Slower
-        } else if ratio.high < 1.0 && 1.0 - ratio.value > noise && 1.0 - medians > noise {
-            Change::Faster
-        } else {
-            Change::Stayed
-        };
-        let Ratio { value, low, high } = ratio;
-        let all = [value, low, high, noise, medians];
-        let is_beside = compared.is_some();
-        all.iter().all(|value| value.is_finite()).then_some(Self {
-            ratio: value,
-            low,
-            high,
-            medians,
-            noise,
-            is_beside,
-            change,
-        })
-    }
-
     /// Losses first.
     pub(super) fn place(&self) -> u8 {
-        match self.change {
-            Change::Slower => 0,
-            Change::Faster => 1,
-            Change::Stayed => 2,
+        match self.verdict {
+            Verdict::More => 0,
+            Verdict::Less => 1,
+            Verdict::CannotTell => 2,
+            Verdict::NoDifference => 3,
         }
     }
 }
 
-impl Ratio {
-    /// As one of time or cost.
-    fn cost(self, better: Better) -> Self {
-        match better {
-            Better::Less => self,
-            Better::More => {
-                Self { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low }
-            }
-        }
+impl Sides<'_> {
+    /// The ratios to the baseline, where all runs have one and the same.
+    fn ratios(&self) -> Option<(Vec<f64>, Vec<f64>)> {
+        let first = compared(self.new.first()?)?.baseline;
+        let of = |records: &[&Record]| -> Option<Vec<f64>> {
+            let ratio = |record: &&Record| {
+                compared(record).filter(|it| it.baseline == first).map(|it| logarithm(it.ratio))
+            };
+            records.iter().map(ratio).collect::<Option<Vec<_>>>().filter(|all| are_finite(all))
+        };
+        Some((of(&self.old)?, of(&self.new)?))
     }
+
+    /// Whether the baseline moved by so much from one side to the other that it is no measure.
+    fn is_baseline_another(&self, moved: f64) -> bool {
+        let Some((old, new)) = self.ratios() else { return true };
+        let baseline = moved - (mean(&new) - mean(&old));
+        baseline.abs() > BASELINE_MOVES_MAX.ln_1p()
+    }
+}
+
+/// The part of haul that an experiment is of: `copy` of `copy.size`.
+pub(super) fn part(record: &Record) -> &str {
+    record.experiment.split('.').next().unwrap_or_default()
 }
 
 /// The comparison of a subject that is not its own baseline, in time or cost.
@@ -124,105 +257,65 @@ fn compared(record: &Record) -> Option<Comparison> {
     record.cost().filter(|c| c.baseline != record.subject && c.ratio_low > 0.0)
 }
 
-/// Without a baseline in both, the quartiles stand for the interval.
-fn quartiles(old: &Record, new: &Record, value: f64) -> Option<Ratio> {
-    let of = |record: &Record, share| quantile(&record.samples, share);
-    Some(Ratio {
-        value,
-        low: of(new, 0.25)? / of(old, 0.75)?,
-        high: of(new, 0.75)? / of(old, 0.25)?,
-    })
+/// The standard error of a run's ratio.
+fn half_of_ratios(record: &Record) -> f64 {
+    compared(record).map_or(0.0, |it| (it.ratio_high / it.ratio_low).ln() / 2.0 / 1.96)
 }
 
-/// The run's own noise floor for this figure; half of what its quartiles lie apart where nothing
-/// was compared.
-fn floor(record: &Record) -> f64 {
-    if let Some(comparison) = &record.comparison {
-        return comparison.floor;
+/// The standard error of a run's median, by its quartiles; none of few samples is known.
+fn half_of_quartiles(record: &Record) -> f64 {
+    if record.samples_count() < INTERVAL_VALUES_MIN as u64 {
+        return f64::MAX.ln();
     }
     let of = |share| quantile(&record.samples, share).unwrap_or(0.0);
-    let median = of(0.5);
-    if median > 0.0 { (of(0.75) - of(0.25)).abs() / median / 2.0 } else { 0.0 }
+    let apart = (of(0.75) - of(0.25)).abs() / of(0.5).abs();
+    let error = 0.93 * apart / (record.samples_count() as f64).sqrt();
+    if error.is_finite() { error } else { f64::MAX.ln() }
+}
+
+/// The noise floor of the runs of a side: the median of theirs; half of what a run's quartiles lie
+/// apart where nothing was compared.
+fn floor(records: &[&Record]) -> f64 {
+    let own = |record: &&Record| match &record.comparison {
+        Some(comparison) => comparison.floor,
+        None => {
+            let of = |share| quantile(&record.samples, share).unwrap_or(0.0);
+            let middle = of(0.5).abs();
+            if middle > 0.0 { (of(0.75) - of(0.25)).abs() / middle / 2.0 } else { 0.0 }
+        }
+    };
+    median(&records.iter().map(own).collect::<Vec<_>>()).unwrap_or(0.0)
+}
+
+/// Whether the means of two sides differ by more than chance, as far as their runs can tell; those
+/// of too few runs may.
+fn is_moved(old: &[f64], new: &[f64]) -> bool {
+    let runs = old.len() + new.len();
+    if runs < RUNS_MIN {
+        return true;
+    }
+    let freedom = (runs - 2) as f64;
+    let variance = (squares(old) + squares(new)) / freedom;
+    let error = (variance * (1.0 / old.len() as f64 + 1.0 / new.len() as f64)).sqrt();
+    (mean(new) - mean(old)).abs() > error * student_quantile(TAILS, freedom)
+}
+
+fn squares(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    values.iter().map(|value| (value - mean).powi(2)).sum()
+}
+
+fn logarithm(value: f64) -> f64 {
+    if value > 0.0 { value.ln() } else { f64::NAN }
+}
+
+fn are_finite(values: &[f64]) -> bool {
+    values.iter().all(|value| value.is_finite())
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(unit: &str, median: f64, ratio: Option<f64>, floor: f64) -> Record {
-        let mut record = Record::new("r", "copy.size", "haul", "x", unit);
-        record.samples = vec![median * 0.999, median, median * 1.001];
-        record.comparison = ratio.map(|ratio| Comparison {
-            baseline: "libc".into(),
-            ratio,
-            ratio_low: ratio * 0.999,
-            ratio_high: ratio * 1.001,
-            floor,
-        });
-        record
-    }
-
-    fn change(old: &Record, new: &Record) -> Change {
-        Judged::of(old, new, 0.0).unwrap().change
-    }
-
-    #[test]
-    fn a_change_needs_the_median_and_the_ratio_to_the_baseline() {
-        let old = record("ns", 100.0, Some(0.8), 0.01);
-        let of = |median: f64, ratio: f64| record("ns", median, Some(ratio), 0.01);
-        assert_eq!(change(&old, &of(110.0, 0.88)), Change::Slower);
-        assert_eq!(change(&old, &of(90.0, 0.72)), Change::Faster);
-        // The machine became slower, and everything with it.
-        assert_eq!(change(&old, &of(110.0, 0.8)), Change::Stayed);
-        // The baseline became slower, and haul did not.
-        assert_eq!(change(&old, &of(100.0, 0.72)), Change::Stayed);
-        // Both floors together are 2%.
-        assert_eq!(change(&old, &of(101.9, 0.8 * 1.019)), Change::Stayed);
-        assert_eq!(change(&old, &of(102.5, 0.8 * 1.025)), Change::Slower);
-    }
-
-    #[test]
-    fn a_rate_that_falls_is_slower_and_the_ratio_is_one_of_cost() {
-        let (old, new) = (record("GB/s", 10.0, None, 0.0), record("GB/s", 8.0, None, 0.0));
-        let judged = Judged::of(&old, &new, 0.0).unwrap();
-        assert_eq!(judged.change, Change::Slower);
-        assert!((judged.ratio - 1.25).abs() < 1e-9, "{judged:?}");
-        assert!(judged.low < 1.25 && judged.high > 1.25, "{judged:?}");
-        assert_eq!(change(&new, &old), Change::Faster);
-    }
-
-    #[test]
-    fn a_rate_is_judged_alike_whichever_ratio_its_record_holds() {
-        let before = record("GB/s", 10.0, Some(2.0), 0.01);
-        let rates = record("GB/s", 12.0, Some(2.4), 0.01);
-        let mut costs = record("GB/s", 12.0, None, 0.01);
-        costs.compare(rates.comparison.clone());
-        for new in [&rates, &costs] {
-            let judged = Judged::of(&before, new, 0.0).unwrap();
-            assert_eq!(judged.change, Change::Faster);
-            assert!((judged.ratio - 2.0 / 2.4).abs() < 1e-9, "{judged:?}");
-            assert!(judged.is_beside);
-            assert_eq!(change(new, &before), Change::Slower);
-        }
-        assert_eq!(change(&rates, &costs), Change::Stayed);
-    }
-
-    #[test]
-    fn without_a_baseline_the_spread_is_the_floor() {
-        let (mut old, mut new) = (record("ns", 100.0, None, 0.0), record("ns", 104.0, None, 0.0));
-        assert_eq!(change(&old, &new), Change::Slower);
-        old.samples = vec![90.0, 100.0, 110.0];
-        new.samples = vec![94.0, 104.0, 114.0];
-        assert_eq!(change(&old, &new), Change::Stayed);
-    }
-
-    #[test]
-    fn what_is_no_cost_is_not_judged() {
-        let of = |unit: &str, median: f64| {
-            Judged::of(&record(unit, median, None, 0.0), &record(unit, 1.0, None, 0.0), 0.0)
-        };
-        assert!(of("%", 1.0).is_none());
-        assert!(of("ns", 0.0).is_none());
-        assert!(of("ns", 1.0).is_some());
-    }
-}
+mod tests;

@@ -1,18 +1,22 @@
-//! What became faster, slower or stayed from one file of records to another.
+//! What became faster, slower or stayed from some runs to others, and what cannot be told.
 //!
-//! The one place that makes a ratio across runs. Two runs differ by more than their noise floors
-//! say: a machine is quicker on one day than on the next. A figure that was compared with a
-//! baseline is therefore judged by what that baseline did as well: it changed only where its own
-//! median and its ratio to the baseline changed, both in the same direction and both by more than
-//! the floors of the two runs together.
+//! The one place that makes a ratio across runs. Two runs of one program differ by more than their
+//! intervals and floors say: where its code and its buffers lie, and what a branch predictor made
+//! of them, is drawn once a process, and a machine is quicker on one day than on the next. So
+//! figures are held against each other as ratios to a baseline of their own run, how far runs of
+//! one program come apart is measured where there are several of each side, and the chance of a
+//! false alarm is shared by all figures.
 //!
 //! From the bottom up:
 //!
-//! - `judge`: one figure, then and now;
+//! - `judge`: figures of some earlier runs and of some later ones;
+//! - `whole`: all of haul's figures of one part together;
 //! - `words`: what a figure is called;
 //! - `picture`: all of them, as a table.
 
 mod judge;
+
+mod whole;
 
 mod words;
 
@@ -21,12 +25,12 @@ mod picture;
 use std::collections::{BTreeMap, BTreeSet};
 
 use haul_model::experiment::{key, name};
-use haul_model::{Kind, Line, Record};
+use haul_model::{Kind, Line, Record, Verdict};
 
-use self::judge::Judged;
-use crate::select;
+use self::judge::{Judged, Observed, Sides};
+use self::whole::Whole;
+use crate::select::{self, field};
 
-pub use judge::Change;
 pub(crate) use picture::html;
 pub use words::{values, words};
 
@@ -35,82 +39,138 @@ pub use words::{values, words};
 const MAY_DIFFER: [&str; 6] =
     [key::VERSION, key::FILE, key::PROGRAM_DIGEST, key::DIGEST, key::TABLE, key::TRIES];
 
-/// What counts as a change.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What is compared, and what counts as a change.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
     /// Changes up to this share count as none, whatever the floors are.
     pub least: f64,
     /// Whether a figure of one machine may be held against that of another.
     pub across_machines: bool,
+    /// These experiments alone: whole names or their first parts (`copy`); all where there is none.
+    pub only: Vec<String>,
+    /// These subjects alone; all that a program calls where there is none.
+    pub subjects: Vec<String>,
 }
 
-/// What two files of records say together.
+/// What two sides of records say together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// A record of `compare` for each figure that both have, the slowest first. They lack a run and
-    /// a time, which whoever writes them adds.
+    /// A record of `compare` for each figure that both have and for each whole, wholes first, then
+    /// the slowest. They lack a run and a time, which whoever writes them adds.
     pub records: Vec<Record>,
-    /// How many figures the earlier file alone has.
+    /// How many figures the earlier side alone has.
     pub only_old: usize,
-    /// How many figures the later file alone has.
+    /// How many figures the later side alone has.
     pub only_new: usize,
     /// How many both have of which no direction is better, or that hold no number above 0.
     pub unjudged: usize,
+    /// How many both have that no program calls: what the tuner tried, and kernels.
+    pub left_out: usize,
+    /// Whether there are enough runs of both sides to know how far runs of one program are apart.
+    pub is_repeated: bool,
 }
 
-/// Each figure of the newer file beside the same of the older one; where a file has a figure
-/// several times, its newest.
+/// The runs of a figure, each with its newest record, by the figure.
+type Figures<'a> = BTreeMap<String, BTreeMap<&'a str, &'a Record>>;
+
+/// Each figure of the newer runs beside the same of the older ones. Each run of a side counts once;
+/// where it has a figure several times, with the newest.
 ///
 /// ```
 /// use haul_model::{Line, Record};
 /// use haul_report::{Terms, compare};
-/// let of = |ns: f64| {
-///     let mut record = Record::new("run", "copy.size", "haul", "time", "ns");
+/// let of = |run: &str, ns: f64| {
+///     let mut record = Record::new(run, "heap.pairs", "haul", "time", "ns");
 ///     record.samples = vec![ns; 9];
-///     [Line::from(record)]
+///     Line::from(record)
 /// };
-/// let changes = compare(&of(50.0), &of(60.0), Terms { least: 0.02, across_machines: false });
-/// assert_eq!(changes.records[0].samples, [1.2]);
+/// let old = [of("1", 50.0), of("2", 50.1), of("3", 49.8)];
+/// let new = [of("4", 60.0), of("5", 60.2), of("6", 59.9)];
+/// let changes = compare(&old, &new, &Terms { least: 0.02, ..Terms::default() });
 /// assert_eq!(changes.records[0].parameters["change"], "slower");
+/// // One run of each does not say how far runs are apart.
+/// let changes = compare(&old[..1], &new[..1], &Terms { least: 0.02, ..Terms::default() });
+/// assert_eq!(changes.records[0].parameters["change"], "cannot tell");
 /// ```
 #[must_use]
-pub fn compare(old: &[Line], new: &[Line], terms: Terms) -> Changes {
+pub fn compare(old: &[Line], new: &[Line], terms: &Terms) -> Changes {
     let (old, new) = (figures(old, terms), figures(new, terms));
-    let baselines: BTreeSet<&str> = new
-        .values()
-        .filter_map(|record| Some(record.comparison.as_ref()?.baseline.as_str()))
-        .collect();
     let mut changes = Changes::default();
-    let mut judged: Vec<(Judged, Record)> = Vec::new();
-    for (key, record) in &new {
+    let mut seen: Vec<(Sides<'_>, Observed)> = Vec::new();
+    for (key, runs) in &new {
         let Some(earlier) = old.get(key) else {
             changes.only_new += 1;
             continue;
         };
-        match Judged::of(earlier, record, terms.least) {
+        let [old, new] = [earlier, runs].map(newest_first);
+        let sides = Sides { old, new };
+        match Observed::of(&sides) {
+            _ if is_left_out(sides.new[0], terms) => changes.left_out += 1,
             None => changes.unjudged += 1,
-            Some(own) => judged.push((own, line(earlier, record, &own, &baselines))),
+            Some(observed) => seen.push((sides, observed)),
         }
     }
     changes.only_old = old.keys().filter(|key| !new.contains_key(*key)).count();
-    judged.sort_by(|a, b| a.0.place().cmp(&b.0.place()).then(b.0.ratio.total_cmp(&a.0.ratio)));
-    changes.records = judged.into_iter().map(|(_, record)| record).collect();
+    changes.is_repeated = seen.iter().any(|(_, observed)| observed.freedom().is_some());
+    changes.records = records(&seen, terms);
     changes
 }
 
-/// The newest record of each figure.
-fn figures(lines: &[Line], terms: Terms) -> BTreeMap<String, &Record> {
-    let mut figures: BTreeMap<String, &Record> = BTreeMap::new();
+/// Judges figures and wholes together, for each may be a false alarm; baselines apart.
+fn records(seen: &[(Sides<'_>, Observed)], terms: &Terms) -> Vec<Record> {
+    let baselines: BTreeSet<&str> = seen
+        .iter()
+        .filter_map(|(sides, _)| Some(sides.new[0].comparison.as_ref()?.baseline.as_str()))
+        .collect();
+    let (of_baselines, counted): (Vec<_>, Vec<_>) =
+        seen.iter().partition(|(sides, _)| baselines.contains(sides.new[0].subject.as_str()));
+    let figures: Vec<(&Record, &Observed)> =
+        counted.iter().map(|(sides, observed)| (sides.new[0], observed)).collect();
+    let wholes = whole::wholes(&figures);
+    let mut all: Vec<Observed> = counted.iter().map(|(_, observed)| observed.clone()).collect();
+    let alone = all.len();
+    all.extend(wholes.iter().map(|whole| whole.observed.clone()));
+    let judged = judge::judge(&all, terms.least);
+    let (judged, of_wholes) = judged.split_at(alone);
+    let mut rows: Vec<(Judged, Record)> = counted
+        .iter()
+        .zip(judged)
+        .map(|((sides, observed), judged)| (*judged, line(sides, observed, judged, true)))
+        .collect();
+    let apart: Vec<Observed> = of_baselines.iter().map(|(_, observed)| observed.clone()).collect();
+    let apart = judge::judge(&apart, terms.least);
+    rows.extend(
+        of_baselines
+            .iter()
+            .zip(apart)
+            .map(|((sides, observed), judged)| (judged, line(sides, observed, &judged, false))),
+    );
+    rows.sort_by(|a, b| a.0.place().cmp(&b.0.place()).then(b.0.ratio.total_cmp(&a.0.ratio)));
+    let machine = figures.first().map_or("", |(record, _)| record.machine.as_str());
+    let told = wholes.iter().zip(of_wholes).map(|(whole, judged)| {
+        let judged = match whole.observed.freedom() {
+            Some(_) => *judged,
+            None => whole.of_single_runs(terms.least),
+        };
+        line_of_whole(whole, &judged, machine)
+    });
+    told.chain(rows.into_iter().map(|(_, record)| record)).collect()
+}
+
+/// The records of each figure, run by run.
+fn figures<'a>(lines: &'a [Line], terms: &Terms) -> Figures<'a> {
+    let mut figures = Figures::new();
     for line in lines {
         let Line::Record(record) = line else { continue };
-        if record.samples.is_empty() || record.experiment == name::COMPARE {
+        let is_compared = record.experiment == name::COMPARE;
+        if record.samples.is_empty() || is_compared || !is_asked_for(record, terms) {
             continue;
         }
         let kind = if record.kind == Kind::Measured { "measured" } else { "modelled" };
         let machine = if terms.across_machines { "" } else { record.machine.as_str() };
         let identity = select::identity_without(record, &MAY_DIFFER);
         let key = [identity.as_str(), kind, &record.unit, machine].join("\u{1f}");
-        let kept = figures.entry(key).or_insert(record);
+        let kept = figures.entry(key).or_default().entry(record.run.as_str()).or_insert(record);
         if kept.time <= record.time {
             *kept = record;
         }
@@ -118,57 +178,159 @@ fn figures(lines: &[Line], terms: Terms) -> BTreeMap<String, &Record> {
     figures
 }
 
-fn line(old: &Record, new: &Record, judged: &Judged, baselines: &BTreeSet<&str>) -> Record {
+fn newest_first<'a>(runs: &BTreeMap<&'a str, &'a Record>) -> Vec<&'a Record> {
+    let mut records: Vec<&Record> = runs.values().copied().collect();
+    records.sort_by(|a, b| b.time.cmp(&a.time));
+    records
+}
+
+fn is_asked_for(record: &Record, terms: &Terms) -> bool {
+    let is_of = |only: &String| {
+        record
+            .experiment
+            .strip_prefix(only.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    (terms.only.is_empty() || terms.only.iter().any(is_of))
+        && (terms.subjects.is_empty() || terms.subjects.contains(&record.subject))
+}
+
+/// Whether no program calls it: what the tuner tried, and kernels beside what haul makes of them.
+/// Those whose subject or experiment was named are wanted.
+fn is_left_out(record: &Record, terms: &Terms) -> bool {
+    if record.experiment == name::COPY_TUNE {
+        return !terms.only.contains(&record.experiment);
+    }
+    let has_kernels =
+        record.experiment.starts_with("copy.") || record.experiment == name::MEMORY_BANDWIDTH;
+    let baseline = record.comparison.as_ref().map(|comparison| comparison.baseline.as_str());
+    has_kernels
+        && terms.subjects.is_empty()
+        && !record.subject.starts_with("haul")
+        && baseline.is_some_and(|baseline| baseline != record.subject)
+}
+
+fn line(sides: &Sides<'_>, observed: &Observed, judged: &Judged, is_counted: bool) -> Record {
+    let (old, new) = (sides.old[0], sides.new[0]);
     let mut record = Record::new("", name::COMPARE, &new.subject, &new.metric, "ratio")
         .with(key::OF, new.experiment.as_str());
     record.kind = new.kind;
     record.machine.clone_from(&new.machine);
-    record.samples = vec![judged.ratio];
     let conditions = new.parameters.iter().filter(|(name, _)| select::is_condition(name));
     record.parameters.extend(conditions.map(|(name, value)| (name.clone(), value.clone())));
     let beside = match &new.comparison {
         Some(comparison) if judged.is_beside => comparison.baseline.as_str(),
-        _ if baselines.contains(new.subject.as_str()) => BASELINE,
+        _ if !is_counted => BASELINE,
         _ => "",
     };
-    let versions = [old, new].map(|record| select::field(record, key::VERSION));
+    let versions = [old, new].map(|record| field(record, key::VERSION));
     if let [Some(old), Some(new)] = versions
         && old != new
     {
         record = record.with(key::VERSION, format!("{old} to {new}"));
     }
-    record
+    let medians = |records: &[&Record]| {
+        let all: Vec<f64> = records.iter().filter_map(|record| record.median()).collect();
+        haul_model::statistics::median(&all)
+    };
+    record = record
         .with(key::UNIT, new.unit.as_str())
-        .with(key::OLD, old.median())
-        .with(key::NEW, new.median())
+        .with(key::OLD, medians(&sides.old))
+        .with(key::NEW, medians(&sides.new))
         .with(key::OLD_RUN, old.run.as_str())
         .with(key::NEW_RUN, new.run.as_str())
+        .with(key::OLD_RUNS, observed.old.len())
+        .with(key::NEW_RUNS, observed.new.len())
         .with(key::NEW_OVER_OLD, judged.medians)
-        .with(key::BESIDE, beside)
-        .with(key::RATIO_LOW, judged.low)
-        .with(key::RATIO_HIGH, judged.high)
-        .with(key::NOISE, judged.noise)
-        .with(key::CHANGE, judged.change.name())
+        .with(key::BESIDE, beside);
+    said(record, judged, is_counted)
 }
 
 /// What stands for the baseline of a baseline: its change is the machine's, or the library's that
 /// it belongs to.
 const BASELINE: &str = "it is the baseline";
 
+fn line_of_whole(whole: &Whole, judged: &Judged, machine: &str) -> Record {
+    let mut record = Record::new("", name::COMPARE, "haul", "time or cost", "ratio")
+        .with(key::OF, whole.part.as_str())
+        .with(key::FIGURES, whole.figures)
+        .with(key::OLD_RUNS, whole.observed.old.len())
+        .with(key::NEW_RUNS, whole.observed.new.len())
+        .with(key::NEW_OVER_OLD, judged.medians);
+    record.machine = machine.to_owned();
+    if let Some(function) = &whole.function {
+        record = record.with(key::FUNCTION, function.as_str());
+    }
+    said(record, judged, true)
+}
+
+fn said(mut record: Record, judged: &Judged, is_counted: bool) -> Record {
+    record.samples = vec![judged.ratio];
+    record
+        .with(key::RATIO_LOW, judged.low)
+        .with(key::RATIO_HIGH, judged.high)
+        .with(key::NOISE, judged.noise)
+        .with(key::CHANGE, change_name(judged.verdict))
+        .with(key::COUNTED, is_counted)
+}
+
 impl Changes {
-    /// How many figures changed so. Baselines are not counted where others are held against them:
-    /// nothing of what is compared changed by their change.
+    /// How many figures changed so. Baselines are not counted: nothing of what is compared changed
+    /// by their change.
     #[must_use]
-    pub fn count(&self, change: Change) -> usize {
-        self.records
-            .iter()
-            .filter(|record| Change::of(record) == Some(change))
-            .filter(|record| !is_baseline(record))
-            .count()
+    pub fn count(&self, change: Verdict) -> usize {
+        let all: Vec<&Record> = self.records.iter().collect();
+        with_change(&all, change).len()
+    }
+
+    /// How many wholes did.
+    #[must_use]
+    pub fn wholes(&self, change: Verdict) -> usize {
+        let of = |record: &&Record| change_of(record) == Some(change);
+        self.records.iter().filter(|record| is_whole(record)).filter(of).count()
+    }
+
+    /// How many records are of baselines.
+    #[must_use]
+    pub fn baselines(&self) -> usize {
+        self.records.iter().filter(|record| !is_counted(record)).count()
     }
 }
 
-/// Whether a record of `compare` is of a baseline.
-pub(crate) fn is_baseline(record: &Record) -> bool {
-    select::field(record, key::BESIDE).as_deref() == Some(BASELINE)
+/// What a record of `compare` calls a change.
+#[must_use]
+pub fn change_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::NoDifference => "stayed",
+        verdict => verdict.name(),
+    }
+}
+
+/// What a record of `compare` says; `None` where it is none.
+#[must_use]
+pub fn change_of(record: &Record) -> Option<Verdict> {
+    let said = field(record, key::CHANGE)?;
+    [Verdict::Less, Verdict::More, Verdict::NoDifference, Verdict::CannotTell]
+        .into_iter()
+        .find(|verdict| change_name(*verdict) == said)
+}
+
+/// Whether a record of `compare` is of all of haul's figures of a part.
+#[must_use]
+pub fn is_whole(record: &Record) -> bool {
+    record.parameters.contains_key(key::FIGURES)
+}
+
+/// Whether a record of `compare` counts as a change: one of a baseline does not.
+#[must_use]
+pub fn is_counted(record: &Record) -> bool {
+    let said = record.parameters.get(key::COUNTED).and_then(serde_json::Value::as_bool);
+    said.unwrap_or_else(|| field(record, key::BESIDE).as_deref() != Some(BASELINE))
+}
+
+/// The figures that changed so, of those that count: the one list that is counted, told and drawn.
+pub(crate) fn with_change<'a>(records: &[&'a Record], change: Verdict) -> Vec<&'a Record> {
+    let is_figure = |record: &&&Record| is_counted(record) && !is_whole(record);
+    let of = records.iter().filter(is_figure).copied();
+    of.filter(|record| change_of(record) == Some(change)).collect()
 }

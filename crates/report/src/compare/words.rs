@@ -23,7 +23,7 @@ const PLAIN: [&str; 8] = [
 
 /// What a record of `compare` says about the comparison, not about the figure; and what differs
 /// from subject to subject anyway.
-const OWN: [&str; 14] = [
+const OWN: [&str; 18] = [
     key::VERSION,
     key::FILE,
     key::OF,
@@ -38,6 +38,10 @@ const OWN: [&str; 14] = [
     key::RATIO_HIGH,
     key::NOISE,
     key::CHANGE,
+    key::OLD_RUNS,
+    key::NEW_RUNS,
+    key::FIGURES,
+    key::COUNTED,
 ];
 
 /// A name for the figure of each of some records of `compare`: `copy.size memcpy 4 KiB L1`. What is
@@ -62,6 +66,11 @@ fn experiment(record: &Record) -> String {
 }
 
 fn of_record(record: &Record, varies: impl Fn(&str) -> bool) -> String {
+    if let Some(figures) = field(record, key::FIGURES) {
+        let function = field(record, key::FUNCTION).map(|it| format!(" {it}"));
+        let part = experiment(record);
+        return format!("all of {part}{}, {figures} figures", function.unwrap_or_default());
+    }
     let mut parts = vec![experiment(record)];
     for name in PLAIN {
         parts.extend(field(record, name).map(|value| match name {

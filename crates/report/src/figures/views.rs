@@ -318,6 +318,7 @@ fn remark(metric: &str, c: &Comparison) -> String {
         Verdict::Less => format!("{difference} less {metric} than {}", c.baseline),
         Verdict::More => format!("{difference} more {metric} than {}", c.baseline),
         Verdict::NoDifference => format!("no difference from {}", c.baseline),
+        Verdict::CannotTell => crate::findings::open(c),
     }
 }
 

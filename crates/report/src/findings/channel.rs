@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
-use haul_model::{Bytes, Record};
+use haul_model::{Bytes, Comparison, Record, Verdict};
 
 use super::{Finding, Tone, finding, ranges};
 use crate::select::{bytes, distinct, field, runs};
@@ -200,10 +200,9 @@ fn choice(records: &[&Record], place: &str) -> Option<Finding> {
     Some(finding(name::CHANNEL_TRANSFER, tone, text))
 }
 
-/// Whether no way is faster than what was chosen by more than [`CLOSE`]; `None` without another.
-/// What was chosen is the fastest where it took that very way: noise is all that parts them then.
-/// Else the two are compared repetition by repetition, for what disturbs a machine for a while
-/// meets both; by their medians where a record has quantiles only.
+/// Whether no way is faster than what was chosen by more than [`CLOSE`]; `None` without another,
+/// and where the run cannot tell. What was chosen is the fastest where it took that very way: noise
+/// is all that parts them then.
 fn is_close<'a>(chosen: &Record, ways: impl Iterator<Item = &'a Record>) -> Option<bool> {
     let median = |record: &Record| record.median().unwrap_or(0.0);
     let best = ways.max_by(|a, b| median(a).total_cmp(&median(b)))?;
@@ -211,12 +210,12 @@ fn is_close<'a>(chosen: &Record, ways: impl Iterator<Item = &'a Record>) -> Opti
     if took.is_some() && took == best.subject.strip_prefix("haul:") {
         return Some(true);
     }
-    if chosen.quantiles_of.is_some() || best.quantiles_of.is_some() {
-        return Some(median(chosen) / median(best) >= 1.0 - CLOSE);
+    let beside = Comparison::between(chosen, best)?;
+    match beside.verdict() {
+        _ if beside.ratio <= 1.0 + CLOSE => Some(true),
+        Verdict::More => Some(false),
+        _ => None,
     }
-    let pairs = chosen.samples.iter().zip(&best.samples);
-    let ratios: Vec<f64> = pairs.map(|(chosen, best)| chosen / best).collect();
-    Some(crate::stats::quantile(&ratios, 0.5)? >= 1.0 - CLOSE)
 }
 
 /// At which sizes nothing can be chosen by what was measured.

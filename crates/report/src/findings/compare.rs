@@ -1,17 +1,17 @@
-//! What changed from one file of records to another.
+//! What changed from some runs to others.
 
-use haul_model::Record;
 use haul_model::experiment::name;
+use haul_model::{Record, Verdict};
 
 use super::{Finding, Tone, finding};
-use crate::compare::{Change, is_baseline, words};
+use crate::compare::{change_name, change_of, is_counted, is_whole, with_change, words};
 use crate::text;
 
-/// How many figures became slower and faster, and the most changed of each.
+/// How haul fares on the whole; how many figures became slower and faster, and the most changed of
+/// each; and of how many the runs cannot tell.
 pub(super) fn changes(records: &[&Record]) -> Vec<Finding> {
     let all: Vec<&Record> =
         records.iter().copied().filter(|r| r.experiment == name::COMPARE).collect();
-    let judged: Vec<&Record> = all.iter().copied().filter(|record| !is_baseline(record)).collect();
     if all.is_empty() {
         return Vec::new();
     }
@@ -20,31 +20,51 @@ pub(super) fn changes(records: &[&Record]) -> Vec<Finding> {
         let place = all.iter().position(|other| std::ptr::eq(*other, record));
         place.map_or("", |place| names[place].as_str())
     };
-    let of = |change: Change| -> Vec<&Record> {
-        judged.iter().copied().filter(|record| Change::of(record) == Some(change)).collect()
-    };
-    let total = text::count(judged.len(), "figure");
+    let judged = all.iter().filter(|record| is_counted(record) && !is_whole(record)).count();
+    let total = text::count(judged, "figure");
     let ratio = |record: &&Record| record.median().unwrap_or(1.0);
-    let mut findings = Vec::new();
-    for (change, tone) in [(Change::Slower, Tone::Worse), (Change::Faster, Tone::Better)] {
-        let own = of(change);
+    let mut findings: Vec<Finding> =
+        all.iter().filter_map(|record| whole(record, name_of(record))).collect();
+    for (change, tone) in [(Verdict::More, Tone::Worse), (Verdict::Less, Tone::Better)] {
+        let own = with_change(&all, change);
         let most =
             own.iter().copied().max_by(|a, b| ratio(a).ln().abs().total_cmp(&ratio(b).ln().abs()));
         let Some(most) = most else { continue };
         let text = format!(
-            "{} of {total} became {} beyond the noise of both runs; most of all {} of {}, {:.2} times \
-             what it was in time or cost.",
+            "{} of {total} became {}; most of all {} of {}, {:.2} times what it was in time or cost.",
             text::grouped(own.len()),
-            change.name(),
+            change_name(change),
             name_of(most),
             most.subject,
             ratio(&most)
         );
         findings.push(finding(name::COMPARE, tone, text));
     }
-    if findings.is_empty() {
-        let text = format!("None of {total} changed beyond the noise of both runs.");
+    let unknown = with_change(&all, Verdict::CannotTell).len();
+    if unknown > 0 {
+        let text = format!("Of {} of {total} the runs cannot tell.", text::grouped(unknown));
+        let action =
+            "Measure both sides three times or more: `haul compare --old A1 A2 A3 --new B1 B2 B3`.";
+        findings.push(finding(name::COMPARE, Tone::Unknown, text).action(action));
+    } else if findings.is_empty() {
+        let text = format!("None of {total} changed.");
         findings.push(finding(name::COMPARE, Tone::Same, text));
     }
     findings
+}
+
+/// `All of copy, 10 figures, became slower: 1.05 times ...`; nothing where the whole stayed.
+fn whole(record: &Record, name: &str) -> Option<Finding> {
+    let change = change_of(record).filter(|_| is_whole(record))?;
+    let tone = match change {
+        Verdict::More => Tone::Worse,
+        Verdict::Less => Tone::Better,
+        Verdict::NoDifference | Verdict::CannotTell => return None,
+    };
+    let text = format!(
+        "On the whole haul became {} ({name}): {:.3} times what it was in time or cost.",
+        change_name(change),
+        record.median()?
+    );
+    Some(finding(name::COMPARE, tone, text))
 }

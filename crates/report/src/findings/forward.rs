@@ -4,7 +4,7 @@ use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
 use haul_model::{Comparison, Record, Verdict};
 
-use super::{Finding, Tone, finding, tone_of_all};
+use super::{Finding, Tone, finding, open, tone_of_all};
 use crate::select::{bytes, field};
 use crate::text;
 
@@ -78,6 +78,7 @@ fn of_rates(comparison: &Comparison) -> String {
         Verdict::More => format!("+{difference}"),
         Verdict::Less => format!("−{difference}"),
         Verdict::NoDifference => "no difference".into(),
+        Verdict::CannotTell => open(comparison),
     }
 }
 
@@ -87,6 +88,7 @@ fn tone(comparison: &Comparison) -> Tone {
         Verdict::More => Tone::Better,
         Verdict::Less => Tone::Worse,
         Verdict::NoDifference => Tone::Same,
+        Verdict::CannotTell => Tone::Unknown,
     }
 }
 

@@ -1,9 +1,9 @@
 //! What allocation costs as a heap grows, and what a block and its free cost.
 
 use haul_model::experiment::{key, name};
-use haul_model::{Bytes, Nanos, Record};
+use haul_model::{Bytes, Comparison, Nanos, Record, Verdict};
 
-use super::{Finding, Tone, finding, tone, tone_of_all, verb};
+use super::{Finding, Tone, finding, open, tone, tone_of_all, verb};
 use crate::map;
 use crate::select::{bytes, field, threads};
 use crate::text;
@@ -41,9 +41,10 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
         .and_then(|record| Some(format!("; {} {}", record.subject, said(records, record)?)))
         .unwrap_or_default();
     let flat = if haul.median()? <= FLAT { Tone::Better } else { Tone::Worse };
-    let time = |record: &Record| last_round(records, record)?.median();
-    let beside_it =
-        worst().and_then(time).zip(time(haul)).map(|(other, own)| beside_another(own / other));
+    let last = |record: &Record| last_round(records, record);
+    let beside_it = last(haul)
+        .zip(worst().and_then(last))
+        .and_then(|(own, other)| Some(beside_another(&Comparison::between(own, other)?)));
     let text = format!(
         "Allocating blocks of {} aligned to {}, haul’s heap {own}{beside}.{}",
         Bytes(size?),
@@ -57,14 +58,11 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::HEAP_GROWTH, tone, text))
 }
 
-/// The mark of a time over another heap's.
-fn beside_another(ratio: f64) -> Tone {
-    if ratio < 1.0 {
-        Tone::Better
-    } else if ratio <= NEAR_THE_FASTEST {
-        Tone::Same
-    } else {
-        Tone::Worse
+/// The mark of a time beside another heap's: a little slower than the fastest is no loss.
+fn beside_another(comparison: &Comparison) -> Tone {
+    match comparison.verdict() {
+        Verdict::More if comparison.ratio <= NEAR_THE_FASTEST => Tone::Same,
+        _ => tone(comparison),
     }
 }
 
@@ -127,14 +125,19 @@ pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
         .filter(|record| record.subject != "haul" && size(record) == size(haul))
         .min_by(|a, b| a.median().unwrap_or(0.0).total_cmp(&b.median().unwrap_or(0.0)))?;
     let ratio = haul.median()? / fastest.median()?;
+    let beside = Comparison::between(haul, fastest)?;
+    let unknown = match open(&beside) {
+        open if open.is_empty() => String::new(),
+        open => format!(" ({open})"),
+    };
     let text = format!(
-        "A block of {} and its free take haul’s heap {}, {} of what the fastest other, {}, takes.",
+        "A block of {} and its free take haul’s heap {}, {} of what the fastest other, {}, takes{unknown}.",
         Bytes(size(haul)?),
         Nanos(haul.median()?),
         text::percent(ratio),
         fastest.subject
     );
-    Some(finding(name::HEAP_PAIRS, beside_another(ratio), text))
+    Some(finding(name::HEAP_PAIRS, beside_another(&beside), text))
 }
 
 /// How haul fares on a recorded program, in time and in memory: each of the newest records, beside

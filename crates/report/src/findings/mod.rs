@@ -44,6 +44,7 @@ mod tune;
 pub(crate) mod verdicts;
 
 use haul_model::experiment::name;
+use haul_model::units::three_digits;
 use haul_model::{Comparison, Line, Record, Verdict};
 
 pub(crate) use channel::is_compared_by_sample;
@@ -71,8 +72,10 @@ pub struct Finding {
 pub enum Tone {
     /// haul is better than what it is compared with.
     Better,
-    /// No difference beyond the noise.
+    /// No difference that would matter.
     Same,
+    /// The run cannot tell: it may be better or worse by as much as would matter.
+    Unknown,
     /// haul is worse, or the reader should act.
     Worse,
     /// A fact of the machine, neither good nor bad.
@@ -82,7 +85,8 @@ pub enum Tone {
 /// What the records say, the most important first, machine by machine in the order of the file.
 ///
 /// Where two records say the same thing, the newer counts. A difference below the noise floor of
-/// its own run, or whose interval holds 1, is "no difference". Modelled figures are only counted,
+/// its own run, is none; whether there is none is
+/// "cannot tell" where the run cannot exclude what would matter. Modelled figures are only counted,
 /// but for the simulated server's, whose sentence says so.
 ///
 /// ```
@@ -180,19 +184,9 @@ fn values(compared: &[(&Record, &Comparison)], name: &str) -> Vec<String> {
     select::distinct(&records, name)
 }
 
-/// A geometric mean of comparisons as one: its floor is the largest of theirs, so that a mean says
-/// no more than its noisiest part allows.
+/// A geometric mean of comparisons as one.
 fn mean(compared: &[(&Record, &Comparison)]) -> Option<Comparison> {
-    let of =
-        |pick: fn(&Comparison) -> f64| compared.iter().map(|(_, c)| pick(c)).collect::<Vec<f64>>();
-    let mean = |pick| crate::stats::geometric_mean(&of(pick));
-    Some(Comparison {
-        baseline: compared.first()?.1.baseline.clone(),
-        ratio: mean(|c| c.ratio)?,
-        ratio_low: mean(|c| c.ratio_low)?,
-        ratio_high: mean(|c| c.ratio_high)?,
-        floor: crate::stats::largest(of(|c| c.floor))?,
-    })
+    Comparison::mean(&compared.iter().map(|(_, comparison)| *comparison).collect::<Vec<_>>())
 }
 
 /// `saves 21% of libc’s time`, `takes 4% more time than libc`, `is neither faster nor slower than
@@ -204,6 +198,9 @@ fn verb(comparison: &Comparison) -> String {
         Verdict::Less => format!("saves {difference} of {baseline}’s time"),
         Verdict::More => format!("takes {difference} more time than {baseline}"),
         Verdict::NoDifference => format!("is neither faster nor slower than {baseline}"),
+        Verdict::CannotTell => {
+            format!("may be faster or slower than {baseline} ({})", open(comparison))
+        }
     }
 }
 
@@ -213,8 +210,25 @@ fn change(comparison: &Comparison) -> String {
     match comparison.verdict() {
         Verdict::Less => format!("−{difference}"),
         Verdict::More => format!("+{difference}"),
-        Verdict::NoDifference => "no difference".into(),
+        Verdict::NoDifference | Verdict::CannotTell => comparison.verdict().name().into(),
     }
+}
+
+/// `cannot tell: 0.76 times, 0.25 to 3.12, floor 280%; a quieter machine would settle it`; nothing
+/// where the run can.
+pub(crate) fn open(comparison: &Comparison) -> String {
+    let Some(settle) = comparison.settle() else { return String::new() };
+    let interval = match comparison.ratio_low > 0.0 && comparison.ratio_high < f64::MAX {
+        true => format!(
+            "{} times, {} to {}, floor {}",
+            three_digits(comparison.ratio),
+            three_digits(comparison.ratio_low),
+            three_digits(comparison.ratio_high),
+            text::percent(comparison.floor)
+        ),
+        false => format!("{} times, of too few samples", three_digits(comparison.ratio)),
+    };
+    format!("cannot tell: {interval}; {}", settle.text())
 }
 
 fn tone(comparison: &Comparison) -> Tone {
@@ -222,6 +236,7 @@ fn tone(comparison: &Comparison) -> Tone {
         Verdict::Less => Tone::Better,
         Verdict::More => Tone::Worse,
         Verdict::NoDifference => Tone::Same,
+        Verdict::CannotTell => Tone::Unknown,
     }
 }
 
@@ -230,6 +245,7 @@ fn tone_of_all(parts: impl IntoIterator<Item = Tone>) -> Tone {
     parts.into_iter().fold(Tone::Same, |all, part| match (all, part) {
         (Tone::Worse, _) | (_, Tone::Worse) => Tone::Worse,
         (Tone::Better, _) | (_, Tone::Better) => Tone::Better,
+        (Tone::Unknown, _) | (_, Tone::Unknown) => Tone::Unknown,
         _ => Tone::Same,
     })
 }

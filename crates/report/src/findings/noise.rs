@@ -19,7 +19,7 @@ pub(super) fn floors(records: &[&Record]) -> Option<Finding> {
     let median = quantile(&floors, 0.5)?;
     let sentence = format!(
         "Noise, from the baseline against itself: {} in the median of {}, {} at worst; smaller differences are \
-         printed as no difference.",
+         none.",
         text::percent(median),
         text::count(floors.len(), "comparison"),
         text::percent(largest(floors.iter().copied())?),

@@ -3,7 +3,7 @@
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Record, Verdict};
 
-use super::{Finding, Tone, finding, mean};
+use super::{Finding, Tone, finding, mean, open};
 use crate::select::field;
 use crate::text;
 
@@ -17,6 +17,8 @@ pub(super) enum Advice {
     LeaveUnless,
     /// It costs on the whole, or gains nowhere and loses somewhere.
     Leave,
+    /// The tuner kept none of it: the file has the defaults.
+    Nothing,
 }
 
 impl Advice {
@@ -27,6 +29,7 @@ impl Advice {
                 "Keep the haul.toml that `haul copy tune` wrote, unless your sizes are among those that lose."
             }
             Self::LeaveUnless => "Keep the defaults, unless your sizes are among those that gain.",
+            Self::Nothing => "Nothing: the tuner kept the defaults.",
             Self::Leave => {
                 "Keep the defaults: remove haul.toml, or tune again on a quiet machine with `haul copy tune`."
             }
@@ -47,6 +50,17 @@ pub(super) fn judged(records: &[&Record]) -> Option<(Finding, Advice)> {
         .filter(|record| field(record, key::PHASE).is_none_or(|phase| phase == "check"))
         .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
         .collect();
+    let kept = kept(records);
+    let is_of_kept = |record: &Record| match (&kept, field(record, key::PART)) {
+        (Some(kept), Some(part)) => kept.contains(&part),
+        _ => true,
+    };
+    let checked: Vec<(&Record, &Comparison)> =
+        checked.into_iter().filter(|(record, _)| is_of_kept(record)).collect();
+    if kept.is_some_and(|kept| kept.is_empty()) {
+        let text = "What was tuned beats the defaults nowhere that this run could tell; they stay.";
+        return Some((finding(name::COPY_TUNE, Tone::Same, text.into()), Advice::Nothing));
+    }
     let all = mean(&checked)?;
     let cases = text::count(checked.len(), "case");
     let lost = checked.iter().filter(|(_, c)| c.verdict() == Verdict::More).count();
@@ -57,8 +71,8 @@ pub(super) fn judged(records: &[&Record]) -> Option<(Finding, Advice)> {
     let advice = match all.verdict() {
         Verdict::Less if lost == 0 => Advice::Keep,
         Verdict::Less => Advice::KeepUnless,
-        Verdict::NoDifference if lost == 0 || won > 0 => Advice::LeaveUnless,
-        Verdict::NoDifference | Verdict::More => Advice::Leave,
+        Verdict::NoDifference | Verdict::CannotTell if lost == 0 || won > 0 => Advice::LeaveUnless,
+        Verdict::NoDifference | Verdict::CannotTell | Verdict::More => Advice::Leave,
     };
     let (tone, text) = match all.verdict() {
         Verdict::Less => (
@@ -71,6 +85,10 @@ pub(super) fn judged(records: &[&Record]) -> Option<(Finding, Advice)> {
         Verdict::NoDifference => {
             (mark(Tone::Same), "is no better than what it was tuned from on the whole".to_owned())
         }
+        Verdict::CannotTell => (
+            mark(Tone::Unknown),
+            format!("may be no better than what it was tuned from ({})", open(&all)),
+        ),
         Verdict::More => (
             Tone::Worse,
             format!("costs {} over what it was tuned from", text::percent(all.ratio - 1.0)),
@@ -78,4 +96,15 @@ pub(super) fn judged(records: &[&Record]) -> Option<(Finding, Advice)> {
     };
     let text = format!("What was tuned {text}: {counts}.");
     Some((finding(name::COPY_TUNE, tone, text), advice))
+}
+
+/// The parts that the newest tuning kept; `None` of records that do not say it. What it did not
+/// keep is not in haul.toml, and is not counted for or against that.
+fn kept(records: &[&Record]) -> Option<Vec<String>> {
+    let is_verdict =
+        |record: &&&Record| record.experiment == name::COPY_TUNE && record.metric == "kept";
+    let said: Vec<&&Record> = records.iter().filter(is_verdict).collect();
+    let kept = said.iter().filter(|record| record.median() == Some(1.0));
+    let kept = kept.filter_map(|record| field(record, key::PART)).collect();
+    (!said.is_empty()).then_some(kept)
 }

@@ -62,7 +62,10 @@ fn words(record: &Record, median: f64) -> String {
     let own = field(record, key::COPY).unwrap_or_default();
     let comparison = record.rate().filter(|it| it.baseline != record.subject && it.baseline != own);
     let Some(it) = comparison else { return rate };
-    let same = if it.verdict() == Verdict::NoDifference { ", no difference" } else { "" };
+    let same = match it.verdict() {
+        verdict @ (Verdict::NoDifference | Verdict::CannotTell) => format!(", {}", verdict.name()),
+        Verdict::Less | Verdict::More => String::new(),
+    };
     format!(
         "{rate}, {:.2} times {}’s ({:.2}–{:.2}){same}",
         it.ratio, it.baseline, it.ratio_low, it.ratio_high

@@ -36,6 +36,7 @@ fn class_of(tone: Tone) -> (&'static str, &'static str) {
     match tone {
         Tone::Better => ("better", "Better"),
         Tone::Same => ("same", "No difference"),
+        Tone::Unknown => ("unknown", "Cannot tell"),
         Tone::Worse => ("worse", "Worse"),
         Tone::Fact => ("fact", "Fact"),
     }

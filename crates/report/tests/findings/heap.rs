@@ -58,7 +58,7 @@ fn pairs_are_held_against_the_fastest_other_heap() {
     let pair = |subject: &str, ns: f64| {
         let record = samples::record("m", "heap.pairs", subject);
         let mut record = record.with("size_bytes", 64).with("threads", 1);
-        record.samples = vec![ns];
+        record.samples = vec![ns; 3];
         Line::from(record)
     };
     let lines = [pair("libc", 20.0), pair("tcmalloc", 10.0), pair("haul", 11.0)];
@@ -131,4 +131,25 @@ fn a_map_is_told_by_what_becomes_of_its_memory() {
     assert!(
         haul_report::findings(&[whole("ready", 0.0)]).iter().all(|f| f.experiment != "heap.map")
     );
+}
+
+/// A tenth slower on paper, by samples that lie between a half and twice as much.
+#[test]
+fn heaps_whose_samples_overlap_are_not_told_apart() {
+    let pair = |subject: &str, samples: [f64; 5]| {
+        let record = samples::record("m", "heap.pairs", subject);
+        let mut record = record.with("size_bytes", 64).with("threads", 1);
+        record.samples = samples.to_vec();
+        Line::from(record)
+    };
+    let lines =
+        [pair("libc", [10.0, 12.0, 9.0, 11.0, 10.0]), pair("haul", [5.0, 13.0, 12.0, 22.0, 11.0])];
+    let found = findings(&lines);
+    let finding = only(&found, "and its free");
+    assert_eq!(finding.tone, Tone::Unknown);
+    assert!(finding.text.contains("cannot tell: 1.10 times, 0.500 to 2.00"), "{}", finding.text);
+    assert!(finding.text.contains("more time would settle it"), "{}", finding.text);
+    let verdicts = haul_report::verdicts(&lines);
+    assert_eq!(verdicts[0].tone, Tone::Unknown, "{verdicts:?}");
+    assert!(verdicts[0].action.contains("measure longer"), "{verdicts:?}");
 }

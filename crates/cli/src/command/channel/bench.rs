@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::summary::{Comparisons, Measured, Printing};
-use crate::terminal::{self, Mark};
+use crate::terminal;
 
 /// Time for a measurement where --budget does not say.
 const BUDGET_EACH: Duration = Duration::from_secs(3);
@@ -103,8 +103,7 @@ impl Command for Bench {
         };
         let note = "\nGB/s: 10^9 bytes, from A's start to whoever ends last; s/GB: processor time of both \
              sides;\nlatency: half a round trip; ratio: time of a byte over the baseline's, below 1 is \
-             faster; floor: how far\nthe baseline came from itself in the same run. A difference below the \
-             floor is none.";
+             faster; floor: how far\nthe baseline came from itself in the same run.";
         table.print(&self.printing, &(left_out + note))
     }
 }
@@ -312,17 +311,16 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
         row.push(number(of("cpu"), |value| format!("{value:.3}")));
         row.push(number(of("latency"), |value| Nanos(value).to_string()));
         row.push(number(of("extra_memory"), |value| Bytes(value as u64).to_string()));
-        let (mut floor, mut mark) = (0.0, Mark::Plain);
-        if let Some(comparison) = record.cost() {
+        let comparison = record.cost();
+        if let Some(comparison) = &comparison {
             row.push(format!("{:.3}", comparison.ratio));
             row.push(format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high));
             row.push(format!("{:.3}", comparison.floor));
-            (floor, mark) = (comparison.floor, Mark::of(&comparison));
         }
         let busy = if own[2] == "1" { ", one processor busy" } else { "" };
         let of_measurement = format!("{} to {} memory{busy}", row[0], own[1]);
         let cost = of("throughput").map(|rate| 1.0 / rate);
-        let measured = Measured { cost, floor, is_time: true, mark };
+        let measured = Measured { cost, comparison, is_time: true };
         table.add(of_measurement, &record.subject, measured, row);
     }
     table

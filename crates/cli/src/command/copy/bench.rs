@@ -11,7 +11,7 @@ use haul_experiments::memory::Bandwidth;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Caches, Distribution, Level, distribution};
 use haul_model::experiment::{key, name};
-use haul_model::{Bytes, Comparison, Nanos, Record, Verdict};
+use haul_model::{Bytes, Nanos, Record};
 use haul_report::limit;
 
 use crate::arguments::copy::Bench as Arguments;
@@ -21,7 +21,6 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::summary::{Comparisons, Measured, Printing};
-use crate::terminal::Mark;
 
 /// Time for a measurement where --budget does not say: enough rounds for an interval of about 1%
 /// on a quiet machine.
@@ -124,7 +123,7 @@ impl Command for Bench {
         }
         let note = limit_note(journal).map_or_else(String::new, |note| note + "\n");
         let ratio = "\nratio: time over libc's, below 1 is faster; floor: how far libc came from itself in \
-             the same run. A difference below the floor is none.";
+             the same run.";
         table.print(&self.printing, &(note + ratio))
     }
 }
@@ -241,7 +240,7 @@ fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     let mut table = Comparisons::new(&headings, has_rates);
     // What memory allows is a rate, of which more is better: a column here, no row.
     for record in records.iter().filter(|record| record.experiment != name::MEMORY_BANDWIDTH) {
-        let Some(comparison) = &record.cost() else { continue };
+        let Some(comparison) = record.cost() else { continue };
         let mut row = what(record);
         let mut of = row[..SUBJECT_COLUMN - 1].join(", ");
         if threads(record) > 1 {
@@ -262,10 +261,10 @@ fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
             format!("{:.3}", comparison.ratio),
             format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high),
             format!("{:.3}", comparison.floor),
-            verdict(comparison).to_owned(),
+            comparison.verdict().name().to_owned(),
         ]);
-        let (cost, floor) = (Some(comparison.ratio), comparison.floor);
-        let measured = Measured { cost, floor, is_time: true, mark: Mark::of(comparison) };
+        let cost = Some(comparison.ratio);
+        let measured = Measured { cost, comparison: Some(comparison), is_time: true };
         table.add(of, &record.subject, measured, row);
     }
     table
@@ -328,12 +327,4 @@ fn what(record: &Record) -> Vec<String> {
         record.subject.clone(),
         record.median().map_or(String::new(), |ns| Nanos(ns).to_string()),
     ]
-}
-
-fn verdict(comparison: &Comparison) -> &'static str {
-    match comparison.verdict() {
-        Verdict::Less => "faster",
-        Verdict::More => "slower",
-        Verdict::NoDifference => "no difference",
-    }
 }

@@ -10,7 +10,7 @@ mod bench;
 mod list;
 mod tune;
 
-pub(super) use tune::{how_to_activate, policy};
+pub(super) use tune::{policy, what_next};
 
 use super::Command;
 use crate::arguments::copy::Copy;

@@ -9,7 +9,6 @@ use haul::file::{Destination, destination};
 use haul::tuning::{Evidence, Tuning};
 use haul_experiments::Experiment;
 use haul_experiments::channel::choice::{self, Chosen};
-use haul_experiments::copy::Function;
 use haul_experiments::copy::tune::{self, Part, Tuned, Verdict};
 use haul_measure::Caches;
 use haul_model::experiment::{key, name};
@@ -32,6 +31,8 @@ pub(super) struct Tune {
     json: bool,
     /// What was found, and put into the file.
     tuned: Option<Tuned>,
+    /// Whether the file has a table of channels.
+    has_channels: bool,
 }
 
 impl Tune {
@@ -45,7 +46,7 @@ impl Tune {
         if let Ok(Destination::Stream(_)) = destination(&out) {
             return Err(Error::TuneInto { path: out });
         }
-        Ok(Self { out, budget, json, tuned: None })
+        Ok(Self { out, budget, json, tuned: None, has_channels: false })
     }
 
     /// The records beside the file: what its evidence refers to.
@@ -88,14 +89,18 @@ impl Command for Tune {
             ));
         }
         let mut runner = Runner::new(&machine, journal, 1, config.budget)?;
-        self.tuned = policy(&mut runner, &config, &self.out, &self.records())?;
+        let written = policy(&mut runner, &config, &self.out, &self.records())?;
+        if let Some(written) = written {
+            self.has_channels = written.has_channels;
+            self.tuned = Some(written.tuned);
+        }
         Ok(())
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
         let Some(tuned) = &self.tuned else { return Ok(()) };
         let mut lines: Vec<String> = tuned.verdicts.iter().map(sentence).collect();
-        lines.push(how_to_activate(&self.out));
+        lines.push(what_next(&self.out, tuned.is_any_kept(), self.has_channels));
         if self.json {
             terminal::say(&lines.join("\n"));
             return Ok(());
@@ -111,6 +116,13 @@ impl Command for Tune {
     }
 }
 
+/// What went into the file.
+pub(in crate::command) struct Written {
+    pub(in crate::command) tuned: Tuned,
+    /// Whether it has a table of channels.
+    pub(in crate::command) has_channels: bool,
+}
+
 /// Finds the policy and writes it to `path`, with the evidence that went to the file named
 /// `records`. `None` when stopped before all was known: nothing is written then.
 ///
@@ -121,7 +133,7 @@ pub(in crate::command) fn policy(
     config: &tune::Tune,
     path: &Path,
     records: &str,
-) -> Result<Option<Tuned>, Error> {
+) -> Result<Option<Written>, Error> {
     let tuned =
         runner.step(&config.name(), config.budget, |context| tune::tune(config, context))?;
     if tuned.stopped {
@@ -129,7 +141,14 @@ pub(in crate::command) fn policy(
     }
     let now = haul_experiments::context::now();
     let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.policy);
-    tuning.evidence = evidence(runner.records(), records);
+    if !tuned.is_any_kept() {
+        // The defaults: a file that repeats them would keep those of a later haul out.
+        tuning.choices.clear();
+        tuning.copy.clear();
+    }
+    let is_kept = |part: Part| tuned.verdicts.iter().any(|it| it.part == part && it.is_kept);
+    let kept: Vec<Part> = Part::ALL.into_iter().filter(|part| is_kept(*part)).collect();
+    tuning.evidence = evidence(runner.records(), &kept, records);
     let chosen = choice::table(runner.records());
     tell_disturbed(&chosen);
     tuning.channel = if chosen.table.choices.is_empty() {
@@ -143,7 +162,8 @@ pub(in crate::command) fn policy(
         .evidence
         .extend(chosen.evidence.into_iter().filter_map(|record| of_rate(record, records)));
     tuning.write(path)?;
-    Ok(Some(tuned))
+    let has_channels = !tuning.channel.choices.is_empty();
+    Ok(Some(Written { tuned, has_channels }))
 }
 
 /// Says which sizes the table of channels leaves out.
@@ -172,37 +192,42 @@ fn of_rate(record: &Record, file: &str) -> Option<Evidence> {
     Some(Evidence { ratio: 1.0 / evidence.ratio, ..evidence })
 }
 
-/// One line: how to use the file.
-pub(in crate::command) fn how_to_activate(path: &Path) -> String {
+/// One line: how to use the file, or that there is nothing in it to use.
+pub(in crate::command) fn what_next(path: &Path, is_tuned: bool, has_channels: bool) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    format!(
-        "To use it: export HAUL_TUNING={}, or copy that file to ~/.config/haul/haul.toml.",
-        path.display()
-    )
+    let path = path.display();
+    let what = match (is_tuned, has_channels) {
+        (false, false) => {
+            return format!(
+                "Nothing to do: the defaults of this processor stay, and {path} says nothing else."
+            );
+        }
+        (false, true) => "Copies keep the defaults. To use the file's table of channels",
+        (true, _) => "To use it",
+    };
+    format!("{what}: export HAUL_TUNING={path}, or copy that file to ~/.config/haul/haul.toml.")
 }
 
-/// What the checks said, and the bad offsets that strings passed; for a function where nothing was
-/// worth checking, the best other way that training found at each size.
-fn evidence<'a>(all: impl Iterator<Item = &'a Record>, file: &str) -> Vec<Evidence> {
+/// What the checks said of those parts that are kept, and the bad offsets that strings passed. What
+/// was not kept is not in the file, and its records speak against it.
+fn evidence<'a>(all: impl Iterator<Item = &'a Record>, kept: &[Part], file: &str) -> Vec<Evidence> {
     let records: Vec<&Record> = all
         .filter(|record| record.experiment == name::COPY_TUNE)
         .filter(|record| record.comparison.as_ref().is_some_and(|c| c.baseline != record.subject))
         .collect();
-    let mut evidence = Vec::new();
-    for function in [Function::Memcpy, Function::Memset] {
-        let of_phase = |phase: &str| -> Vec<&Record> {
-            let has = |record: &Record, name: &str, value: &str| {
-                record.parameters.get(name).and_then(|v| v.as_str()) == Some(value)
-            };
-            let of_function = records.iter().filter(|r| has(r, key::FUNCTION, function.name()));
-            of_function.filter(|r| has(r, key::PHASE, phase)).copied().collect()
-        };
-        let checked = of_phase("check");
-        let told = if checked.is_empty() { best_by_size(&of_phase("train")) } else { checked };
-        let told = told.into_iter().chain(best_by_size(&of_phase("offsets")));
-        evidence.extend(told.filter_map(|record| Evidence::of(record, file)));
+    let has = |record: &Record, name: &str, value: &str| {
+        record.parameters.get(name).and_then(|v| v.as_str()) == Some(value)
+    };
+    let mut told: Vec<&Record> = Vec::new();
+    for part in kept {
+        let of_part = records.iter().filter(|record| has(record, key::PART, part.name()));
+        told.extend(of_part.filter(|record| has(record, key::PHASE, "check")));
     }
-    evidence
+    if kept.contains(&Part::Copies) {
+        let offsets = records.iter().filter(|record| has(record, key::PHASE, "offsets"));
+        told.extend(best_by_size(&offsets.copied().collect::<Vec<_>>()));
+    }
+    told.into_iter().filter_map(|record| Evidence::of(record, file)).collect()
 }
 
 /// Of each size the record with the least ratio.
@@ -255,37 +280,43 @@ mod tests {
     use super::*;
     use haul_model::Comparison;
 
-    fn record(subject: &str, function: &str, phase: &str) -> Record {
+    fn record(subject: &str, part: &str, phase: &str, ratio: f64) -> Record {
         let mut record = Record::new("run", "copy.tune", subject, "time", "ns")
-            .with("function", function)
+            .with("part", part)
             .with("phase", phase);
         record.comparison = Some(Comparison {
             baseline: "default".into(),
-            ratio: 0.9,
-            ratio_low: 0.9,
-            ratio_high: 0.9,
+            ratio,
+            ratio_low: ratio,
+            ratio_high: ratio,
             floor: 0.01,
         });
         record
     }
 
     #[test]
-    fn evidence_is_the_check_and_the_training_where_nothing_was_checked() {
-        let mut records = [
-            record("default", "memcpy", "check"),
-            record("tuned", "memcpy", "check"),
-            record("vectors", "memcpy", "train"),
-            record("vectors", "memset", "train"),
-            record("stream", "memset", "train"),
+    fn evidence_is_of_what_was_kept_alone() {
+        let records = [
+            record("default", "copies", "check", 1.0),
+            record("tuned", "copies", "check", 0.9),
+            record("tuned", "fills", "check", 1.08),
+            record("stream", "fills", "train", 1.04),
         ];
-        records[4].comparison.as_mut().unwrap().ratio = 0.8;
-        let evidence = evidence(records.iter(), "haul.jsonl");
-        let what: Vec<&str> = evidence.iter().map(|e| e.what.as_str()).collect();
-        assert_eq!(
-            what,
-            ["tuned, phase check, function memcpy", "stream, phase train, function memset"]
-        );
-        assert!(evidence.iter().all(|e| e.records == "haul.jsonl"));
+        let of = |kept: &[Part]| evidence(records.iter(), kept, "haul.jsonl");
+        let told = of(&[Part::Copies]);
+        let what: Vec<&str> = told.iter().map(|e| e.what.as_str()).collect();
+        assert_eq!(what, ["tuned, phase check"]);
+        assert_eq!((told[0].ratio, told[0].records.as_str()), (0.9, "haul.jsonl"));
+        assert!(of(&[]).is_empty(), "a file of the defaults stands on nothing");
+    }
+
+    #[test]
+    fn the_last_line_says_what_the_file_is_good_for() {
+        let of =
+            |is_tuned, has_channels| what_next(Path::new("/x/haul.toml"), is_tuned, has_channels);
+        assert!(of(true, false).starts_with("To use it: export HAUL_TUNING=/x/haul.toml"));
+        assert!(of(false, true).starts_with("Copies keep the defaults. To use the file's table"));
+        assert!(of(false, false).starts_with("Nothing to do: the defaults of this processor stay"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
-use haul_model::{Comparison, Record, Verdict};
+use haul_model::{Comparison, Record, Settle, Verdict};
 
 /// Fewer restarts give no interval: restarts of one and the same program differ by more than most
 /// of what is compared.
@@ -77,6 +77,10 @@ fn of_flows(records: &[&Record]) -> Vec<String> {
                 interval(&comparison),
                 percent(comparison.floor)
             ),
+            Verdict::CannotTell => format!(
+                "{size}: cannot tell which of haul’s copy and libc’s forwards more {}.",
+                open(&comparison)
+            ),
             _ => format!("{size}: haul’s copy forwards {}.", against(&comparison)),
         });
     }
@@ -88,12 +92,16 @@ fn cycles(records: &[&Record]) -> Vec<String> {
     let line = |record: &&Record| {
         let of = |metric: &str| {
             let is_it = |other: &&&Record| other.metric == metric && what(other) == what(record);
-            records.iter().find(is_it).and_then(|other| other.median())
+            records.iter().find(is_it)
         };
-        let guest = of("cycles_guest")?;
-        let most = millions(of("guest_ceiling")?);
-        let ring = of("cycles_ring").map(|ring| {
-            let copy = of("cycles_copy").map(|copy| format!(" ({copy:.0} of them the copy’s)"));
+        let median = |metric: &str| of(metric).and_then(|record| record.median());
+        let guest = median("cycles_guest")?;
+        let most = millions(median("guest_ceiling")?);
+        let ring = median("cycles_ring").map(|ring| {
+            let copy = of("cycles_copy").map(|record| match record.above_zero() {
+                Some(copy) => format!(" ({copy:.0} of them the copy’s)"),
+                None => " (the copy’s share is not told from 0)".to_owned(),
+            });
             format!("{ring:.0} cycles at the ring{}, ", copy.unwrap_or_default())
         });
         Some(format!(
@@ -171,6 +179,9 @@ fn against(comparison: &Comparison) -> String {
         Verdict::NoDifference => {
             format!("no difference from {baseline} ({})", interval(comparison))
         }
+        Verdict::CannotTell => {
+            format!("cannot tell whether more or less than {baseline} {}", open(comparison))
+        }
         Verdict::More => format!(
             "{} more than {baseline} ({})",
             percent(comparison.ratio - 1.0),
@@ -182,6 +193,16 @@ fn against(comparison: &Comparison) -> String {
             interval(comparison)
         ),
     }
+}
+
+/// Why the restarts leave it open, and what would settle it.
+fn open(comparison: &Comparison) -> String {
+    let settle = match comparison.settle() {
+        Some(Settle::Quiet) => Settle::Quiet.text(),
+        _ => "more --restarts would settle it",
+    };
+    let (interval, floor) = (interval(comparison), percent(comparison.floor));
+    format!("({interval}, the floor is {floor}: {settle})")
 }
 
 fn interval(comparison: &Comparison) -> String {

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::summary::{Comparisons, Measured, Printing};
-use crate::terminal::{self, Mark};
+use crate::terminal;
 
 /// Time for a measurement where --budget does not say: DPDK's growth by ByteDance's rte_malloc test
 /// takes two seconds once.
@@ -80,7 +80,7 @@ impl Command for Bench {
         }
         let note = "\ngrowth: the last round's time over the first's; footprint: resident bytes over those \
              asked for;\nratio: time or cost over the baseline's, below 1 is better; floor: how far the baseline \
-             came from itself\nin the same run. A difference below the floor is none.";
+             came from itself\nin the same run.";
         table.print(&self.printing, note)
     }
 }
@@ -176,19 +176,18 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
             value(record),
         ];
         let better = Better::of(record);
-        let (mut floor, mut mark) = (0.0, Mark::Plain);
-        if let Some(comparison) = record.cost() {
+        let comparison = record.cost();
+        if let Some(comparison) = &comparison {
             row.extend([
                 format!("{:.3}", comparison.ratio),
                 format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high),
                 format!("{:.3}", comparison.floor),
             ]);
-            (floor, mark) = (comparison.floor, Mark::of(&comparison));
         }
         // Times speak for themselves in a sentence; what they are made of is in the table.
         let cost = better.zip(record.median()).map(|(better, value)| better.cost(value));
         let of = format!("{} of {blocks}, {figure}", row[0]);
-        let measured = Measured { cost, floor, is_time: is_time(record, last_round), mark };
+        let measured = Measured { cost, comparison, is_time: is_time(record, last_round) };
         table.add(of, &record.subject, measured, row);
     }
     table

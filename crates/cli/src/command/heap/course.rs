@@ -3,8 +3,8 @@
 use haul_model::experiment::{key, name};
 use haul_model::{Nanos, Record};
 
-use crate::summary::{Comparisons, Measured, Order};
-use crate::terminal::{self, Mark, Table};
+use crate::summary::{Comparisons, Measured, Order, RULE};
+use crate::terminal::{self, Table};
 
 /// What a value is drawn as, from the least to the most.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -27,7 +27,8 @@ pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>, order: Order) 
         text.push_str(&format!("\n\n{}", terminal::wrap(&format!("note: {note}"), width, 6)));
     }
     let note = "ratio: time or memory over the baseline's, below 1 is better; floor: how far the baseline came \
-         from itself in the same run. A difference below the floor is none.";
+         from itself in the same run.";
+    let note = &format!("{note} {RULE}");
     text.push_str(&format!("\n\n{}", terminal::wrap(note, width, 0)));
     for sentence in figures(&records).sentences() {
         text.push_str(&format!("\n\n{sentence}"));
@@ -66,17 +67,15 @@ pub(super) fn figures(records: &[&Record]) -> Comparisons {
         };
         let mut row = vec![name.into(), record.subject.clone(), value.unwrap_or_default()];
         let comparison = record.cost();
-        let mark = comparison.as_ref().map_or(Mark::Plain, Mark::of);
-        let floor = comparison.as_ref().map_or(0.0, |comparison| comparison.floor);
         let is_time = record.metric == "time";
-        let measured = Measured { cost: record.median(), floor, is_time, mark };
-        if let Some(comparison) = comparison {
+        if let Some(comparison) = &comparison {
             row.extend([
                 format!("{:.3}", comparison.ratio),
                 format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high),
                 format!("{:.3}", comparison.floor),
             ]);
         }
+        let measured = Measured { cost: record.median(), comparison, is_time };
         table.add(name.into(), &record.subject, measured, row);
     }
     table

@@ -288,7 +288,7 @@ fn term(record: &Record) -> Option<Term> {
 /// A sum of data as counters show it: one a second, so large.
 fn sum(record: &Record) -> Option<Term> {
     let direction = direction(&record.metric)?;
-    Some(all_data(direction, median(&record.samples)?))
+    Some(all_data(direction, record.median()?))
 }
 
 fn all_data(direction: Direction, payload_bytes: f64) -> Term {
@@ -297,12 +297,6 @@ fn all_data(direction: Direction, payload_bytes: f64) -> Term {
 
 /// What a sum is called among terms.
 const SUM: &str = "all data";
-
-fn median(samples: &[f64]) -> Option<f64> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
-}
 
 fn direction(name: &str) -> Option<Direction> {
     Direction::ALL.into_iter().find(|direction| direction.name() == name)

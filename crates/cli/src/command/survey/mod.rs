@@ -35,14 +35,16 @@ pub(super) struct Survey {
     json: bool,
     /// Whether to say what would be done, and to do nothing.
     is_plan: bool,
-    /// Whether this run has written haul.toml.
+    /// Whether this run has found a policy that beats the defaults.
     is_tuned: bool,
+    /// Whether the haul.toml that this run has written has a table of channels.
+    written: Option<bool>,
 }
 
 impl Survey {
     pub(super) fn new(arguments: arguments::Survey) -> Self {
         let arguments::Survey { quick, out, json, plan } = arguments;
-        Self { quick, out, json, is_plan: plan, is_tuned: false }
+        Self { quick, out, json, is_plan: plan, is_tuned: false, written: None }
     }
 }
 
@@ -79,10 +81,11 @@ impl Command for Survey {
             tuning.budget = budget;
             let path = self.out.join(TUNING);
             let tuned = copy::policy(&mut runner, tuning, &path, RECORDS);
-            if let Some(tuned) = runner.go_on(&tuning.name(), tuned)?.flatten() {
+            if let Some(written) = runner.go_on(&tuning.name(), tuned)?.flatten() {
                 // What follows is measured as it will be once haul.toml is in use.
-                tuned.policy.install();
-                self.is_tuned = true;
+                written.tuned.policy.install();
+                self.is_tuned = written.tuned.is_any_kept();
+                self.written = Some(written.has_channels);
             }
         }
         if !self.is_tuned {
@@ -160,9 +163,9 @@ impl Survey {
     fn summary(&self, journal: &Journal, page: &Path) -> String {
         const LINES_MAX: usize = 10;
         let mut last = vec![format!("page: {} (records: {RECORDS})", page.display())];
-        if self.is_tuned {
+        if let Some(has_channels) = self.written {
             let tuning = self.out.join(TUNING);
-            last.push(copy::how_to_activate(&tuning));
+            last.push(copy::what_next(&tuning, self.is_tuned, has_channels));
         } else if journal.earlier().is_some() && self.out.join(TUNING).exists() {
             last.push(format!(
                 "{TUNING} is of an earlier survey, whose records are kept as {RECORDS}.old, .old.2 and so on."

@@ -1,7 +1,7 @@
 //! What a survey measures, in which order and for how long.
 //!
 //! Every step has its time for rounds and says what it takes beside them ([`Experiment::beside`]).
-//! The sums are checked by tests on small and large machines: a quick survey plans at most 27 s and
+//! The sums are checked by tests on small and large machines: a quick survey plans at most 25 s and
 //! a full one at most 225 s, of the 30 s and 4 minutes that it promises. What a step takes more
 //! comes off the rounds of the others (`schedule`), so that none is left out.
 
@@ -78,15 +78,15 @@ const SERVICE: &str = "service";
 
 const QUICK: Extent = Extent {
     bandwidth: Walk::QUICK,
-    fault: Duration::from_millis(400),
-    class: Duration::from_millis(250),
-    drawn: Duration::from_millis(300),
-    size: Duration::from_millis(300),
+    fault: Duration::from_millis(250),
+    class: Duration::from_millis(200),
+    drawn: Duration::from_millis(250),
+    size: Duration::from_millis(250),
     octaves: 3,
     size_max_bytes: 16 << 20,
     distributions: &[SERVICE],
-    heap: Duration::from_millis(280),
-    channel: Duration::from_millis(280),
+    heap: Duration::from_millis(220),
+    channel: Duration::from_millis(220),
     channel_sizes: &[64, 4 << 10, 64 << 10, 1 << 20],
     channel_sizes_busy: &[],
     channel_sizes_large: &[],
@@ -132,7 +132,7 @@ fn tuning(quick: bool) -> Tune {
     if quick {
         // Twice the last cache of most machines: enough to see where streaming wins.
         let size_max_bytes = Some(32 << 20);
-        return Tune { budget: Duration::from_secs(5), size_max_bytes, ..Tune::default() };
+        return Tune { budget: Duration::from_secs(4), size_max_bytes, ..Tune::default() };
     }
     Tune { budget: Duration::from_secs(40), ..Tune::default() }
 }

@@ -10,10 +10,11 @@ use haul_copy::policy::Small;
 use haul_copy::{Isa, Policy};
 use haul_measure::Level;
 use haul_measure::distribution::Alignment;
+use haul_model::Comparison;
 use haul_model::experiment::key;
 
-use super::rounds::{Allotment, Checked, Entrant, Item, compare, drawn};
-use super::{GAIN_MIN, Tune, search};
+use super::rounds::{Allotment, Entrant, Item, compare, drawn};
+use super::{GAIN_MIN, Part, Tune, search};
 use crate::context::Context;
 use crate::copy::workload::Workload;
 use crate::copy::{Function, Plain, ThenRead};
@@ -99,7 +100,7 @@ pub(super) fn check(
     [base, found]: [Policy; 2],
     budget: Duration,
     context: &mut Context<'_>,
-) -> Result<Vec<Checked>, Error> {
+) -> Result<Vec<Comparison>, Error> {
     let count = CHECKS.len() * FUNCTIONS.len() * ThenRead::JUDGES.len();
     let mut clock = Allotment::new(budget, count);
     let mut checks = Vec::new();
@@ -112,7 +113,7 @@ pub(super) fn check(
                     phase: "check",
                     function,
                     then_read,
-                    more: Vec::new(),
+                    more: vec![(key::PART, Part::Choices.name().into())],
                     ..item("", (key::DISTRIBUTION, name.into()), level)
                 };
                 let entrants = [("default", base), ("tuned", found)];
@@ -120,7 +121,7 @@ pub(super) fn check(
                     compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
                 both.extend(found.unwrap_or_default());
             }
-            checks.extend(Checked::of(&both));
+            checks.extend(Comparison::mean(&both.iter().collect::<Vec<_>>()));
         }
     }
     Ok(checks)

@@ -35,9 +35,10 @@ mod sizes;
 use std::time::{Duration, Instant};
 
 use haul_copy::Policy;
-use haul_measure::{Caches, statistics};
+use haul_measure::Caches;
+use haul_model::experiment::{key, name};
+use haul_model::{Comparison, Record, Verdict as Difference};
 
-use self::rounds::Checked;
 use super::Function;
 use super::under::Restore;
 use crate::context::Context;
@@ -50,7 +51,8 @@ const TRAIN_SHARE: f64 = 0.6;
 /// A tuned set is kept when it saves at least this share of the time over all checks ...
 const GAIN_MIN: f64 = 0.005;
 
-/// ... and is behind by no more than this at any one of them, beyond that one's noise floor, ...
+/// ... beyond the noise, as the page says it of the same records; and is behind by no more than this
+/// at any one of them, and by as much again where noise is as large, ...
 const LOSS_MAX: f64 = 0.01;
 
 /// ... or by no more than this share of what it saves over all: 3% at one are worth 6% of all.
@@ -127,6 +129,16 @@ impl Part {
     /// All of them, in the order in which they are found.
     pub const ALL: [Self; 3] = [Self::Choices, Self::Copies, Self::Fills];
 
+    /// As records spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Choices => "choices",
+            Self::Copies => "copies",
+            Self::Fills => "fills",
+        }
+    }
+
     /// How much of the time it gets, beside the others.
     fn weight(self) -> f64 {
         match self {
@@ -146,6 +158,14 @@ pub struct Tuned {
     pub verdicts: Vec<Verdict>,
     /// Whether it was stopped; then `policy` has the default for whatever was not complete.
     pub stopped: bool,
+}
+
+impl Tuned {
+    /// Whether anything that was found is better than the defaults.
+    #[must_use]
+    pub fn is_any_kept(&self) -> bool {
+        self.verdicts.iter().any(|verdict| verdict.is_kept)
+    }
 }
 
 /// What was found for one part.
@@ -188,6 +208,7 @@ pub fn tune(config: &Tune, context: &mut Context<'_>) -> Result<Tuned, Error> {
             if verdict.is_kept {
                 tuned.policy = verdict.found;
             }
+            context.emit(record(&verdict));
             tuned.verdicts.push(verdict);
         }
     }
@@ -226,14 +247,25 @@ fn tune_part(
 }
 
 /// Keeps what was found if it wins on the whole and is behind nowhere by more than that is worth.
-fn judge(verdict: &mut Verdict, checks: &[Checked]) {
-    let ratios: Vec<f64> = checks.iter().map(|check| check.ratio).collect();
-    verdict.ratio = statistics::geometric_mean(&ratios);
-    verdict.ratio_worst = ratios.into_iter().max_by(f64::total_cmp);
+/// What the checks cannot tell is not kept: the defaults are known from other machines.
+fn judge(verdict: &mut Verdict, checks: &[Comparison]) {
+    let all = Comparison::mean(&checks.iter().collect::<Vec<_>>());
+    verdict.ratio = all.as_ref().map(|all| all.ratio);
+    verdict.ratio_worst = checks.iter().map(|check| check.ratio).max_by(f64::total_cmp);
     let saved = verdict.ratio.map_or(0.0, |ratio| 1.0 - ratio);
     let loss_max = LOSS_MAX.max(LOSS_SHARE_MAX * saved);
-    let is_behind = checks.iter().any(|check| check.ratio > 1.0 + loss_max + check.floor);
-    verdict.is_kept = saved >= GAIN_MIN && !is_behind;
+    let is_behind = |check: &Comparison| check.ratio > 1.0 + loss_max + check.floor.min(loss_max);
+    let is_better = all.is_some_and(|all| all.verdict() == Difference::Less);
+    verdict.is_kept = is_better && saved >= GAIN_MIN && !checks.iter().any(is_behind);
+}
+
+/// What became of a part, for the page: 1 where what was found is kept.
+fn record(verdict: &Verdict) -> Record {
+    let mut record = Record::new("", name::COPY_TUNE, "tuned", "kept", "count")
+        .with(key::PHASE, "verdict")
+        .with(key::PART, verdict.part.name());
+    record.samples = vec![if verdict.is_kept { 1.0 } else { 0.0 }];
+    record
 }
 
 /// The largest size that is measured where nobody says another, and memory allows it: no cache
@@ -241,4 +273,44 @@ fn judge(verdict: &mut Verdict, checks: &[Checked]) {
 #[must_use]
 pub fn size_uncached_bytes(caches: &Caches) -> usize {
     caches.llc_bytes.saturating_mul(4).clamp(16 << 20, 128 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(ratio: f64, width: f64, floor: f64) -> Comparison {
+        let baseline = "default".to_owned();
+        let (ratio_low, ratio_high) = (ratio / (1.0 + width), ratio * (1.0 + width));
+        Comparison { baseline, ratio, ratio_low, ratio_high, floor }
+    }
+
+    fn is_kept(checks: &[Comparison]) -> bool {
+        let base = Policy::for_this_processor().clamped();
+        let (part, found) = (Part::Copies, base);
+        let mut verdict =
+            Verdict { part, base, found, ratio: None, ratio_worst: None, is_kept: false };
+        judge(&mut verdict, checks);
+        verdict.is_kept
+    }
+
+    #[test]
+    fn what_wins_beyond_the_noise_and_loses_nowhere_is_kept() {
+        let won = [check(0.90, 0.005, 0.01), check(0.97, 0.005, 0.01), check(1.0, 0.005, 0.01)];
+        assert!(is_kept(&won));
+        assert!(!is_kept(&[]));
+        // Within the floor of these runs.
+        assert!(!is_kept(&[check(0.97, 0.005, 0.08), check(0.98, 0.005, 0.08)]));
+        // The interval holds 1.
+        assert!(!is_kept(&[check(0.97, 0.05, 0.01)]));
+    }
+
+    /// A floor of a tenth does not make a policy that is 8% slower somewhere one to write down.
+    #[test]
+    fn what_its_own_checks_call_slower_is_not_kept_however_high_the_floor() {
+        let checks = [check(0.93, 0.005, 0.01), check(0.94, 0.005, 0.01), check(1.08, 0.005, 0.10)];
+        assert!(!is_kept(&checks));
+        let within = [check(0.93, 0.005, 0.01), check(0.94, 0.005, 0.01), check(1.02, 0.005, 0.10)];
+        assert!(is_kept(&within));
+    }
 }

@@ -52,26 +52,6 @@ impl Allotment {
     }
 }
 
-/// A check: the found policy over what it was found on, both readers together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Checked {
-    pub(super) ratio: f64,
-    /// The larger of both readers' floors.
-    pub(super) floor: f64,
-}
-
-impl Checked {
-    /// Half each; `None` where none was measured.
-    pub(super) fn of(comparisons: &[Comparison]) -> Option<Self> {
-        let ratios: Vec<f64> = comparisons.iter().map(|comparison| comparison.ratio).collect();
-        let floors = comparisons.iter().map(|comparison| comparison.floor);
-        Some(Self {
-            ratio: haul_measure::statistics::geometric_mean(&ratios)?,
-            floor: floors.fold(0.0, f64::max),
-        })
-    }
-}
-
 /// One thing that is measured while tuning.
 #[derive(Clone)]
 pub(super) struct Item {

@@ -9,11 +9,12 @@ use haul_copy::thresholds::LOOKUP_MIN;
 use haul_measure::Level;
 use haul_measure::distribution::Alignment;
 use haul_measure::statistics::geometric_mean;
+use haul_model::Comparison;
 use haul_model::experiment::key;
 
-use super::rounds::{Allotment, Checked, Entrant, Item, compare, drawn};
+use super::rounds::{Allotment, Entrant, Item, compare, drawn};
 use super::search::{self, Trained, Way};
-use super::{Tune, offsets, size_uncached_bytes};
+use super::{Part, Tune, offsets, size_uncached_bytes};
 use crate::context::Context;
 use crate::copy::workload::Workload;
 use crate::copy::{Function, Plain, ThenRead, sizes};
@@ -125,7 +126,7 @@ pub(super) fn check(
     [base, found]: [Policy; 2],
     budget: Duration,
     context: &mut Context<'_>,
-) -> Result<Vec<Checked>, Error> {
+) -> Result<Vec<Comparison>, Error> {
     let between = training_sizes(config, context)?.into_iter().map(|size| size + size * 3 / 8);
     let differs =
         |&size: &usize| search::way(function, &base, size) != search::way(function, &found, size);
@@ -139,23 +140,30 @@ pub(super) fn check(
         let mut both = Vec::new();
         for &then_read in readers(size) {
             let what = (key::SIZE_BYTES, size.into());
-            let item = item("check", what, Level::Nearest, function, then_read);
+            let item = checked(item("check", what, Level::Nearest, function, then_read));
             let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
             both.extend(found.unwrap_or_default());
         }
-        checks.extend(Checked::of(&both));
+        checks.extend(Comparison::mean(&both.iter().collect::<Vec<_>>()));
     }
     for (name, level) in CHECKS {
         let mut workload = drawn(name, level, config.seed + 2, context)?;
         let mut both = Vec::new();
         for then_read in ThenRead::JUDGES {
-            let item = item("check", (key::DISTRIBUTION, name.into()), level, function, then_read);
+            let what = (key::DISTRIBUTION, name.into());
+            let item = checked(item("check", what, level, function, then_read));
             let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
             both.extend(found.unwrap_or_default());
         }
-        checks.extend(Checked::of(&both));
+        checks.extend(Comparison::mean(&both.iter().collect::<Vec<_>>()));
     }
     Ok(checks)
+}
+
+/// A check, with the part that it is of.
+fn checked(item: Item) -> Item {
+    let part = if item.function == Function::Memset { Part::Fills } else { Part::Copies };
+    Item { more: vec![(key::PART, part.name().into())], ..item }
 }
 
 /// What is measured through C, as function against function.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use haul_model::experiment::{key, name};
-use haul_model::{Bytes, Record};
+use haul_model::{Bytes, Comparison, Record};
 
-use super::{Tone, Verdict, row, speed, tone_of_ratio};
+use super::{Tone, Verdict, row, settle, speed_of};
 use crate::findings::channel::{CHOICE, OTHERS};
-use crate::findings::{ranges, tone_of_all};
+use crate::findings::{ranges, tone, tone_of_all};
 use crate::select::{bytes, distinct, field, runs};
 use crate::text;
 
@@ -18,8 +18,10 @@ const LARGE_BYTES: u64 = 16 << 10;
 struct Pair<'a> {
     size: u64,
     own: f64,
-    mechanism: (&'a str, f64),
-    other: (&'a str, f64),
+    /// haul's choice beside the best other, in cost.
+    beside: Comparison,
+    /// haul's fastest mechanism, and the same of it.
+    mechanism: (&'a str, Comparison),
 }
 
 /// haul's choice beside the best other, for short and long messages, by target and load.
@@ -64,55 +66,53 @@ fn pairs<'a>(run: &[&'a Record]) -> Vec<Pair<'a>> {
     let is_mechanism =
         |name: &str| name.starts_with("haul:") && !OTHERS.contains(&name) && !name.contains('+');
     let pair = |(size, records): (u64, Vec<&'a Record>)| {
-        let own = records.iter().find(|record| record.subject == CHOICE)?.median()?;
-        let others = records.iter().filter(|record| is_other(&record.subject));
-        let other = fastest(others)?;
+        let chosen = *records.iter().find(|record| record.subject == CHOICE)?;
+        let other = fastest(records.iter().filter(|record| is_other(&record.subject)))?;
         let mechanism = fastest(records.iter().filter(|record| is_mechanism(&record.subject)));
-        let mechanism = mechanism.unwrap_or((CHOICE, own));
-        (size > 0 && own > 0.0 && other.1 > 0.0).then_some(Pair { size, own, mechanism, other })
+        let mechanism = mechanism.unwrap_or(chosen);
+        let (own, beside) = (chosen.median()?, Comparison::between(chosen, other)?);
+        let mechanism = (mechanism.subject.as_str(), Comparison::between(mechanism, other)?);
+        (size > 0).then_some(Pair { size, own, beside, mechanism })
     };
     by_size.into_iter().filter_map(pair).collect()
 }
 
-/// Who moves most, and how much.
-fn fastest<'a, 'b>(records: impl Iterator<Item = &'b &'a Record>) -> Option<(&'a str, f64)>
+/// Who moves most.
+fn fastest<'a, 'b>(records: impl Iterator<Item = &'b &'a Record>) -> Option<&'a Record>
 where
     'a: 'b,
 {
-    let medians = records.filter_map(|record| Some((record.subject.as_str(), record.median()?)));
-    medians.max_by(|a, b| a.1.total_cmp(&b.1))
+    let medians = records.filter_map(|record| Some((*record, record.median()?)));
+    medians.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(record, _)| record)
 }
 
 fn verdict(what: &str, pairs: &[Pair<'_>], place: &str, is_survey: bool) -> Option<Verdict> {
     let most = pairs.iter().max_by(|a, b| a.own.total_cmp(&b.own))?;
     let (first, last) = (pairs.first()?.size, pairs.last()?.size);
-    let cost = |pair: &Pair<'_>| pair.other.1 / pair.own;
-    let tones: Vec<Tone> = pairs.iter().map(|pair| tone_of_ratio(cost(pair))).collect();
     let mut text = format!(
         "{} at {}, {}",
         text::gigabytes(most.own),
         Bytes(most.size),
-        match tone_of_ratio(cost(most)) {
-            Tone::Same => format!("as fast as {}", most.other.0),
-            _ => speed(cost(most), most.other.0),
-        }
+        speed_of(&most.beside)
     );
-    let lost: Vec<(u64, bool)> =
-        pairs.iter().zip(&tones).map(|(pair, tone)| (pair.size, *tone == Tone::Worse)).collect();
-    if let Some((_, worst)) = pairs
-        .iter()
-        .zip(&tones)
-        .filter(|(_, tone)| **tone == Tone::Worse)
-        .map(|(pair, _)| (cost(pair), pair))
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-    {
-        let places = ranges::words(&lost);
-        text.push_str(&format!("; slower {places}: {}", speed(cost(worst), worst.other.0)));
+    let at = |wanted: Tone| -> (Vec<(u64, bool)>, Option<&Comparison>) {
+        let is_it = |pair: &&Pair<'_>| tone(&pair.beside) == wanted;
+        let sizes = pairs.iter().map(|pair| (pair.size, is_it(&pair))).collect();
+        let all = pairs.iter().filter(is_it).map(|pair| &pair.beside);
+        (sizes, all.max_by(|a, b| a.ratio.total_cmp(&b.ratio)))
+    };
+    if let (sizes, Some(worst)) = at(Tone::Worse) {
+        text.push_str(&format!("; slower {}: {}", ranges::words(&sizes), speed_of(worst)));
     }
-    let tone = tone_of_all(tones);
+    let (sizes, unknown) = at(Tone::Unknown);
+    if unknown.is_some() && pairs.len() > 1 {
+        text.push_str(&format!("; cannot tell {}", ranges::words(&sizes)));
+    }
+    let tone = tone_of_all(pairs.iter().map(|pair| tone(&pair.beside)));
     let action = match tone {
         Tone::Worse => remedy(pairs, is_survey),
         Tone::Same => "nothing".into(),
+        Tone::Unknown => settle(unknown, "haul channel bench --budget 1m"),
         _ => "`haul::channel::Channel`, as it comes".into(),
     };
     let range = if first == last {
@@ -124,29 +124,28 @@ fn verdict(what: &str, pairs: &[Pair<'_>], place: &str, is_survey: bool) -> Opti
     Some(
         row(name::CHANNEL_TRANSFER, &question, text, tone)
             .act(&action)
-            .course(pairs.iter().map(cost)),
+            .course(pairs.iter().map(|pair| pair.beside.ratio)),
     )
 }
 
 /// What to do where haul's choice loses: name the mechanism of haul's that does not, or take the
 /// other. A survey has written the table of choices already.
 fn remedy<'a>(pairs: &[Pair<'a>], is_survey: bool) -> String {
-    let ratio = |own: f64, pair: &Pair<'_>| tone_of_ratio(pair.other.1 / own);
     let lost: Vec<&Pair<'a>> =
-        pairs.iter().filter(|pair| ratio(pair.own, pair) == Tone::Worse).collect();
-    let is_cured = lost.iter().all(|pair| ratio(pair.mechanism.1, pair) != Tone::Worse);
-    let names = |pick: fn(&Pair<'a>) -> &'a str| {
-        let mut names: Vec<String> = lost.iter().map(|pair| pick(pair).to_owned()).collect();
+        pairs.iter().filter(|pair| tone(&pair.beside) == Tone::Worse).collect();
+    let is_cured = lost.iter().all(|pair| tone(&pair.mechanism.1) != Tone::Worse);
+    let names = |pick: fn(&Pair<'a>) -> String| {
+        let mut names: Vec<String> = lost.iter().map(|pair| pick(pair)).collect();
         names.sort();
         names.dedup();
         text::list(&names)
     };
-    let mechanisms = names(|pair| pair.mechanism.0.trim_start_matches("haul:"));
+    let mechanisms = names(|pair| pair.mechanism.0.trim_start_matches("haul:").to_owned());
     match (is_cured, is_survey) {
         (true, true) => format!("`Settings::mechanism` at these sizes: {mechanisms}"),
         (true, false) => {
             format!("`haul survey`: its haul.toml chooses by size (here {mechanisms})")
         }
-        (false, _) => format!("{} at these sizes", names(|pair| pair.other.0)),
+        (false, _) => format!("{} at these sizes", names(|pair| pair.beside.baseline.clone())),
     }
 }

@@ -3,7 +3,7 @@
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Nanos, Record};
 
-use super::{Tone, Verdict, row, speed_of};
+use super::{Tone, Verdict, row, settle, speed_of};
 use crate::findings::distribution::{self, Compared};
 use crate::findings::tune::{self, Advice};
 use crate::findings::{is, mean, of_haul, size, tone, values};
@@ -32,7 +32,10 @@ pub(super) fn services(records: &[&Record]) -> Vec<Verdict> {
         };
         let answer = format!("{}{figures}", speed_of(&all));
         let course = classes(records, function);
-        let action = action(&tone(&all), function, &all.baseline);
+        let action = match tone(&all) {
+            Tone::Unknown => settle(Some(&all), "haul copy bench --budget 1m"),
+            tone => action(&tone, function, &all.baseline),
+        };
         let question = format!("{function}, {sizes}");
         Some(
             row(name::COPY_DISTRIBUTION, &question, answer, tone(&all)).act(&action).course(course),
@@ -65,7 +68,7 @@ fn action(tone: &Tone, function: &str, baseline: &str) -> String {
             other => format!("haul’s {other}"),
         },
         Tone::Worse => format!("keep {baseline}’s {function}"),
-        Tone::Same | Tone::Fact => "nothing".into(),
+        Tone::Same | Tone::Fact | Tone::Unknown => "nothing".into(),
     }
 }
 
@@ -92,7 +95,11 @@ pub(super) fn by_size(records: &[&Record]) -> Option<Verdict> {
     let text = found.text.trim_end_matches('.').split_once(" is ").map(|(_, text)| text.to_owned());
     let action = match (&found.action, found.tone) {
         (Some(_), _) => "`haul copy tune`",
-        (None, Tone::Worse) => "nothing: it is tuned",
+        (None, Tone::Worse) => "keep libc’s at the sizes that lose",
+        (None, Tone::Unknown) => {
+            "measure longer: `haul copy bench --sizes 1KiB..64MiB --budget 2m`"
+        }
+        (None, Tone::Fact) => "nothing: it is tuned",
         _ => "nothing",
     };
     let course = size::haul_over_libc(records);
@@ -116,9 +123,11 @@ pub(super) fn tuned(records: &[&Record]) -> Option<Verdict> {
         Advice::LeaveUnless if found.tone == Tone::Same => "nothing",
         Advice::LeaveUnless => "keep the defaults, unless your sizes are among those that gain",
         Advice::Leave => "remove it: the defaults are better",
+        Advice::Nothing => "nothing: the defaults stay",
     };
     let text = found.text.trim_start_matches("What was tuned for this machine ");
     let text = text.trim_start_matches("What was tuned is ");
+    let text = text.trim_start_matches("What was tuned beats ");
     let text = text.trim_start_matches("What was tuned ").trim_end_matches('.').to_owned();
     Some(row(name::COPY_TUNE, "haul.toml, beside the defaults", text, found.tone).act(action))
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
-use haul_model::{Comparison, Record, Verdict as Difference};
+use haul_model::{Comparison, Record};
 
-use super::{Tone, Verdict, row, tone_of_ratio};
-use crate::findings::tone_of_all;
+use super::{Tone, Verdict, row, settle};
+use crate::findings::{open, tone, tone_of_all};
 use crate::select::{bytes, distinct, field, runs};
 use crate::text;
 
@@ -35,9 +35,8 @@ struct Rate {
 
 struct Other {
     name: String,
-    /// haul's rate over the other's.
-    ratio: f64,
-    tone: Tone,
+    /// In cost: haul's time of a packet over the other's.
+    beside: Comparison,
     is_switch: bool,
 }
 
@@ -96,44 +95,27 @@ fn rate(own: &Record, run: &[&Record]) -> Option<Rate> {
         Some((found.median()?, word))
     });
     let others = here.iter().filter(|record| record.metric == RATE && record.subject != "haul");
-    let others = others.filter_map(|record| Some((record.subject.as_str(), record.median()?)));
+    let others = others.filter_map(|record| Some((*record, record.median()?)));
     let fastest = others.filter(|it| it.1 > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
     let other = match fastest {
-        Some((name, theirs)) => Some(beside(name, own, rate / theirs)),
+        Some((other, _)) => beside(own, other),
         None => copy_gain(&here),
     };
     Some(Rate { size, own: rate, without_loss, other })
 }
 
 /// The other switch: by the comparison in turns where there is one with it.
-fn beside(name: &str, own: &Record, ratio: f64) -> Other {
-    let compared = own.rate().filter(|it| it.baseline == name && it.ratio > 0.0);
-    let (ratio, tone) = match compared {
-        Some(comparison) => (comparison.ratio, tone_of_rates(&comparison)),
-        None => (ratio, tone_of_ratio(1.0 / ratio)),
-    };
-    Other { name: name.to_owned(), ratio, tone, is_switch: true }
+fn beside(own: &Record, other: &Record) -> Option<Other> {
+    let compared = own.cost().filter(|it| it.baseline == other.subject && it.ratio > 0.0);
+    let beside = compared.or_else(|| Comparison::between(own, other))?;
+    Some(Other { name: other.subject.clone(), beside, is_switch: true })
 }
 
 /// haul's copy beside libc's, in the same switch.
 fn copy_gain(here: &[&Record]) -> Option<Other> {
     let gain = here.iter().find(|record| record.metric == "copy_gain")?;
-    let comparison = gain.rate().filter(|it| it.ratio > 0.0)?;
-    Some(Other {
-        name: "with libc’s copy".into(),
-        ratio: comparison.ratio,
-        tone: tone_of_rates(&comparison),
-        is_switch: false,
-    })
-}
-
-/// More is better of rates.
-fn tone_of_rates(comparison: &Comparison) -> Tone {
-    match comparison.verdict() {
-        Difference::More => Tone::Better,
-        Difference::Less => Tone::Worse,
-        Difference::NoDifference => Tone::Same,
-    }
+    let beside = gain.cost().filter(|it| it.ratio > 0.0)?;
+    Some(Other { name: "with libc’s copy".into(), beside, is_switch: false })
 }
 
 fn verdict(flow: &str, question: &str, place: &str, rates: &[Rate]) -> Option<Verdict> {
@@ -149,8 +131,12 @@ fn verdict(flow: &str, question: &str, place: &str, rates: &[Rate]) -> Option<Ve
         .iter()
         .skip(1)
         .filter_map(|rate| {
-            let other = rate.other.as_ref().filter(|other| other.tone == Tone::Worse)?;
-            Some(format!("{} at {} B", speed(other), rate.size))
+            let other = rate.other.as_ref()?;
+            match tone(&other.beside) {
+                Tone::Worse => Some(format!("{} at {} B", speed(other), rate.size)),
+                Tone::Unknown => Some(format!("cannot tell at {} B", rate.size)),
+                _ => None,
+            }
         })
         .collect();
     if !lost.is_empty() {
@@ -159,39 +145,44 @@ fn verdict(flow: &str, question: &str, place: &str, rates: &[Rate]) -> Option<Ve
     let others: Vec<&Other> = rates.iter().filter_map(|rate| rate.other.as_ref()).collect();
     let tone = match others.as_slice() {
         [] => Tone::Fact,
-        others => tone_of_all(others.iter().map(|other| other.tone)),
+        others => tone_of_all(others.iter().map(|other| tone(&other.beside))),
     };
     let range = if first.size == last.size {
         format!(", {} B", first.size)
     } else {
         format!(", {} to {} B", first.size, last.size)
     };
-    let course = others.iter().map(|other| 1.0 / other.ratio);
+    let course = others.iter().map(|other| other.beside.ratio);
     let question = format!("{question}{range}{place}");
     Some(row(flow, &question, text, tone).act(&action(tone, &others)).course(course))
 }
 
 fn action(tone: Tone, others: &[&Other]) -> String {
+    if tone == Tone::Unknown {
+        let open = others.iter().map(|other| &other.beside).find(|it| it.settle().is_some());
+        return settle(open, "haul forward pvp --restarts 15");
+    }
     let Some(other) = others.iter().find(|other| other.is_switch) else {
         return "`haul forward pvp --switch haul,testpmd --guest testpmd` puts DPDK beside it"
             .into();
     };
     match tone {
         Tone::Worse => {
-            let lost = others.iter().find(|it| it.tone == Tone::Worse);
+            let lost = others.iter().find(|it| super::super::tone(&it.beside) == Tone::Worse);
             format!("stay with {} at the sizes that lose", lost.unwrap_or(other).name)
         }
         Tone::Better => "`haul forward --port vhost:path=FILE`, or `haul::forward`".into(),
-        Tone::Same | Tone::Fact => "nothing".into(),
+        Tone::Same | Tone::Fact | Tone::Unknown => "nothing".into(),
     }
 }
 
 /// `1.30 times as fast as testpmd`, `10% slower than testpmd`, `as fast as testpmd`.
 fn speed(other: &Other) -> String {
-    let name = &other.name;
-    match other.tone {
-        Tone::Better => format!("{} times as fast as {name}", three_digits(other.ratio)),
-        Tone::Worse => format!("{} slower than {name}", text::percent(1.0 - other.ratio)),
+    let (name, rate) = (&other.name, 1.0 / other.beside.ratio);
+    match tone(&other.beside) {
+        Tone::Better => format!("{} times as fast as {name}", three_digits(rate)),
+        Tone::Worse => format!("{} slower than {name}", text::percent(1.0 - rate)),
+        Tone::Unknown => format!("beside {name} {}", open(&other.beside)),
         Tone::Same | Tone::Fact => format!("as fast as {name}"),
     }
 }

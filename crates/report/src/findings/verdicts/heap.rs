@@ -2,10 +2,11 @@
 
 use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
-use haul_model::{Bytes, Nanos, Record};
+use haul_model::{Bytes, Comparison, Nanos, Record};
 
-use super::{Tone, Verdict, row, speed, tone_of_ratio};
+use super::{Tone, Verdict, row, settle, speed, speed_of};
 use crate::findings::heap::{FLAT, last_round};
+use crate::findings::tone;
 use crate::select::{bytes, field, threads};
 
 /// Blocks of one shape while nothing is freed: the last round, beside the fastest other.
@@ -17,22 +18,22 @@ pub(super) fn growth(records: &[&Record]) -> Option<Verdict> {
         [key::SIZE_BYTES, key::ALIGN_BYTES, key::COUNT, key::THREADS]
             .map(|name| field(record, name))
     };
-    let others: Vec<(&str, f64)> = records
+    let others: Vec<(&Record, f64)> = records
         .iter()
         .filter(grown)
         .filter(|record| record.subject != "haul" && shape(record) == shape(haul))
-        .filter_map(|record| {
-            Some((record.subject.as_str(), last_round(records, record)?.median()?))
-        })
+        .filter_map(|record| last_round(records, record))
+        .filter_map(|record| Some((record, record.median()?)))
         .collect();
-    let own = last_round(records, haul)?.median()?;
-    let fastest = others.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let slowest = others.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let ratio = own / fastest.1;
-    let tone = if haul.median()? > FLAT { Tone::Worse } else { tone_of_ratio(ratio) };
-    let mut text = format!("{} a block: {}", Nanos(own), speed_or_equal(ratio, fastest.0, tone));
-    if slowest.0 != fastest.0 {
-        text.push_str(&format!(", {}", speed(own / slowest.1, slowest.0)));
+    let last = last_round(records, haul)?;
+    let own = last.median()?;
+    let (fastest, theirs) = others.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (slowest, most) = others.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let beside = Comparison::between(last, fastest)?;
+    let tone = if haul.median()? > FLAT { Tone::Worse } else { tone(&beside) };
+    let mut text = format!("{} a block: {}", Nanos(own), speed_of(&beside));
+    if slowest.subject != fastest.subject {
+        text.push_str(&format!(", {}", speed(own / most, &slowest.subject)));
     }
     let growth = haul.median()?;
     if growth > FLAT {
@@ -45,11 +46,12 @@ pub(super) fn growth(records: &[&Record]) -> Option<Verdict> {
         Bytes(bytes(haul, key::ALIGN_BYTES)?)
     );
     let action = match tone {
-        Tone::Worse => format!("stay with {} for these", fastest.0),
-        Tone::Same => format!("nothing, unless {} grows where you are", slowest.0),
+        Tone::Worse => format!("stay with {} for these", fastest.subject),
+        Tone::Same => format!("nothing, unless {} grows where you are", slowest.subject),
+        Tone::Unknown => settle(Some(&beside), "haul heap bench --test growth --budget 1m"),
         _ => "`haul::heap::Heap`; under DPDK `LD_PRELOAD=libhaul_rte_malloc.so`".into(),
     };
-    let course = rounds(records, haul).into_iter().map(|time| time / fastest.1);
+    let course = rounds(records, haul).into_iter().map(|time| time / theirs);
     Some(row(name::HEAP_GROWTH, &question, text, tone).act(&action).course(course))
 }
 
@@ -81,26 +83,23 @@ pub(super) fn pairs(records: &[&Record]) -> Option<Verdict> {
     let size = |record: &Record| bytes(record, key::SIZE_BYTES);
     let fastest_at = |bytes: Option<u64>| {
         let others = timed().filter(|r| r.subject != "haul" && size(r) == bytes);
-        let others = others.filter_map(|record| Some((record.subject.as_str(), record.median()?)));
+        let others = others.filter_map(|record| Some((record, record.median()?)));
         others.min_by(|a, b| a.1.total_cmp(&b.1))
     };
     let mut own: Vec<&Record> = timed().filter(|record| record.subject == "haul").collect();
     own.sort_by_key(|record| size(record));
     let haul = own.first()?;
-    let (other, theirs) = fastest_at(size(haul))?;
-    let ratio = haul.median()? / theirs;
-    let tone = tone_of_ratio(ratio);
-    let text = format!("{}: {}", Nanos(haul.median()?), speed_or_equal(ratio, other, tone));
+    let (other, _) = fastest_at(size(haul))?;
+    let beside = Comparison::between(haul, other)?;
+    let tone = tone(&beside);
+    let text = format!("{}: {}", Nanos(haul.median()?), speed_of(&beside));
     let question = format!("a block of {} and its free", Bytes(size(haul)?));
     let action = match tone {
-        Tone::Worse => format!("stay with {other} where this is what you do"),
+        Tone::Worse => format!("stay with {} where this is what you do", other.subject),
         Tone::Same => "nothing".into(),
+        Tone::Unknown => settle(Some(&beside), "haul heap bench --test pairs --budget 1m"),
         _ => "`haul::heap::Heap`".into(),
     };
     let course = own.iter().filter_map(|r| Some(r.median()? / fastest_at(size(r))?.1));
     Some(row(name::HEAP_PAIRS, &question, text, tone).act(&action).course(course))
-}
-
-fn speed_or_equal(ratio: f64, other: &str, tone: Tone) -> String {
-    if tone == Tone::Same { format!("as fast as {other}") } else { speed(ratio, other) }
 }

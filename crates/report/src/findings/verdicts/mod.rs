@@ -19,7 +19,7 @@ mod forward;
 
 mod missing;
 
-use haul_model::{Comparison, Line};
+use haul_model::{Comparison, Line, Settle};
 
 use super::{Finding, Tone};
 use crate::select::{self, Section};
@@ -48,8 +48,8 @@ pub struct Verdict {
     pub course: Vec<f64>,
 }
 
-/// The verdicts on all machines: losses first, then what haul is better at, what is equal, and
-/// facts; within these as a reader asks.
+/// The verdicts on all machines: losses first, then what the run cannot tell, what haul is better
+/// at, what is equal, and facts; within these as a reader asks.
 ///
 /// ```
 /// use haul_model::{Comparison, Line, Record};
@@ -78,7 +78,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Verdict> {
         super::compare::changes(&section.of(haul_model::experiment::name::COMPARE))
             .into_iter()
             .map(|found| {
-                from_finding("from the old file to the new one", found, "look at the table below")
+                from_finding("from the old runs to the new ones", found, "look at the table below")
             }),
     );
     rows.extend(copy::services(&records));
@@ -112,9 +112,10 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Verdict> {
     }
     rows.sort_by_key(|row| match row.tone {
         Tone::Worse => 0,
-        Tone::Better => 1,
-        Tone::Same => 2,
-        Tone::Fact => 3,
+        Tone::Unknown => 1,
+        Tone::Better => 2,
+        Tone::Same => 3,
+        Tone::Fact => 4,
     });
     rows
 }
@@ -173,25 +174,24 @@ fn times(value: f64) -> String {
     if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
-/// The same of a comparison: what its noise hides is as fast.
+/// The same of a comparison in time or cost: as fast where a difference that would matter is
+/// excluded, and no claim where it is not.
 fn speed_of(comparison: &Comparison) -> String {
+    let baseline = &comparison.baseline;
     match super::tone(comparison) {
-        Tone::Same | Tone::Fact => format!("as fast as {}", comparison.baseline),
-        Tone::Better | Tone::Worse => speed(comparison.ratio, &comparison.baseline),
+        Tone::Same | Tone::Fact => format!("as fast as {baseline}"),
+        Tone::Unknown => format!("beside {baseline} {}", super::open(comparison)),
+        Tone::Better | Tone::Worse => speed(comparison.ratio, baseline),
     }
 }
 
-/// Medians of one run without an interval: within so much they count as equal.
-const EQUAL: f64 = 0.05;
-
-/// What a ratio of two medians lets one say.
-fn tone_of_ratio(ratio: f64) -> Tone {
-    if ratio < 1.0 - EQUAL {
-        Tone::Better
-    } else if ratio <= 1.0 + EQUAL {
-        Tone::Same
-    } else {
-        Tone::Worse
+/// What to do about what the run cannot tell.
+fn settle(comparison: Option<&Comparison>, measure: &str) -> String {
+    match comparison.and_then(Comparison::settle) {
+        Some(Settle::Quiet) => {
+            "measure again on a quieter machine; `haul doctor` names what disturbs it".into()
+        }
+        _ => format!("measure longer: `{measure}`"),
     }
 }
 

@@ -40,18 +40,30 @@ fn a_flow_through_a_guest_is_part_of_a_full_survey_with_two_processors() {
     }
 }
 
-/// Of 30 s and 4 minutes: what is left over is for a machine that is slower than the plan says.
+/// Of 30 s and 4 minutes: what is left over is for a machine that is slower than the plan says. A
+/// step that a plan has no room for would be left out.
 #[test]
 fn plans_keep_within_their_promise_on_small_and_large_machines() {
     for processors in [1, 2, 8, 128, 1024] {
         let resources = resources(processors, 64 << 30);
-        for (quick, most) in [(true, 27), (false, 225)] {
+        for (quick, most) in [(true, 24), (false, 225)] {
             let time = plan(quick, &resources).time(&resources.caches);
             let whole = time.whole();
             assert!(whole <= Duration::from_secs(most), "{quick} on {processors}: {time:?}");
             assert!(whole < limit(quick), "{quick} on {processors}");
         }
     }
+}
+
+/// The largest cache that a machine is taken to have: what is cold walks a region twelve times as
+/// large, beside the rounds.
+#[test]
+fn a_quick_plan_has_room_on_a_machine_with_a_large_cache() {
+    let caches = Caches::from_sizes(&[48 << 10, 2 << 20, 260 << 20]);
+    let resources = Resources { caches, ..resources(2, 24 << 30) };
+    let time = plan(true, &resources).time(&resources.caches);
+    let room = limit(true).saturating_sub(time.whole());
+    assert!(room >= Duration::from_secs(3), "{room:?} is left of {:?}: {time:?}", limit(true));
 }
 
 /// Late by a quarter of its time at the first step already, none is left out.
