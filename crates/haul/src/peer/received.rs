@@ -1,7 +1,9 @@
 //! Descriptors that the peer handed over. To close one may mean to wait for the peer: a file of its
 //! own file system (FUSE) asks it, a socket with SO_LINGER waits for what it has not sent yet. No
-//! deadline ends that wait. So only what the kernel closes by itself is kept, memory and pipes, and
-//! anything else is closed by threads of their own, see `closer`.
+//! deadline ends that wait. So only what the kernel closes by itself is kept, memory, pipes and
+//! what a process is watched by, and anything else is closed by threads of their own, see `closer`.
+
+use std::os::fd::AsRawFd;
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -14,7 +16,7 @@ use super::error::Error;
 pub(crate) enum Received {
     #[default]
     Nothing,
-    /// Memory; or a pipe, where pipes are expected.
+    /// Memory, or a process; or a pipe, where pipes are expected.
     File(OwnedFd),
     /// More than one, all closed.
     Several,
@@ -27,7 +29,9 @@ pub(crate) enum Received {
 impl Received {
     /// Keeps what may be kept of what came with one packet.
     pub(crate) fn of(files: Vec<OwnedFd>, is_cut: bool, are_pipes_expected: bool) -> Self {
-        let is_known = |file: &OwnedFd| is_memory(file) || are_pipes_expected && is_pipe(file);
+        let is_known = |file: &OwnedFd| {
+            is_memory(file) || are_pipes_expected && is_pipe(file) || is_process(file)
+        };
         let (mut known, foreign): (Vec<_>, Vec<_>) = files.into_iter().partition(is_known);
         if !foreign.is_empty() {
             closer::close(foreign);
@@ -64,6 +68,15 @@ fn is_memory(file: &OwnedFd) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok()
 }
 
+/// Only a process can be sent a signal, here none at all, and no file system is asked.
+fn is_process(file: &OwnedFd) -> bool {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: takes numbers, and no description of the signal; signal 0 is never sent.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, file.as_raw_fd(), 0, none, 0) };
+    let error = std::io::Error::last_os_error().raw_os_error();
+    sent == 0 || matches!(error, Some(libc::ESRCH | libc::EPERM))
+}
+
 /// Only a pipe has a size as such, and no file system is asked.
 pub(crate) fn is_pipe(file: &OwnedFd) -> bool {
     rustix::pipe::fcntl_getpipe_size(file).is_ok()
@@ -90,6 +103,8 @@ mod tests {
         let of = |files, is_cut, pipes| Received::of(files, is_cut, pipes).file("memory");
         assert!(of(vec![memory()], false, false).is_ok());
         assert!(of(vec![pipe()], false, true).is_ok());
+        let own = crate::peer::process::own_watch();
+        assert!(own.is_none_or(|own| of(vec![own], false, false).is_ok()));
         let said = |files, is_cut, pipes| {
             channel::Error::from(of(files, is_cut, pipes).unwrap_err()).to_string()
         };

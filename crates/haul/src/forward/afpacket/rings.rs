@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 
 use super::super::interface::{self, Mapping, State, get, set};
 use super::super::pool::PACKET_BYTES_MAX;
+use crate::peer::descriptor::kept;
 
 /// Bytes of each ring.
 const RING_BYTES: usize = 4 << 20;
@@ -87,7 +88,8 @@ impl Rings {
     pub(super) fn open(state: &State) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Of no protocol yet: nothing comes before it is bound.
-        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        let kind = SocketType::RAW;
+        let socket = kept(rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None))?;
         let packet = state.mtu.min(PACKET_BYTES_MAX);
         let slot_bytes = (packet + FRONT_BYTES).next_power_of_two().max(2048);
         let slots = (RING_BYTES / slot_bytes).max(SLOTS_MIN);

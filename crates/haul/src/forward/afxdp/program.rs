@@ -7,6 +7,8 @@ use std::io;
 
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use crate::peer::descriptor::keep;
+
 /// What of linux/bpf.h is used here.
 mod bpf {
     pub(super) const MAP_CREATE: i64 = 0;
@@ -196,5 +198,6 @@ fn call<T: Attributes>(command: i64, attributes: &T) -> io::Result<i64> {
 fn descriptor<T: Attributes>(command: i64, attributes: &T) -> io::Result<OwnedFd> {
     let number = call(command, attributes)? as i32;
     // SAFETY: the kernel has just made it, for this caller alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    let made = unsafe { OwnedFd::from_raw_fd(number) };
+    Ok(keep(made)?)
 }

@@ -17,6 +17,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::counters::DropReason;
 use super::error::Error;
 use super::pool::{Packet, Pool};
+use crate::peer::descriptor::kept;
 pub(crate) use mapping::Mapping;
 pub(crate) use option::{get, set};
 
@@ -53,7 +54,7 @@ impl Interface {
     pub(crate) fn new(name: &str) -> Result<(Self, State), Error> {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
-        let socket = socket.map_err(|reason| refused(name, reason.into()))?;
+        let socket = kept(socket).map_err(|reason| refused(name, reason.into()))?;
         let interface = Self { name: name.to_owned(), socket };
         let state = interface.state().map_err(|reason| refused(name, reason))?;
         Ok((interface, state))

@@ -1,0 +1,9 @@
+//! Processes that fork with channels and listeners, and what a program does not notice by itself:
+//! each in a child of its own.
+
+mod apart;
+mod child;
+mod serving;
+#[path = "../channel/support.rs"]
+mod support;
+mod unnoticed;
