@@ -295,7 +295,9 @@ typedef enum haul_channel_mechanism {
 
 /**
  * One end of a channel between two processes, for both directions, or one of its halves: see
- * haul_channel_split(). One thread at a time may use it.
+ * haul_channel_split(). One thread at a time may use it. A fork copies it: a direction is the
+ * first process's that uses it afterwards, and HAUL_ERROR_BROKEN in the others; each closes its
+ * own copy.
  */
 typedef struct haul_channel haul_channel;
 
@@ -939,8 +941,8 @@ enum haul_status haul_heap_iova(const struct haul_heap *heap,
  * that no process has any more is replaced.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
- * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. A path that is empty is HAUL_ERROR_ARGUMENT. listener is
- * written on HAUL_OK alone.
+ * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. A path that is empty is HAUL_ERROR_ARGUMENT. listener
+ * is written on HAUL_OK alone.
  *
  * # Safety
  * path is NULL or a string; listener is NULL or writable.
@@ -1163,8 +1165,8 @@ void haul_channel_buffer_free(struct haul_channel_buffer *buffer);
 /**
  * Sends a message and returns as its bytes are the caller's again: nothing that is written to them
  * afterwards is ever seen by the receiver. HAUL_OK does not say that the receiver has it. A peer
- * that closed, or died 0.1 ms or more before, is HAUL_ERROR_PEER_GONE at once. account may be NULL;
- * it is written on HAUL_OK alone.
+ * that closed, or died 0.1 ms or more before, is HAUL_ERROR_PEER_GONE at once. account may be
+ * NULL; it is written on HAUL_OK alone.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_TOO_LONG and
  * HAUL_ERROR_UNAVAILABLE: nothing happened; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;

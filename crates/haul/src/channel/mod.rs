@@ -30,12 +30,12 @@
 //!   memory, and checked; its memory is mapped only after seals and size were seen; it cannot cause
 //!   SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and [`Settings::deadline`]. Only
 //!   [`Settings::trusts_peer`], at both ends, allows mechanisms for which this does not hold.
-//! - **Death is noticed.** The first call after the peer closed fails, and the first that begins 0.1
-//!   ms after it died. Of a message that was sent before that nobody can say whether it was
-//!   received.
-//! - **A fork copies an end**, and the first process that uses a direction afterwards has it; in the
-//!   others it is [`Error::TakenOver`]. Each closes its own copy, and the peer sees the end when no
-//!   process can go on.
+//! - **Death is noticed.** The first call after the peer closed fails, and the first that begins
+//! 0.1 ms after it died. Of a message that was sent before that nobody can say whether it was
+//! received.
+//! - **A fork copies an end**, and the first process that uses a direction afterwards has it; in
+//! the others it is [`Error::TakenOver`]. Each closes its own copy, and the peer sees the end when
+//! no process can go on.
 //! - **Nothing is left behind.** All memory is anonymous and goes with the processes.
 //!
 //! # From the bottom up
@@ -80,8 +80,8 @@ pub use shared::error::Error;
 pub use shared::names::Mechanism;
 pub use shared::settings::Settings;
 
-/// One end of a channel between two processes, for both directions. One thread at a time uses it, or
-/// one each of its halves.
+/// One end of a channel between two processes, for both directions. One thread at a time uses it,
+/// or one each of its halves.
 #[derive(Debug)]
 pub struct Channel {
     sender: Sender,

@@ -3,7 +3,8 @@
 //! deadline ends that wait. So only what the kernel closes by itself is kept, memory, pipes and
 //! what a process is watched by, and anything else is closed by threads of their own, see `closer`.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::LazyLock;
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -70,11 +71,21 @@ fn is_memory(file: &OwnedFd) -> bool {
 
 /// Only a process can be sent a signal, here none at all, and no file system is asked.
 fn is_process(file: &OwnedFd) -> bool {
+    /// Whether the kernel answers, and not a filter of calls in its place.
+    static IS_ASKED: LazyLock<bool> = LazyLock::new(|| send_nothing(-1) == Err(libc::EBADF));
+    // It is gone, or of a user or in a PID namespace whose processes get no signal from here.
+    let known = [libc::ESRCH, libc::EPERM, libc::EINVAL];
+    *IS_ASKED
+        && send_nothing(file.as_raw_fd()).map_or_else(|error| known.contains(&error), |()| true)
+}
+
+/// Sends no signal to a process by such a descriptor; what the kernel says of it.
+fn send_nothing(number: RawFd) -> Result<(), i32> {
     let none = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: takes numbers, and no description of the signal; signal 0 is never sent.
-    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, file.as_raw_fd(), 0, none, 0) };
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, number, 0, none, 0) };
     let error = std::io::Error::last_os_error().raw_os_error();
-    sent == 0 || matches!(error, Some(libc::ESRCH | libc::EPERM))
+    if sent == 0 { Ok(()) } else { Err(error.unwrap_or(0)) }
 }
 
 /// Only a pipe has a size as such, and no file system is asked.

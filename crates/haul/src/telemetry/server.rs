@@ -36,7 +36,7 @@ pub struct Server {
     path: PathBuf,
     /// Its own folder, which goes with it.
     folder: Option<PathBuf>,
-    /// Closing it ends the thread.
+    /// What it says, or that it is closed, ends the thread.
     end: Option<OwnedFd>,
     thread: Thread,
 }
@@ -100,7 +100,10 @@ impl Drop for Server {
         if !self.thread.is_here() {
             return;
         }
-        drop(self.end.take());
+        if let Some(end) = self.end.take() {
+            // A child of fork may have it too, and close it late.
+            socket::nudge(&end);
+        }
         // It panics where an answer does, which is said already.
         let _ = self.thread.join();
         if let Some(folder) = &self.folder {

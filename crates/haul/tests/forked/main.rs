@@ -3,6 +3,7 @@
 
 mod apart;
 mod child;
+mod ports;
 mod serving;
 #[path = "../channel/support.rs"]
 mod support;

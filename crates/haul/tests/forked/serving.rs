@@ -183,6 +183,36 @@ fn a_client_forks_and_its_child_goes_on() {
 }
 
 #[test]
+fn both_ends_fork_and_their_children_go_on() {
+    let _alone = alone();
+    let (_folder, path) = socket();
+    let listener = Listener::bind(&path).unwrap();
+    for mechanism in all() {
+        let client = Child::start(|| {
+            let mut channel = Some(Channel::connect(&path, &by(mechanism)).unwrap());
+            let child = Child::start(|| {
+                let mut channel = channel.take().unwrap();
+                for seed in 0..3 {
+                    give(&mut channel, mechanism, seed).unwrap();
+                }
+                for seed in 3..5 {
+                    check(&mut channel, mechanism, seed);
+                }
+            });
+            drop(channel);
+            assert_eq!(child.wait(), 0);
+        });
+        let mut channel = Some(listener.accept(&by(mechanism)).unwrap());
+        let offers = channel.as_ref().is_some_and(|channel| channel.offers(mechanism));
+        if mechanism == Mechanism::Sealed || offers {
+            let worker = Child::start(|| answer(channel.take().unwrap(), mechanism));
+            drop(channel);
+            assert_eq!((worker.wait(), client.wait()), (0, 0), "{mechanism}");
+        }
+    }
+}
+
+#[test]
 fn a_listener_is_closed_with_its_last_copy() {
     let _alone = alone();
     let (_folder, path) = socket();

@@ -127,15 +127,19 @@ impl Other {
     /// and not whether the other end closed in good order.
     fn gone(&mut self, error: Failed) -> Error {
         let is_gone = matches!(error, Failed::PeerGone { .. });
-        let closed = || loop {
+        let why = if is_gone && self.has_closed() { Failed::Closed } else { error };
+        ended("send", self.done)(why)
+    }
+
+    /// Whether the other end closed in good order.
+    fn has_closed(&mut self) -> bool {
+        loop {
             match self.receiver.try_recv() {
                 Ok(Some(_)) => {}
-                Ok(None) => return None,
-                Err(error) => return Some(error).filter(|it| matches!(it, Failed::Closed)),
+                Ok(None) => return false,
+                Err(error) => return matches!(error, Failed::Closed),
             }
-        };
-        let closed = if is_gone { closed() } else { None };
-        ended("send", self.done)(closed.unwrap_or(error))
+        }
     }
 
     /// Waits until the other end has everything.

@@ -109,7 +109,7 @@ impl<'a> Sending<'a> {
     }
 
     /// In a process that was forked in the middle of the message it cannot go on.
-    fn check_own(&self) -> Result<(), Error> {
+    fn check_own(&mut self) -> Result<(), Error> {
         self.outbox.lane.check_own()
     }
 

@@ -348,13 +348,18 @@ impl Lane {
         self.link.is_own(self.half)
     }
 
+    /// A call goes on with what this process has begun.
+    ///
     /// # Errors
-    /// [`Error::TakenOver`] where another process uses the half by now.
-    pub(crate) fn check_own(&self) -> Result<(), Error> {
-        match self.has_copies || self.forks != fork::forks() {
-            true if !self.is_own() => Err(Error::TakenOver { by: "another process" }),
-            _ => Ok(()),
+    /// [`Error::TakenOver`] where another process has begun it, or uses the half by now.
+    pub(crate) fn check_own(&mut self) -> Result<(), Error> {
+        if self.has_copies || self.forks != fork::forks() {
+            if !self.is_own() {
+                return Err(Error::TakenOver { by: "another process" });
+            }
+            (self.has_copies, self.forks) = (true, fork::forks());
         }
+        Ok(())
     }
 
     fn own_state(&self) -> usize {

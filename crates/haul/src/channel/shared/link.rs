@@ -40,11 +40,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The half that it is for, at the end that it comes to.
-    fn half(self) -> Half {
+    /// The half that a descriptor is for, at the end that it comes to.
+    fn half(self) -> Option<Half> {
         match self {
-            Self::Memory | Self::Pipe | Self::Sender => Half::Receiving,
-            Self::Pool | Self::Receiver => Half::Sending,
+            Self::Memory | Self::Pipe => Some(Half::Receiving),
+            Self::Pool => Some(Half::Sending),
+            Self::Sender | Self::Receiver => None,
         }
     }
 
@@ -255,8 +256,9 @@ impl Link {
 }
 
 impl Link {
-    /// Whether the next packet is for a half that another process uses, which will take it. Where
-    /// there was no fork nobody else does.
+    /// Whether the next packet has a descriptor for a half that another process uses, which will
+    /// take it. Where there was no fork nobody else does. What it says of the peer is taken by
+    /// either: without it, mechanisms that reach into the peer give way to the ring.
     fn is_next_for_others(&self) -> bool {
         if self.forks == fork::forks() {
             return false;
@@ -265,7 +267,7 @@ impl Link {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let there = rustix::net::recv(&*self.socket, &mut bytes, flags);
         let length = there.map_or(0, |(_, length)| length);
-        let half = named(&bytes[..length]).map(|(kind, _)| kind.half());
+        let half = named(&bytes[..length]).and_then(|(kind, _)| kind.half());
         half.is_some_and(|half| !self.is_own(half))
     }
 }
