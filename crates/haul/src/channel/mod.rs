@@ -31,11 +31,11 @@
 //!   SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and [`Settings::deadline`]. Only
 //!   [`Settings::trusts_peer`], at both ends, allows mechanisms for which this does not hold.
 //! - **Death is noticed.** The first call after the peer closed fails, and the first that begins
-//! 0.1 ms after it died. Of a message that was sent before that nobody can say whether it was
-//! received.
+//!   0.1 ms after it died. Of a message that was sent before that nobody can say whether it was
+//!   received.
 //! - **A fork copies an end**, and the first process that uses a direction afterwards has it; in
-//! the others it is [`Error::TakenOver`]. Each closes its own copy, and the peer sees the end when
-//! no process can go on.
+//!   the others it is [`Error::TakenOver`]. Each closes its own copy, and the peer sees the end
+//!   when no process can go on.
 //! - **Nothing is left behind.** All memory is anonymous and goes with the processes.
 //!
 //! # From the bottom up
