@@ -108,7 +108,7 @@ typedef enum haul_status {
      */
     HAUL_ERROR_NOT_A_HEAP = 9,
     /**
-     * The system refused addresses or memory.
+     * The system refused addresses or memory, or a limit of the process does.
      */
     HAUL_ERROR_NO_MEMORY = 10,
     /**
@@ -168,7 +168,8 @@ typedef enum haul_status {
      */
     HAUL_ERROR_PROTOCOL = 24,
     /**
-     * A transfer failed or was given up earlier, and nothing after it can be believed.
+     * A transfer failed or was given up earlier, and nothing after it can be believed; or another
+     * process, which a fork gave a copy of the channel, uses it.
      */
     HAUL_ERROR_BROKEN = 25,
     /**
@@ -294,7 +295,9 @@ typedef enum haul_channel_mechanism {
 
 /**
  * One end of a channel between two processes, for both directions, or one of its halves: see
- * haul_channel_split(). One thread at a time may use it.
+ * haul_channel_split(). One thread at a time may use it. A fork copies it: a direction is the
+ * first process's that uses it afterwards, and HAUL_ERROR_BROKEN in the others; each closes its
+ * own copy.
  */
 typedef struct haul_channel haul_channel;
 
@@ -938,7 +941,8 @@ enum haul_status haul_heap_iova(const struct haul_heap *heap,
  * that no process has any more is replaced.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
- * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. listener is written on HAUL_OK alone.
+ * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. A path that is empty is HAUL_ERROR_ARGUMENT. listener
+ * is written on HAUL_OK alone.
  *
  * # Safety
  * path is NULL or a string; listener is NULL or writable.
@@ -1074,8 +1078,9 @@ bool haul_channel_offers(const struct haul_channel *channel, uint32_t mechanism)
 enum haul_status haul_channel_split(struct haul_channel *channel, struct haul_channel **sender);
 
 /**
- * Closes a channel, or one of its halves. What was sent whole the peer can still receive. NULL is
- * fine.
+ * Closes a channel, or one of its halves. What was sent whole the peer can still receive. After a
+ * fork another process goes on with its own copy, unless this one has used the channel since. NULL
+ * is fine.
  *
  * # Safety
  * channel is NULL or a channel that no thread uses any more, with no message on its way.
@@ -1083,7 +1088,7 @@ enum haul_status haul_channel_split(struct haul_channel *channel, struct haul_ch
 void haul_channel_close(struct haul_channel *channel);
 
 /**
- * Closes a listener, and removes its path. NULL is fine.
+ * Closes a listener; the last process that has it, after a fork, removes its path. NULL is fine.
  *
  * # Safety
  * listener is NULL or a listener that no thread uses any more.
@@ -1159,7 +1164,9 @@ void haul_channel_buffer_free(struct haul_channel_buffer *buffer);
 
 /**
  * Sends a message and returns as its bytes are the caller's again: nothing that is written to them
- * afterwards is ever seen by the receiver. account may be NULL; it is written on HAUL_OK alone.
+ * afterwards is ever seen by the receiver. HAUL_OK does not say that the receiver has it. A peer
+ * that closed, or died 0.1 ms or more before, is HAUL_ERROR_PEER_GONE at once. account may be
+ * NULL; it is written on HAUL_OK alone.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_TOO_LONG and
  * HAUL_ERROR_UNAVAILABLE: nothing happened; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;

@@ -13,7 +13,9 @@ use crate::options::{haul_channel_options, mechanism_of};
 use crate::status::haul_status;
 
 /// One end of a channel between two processes, for both directions, or one of its halves: see
-/// haul_channel_split(). One thread at a time may use it.
+/// haul_channel_split(). One thread at a time may use it. A fork copies it: a direction is the
+/// first process's that uses it afterwards, and HAUL_ERROR_BROKEN in the others; each closes its
+/// own copy.
 #[derive(Debug)]
 pub struct haul_channel {
     /// In memory of its own, so that a message on its way can have it.
@@ -21,6 +23,8 @@ pub struct haul_channel {
     receiver: Option<Receiver>,
     /// What both halves poll, for as long as either lives.
     fd: c_int,
+    /// Who the peer was as it was met: while the sending half is lent to a message, and there is no
+    /// other, nobody can be asked.
     peer: Identity,
 }
 
@@ -29,6 +33,12 @@ impl haul_channel {
         let (fd, peer) = (channel.as_fd().as_raw_fd(), channel.peer());
         let (sender, receiver) = channel.split();
         Self { sender: Some(Box::new(sender)), receiver: Some(receiver), fd, peer }
+    }
+
+    /// Who is at the other end now.
+    fn peer(&self) -> Identity {
+        let sender = || self.sender.as_ref().map(|sender| sender.peer());
+        self.receiver.as_ref().map(Receiver::peer).or_else(sender).unwrap_or(self.peer)
     }
 }
 
@@ -81,7 +91,8 @@ const _: () = assert!(size_of::<haul_channel_identity>() == 12);
 /// that no process has any more is replaced.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
-/// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. listener is written on HAUL_OK alone.
+/// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. A path that is empty is HAUL_ERROR_ARGUMENT. listener
+/// is written on HAUL_OK alone.
 ///
 /// # Safety
 /// path is NULL or a string; listener is NULL or writable.
@@ -257,7 +268,7 @@ pub unsafe extern "C" fn haul_channel_peer(
     // SAFETY: the caller's promise.
     let channel = unsafe { channel.as_ref() };
     let make = || {
-        let Identity { process, user, group } = channel.ok_or(haul_status::HAUL_ERROR_NULL)?.peer;
+        let Identity { process, user, group } = channel.ok_or(haul_status::HAUL_ERROR_NULL)?.peer();
         Ok(haul_channel_identity { process: process.unwrap_or(0), user, group })
     };
     // SAFETY: the caller's promise.
@@ -303,8 +314,9 @@ pub unsafe extern "C" fn haul_channel_split(
     unsafe { give(sender, || Ok(half)) }
 }
 
-/// Closes a channel, or one of its halves. What was sent whole the peer can still receive. NULL is
-/// fine.
+/// Closes a channel, or one of its halves. What was sent whole the peer can still receive. After a
+/// fork another process goes on with its own copy, unless this one has used the channel since. NULL
+/// is fine.
 ///
 /// # Safety
 /// channel is NULL or a channel that no thread uses any more, with no message on its way.
@@ -314,7 +326,7 @@ pub unsafe extern "C" fn haul_channel_close(channel: *mut haul_channel) {
     unsafe { take(channel) };
 }
 
-/// Closes a listener, and removes its path. NULL is fine.
+/// Closes a listener; the last process that has it, after a fork, removes its path. NULL is fine.
 ///
 /// # Safety
 /// listener is NULL or a listener that no thread uses any more.
@@ -358,6 +370,11 @@ unsafe fn owned(fd: c_int) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Whether the system, or a limit of this process's, gives no memory.
+fn is_of_memory(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::OutOfMemory | io::ErrorKind::FileTooLarge)
+}
+
 impl From<Error> for haul_status {
     fn from(error: Error) -> Self {
         match error {
@@ -370,7 +387,7 @@ impl From<Error> for haul_status {
                 io::ErrorKind::InvalidInput => haul_status::HAUL_ERROR_ARGUMENT,
                 _ => haul_status::HAUL_ERROR_SYSTEM,
             },
-            Error::System { reason, .. } if reason.kind() == io::ErrorKind::OutOfMemory => {
+            Error::System { reason, .. } if is_of_memory(reason.kind()) => {
                 haul_status::HAUL_ERROR_NO_MEMORY
             }
             Error::System { .. } | Error::Unclosed { .. } => haul_status::HAUL_ERROR_SYSTEM,
@@ -385,7 +402,9 @@ impl From<Error> for haul_status {
             Error::TooLong { .. } => haul_status::HAUL_ERROR_TOO_LONG,
             Error::Unavailable { .. } => haul_status::HAUL_ERROR_UNAVAILABLE,
             Error::Damaged { .. } => haul_status::HAUL_ERROR_INTEGRITY,
-            Error::GivenUp { .. } | Error::Broken => haul_status::HAUL_ERROR_BROKEN,
+            Error::GivenUp { .. } | Error::TakenOver { .. } | Error::Broken => {
+                haul_status::HAUL_ERROR_BROKEN
+            }
         }
     }
 }

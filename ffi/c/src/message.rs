@@ -29,7 +29,9 @@ pub struct haul_channel_part {
 }
 
 /// Sends a message and returns as its bytes are the caller's again: nothing that is written to them
-/// afterwards is ever seen by the receiver. account may be NULL; it is written on HAUL_OK alone.
+/// afterwards is ever seen by the receiver. HAUL_OK does not say that the receiver has it. A peer
+/// that closed, or died 0.1 ms or more before, is HAUL_ERROR_PEER_GONE at once. account may be
+/// NULL; it is written on HAUL_OK alone.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_TOO_LONG and
 /// HAUL_ERROR_UNAVAILABLE: nothing happened; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;

@@ -28,7 +28,7 @@ pub enum haul_status {
     HAUL_ERROR_FORBIDDEN = 8,
     /// The file is no heap, of another version, cut, unfinished or damaged.
     HAUL_ERROR_NOT_A_HEAP = 9,
-    /// The system refused addresses or memory.
+    /// The system refused addresses or memory, or a limit of the process does.
     HAUL_ERROR_NO_MEMORY = 10,
     /// All places for processes are taken by live ones.
     HAUL_ERROR_FULL = 11,
@@ -58,7 +58,8 @@ pub enum haul_status {
     HAUL_ERROR_UNAVAILABLE = 23,
     /// What the peer says or hands over cannot be right; the channel is closed.
     HAUL_ERROR_PROTOCOL = 24,
-    /// A transfer failed or was given up earlier, and nothing after it can be believed.
+    /// A transfer failed or was given up earlier, and nothing after it can be believed; or another
+    /// process, which a fork gave a copy of the channel, uses it.
     HAUL_ERROR_BROKEN = 25,
     /// The message changed on its way: its checksum is another.
     HAUL_ERROR_INTEGRITY = 26,
@@ -136,7 +137,7 @@ impl haul_status {
                 c"the file is no heap of this version, or is cut or damaged; remove it and create it again"
             }
             Self::HAUL_ERROR_NO_MEMORY => {
-                c"the system refused addresses; raise ulimit -v or vm.max_map_count, or lower the limit"
+                c"the system refused memory or addresses; raise ulimit -v, -d or -f or vm.max_map_count, or ask for less"
             }
             Self::HAUL_ERROR_FULL => {
                 c"all places for processes are taken by live ones; end one that shares the heap"
@@ -187,7 +188,7 @@ impl haul_status {
                 c"what the peer said or handed over was refused; use one version of haul, and do not trust this peer"
             }
             Self::HAUL_ERROR_BROKEN => {
-                c"a transfer failed or was given up earlier; connect anew"
+                c"a transfer failed or was given up earlier, or another process uses the channel since a fork; connect anew"
             }
             _ => c"the message changed on its way; connect anew and send it again, and look at this machine's memory",
         }

@@ -432,6 +432,9 @@ static void wrong_arguments(void)
         CHECK(channel == NULL);
         close(fds[1]);
     }
+    haul_channel_listener *listener = NULL;
+    CHECK(haul_channel_listen("", &listener) == HAUL_ERROR_ARGUMENT && listener == NULL);
+    CHECK(haul_channel_connect("", NULL, &channel) == HAUL_ERROR_ARGUMENT && channel == NULL);
     haul_channel_building *building = NULL;
     CHECK(haul_channel_building_create(4096, &building) == HAUL_OK);
     haul_channel_building_free(building);
@@ -439,6 +442,73 @@ static void wrong_arguments(void)
         CHECK(strstr(haul_strerror(status), "not a status") == NULL);
     }
     CHECK(strstr(haul_strerror(HAUL_ERROR_INTEGRITY + 1), "not a status") != NULL);
+}
+
+/* A server that forks for each connection: a worker answers, or this process does, while the other
+ * one closes its copies of the channel and of the listener. */
+static void a_server_that_forks(const char *path)
+{
+    haul_channel_listener *listener = NULL;
+    CHECK(haul_channel_listen(path, &listener) == HAUL_OK);
+    for (int is_by_worker = 0; is_by_worker < 2; is_by_worker++) {
+        pid_t client = fork();
+        if (client == 0) {
+            haul_channel *channel = NULL;
+            char answer[8];
+            CHECK(haul_channel_connect(path, &patient, &channel) == HAUL_OK);
+            CHECK(haul_channel_send(channel, "question", 8, NULL) == HAUL_OK);
+            CHECK(haul_channel_recv_into(channel, answer, sizeof answer, NULL) == HAUL_OK);
+            CHECK(memcmp(answer, "question", 8) == 0);
+            CHECK(haul_channel_recv_into(channel, answer, 8, NULL) == HAUL_ERROR_CLOSED);
+            _exit(failures == 0 ? 0 : 1);
+        }
+        haul_channel *channel = NULL;
+        CHECK(haul_channel_accept(listener, &patient, &channel) == HAUL_OK);
+        pid_t worker = fork();
+        int serves = (worker == 0) == is_by_worker;
+        if (!serves || worker == 0) {
+            haul_channel_listener_close(listener);
+        }
+        if (serves) {
+            haul_channel_buffer *buffer = NULL;
+            CHECK(haul_channel_recv(channel, &buffer) == HAUL_OK);
+            CHECK(haul_channel_send(channel, haul_channel_buffer_data(buffer),
+                                    haul_channel_buffer_size(buffer), NULL) == HAUL_OK);
+            haul_channel_buffer_free(buffer);
+        }
+        haul_channel_close(channel);
+        if (worker == 0) {
+            _exit(failures == 0 ? 0 : 1);
+        }
+        wait_for(worker);
+        wait_for(client);
+        if (!serves) {
+            CHECK(access(path, F_OK) != 0);
+        } else {
+            CHECK(access(path, F_OK) == 0);
+        }
+    }
+}
+
+/* The second process that uses a copy is told so, and closes it without harm. */
+static void two_processes_with_one_end(void)
+{
+    haul_channel *channel = NULL;
+    pid_t peer = start(echo, &channel);
+    pid_t child = fork();
+    if (child == 0) {
+        char answer[5];
+        CHECK(haul_channel_send(channel, "child", 5, NULL) == HAUL_OK);
+        CHECK(haul_channel_recv_into(channel, answer, sizeof answer, NULL) == HAUL_OK);
+        haul_channel_close(channel);
+        _exit(failures == 0 ? 0 : 1);
+    }
+    wait_for(child);
+    haul_channel_buffer *buffer = NULL;
+    CHECK(haul_channel_send(channel, "parent", 6, NULL) == HAUL_ERROR_BROKEN);
+    CHECK(haul_channel_recv(channel, &buffer) == HAUL_ERROR_BROKEN && buffer == NULL);
+    haul_channel_close(channel);
+    wait_for(peer);
 }
 
 int main(void)
@@ -456,6 +526,8 @@ int main(void)
     a_message_given_up();
     two_halves();
     a_listener_and_a_death(path);
+    a_server_that_forks(path);
+    two_processes_with_one_end();
     CHECK(chmod(folder, 0755) == 0);
     another_user(path);
     CHECK(rmdir(folder) == 0);

@@ -45,6 +45,22 @@ pub(crate) enum TransferError {
         /// How much had gone through.
         done: Bytes,
     },
+    /// The other end lives, and stopped in the middle.
+    #[error(
+        "cannot {attempt}: the other end has stopped after {} of the stream, for {waited:.1?}, and the limit is \
+         {limit:?}; look what it does, or allow more with --deadline",
+        done.approximate()
+    )]
+    Stopped {
+        /// `send` or `receive`.
+        attempt: &'static str,
+        /// How much had gone through.
+        done: Bytes,
+        /// How long it did not move.
+        waited: Duration,
+        /// How long that may last.
+        limit: Duration,
+    },
     /// Whoever read what was received has gone.
     #[error(
         "cannot pass on what is received: whoever read {target} closed it after {}; the rest of the stream is \

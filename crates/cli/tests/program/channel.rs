@@ -237,6 +237,36 @@ fn a_receiver_that_is_killed_leaves_no_file_and_the_next_takes_its_socket() {
     assert_eq!(fs::read(&to).unwrap(), b"anew");
 }
 
+/// What had gone through, not what of one message of many.
+#[test]
+fn a_receiver_that_is_killed_late_is_said_to_have_had_most_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, from) = (folder.path().join("socket"), folder.path().join("from"));
+    // All zeros, and no pages.
+    fs::File::create(&from).unwrap().set_len(2 << 30).unwrap();
+    for is_killed in [true, false] {
+        let mut receiving = receiver(&socket, &[]);
+        let mut sending = sender(&socket, &[from.to_str().unwrap()]);
+        let sending = sending.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut output = receiving.stdout.take().unwrap();
+        let mut part = vec![0; 64 << 20];
+        output.read_exact(&mut part).unwrap();
+        if is_killed {
+            receiving.kill().unwrap();
+        } else {
+            drop(output);
+        }
+        receiving.wait().unwrap();
+        let ran = finish(sending).expect(1);
+        let end = if is_killed { "the other end died after" } else { "closed before everything" };
+        ran.says(&[end]);
+        let (_, after) = ran.err.split_once(" after ").or(ran.err.split_once(", after ")).unwrap();
+        let number: f64 = after.split(' ').next().unwrap().parse().unwrap();
+        assert!(number >= 60.0 && after.contains("MiB"), "{ran:#?}");
+        let _ = fs::remove_file(&socket);
+    }
+}
+
 #[test]
 fn what_is_sent_goes_to_a_process_of_ones_own_user_alone() {
     let socket = Path::new("socket");

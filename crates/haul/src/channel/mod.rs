@@ -30,6 +30,12 @@
 //!   memory, and checked; its memory is mapped only after seals and size were seen; it cannot cause
 //!   SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and [`Settings::deadline`]. Only
 //!   [`Settings::trusts_peer`], at both ends, allows mechanisms for which this does not hold.
+//! - **Death is noticed.** The first call after the peer closed fails, and the first that begins
+//!   0.1 ms after it died. Of a message that was sent before that nobody can say whether it was
+//!   received.
+//! - **A fork copies an end**, and the first process that uses a direction afterwards has it; in
+//!   the others it is [`Error::TakenOver`]. Each closes its own copy, and the peer sees the end
+//!   when no process can go on.
 //! - **Nothing is left behind.** All memory is anonymous and goes with the processes.
 //!
 //! # From the bottom up
@@ -54,6 +60,7 @@ use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::peer::closer;
+use crate::peer::life::Life;
 use crate::peer::listening::{self, Bound};
 use crate::peer::socket::{self, Socket};
 use shared::handshake::{self, Agreement};
@@ -73,7 +80,8 @@ pub use shared::error::Error;
 pub use shared::names::Mechanism;
 pub use shared::settings::Settings;
 
-/// One end of a channel between two processes, for both directions.
+/// One end of a channel between two processes, for both directions. One thread at a time uses it,
+/// or one each of its halves.
 #[derive(Debug)]
 pub struct Channel {
     sender: Sender,
@@ -124,9 +132,10 @@ impl Channel {
         settings: &Settings,
         lane: usize,
     ) -> Result<Self, Error> {
-        let link = Arc::new(Link::new(socket, agreed, settings.clone())?);
-        let receiver = Receiver::new(Arc::clone(&link), 1 - lane);
-        Ok(Self { sender: Sender::new(link, lane), receiver })
+        let lives = (Life::new()?, Life::new()?);
+        let link = Arc::new(Link::new(socket, agreed, settings.clone(), lane)?);
+        let receiver = Receiver::new(Arc::clone(&link), 1 - lane, lives.0);
+        Ok(Self { sender: Sender::new(link, lane, lives.1), receiver })
     }
 
     /// See [`Sender::send`].
@@ -193,10 +202,10 @@ impl Channel {
         self.receiver.wait_length()
     }
 
-    /// Who is at the other end.
+    /// Who is at the other end: the process that was met, or one that it forked and that goes on.
     #[must_use]
     pub fn peer(&self) -> Identity {
-        self.link().peer.identity
+        self.receiver.peer()
     }
 
     /// Whether the mechanism can be used to send to this peer, as it was tried when they met.
@@ -233,11 +242,13 @@ impl AsFd for Channel {
     }
 }
 
-/// A socket with a path that channels are accepted on. Its path goes as it is dropped.
+/// A socket with a path that channels are accepted on. Its path goes as it is dropped, by the last
+/// process that has it where a fork made copies.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
     bound: Bound,
+    life: Option<Life>,
 }
 
 impl Listener {
@@ -257,8 +268,9 @@ impl Listener {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn bind_for(path: &Path, users: &Users) -> Result<Self, Error> {
+        let life = Some(Life::new()?);
         let (socket, bound) = listening::listen(path, users.are_others())?;
-        Ok(Self { socket, bound })
+        Ok(Self { socket, bound, life })
     }
 
     /// The next channel. Whoever connects and then does not behave costs at most the deadline.
@@ -289,8 +301,11 @@ impl AsFd for Listener {
 }
 
 impl Drop for Listener {
+    /// Another process that has it, which a fork made, goes on listening.
     fn drop(&mut self) {
-        socket::stop_listening(&self.socket);
-        self.bound.remove();
+        if self.life.take().is_none_or(Life::was_last) {
+            socket::stop_listening(&self.socket);
+            self.bound.remove();
+        }
     }
 }

@@ -8,10 +8,14 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::error::Error;
+use crate::peer::descriptor::{keep, kept};
+use crate::peer::fork::Here;
 use crate::peer::listening::{self, Bound};
+use crate::peer::socket;
 
 /// Who listens on the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -32,7 +36,7 @@ impl Wake {
     /// [`Error::System`].
     pub(crate) fn new() -> Result<Self, Error> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let event = event.map_err(|reason| Error::System {
+        let event = kept(event).map_err(|reason| Error::System {
             attempt: "make an event",
             reason: reason.into(),
             remedy: "raise the limit of files (ulimit -n)",
@@ -72,7 +76,7 @@ impl Meeting {
     /// [`Error::Path`].
     pub(crate) fn new(path: &Path, role: Role) -> Result<Self, Error> {
         // Both roles ask for a path that a socket can have.
-        SocketAddrUnix::new(path).map_err(|reason| refused(path, reason.into()))?;
+        socket::address_of(path).map_err(|reason| refused(path, reason))?;
         Ok(match role {
             Role::Server => Self::Listening(listen(path)?),
             Role::Client => Self::Connecting(path.into()),
@@ -87,18 +91,32 @@ impl Meeting {
                     PollFd::new(&listening.socket, PollFlags::IN),
                     PollFd::new(&*wake.0, PollFlags::IN),
                 ];
-                poll(&mut ready, None).ok()?;
-                let accepted = rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC);
-                accepted.ok().map(UnixStream::from)
+                let waited = poll(&mut ready, None);
+                let is_over = socket::is_over(ready[0].revents());
+                let accepted = waited.and_then(|_| {
+                    kept(rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC))
+                });
+                match accepted {
+                    Ok(socket) => Some(UnixStream::from(socket)),
+                    // The front end has gone again, or the thread was woken.
+                    Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) if !is_over => None,
+                    // It may last: a process that may open no more files, or a socket that
+                    // another process, which has it too, has shut down.
+                    Err(_) => self.after_a_pause(wake),
+                }
             }
             Self::Connecting(path) => {
                 let connected = UnixStream::connect(path).ok();
-                if connected.is_none() {
-                    wake.pause(RETRY_NS);
-                }
-                connected
+                let connected = connected.and_then(|socket| keep(socket.into()).ok());
+                connected.map(UnixStream::from).or_else(|| self.after_a_pause(wake))
             }
         }
+    }
+
+    /// Nothing, but not at once.
+    fn after_a_pause(&self, wake: &Wake) -> Option<UnixStream> {
+        wake.pause(RETRY_NS);
+        None
     }
 }
 
@@ -107,6 +125,8 @@ impl Meeting {
 pub(crate) struct Listening {
     socket: OwnedFd,
     bound: Bound,
+    /// The process that listens: a child of fork leaves the path alone.
+    here: Here,
 }
 
 /// Connections that wait while one front end is served.
@@ -119,9 +139,9 @@ const BACKLOG: i32 = 16;
 fn listen(path: &Path) -> Result<Listening, Error> {
     let refused = |reason: std::io::Error| refused(path, reason);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(|reason| refused(reason.into()))?;
-    let address = SocketAddrUnix::new(path).map_err(|reason| refused(reason.into()))?;
+    let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let socket = kept(made).map_err(|reason| refused(reason.into()))?;
+    let address = socket::address_of(path).map_err(refused)?;
     // The file gets the socket's own mode, so there is no instant at which others may connect.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
         .map_err(|reason| refused(reason.into()))?;
@@ -131,13 +151,13 @@ fn listen(path: &Path) -> Result<Listening, Error> {
         bound.remove();
         return Err(refused(reason.into()));
     }
-    Ok(Listening { socket, bound })
+    Ok(Listening { socket, bound, here: Here::now() })
 }
 
 fn refused(path: &Path, reason: std::io::Error) -> Error {
     let remedy = match reason.kind() {
         std::io::ErrorKind::AddrInUse => "another process has it: choose another path",
-        std::io::ErrorKind::InvalidInput => "choose a path of 107 bytes at most",
+        std::io::ErrorKind::InvalidInput => "choose a path of 1 to 107 bytes",
         _ => "choose a folder that exists and is yours",
     };
     Error::Path { attempt: "use the socket", path: path.into(), reason, remedy }
@@ -145,6 +165,8 @@ fn refused(path: &Path, reason: std::io::Error) -> Error {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.bound.remove();
+        if self.here.is_here() {
+            self.bound.remove();
+        }
     }
 }

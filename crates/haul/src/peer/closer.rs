@@ -4,7 +4,7 @@
 //! beyond a limit nobody new is met.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use rustix::fd::OwnedFd;
 use rustix::net::sockopt;
 
 use super::error::Error;
+use super::fork::Lock;
 
 /// Threads that close: enough for some that never end.
 const CLOSERS_MAX: usize = 16;
@@ -42,8 +43,8 @@ fn close_file(file: OwnedFd) {
     drop(file);
 }
 
-struct Aside<T> {
-    state: Mutex<State<T>>,
+struct Aside<T: 'static> {
+    state: Lock<State<T>>,
     close: fn(T),
 }
 
@@ -64,11 +65,13 @@ impl<T> State<T> {
 impl<T: Send> Aside<T> {
     const fn new(close: fn(T)) -> Self {
         let state = State { waiting: VecDeque::new(), closing: 0, closers: 0 };
-        Self { state: Mutex::new(state), close }
+        // A child of fork has none of the threads, and starts its own for what waits.
+        let renew = |state: &mut State<T>| (state.closing, state.closers) = (0, 0);
+        Self { state: Lock::new(state, renew), close }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&'static self) -> MutexGuard<'static, State<T>> {
+        self.state.lock()
     }
 
     fn take(&'static self, things: impl IntoIterator<Item = T>) {
@@ -87,7 +90,7 @@ impl<T: Send> Aside<T> {
         state.closers += usize::from(started.is_ok());
     }
 
-    fn work(&self) {
+    fn work(&'static self) {
         let mut state = self.state();
         while let Some(thing) = state.waiting.pop_front() {
             state.closing += 1;

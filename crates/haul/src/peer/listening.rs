@@ -64,8 +64,8 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
 /// A socket at `path`, for this user alone or for everybody that reaches it. One that nobody
 /// listens on any more is replaced.
 pub(crate) fn listen(path: &Path, is_for_all: bool) -> Result<(OwnedFd, Bound), Error> {
+    let address = socket::address_of(path).map_err(at("bind", path))?;
     let socket = socket::new_socket(path)?;
-    let address = SocketAddrUnix::new(path).map_err(|reason| at("bind", path)(reason.into()))?;
     let own = Mode::RUSR | Mode::WUSR;
     let all = own | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
     // The file gets the socket's own mode, so there is no instant at which others may connect.

@@ -16,6 +16,7 @@ use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use super::descriptor::kept;
 use super::error::Error;
 
 /// What the kernel holds the peer to, by seals that cannot be taken back.
@@ -66,9 +67,28 @@ pub(crate) fn create_sealed(name: &CStr, size_bytes: usize) -> Result<OwnedFd, E
 
 fn create_named(name: &CStr, size_bytes: usize) -> Result<OwnedFd, Error> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = rustix::fs::memfd_create(name, flags).map_err(Error::system("make memory"))?;
-    rustix::fs::ftruncate(&file, size_bytes as u64).map_err(Error::system("size memory"))?;
+    let file = kept(rustix::fs::memfd_create(name, flags)).map_err(Error::system("make memory"))?;
+    size(&file, size_bytes)?;
     Ok(file)
+}
+
+/// The largest file that this process may make, RLIMIT_FSIZE, which is for memory files too.
+pub(crate) fn file_bytes_max() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
+/// Gives a memory file its size. What is over the limit is refused here: the kernel would end the
+/// process by a signal, SIGXFSZ.
+fn size(file: &OwnedFd, size_bytes: usize) -> Result<(), Error> {
+    let limit = file_bytes_max();
+    if size_bytes as u64 > limit {
+        let reason = format!(
+            "{size_bytes} B are over this process's limit of file sizes, {limit} B (RLIMIT_FSIZE)"
+        );
+        let reason = io::Error::new(io::ErrorKind::FileTooLarge, reason);
+        return Err(Error::System { attempt: "size memory", reason });
+    }
+    rustix::fs::ftruncate(file, size_bytes as u64).map_err(Error::system("size memory"))
 }
 
 /// A memory file of this size with all its pages, of 2 MiB from the kernel's pool if `is_huge`.
@@ -79,25 +99,32 @@ pub(crate) fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd,
     let kind =
         if is_huge { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
-    let file =
-        rustix::fs::memfd_create(c"haul-packets", flags).map_err(Error::system("make memory"))?;
-    rustix::fs::ftruncate(&file, size_bytes as u64).map_err(Error::system("size memory"))?;
+    let made = kept(rustix::fs::memfd_create(c"haul-packets", flags));
+    let file = made.map_err(Error::system("make memory"))?;
+    size(&file, size_bytes)?;
     reserve(file.as_fd(), 0, size_bytes)?;
     Ok(file)
 }
 
 /// Bytes that are given pages at a time: some 1 ms. Kernels up to the 6.1 of Debian 12 give all
 /// pages of a call back as a signal interrupts it, so that one call for a large message would never
-/// end in a program with a timer.
+/// end in a program with a timer. A piece that was interrupted is tried again by half, down to a
+/// page, so that a timer of any rate ends nothing.
 const RESERVE_BYTES: usize = 4 << 20;
+
+/// The smallest page of this architecture's processors.
+const PAGE_BYTES: usize = 4096;
 
 /// Gives a part of a memory file pages.
 pub(crate) fn reserve(file: BorrowedFd<'_>, offset: usize, length: usize) -> Result<(), Error> {
-    let mut done = 0;
+    let (mut done, mut most) = (0, RESERVE_BYTES);
     loop {
-        let (at, piece) = (offset + done, (length - done).min(RESERVE_BYTES));
+        let (at, piece) = (offset + done, (length - done).min(most));
         match rustix::fs::fallocate(file, FallocateFlags::empty(), at as u64, piece as u64) {
-            Err(Errno::INTR) => continue,
+            Err(Errno::INTR) => {
+                most = (piece / 2).max(PAGE_BYTES);
+                continue;
+            }
             result => result.map_err(Error::system("have pages for shared memory"))?,
         }
         done += piece;

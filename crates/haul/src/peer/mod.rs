@@ -2,7 +2,10 @@
 //!
 //! From the bottom up:
 //!
+//! - `fork`: what a fork leaves in the child;
+//! - `descriptor`: descriptors that this library keeps;
 //! - `error`: what can go wrong, for each part to say in its own words;
+//! - `life`: whether another process has the same;
 //! - `deadline`: how long something may take;
 //! - `closer`: descriptors that a peer may hold up as they are closed;
 //! - `received`: descriptors that came from a peer;
@@ -21,9 +24,12 @@
 
 pub(crate) mod closer;
 pub(crate) mod deadline;
+pub(crate) mod descriptor;
 pub(crate) mod error;
+pub(crate) mod fork;
 pub(crate) mod guard;
 pub(crate) mod guest;
+pub(crate) mod life;
 pub(crate) mod listening;
 pub(crate) mod memory;
 pub(crate) mod poller;

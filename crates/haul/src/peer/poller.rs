@@ -9,6 +9,7 @@ use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
+use super::descriptor::kept;
 use super::error::Error;
 
 /// One descriptor for both: a set of the socket and, now and then, of one that can always be read.
@@ -28,7 +29,7 @@ impl Poller {
     pub(crate) fn new(socket: BorrowedFd<'_>) -> Result<Self, Error> {
         let failed = || Error::system::<Errno>("make a descriptor to poll");
         let always = always().map_err(failed())?;
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed())?;
+        let set = kept(epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed())?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&set, socket, data, epoll::EventFlags::IN).map_err(failed())?;
         Ok(Self { set, always, left: AtomicU8::new(0), lock: Mutex::default() })
@@ -40,8 +41,12 @@ impl Poller {
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let left = self.left.load(Relaxed);
         let data = epoll::EventData::new_u64(1);
-        if left == 0 && epoll::add(&self.set, self.always, data, epoll::EventFlags::IN).is_err() {
-            return false;
+        if left == 0 {
+            match epoll::add(&self.set, self.always, data, epoll::EventFlags::IN) {
+                // A process that this one came of by a fork has the same set, and left something.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(_) => return false,
+            }
         }
         self.left.store(left | 1 << direction, Relaxed);
         true
@@ -74,7 +79,7 @@ fn always() -> Result<&'static OwnedFd, Errno> {
     if let Some(always) = ALWAYS.get() {
         return Ok(always);
     }
-    let made = rustix::event::eventfd(1, EventfdFlags::CLOEXEC)?;
+    let made = kept(rustix::event::eventfd(1, EventfdFlags::CLOEXEC))?;
     Ok(ALWAYS.get_or_init(|| made))
 }
 

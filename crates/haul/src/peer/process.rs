@@ -1,10 +1,13 @@
 //! The process at the other end: who it is, whether it lives, and what it may read here.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags};
+
+use super::descriptor::kept;
+use super::fork::{Here, Lock};
 
 /// Who is at the other end, as the kernel vouches for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +34,23 @@ impl Peer {
     pub(crate) fn watch((process, user, group): (i32, u32, u32)) -> Self {
         let pid = Pid::from_raw(process);
         // Where pidfds are not to be had, the socket alone tells of its death.
-        let watch = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        let watch =
+            pid.and_then(|pid| kept(rustix::process::pidfd_open(pid, PidfdFlags::empty())).ok());
         let identity =
             Identity { process: pid.map(Pid::as_raw_nonzero).map(Into::into), user, group };
         Self { identity, watch }
+    }
+
+    /// One that nobody vouches for: it is heard of by the socket alone, and nothing of it is
+    /// reached.
+    pub(crate) fn unknown(user: u32, group: u32) -> Self {
+        Self { identity: Identity { process: None, user, group }, watch: None }
+    }
+
+    /// One that the kernel names as it sends what it is watched by.
+    pub(crate) fn named((process, user, group): (i32, u32, u32), watch: Option<OwnedFd>) -> Self {
+        let process = Pid::from_raw(process).map(Pid::as_raw_nonzero).map(Into::into);
+        Self { identity: Identity { process, user, group }, watch }
     }
 
     /// Whether this is the process that is being watched, alive.
@@ -49,18 +65,36 @@ impl Peer {
         is_any(&mut [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)])
     }
 
-    /// Whether it died, or closed its end of the socket. One system call. From then on its number
-    /// may be another process's: who reaches into the peer's memory asks before, and who read there
-    /// asks afterwards.
-    pub(crate) fn is_gone(&self, socket: &OwnedFd) -> bool {
+    /// What is left of it, by a socket to it. One system call. From its death on its number may be
+    /// another process's: who reaches into the peer's memory asks before, and who read there asks
+    /// afterwards.
+    pub(crate) fn left(&self, socket: &OwnedFd) -> Left {
         let socket = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP);
-        match &self.watch {
-            Some(watch) => {
-                is_any(&mut [socket, PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)])
-            }
-            None => is_any(&mut [socket]),
+        let Some(watch) = &self.watch else {
+            return if is_any(&mut [socket]) { Left::Nothing } else { Left::All };
+        };
+        let mut set = [socket, PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
+        if !is_any(&mut set) {
+            return Left::All;
         }
+        if set[0].revents().is_empty() { Left::Socket } else { Left::Nothing }
     }
+}
+
+/// What is left of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// As far as can be seen it lives.
+    All,
+    /// It died, and another process has its end of the socket: one that it forked.
+    Socket,
+    /// No process has its end of the socket any more.
+    Nothing,
+}
+
+/// What this process is watched by, elsewhere; `None` where there are no pidfds to be had.
+pub(crate) fn own_watch() -> Option<OwnedFd> {
+    kept(rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())).ok()
 }
 
 /// Whether one of the descriptors is in the state that is asked for, or in error, right now.
@@ -70,7 +104,8 @@ fn is_any(set: &mut [PollFd<'_>]) -> bool {
 }
 
 /// The process that is named to Yama, and how many transfers need that: there is room for one name.
-static NAMED: Mutex<(i32, usize)> = Mutex::new((0, 0));
+/// A child of fork has named none.
+static NAMED: Lock<(i32, usize)> = Lock::new((0, 0), |named| *named = (0, 0));
 
 /// While this lives, the peer may read this process, where Yama would otherwise forbid it.
 ///
@@ -78,6 +113,8 @@ static NAMED: Mutex<(i32, usize)> = Mutex::new((0, 0));
 #[derive(Debug)]
 pub(crate) struct Readable {
     is_named: bool,
+    /// The process that the peer may read.
+    here: Here,
 }
 
 impl Readable {
@@ -85,9 +122,9 @@ impl Readable {
     pub(crate) fn to(peer: Identity) -> Option<Self> {
         let process = peer.process?;
         if !has_yama() {
-            return Some(Self { is_named: false });
+            return Some(Self { is_named: false, here: Here::now() });
         }
-        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = NAMED.lock();
         if named.1 > 0 && named.0 != process {
             return None;
         }
@@ -95,16 +132,16 @@ impl Readable {
             name_tracer(process);
         }
         *named = (process, named.1 + 1);
-        Some(Self { is_named: true })
+        Some(Self { is_named: true, here: Here::now() })
     }
 }
 
 impl Drop for Readable {
     fn drop(&mut self) {
-        if !self.is_named {
+        if !self.is_named || !self.here.is_here() {
             return;
         }
-        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = NAMED.lock();
         named.1 -= 1;
         if named.1 == 0 {
             name_tracer(0);

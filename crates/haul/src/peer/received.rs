@@ -1,7 +1,10 @@
 //! Descriptors that the peer handed over. To close one may mean to wait for the peer: a file of its
 //! own file system (FUSE) asks it, a socket with SO_LINGER waits for what it has not sent yet. No
-//! deadline ends that wait. So only what the kernel closes by itself is kept, memory and pipes, and
-//! anything else is closed by threads of their own, see `closer`.
+//! deadline ends that wait. So only what the kernel closes by itself is kept, memory, pipes and
+//! what a process is watched by, and anything else is closed by threads of their own, see `closer`.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::LazyLock;
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -14,7 +17,7 @@ use super::error::Error;
 pub(crate) enum Received {
     #[default]
     Nothing,
-    /// Memory; or a pipe, where pipes are expected.
+    /// Memory, or a process; or a pipe, where pipes are expected.
     File(OwnedFd),
     /// More than one, all closed.
     Several,
@@ -27,7 +30,9 @@ pub(crate) enum Received {
 impl Received {
     /// Keeps what may be kept of what came with one packet.
     pub(crate) fn of(files: Vec<OwnedFd>, is_cut: bool, are_pipes_expected: bool) -> Self {
-        let is_known = |file: &OwnedFd| is_memory(file) || are_pipes_expected && is_pipe(file);
+        let is_known = |file: &OwnedFd| {
+            is_memory(file) || are_pipes_expected && is_pipe(file) || is_process(file)
+        };
         let (mut known, foreign): (Vec<_>, Vec<_>) = files.into_iter().partition(is_known);
         if !foreign.is_empty() {
             closer::close(foreign);
@@ -64,6 +69,25 @@ fn is_memory(file: &OwnedFd) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok()
 }
 
+/// Only a process can be sent a signal, here none at all, and no file system is asked.
+fn is_process(file: &OwnedFd) -> bool {
+    /// Whether the kernel answers, and not a filter of calls in its place.
+    static IS_ASKED: LazyLock<bool> = LazyLock::new(|| send_nothing(-1) == Err(libc::EBADF));
+    // It is gone, or of a user or in a PID namespace whose processes get no signal from here.
+    let known = [libc::ESRCH, libc::EPERM, libc::EINVAL];
+    *IS_ASKED
+        && send_nothing(file.as_raw_fd()).map_or_else(|error| known.contains(&error), |()| true)
+}
+
+/// Sends no signal to a process by such a descriptor; what the kernel says of it.
+fn send_nothing(number: RawFd) -> Result<(), i32> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: takes numbers, and no description of the signal; signal 0 is never sent.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, number, 0, none, 0) };
+    let error = std::io::Error::last_os_error().raw_os_error();
+    if sent == 0 { Ok(()) } else { Err(error.unwrap_or(0)) }
+}
+
 /// Only a pipe has a size as such, and no file system is asked.
 pub(crate) fn is_pipe(file: &OwnedFd) -> bool {
     rustix::pipe::fcntl_getpipe_size(file).is_ok()
@@ -90,6 +114,8 @@ mod tests {
         let of = |files, is_cut, pipes| Received::of(files, is_cut, pipes).file("memory");
         assert!(of(vec![memory()], false, false).is_ok());
         assert!(of(vec![pipe()], false, true).is_ok());
+        let own = crate::peer::process::own_watch();
+        assert!(own.is_none_or(|own| of(vec![own], false, false).is_ok()));
         let said = |files, is_cut, pipes| {
             channel::Error::from(of(files, is_cut, pipes).unwrap_err()).to_string()
         };

@@ -17,6 +17,7 @@ use rustix::net::{
 
 use super::closer;
 use super::deadline::after;
+use super::descriptor::{keep, kept};
 use super::error::Error;
 use super::received::Received;
 
@@ -42,7 +43,11 @@ pub(crate) struct Packet {
 
 /// A connected socket of packets, which nothing that is left in it holds up as it is closed.
 #[derive(Debug)]
-pub(crate) struct Socket(Option<OwnedFd>);
+pub(crate) struct Socket {
+    socket: Option<OwnedFd>,
+    /// Another process, which came of a fork, has it too, and goes on.
+    is_others: bool,
+}
 
 /// Packets that are looked through in a socket that goes: some 10 ms.
 const PACKETS_LEFT_MAX: u32 = 4096;
@@ -54,6 +59,7 @@ impl Socket {
     /// # Errors
     /// [`Error::NotASocket`], [`Error::System`].
     pub(crate) fn adopt(socket: OwnedFd) -> Result<Self, Error> {
+        let socket = keep(socket).map_err(Error::system("prepare the socket"))?;
         let refuse = |found| Error::NotASocket { found };
         let domain = sockopt::socket_domain(&socket).map_err(|_| refuse("no socket"))?;
         let kind = sockopt::socket_type(&socket).map_err(|_| refuse("no socket"))?;
@@ -64,7 +70,12 @@ impl Socket {
         prepared.map_err(Error::system("prepare the socket"))?;
         let prepared = sockopt::set_socket_passcred(&socket, true);
         prepared.map_err(Error::system("prepare the socket"))?;
-        Ok(Self(Some(socket)))
+        Ok(Self { socket: Some(socket), is_others: false })
+    }
+
+    /// As it is dropped nothing but this process's descriptor goes.
+    pub(crate) fn leave_to_others(&mut self) {
+        self.is_others = true;
     }
 }
 
@@ -72,14 +83,14 @@ impl Deref for Socket {
     type Target = OwnedFd;
 
     fn deref(&self) -> &OwnedFd {
-        self.0.as_ref().expect("it is there until it is dropped")
+        self.socket.as_ref().expect("it is there until it is dropped")
     }
 }
 
 impl Drop for Socket {
     /// Whoever closes a socket closes the descriptors that are on their way in it.
     fn drop(&mut self) {
-        let Some(socket) = self.0.take() else { return };
+        let Some(socket) = self.socket.take().filter(|_| !self.is_others) else { return };
         // Nothing more comes from here on.
         let _ = rustix::net::shutdown(&socket, Shutdown::Read);
         for _ in 0..PACKETS_LEFT_MAX {
@@ -95,7 +106,7 @@ impl Drop for Socket {
 
 pub(crate) fn new_socket(path: &Path) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    kept(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None))
         .map_err(|reason| at("make", path)(reason.into()))
 }
 
@@ -110,15 +121,29 @@ pub(crate) fn at(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -
 /// [`Error::System`].
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .map_err(Error::system("make a pair of sockets"))
+    let (one, other) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(Error::system("make a pair of sockets"))?;
+    let failed = || Error::system::<Errno>("make a pair of sockets");
+    Ok((keep(one).map_err(failed())?, keep(other).map_err(failed())?))
+}
+
+/// The address of a path that a socket has, or is to have. An empty one, as a setting that was
+/// forgotten, would be an address of the kernel's choice that all users reach.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`]: it is empty, or too long.
+pub(crate) fn address_of(path: &Path) -> io::Result<SocketAddrUnix> {
+    if path.as_os_str().is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is empty"));
+    }
+    Ok(SocketAddrUnix::new(path)?)
 }
 
 /// Connects to the socket at `path`.
 pub(crate) fn connect(path: &Path) -> Result<OwnedFd, Error> {
+    let address = address_of(path).map_err(at("connect to", path))?;
     let socket = new_socket(path)?;
-    let address =
-        SocketAddrUnix::new(path).map_err(|reason| at("connect to", path)(reason.into()))?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
         // Of any other file the system says what it says of a socket that nobody listens at.
@@ -134,28 +159,42 @@ fn is_other_file(path: &Path) -> bool {
 }
 
 /// The next connection; `None` when nobody came in time.
+///
+/// # Errors
+/// [`Error::System`], also where the listener was shut down, by whichever process has it too.
 pub(crate) fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd>, Error> {
     let until = wait.map(after);
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match rustix::net::accept_with(socket, flags) {
+        match kept(rustix::net::accept_with(socket, flags)) {
             Ok(connection) => return Ok(Some(connection)),
-            Err(Errno::AGAIN) => {}
-            // It went before it was accepted, or a signal came.
-            Err(Errno::CONNABORTED | Errno::INTR) => continue,
+            // Nobody is there, or went before it was accepted, or a signal came.
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
             Err(reason) => return Err(Error::system("accept a connection")(reason)),
         }
-        if !wait_readable(socket.as_fd(), until)? {
-            return Ok(None);
+        match wait_for(socket.as_fd(), until)? {
+            Some(found) if is_over(found) => {
+                let reason = "the listener was shut down: listen anew";
+                return Err(Error::system("accept a connection")(io::Error::other(reason)));
+            }
+            // Of a connection that others took, or that went, again and again.
+            Some(_) if until.is_none_or(|until| Instant::now() < until) => {}
+            _ => return Ok(None),
         }
     }
+}
+
+/// Whether what poll(2) says of a listener holds for good: nobody will connect any more.
+pub(crate) fn is_over(found: PollFlags) -> bool {
+    found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
 /// Lets nobody connect any more, and turns away who waits to be accepted.
 pub(crate) fn stop_listening(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
     for _ in 0..BACKLOG {
-        let Ok(connection) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) else { return };
+        let accepted = kept(rustix::net::accept_with(socket, SocketFlags::CLOEXEC));
+        let Ok(connection) = accepted else { return };
         // What it sent already is no reason to wait as it is closed.
         drop(Socket::adopt(connection));
     }
@@ -265,12 +304,11 @@ pub(crate) fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Opti
             reason => Err(reason.unwrap_or(Errno::IO)),
         };
     }
-    let (files, sender) = controls(&header);
+    let (files, is_cut, sender) = controls(&header);
     // A packet of no bytes comes with who sent it, the end of all packets with nothing.
     if result == 0 && sender.is_none() {
         return Err(Errno::CONNRESET);
     }
-    let is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
     let file = Received::of(files, is_cut, are_pipes_expected);
     Ok(Some(Packet { bytes, length: result as usize, file, sender }))
 }
@@ -279,9 +317,11 @@ pub(crate) fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Opti
 /// and 16 B. What does not fit the kernel would close, in the call that receives.
 const CONTROL_BYTES: usize = 1064;
 
-/// What stands in the control buffer that the kernel filled.
-fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<(i32, u32, u32)>) {
+/// What stands in the control buffer that the kernel filled: descriptors, whether some are missing,
+/// and who sent them.
+fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32)>) {
     let (mut files, mut sender) = (Vec::new(), None);
+    let mut is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
     // SAFETY: the header is one that recvmsg filled.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     // SAFETY: not null, so it points at a control header inside the buffer, which is aligned.
@@ -300,7 +340,11 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<(i32, u32, u32)>) {
                     let raw = unsafe { at.read_unaligned() };
                     // SAFETY: the kernel has just opened it for this process, and nobody else
                     // knows it.
-                    files.push(unsafe { OwnedFd::from_raw_fd(raw) });
+                    let file = unsafe { OwnedFd::from_raw_fd(raw) };
+                    match keep(file) {
+                        Ok(file) => files.push(file),
+                        Err(_) => is_cut = true,
+                    }
                 }
             }
             (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
@@ -313,7 +357,7 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<(i32, u32, u32)>) {
         // SAFETY: the header that recvmsg filled, and a control header of its buffer.
         next = unsafe { libc::CMSG_NXTHDR(header, next) };
     }
-    (files, sender)
+    (files, is_cut, sender)
 }
 
 /// The next packet, waited for until an instant.
@@ -328,7 +372,8 @@ pub(crate) fn receive_until(
             Ok(None) => {}
             Err(_) => return Err(Error::Gone),
         }
-        if !wait_readable(socket.as_fd(), Some(until))? {
+        let is_late = Instant::now() >= until;
+        if is_late || !wait_readable(socket.as_fd(), Some(until))? {
             let waited = limit + until.elapsed();
             return Err(Error::Late { waited, limit });
         }
@@ -337,6 +382,11 @@ pub(crate) fn receive_until(
 
 /// Waits until a descriptor can be read, or its other end is gone; false when the time is over.
 pub(crate) fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool, Error> {
+    wait_for(file, until).map(|found| found.is_some())
+}
+
+/// The same, and what was found; `None` when the time is over.
+fn wait_for(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<Option<PollFlags>, Error> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let time = left.map(|left| Timespec {
@@ -345,8 +395,8 @@ pub(crate) fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Res
         });
         let mut set = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
         match rustix::event::poll(&mut set, time.as_ref()) {
-            Ok(0) => return Ok(false),
-            Ok(_) => return Ok(true),
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(set[0].revents())),
             Err(Errno::INTR) => {}
             Err(reason) => return Err(Error::system("wait for the socket")(reason)),
         }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::error::{Error, io_of};
+use crate::peer::fork::Thread;
 use crate::peer::listening::{self, Bound};
 use crate::peer::socket;
 use crate::peer::users::Users;
@@ -35,9 +36,9 @@ pub struct Server {
     path: PathBuf,
     /// Its own folder, which goes with it.
     folder: Option<PathBuf>,
-    /// Closing it ends the thread.
+    /// What it says, or that it is closed, ends the thread.
     end: Option<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    thread: Thread,
 }
 
 impl Server {
@@ -59,7 +60,8 @@ impl Server {
         let thread = started
             .spawn(move || serving.run())
             .map_err(|reason| Error::Serve { path: path.into(), reason })?;
-        Ok(Self { path: path.into(), folder: None, end: Some(end), thread: Some(thread) })
+        let thread = Thread::new(thread);
+        Ok(Self { path: path.into(), folder: None, end: Some(end), thread })
     }
 
     /// The same in a folder that goes with it.
@@ -94,11 +96,16 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            // It panics where an answer does, which is said already.
-            let _ = thread.join();
+        // In a child of fork there is nothing of it but copies of descriptors.
+        if !self.thread.is_here() {
+            return;
         }
+        if let Some(end) = self.end.take() {
+            // A child of fork may have it too, and close it late.
+            socket::nudge(&end);
+        }
+        // It panics where an answer does, which is said already.
+        let _ = self.thread.join();
         if let Some(folder) = &self.folder {
             let _ = std::fs::remove_dir(folder);
         }

@@ -72,7 +72,7 @@ pub(crate) fn receive(socket: &OwnedFd) -> (Vec<u64>, Option<OwnedFd>) {
 /// A greeting as it should be.
 pub(crate) fn greeting(step: u64, chunk_bytes: u64, nonce: u64, echo: u64) -> Vec<u8> {
     let magic = u64::from_le_bytes(*b"haulchan");
-    let words = [magic, 8 | step << 32, chunk_bytes, 0, nonce, echo, 0, 0];
+    let words = [magic, 9 | step << 32, chunk_bytes, 0, nonce, echo, 0, 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 

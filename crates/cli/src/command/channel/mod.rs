@@ -49,6 +49,14 @@ fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> E
         haul::channel::Error::PeerGone { attempt: at, done: part, .. } if at != "connect" => {
             TransferError::Died { attempt, done: Bytes(done + part.0) }.into()
         }
+        haul::channel::Error::GivenUp { done: part, .. } => {
+            TransferError::Ended { attempt, done: Bytes(done + part.0) }.into()
+        }
+        haul::channel::Error::Deadline { attempt: at, done: part, waited, limit, .. }
+            if at != "connect" && at != "accept" =>
+        {
+            TransferError::Stopped { attempt, done: Bytes(done + part.0), waited, limit }.into()
+        }
         error => error.into(),
     }
 }

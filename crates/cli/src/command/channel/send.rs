@@ -109,11 +109,37 @@ impl Other {
     /// Sends a message, with as much patience as the other end asks for.
     fn take(&mut self, sender: &mut Sender, bytes: &[u8]) -> Result<Account, Error> {
         self.heard = Instant::now();
-        let mut sending = sender.start_send(bytes)?;
-        while !sending.wait(self.pause())? {
-            self.listen()?;
+        let mut sending = match sender.start_send(bytes) {
+            Ok(sending) => sending,
+            Err(error) => return Err(self.gone(error)),
+        };
+        loop {
+            match sending.wait(self.pause()) {
+                Ok(true) => break,
+                Ok(false) => self.listen()?,
+                Err(error) => return Err(self.gone(error)),
+            }
         }
-        Ok(sending.finish()?)
+        sending.finish().map_err(ended("send", self.done))
+    }
+
+    /// Why a message does not go out: one that nobody takes any more says it of the message alone,
+    /// and not whether the other end closed in good order.
+    fn gone(&mut self, error: Failed) -> Error {
+        let is_gone = matches!(error, Failed::PeerGone { .. });
+        let why = if is_gone && self.has_closed() { Failed::Closed } else { error };
+        ended("send", self.done)(why)
+    }
+
+    /// Whether the other end closed in good order.
+    fn has_closed(&mut self) -> bool {
+        loop {
+            match self.receiver.try_recv() {
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(error) => return matches!(error, Failed::Closed),
+            }
+        }
     }
 
     /// Waits until the other end has everything.

@@ -56,7 +56,7 @@ impl Exposed {
     /// Writes into the slot where the bytes stand; says how many entries that took, and why there
     /// are none where the receiver cannot read them now.
     pub(crate) fn begin(&mut self, out: &mut Outgoing<'_, '_>) -> Result<u64, Begun> {
-        self.readable = Readable::to(out.lane.link.peer.identity);
+        self.readable = Readable::to(out.lane.peer().identity);
         if self.readable.is_none() {
             // Another peer is being read. Whoever asked for this way by name waits.
             let asked = out.lane.link.settings.mechanism;
@@ -184,8 +184,11 @@ impl Table {
         is_allowed: bool,
     ) -> Result<(i32, Self), Error> {
         let link = &lane.link;
-        let process = link.peer.identity.process.filter(|_| link.is_trusted && is_allowed);
-        let process = process.ok_or_else(|| Error::protocol("mechanism", header.kind, 0))?;
+        if !(link.is_trusted && is_allowed) {
+            return Err(Error::protocol("mechanism", header.kind, 0));
+        }
+        // Of a sender that no process says it is nothing is read: there is none of number 0.
+        let process = lane.peer().identity.process.unwrap_or(0);
         let message = Message::after(header.message);
         let table = Self::take(lane, message, header.detail, header.length);
         let table = table.ok_or_else(|| {

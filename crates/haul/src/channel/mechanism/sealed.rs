@@ -21,6 +21,7 @@
 use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::contract::{Begun, Incoming, Outgoing, Place, Receives, Sends, Taken};
@@ -74,7 +75,7 @@ impl HandOver {
 
     /// Adds a piece of what was built to the checksum; as all of it is, gives it up.
     fn give_up(&mut self, mut built: Built, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
-        let link = &out.lane.link;
+        let link = Arc::clone(&out.lane.link);
         if link.settings.integrity {
             if !built.sum_some() {
                 self.built = Some(built);
@@ -82,7 +83,7 @@ impl HandOver {
             }
             out.source.set_sum(built.sum);
         }
-        let (file, is_whole) = built.building.give_up(link.may_give_memory())?;
+        let (file, is_whole) = built.building.give_up(out.lane.may_give_memory())?;
         out.account.mechanism = mechanism(&link.settings, is_whole);
         self.file = Some(file);
         Ok(())

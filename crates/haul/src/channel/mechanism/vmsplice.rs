@@ -26,6 +26,7 @@ use crate::channel::shared::link::{Kind, Link};
 use crate::channel::shared::message::Message;
 use crate::channel::shared::source::{Source, Walk};
 use crate::channel::shared::transfer::Step;
+use crate::peer::descriptor::keep;
 use crate::peer::received;
 
 /// The pipe that is asked for: what an ordinary user may have (/proc/sys/fs/pipe-max-size, its
@@ -36,7 +37,8 @@ const PARTS_MAX: usize = 64;
 
 /// A pipe of the size that is to be had.
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
-    let ends = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let ends = (keep(reader)?, keep(writer)?);
     let _ = rustix::pipe::fcntl_setpipe_size(&ends.1, PIPE_BYTES);
     Ok(ends)
 }

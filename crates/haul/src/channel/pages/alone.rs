@@ -13,11 +13,14 @@ use std::os::fd::AsRawFd;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 
+use crate::peer::descriptor::kept;
+
 /// The same memory by a description of its own; `None` where there is no `/proc`, or no descriptor
 /// left.
 pub(crate) fn open_anew(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let opened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let opened = kept(rustix::fs::open(path, flags, Mode::empty())).ok()?;
     // Whatever is mounted there.
     let status = |file: BorrowedFd<'_>| rustix::fs::fstat(file).ok();
     let (old, new) = (status(file)?, status(opened.as_fd())?);

@@ -17,6 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::registry::keep_mapped;
 use crate::channel::shared::error::Error;
+use crate::peer::fork::Here;
 use crate::peer::memory::{self, Sealed};
 
 /// Leases begin and end at pages, so that they can be cut off one by one.
@@ -43,6 +44,8 @@ pub(crate) struct Pool {
     /// The peer has it.
     is_handed_over: AtomicBool,
     space: Mutex<Space>,
+    /// The process that leases of it: a child of fork only maps what was leased before.
+    here: Here,
 }
 
 /// What of a pool is whose.
@@ -69,7 +72,7 @@ impl Pool {
         let base = memory::map_file(file.as_fd(), size_bytes, protection, MapFlags::SHARED)?;
         let space = Space { free: vec![(0, size_bytes)], leased: Vec::new(), used: 0 };
         let (is_handed_over, space) = (AtomicBool::new(false), Mutex::new(space));
-        Ok(Self { number, base, size_bytes, file, is_handed_over, space })
+        Ok(Self { number, base, size_bytes, file, is_handed_over, space, here: Here::now() })
     }
 
     pub(crate) fn is_handed_over(&self) -> bool {
@@ -120,6 +123,9 @@ impl Pool {
     }
 
     fn give_back(&self, offset: usize) {
+        if !self.here.is_here() {
+            return;
+        }
         let mut space = self.space();
         let Some(lease) = space.leased.iter().position(|&(start, _)| start == offset) else {
             return;
@@ -230,6 +236,10 @@ impl Pools {
         let doubled = newest.map_or(0, |pool| 2 * pool.size_bytes);
         let wanted = length.max(doubled.min(GROWN_BYTES_MAX));
         let size_bytes = wanted.checked_next_multiple_of(POOL_BYTES_MIN).unwrap_or(usize::MAX);
+        // As large as a file may be, but no less than the message.
+        let limit = usize::try_from(memory::file_bytes_max()).unwrap_or(usize::MAX);
+        let least = length.checked_next_multiple_of(PAGE_BYTES).unwrap_or(usize::MAX);
+        let size_bytes = size_bytes.min(limit / PAGE_BYTES * PAGE_BYTES).max(least);
         // The one whose place is taken goes as what is leased of it goes.
         let used = |pool: &Option<Arc<Pool>>| pool.as_ref().map(|pool| pool.space().used);
         let place = (0..POOLS_MAX).min_by_key(|place| used(&self.places[*place])).unwrap_or(0);

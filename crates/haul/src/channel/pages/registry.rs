@@ -10,13 +10,14 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, MutexGuard};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::huge::HUGE_BYTES;
 use super::ranges::Ranges;
+use crate::peer::fork::Lock;
 
 /// The page of every machine that haul is built for; where pages are larger nothing is placed,
 /// because the kernel refuses it.
@@ -32,10 +33,10 @@ struct Mapping {
 }
 
 /// Each mapping by its start.
-static OWN: Mutex<BTreeMap<usize, Mapping>> = Mutex::new(BTreeMap::new());
+static OWN: Lock<BTreeMap<usize, Mapping>> = Lock::new(BTreeMap::new(), |_| ());
 
 fn own() -> MutexGuard<'static, BTreeMap<usize, Mapping>> {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+    OWN.lock()
 }
 
 pub(crate) fn register(base: NonNull<u8>, length: usize) {

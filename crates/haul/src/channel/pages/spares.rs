@@ -10,18 +10,19 @@
 //! system with its last receiver.
 
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use super::huge::HUGE_BYTES;
+use crate::peer::fork::Lock;
 use crate::peer::memory;
 
 /// So many bytes wait for more messages, as of a pool of `lease`: a tenth of 640 MiB.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
-static SPARES: Mutex<Spares> = Mutex::new(Spares::new());
+static SPARES: Lock<Spares> = Lock::new(Spares::new(), |_| ());
 
 fn spares() -> MutexGuard<'static, Spares> {
-    SPARES.lock().unwrap_or_else(PoisonError::into_inner)
+    SPARES.lock()
 }
 
 /// Someone receives from here on.

@@ -22,7 +22,7 @@ impl Inbox {
     /// fits; `None` where nothing happened.
     #[inline]
     pub(crate) fn receive_at_once(&mut self, target: &mut [u8]) -> Option<Account> {
-        self.lane.link.check_whole().ok()?;
+        self.enter().ok()?;
         look(spins_unasked(&self.lane), || self.is_published().then_some(()))?;
         let at = self.lane.slot(self.consumed);
         let region = &self.lane.link.region;
@@ -96,7 +96,7 @@ mod tests {
                 (one, other) = ends(&asked);
             }
             let bytes: Vec<u8> = (0..length).map(|index| index as u8 ^ 0x5a).collect();
-            let short = one.sender.outbox.send_at_once(&bytes).unwrap();
+            let short = one.sender.outbox.send_at_once(&bytes).unwrap().unwrap();
             let long = one.sender.start_send(&bytes).unwrap().finish().unwrap();
             assert_eq!(short, long, "{length}");
             let mut target = [vec![7; length], vec![7; length]];

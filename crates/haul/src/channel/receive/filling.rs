@@ -61,6 +61,7 @@ impl Inbox {
     /// The mechanism of the message under way moves a piece of it.
     fn move_some(&mut self, target: &mut [u8]) -> Result<Step<Taken>, Error> {
         let pending = self.pending.as_mut().expect(BELIEVED);
+        pending.is_begun = true;
         if pending.is_moved {
             return Ok(Step::Done(Taken::Whole));
         }
@@ -138,7 +139,7 @@ impl Inbox {
     /// What was read from a process of the peer's number was the peer's if it lives.
     fn check_still_the_peer(&mut self, length: usize) -> Result<(), Error> {
         let mechanism = self.pending.as_ref().map(|pending| pending.account.mechanism);
-        if mechanism.is_some_and(Mechanism::reads_the_peer) && self.lane.is_peer_gone() {
+        if mechanism.is_some_and(Mechanism::reads_the_peer) && self.lane.is_peer_gone(true) {
             let size = Bytes(length as u64);
             return Err(Error::PeerGone { attempt: "receive", done: size, size });
         }

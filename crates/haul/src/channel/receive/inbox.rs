@@ -17,6 +17,7 @@ use crate::channel::shared::link::Link;
 use crate::channel::shared::message::Message;
 use crate::channel::shared::names::Mechanism;
 use crate::channel::shared::transfer::Step;
+use crate::peer::life::Life;
 use crate::peer::region::Fetch;
 
 /// The receiving half, but for memory that a message is being put into.
@@ -39,6 +40,8 @@ pub(crate) struct Inbox {
 pub(crate) struct Pending {
     pub(crate) length: usize,
     pub(crate) by: ReceivingBy,
+    /// This process has begun to move it.
+    pub(crate) is_begun: bool,
     /// Every byte is in its place; what is left is to compare the checksum.
     pub(crate) is_moved: bool,
     /// Bytes from the first on that came another way, before the ring took over.
@@ -52,11 +55,27 @@ pub(crate) struct Pending {
 }
 
 impl Inbox {
-    pub(crate) fn new(link: Arc<Link>, index: usize) -> Self {
-        let lane = Lane::for_receiving(link, index);
+    pub(crate) fn new(link: Arc<Link>, index: usize, life: Life) -> Self {
+        let lane = Lane::for_receiving(link, index, life);
         let (consumed, published) = (Message::default(), Message::default());
         let keeps = ReceiverKeeps::default();
         Self { lane, consumed, published, pending: None, inline_before: 0, keeps }
+    }
+
+    /// A call begins, see [`Lane::enter`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub(crate) fn enter(&mut self) -> Result<(), Error> {
+        let consumed = self.consumed.index();
+        let is_free = self.pending.as_ref().is_none_or(|pending| !pending.is_begun);
+        let is_current = |lane: &Lane| is_free && lane.load(layout::CONSUMED) == consumed;
+        if self.lane.enter(is_current)? {
+            // What the process before this one has of them stays its own.
+            self.keeps.retire();
+        }
+        Ok(())
     }
 
     /// Looks for a message; reads its header once and believes what can be true.
@@ -105,7 +124,17 @@ impl Inbox {
         let account = Account { mechanism, size_bytes: header.length, ..Account::default() };
         let check = (header.sum != SumState::None).then_some((Sum::default(), 0));
         let length = header.length as usize;
-        let (is_moved, refused_at) = (false, 0);
-        Ok(Pending { length, by, is_moved, refused_at, check, account, meter, calls_before })
+        let (is_begun, is_moved, refused_at) = (false, false, 0);
+        Ok(Pending {
+            length,
+            by,
+            is_begun,
+            is_moved,
+            refused_at,
+            check,
+            account,
+            meter,
+            calls_before,
+        })
     }
 }

@@ -16,6 +16,7 @@ use crate::channel::shared::layout;
 use crate::channel::shared::link::Link;
 use crate::channel::shared::names::Mechanism;
 use crate::channel::shared::transfer;
+use crate::peer::life::Life;
 use crate::peer::process::Identity;
 
 /// The end that messages come out of.
@@ -29,8 +30,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(link: Arc<Link>, index: usize) -> Self {
-        let inbox = Inbox::new(link, index);
+    pub(crate) fn new(link: Arc<Link>, index: usize, life: Life) -> Self {
+        let inbox = Inbox::new(link, index, life);
         spares::add_receiver();
         Self { inbox, building: None, is_unsettled: false }
     }
@@ -82,7 +83,7 @@ impl Receiver {
     /// # Errors
     /// As [`recv`](Self::recv). The deadline is the caller's to keep.
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
-        self.inbox.lane.link.check_whole()?;
+        self.inbox.enter()?;
         let result = transfer::advance(&mut Taking { inbox: &mut self.inbox });
         let Some(length) = self.told(result)? else { return Ok(None) };
         let mut building = self.memory(length)?;
@@ -106,7 +107,7 @@ impl Receiver {
     /// # Errors
     /// As [`recv_into`](Self::recv_into).
     pub fn wait_length(&mut self) -> Result<usize, Error> {
-        self.inbox.lane.link.check_whole()?;
+        self.inbox.enter()?;
         let result = transfer::drive(&mut Taking { inbox: &mut self.inbox });
         self.told(result)
     }
@@ -120,7 +121,7 @@ impl Receiver {
     /// Who is at the other end.
     #[must_use]
     pub fn peer(&self) -> Identity {
-        self.inbox.lane.link.peer.identity
+        self.inbox.lane.peer().identity
     }
 
     /// Whether the mechanism can be used to send to this peer.
@@ -179,7 +180,7 @@ impl Receiver {
             let is_idle = self.inbox.pending.is_none();
             let is_harmless = match error {
                 Error::Deadline { .. } | Error::Closed => is_idle,
-                Error::TooLong { .. } | Error::TooSmall { .. } => true,
+                Error::TooLong { .. } | Error::TooSmall { .. } | Error::TakenOver { .. } => true,
                 _ => false,
             };
             if !is_harmless {
@@ -195,15 +196,15 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         spares::remove_receiver();
-        // Nobody goes on with what was left.
-        self.inbox.lane.take_up();
         let building = self.building.take();
-        self.abandon(building.as_deref().unwrap_or_default());
-        if let Some(building) = building {
-            self.let_go(building);
+        if self.inbox.lane.is_own() {
+            // Nobody goes on with what was left.
+            self.inbox.lane.take_up();
+            self.abandon(building.as_deref().unwrap_or_default());
+            if let Some(building) = building {
+                self.let_go(building);
+            }
         }
-        if self.inbox.lane.state(layout::RECEIVER_STATE) == layout::OPEN {
-            self.inbox.lane.set_state(layout::RECEIVER_STATE, layout::CLOSED);
-        }
+        self.inbox.lane.close();
     }
 }

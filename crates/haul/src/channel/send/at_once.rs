@@ -7,9 +7,12 @@
 //!
 //! [`Sending`]: crate::channel::Sending
 
+use haul_model::Bytes;
+
 use super::outbox::Outbox;
 use crate::channel::mechanism::inline::{self, account};
 use crate::channel::shared::account::Account;
+use crate::channel::shared::error::Error;
 use crate::channel::shared::header::{Header, SumState};
 use crate::channel::shared::layout::{self, HEADER_BYTES};
 use crate::channel::shared::names::Mechanism;
@@ -18,12 +21,16 @@ use crate::channel::shared::transfer::{look, spins_unasked};
 impl Outbox {
     /// Sends a message whose bytes travel in its slot, if there is one within a microsecond; `None`
     /// where nothing happened.
+    ///
+    /// # Errors
+    /// [`Error::PeerGone`], of a receiver that has not taken the message. Looked at last: the
+    /// receiver does not wait for what it costs.
     #[inline]
-    pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> Option<Account> {
+    pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> Option<Result<Account, Error>> {
         if self.longest_at_once.is_none_or(|longest| bytes.len() > longest) {
             return None;
         }
-        self.lane.link.check_whole().ok()?;
+        self.enter().ok().filter(|()| !self.is_closed())?;
         look(spins_unasked(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
         let calls_before = self.lane.system_calls;
         let length = bytes.len() as u64;
@@ -38,8 +45,17 @@ impl Outbox {
         self.next = self.next.next();
         self.lane.tell(layout::PUBLISHED, self.next.index());
         self.fetch_slots(bytes.len());
+        if self.lane.is_known_gone() && self.lane.load(layout::CONSUMED) != self.next.index() {
+            return Some(Err(gone(length)));
+        }
         let extra_memory_bytes = layout::SLOTS_BYTES as u64;
         let account = account(length, self.lane.system_calls - calls_before);
-        Some(Account { extra_memory_bytes, ..account })
+        Some(Ok(Account { extra_memory_bytes, ..account }))
     }
+}
+
+/// There is no receiver for a message of this length.
+#[cold]
+pub(crate) fn gone(length: u64) -> Error {
+    Error::PeerGone { attempt: "send", done: Bytes(0), size: Bytes(length) }
 }

@@ -9,6 +9,7 @@ use crate::channel::shared::lane::Lane;
 use crate::channel::shared::layout::{self, SLOTS};
 use crate::channel::shared::link::Link;
 use crate::channel::shared::message::Message;
+use crate::peer::life::Life;
 use crate::peer::region::Fetch;
 
 /// So many slots ahead of the next message are asked for, where they are short: messages of 64 B go
@@ -34,12 +35,27 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(link: Arc<Link>, index: usize) -> Self {
+    pub(crate) fn new(link: Arc<Link>, index: usize, life: Life) -> Self {
         let longest_at_once = inline::longest_at_once(&link);
-        let lane = Lane::for_sending(link, index);
+        let lane = Lane::for_sending(link, index, life);
         let (next, consumed) = (Message::default(), Message::default());
         let keeps = SenderKeeps::default();
         Self { lane, next, consumed, longest_at_once, fetched: 0, keeps }
+    }
+
+    /// A call begins, see [`Lane::enter`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub(crate) fn enter(&mut self) -> Result<(), Error> {
+        let next = self.next.index();
+        self.lane.enter(|lane| lane.load(layout::PUBLISHED) == next).map(drop)
+    }
+
+    /// Whether the receiver takes nothing more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lane.state(layout::RECEIVER_STATE) != layout::OPEN
     }
 
     /// Whether the sender keeps going, or has slept of late.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd};
 
+use super::at_once::gone;
 use super::outbox::Outbox;
 use super::sending::Sending;
 use crate::channel::mechanism::choose::Reason;
@@ -14,10 +15,10 @@ use crate::channel::mechanism::sealed::Building;
 use crate::channel::mechanism::{choose, window};
 use crate::channel::shared::account::{Account, Meter};
 use crate::channel::shared::error::Error;
-use crate::channel::shared::layout;
 use crate::channel::shared::link::Link;
 use crate::channel::shared::names::Mechanism;
 use crate::channel::shared::source::Source;
+use crate::peer::life::Life;
 use crate::peer::process::Identity;
 
 /// What a message would go by, see [`Sender::explain`].
@@ -42,8 +43,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(link: Arc<Link>, index: usize) -> Self {
-        Self { outbox: Outbox::new(link, index) }
+    pub(crate) fn new(link: Arc<Link>, index: usize, life: Life) -> Self {
+        Self { outbox: Outbox::new(link, index, life) }
     }
 
     /// Sends a message and returns as the bytes are the caller's again: nothing that is written to
@@ -51,12 +52,14 @@ impl Sender {
     /// depends on the mechanism: small ones and the last chunks may still be in shared memory.
     ///
     /// # Errors
+    /// [`Error::PeerGone`] at once where the receiver closed, or died 0.1 ms ago or more;
+    /// [`Error::TakenOver`] where a fork gave the channel to another process.
     /// [`Error::TooLong`], [`Error::Unavailable`]: nothing happened. [`Error::Deadline`] with
     /// nothing moved: the receiver takes nothing, the message can be sent again. Everything else
     /// ends the channel.
     pub fn send(&mut self, bytes: &[u8]) -> Result<Account, Error> {
-        if let Some(account) = self.outbox.send_at_once(bytes) {
-            return Ok(account);
+        if let Some(sent) = self.outbox.send_at_once(bytes) {
+            return sent;
         }
         self.start_send(bytes)?.finish()
     }
@@ -92,11 +95,14 @@ impl Sender {
         building: Option<Building>,
     ) -> Result<Sending<'a>, Error> {
         let outbox = &mut self.outbox;
-        outbox.lane.link.check_whole()?;
+        outbox.enter()?;
         let limit = outbox.lane.link.settings.size_max;
         let length = building.as_ref().map_or_else(|| source.length(), |b| b.len() as u64);
         if length > limit {
             return Err(Error::TooLong { size: Bytes(length), limit: Bytes(limit) });
+        }
+        if outbox.is_closed() || outbox.lane.is_known_gone() {
+            return Err(gone(length));
         }
         let calls_before = outbox.lane.system_calls;
         let meter = Meter::of(length);
@@ -128,7 +134,7 @@ impl Sender {
     /// [`Error::TooLong`], [`Error::Unavailable`], and what ended the channel before.
     pub fn explain(&mut self, length: u64) -> Result<Explanation, Error> {
         let outbox = &mut self.outbox;
-        outbox.lane.link.check_whole()?;
+        outbox.enter()?;
         let limit = outbox.lane.link.settings.size_max;
         if length > limit {
             return Err(Error::TooLong { size: Bytes(length), limit: Bytes(limit) });
@@ -161,7 +167,7 @@ impl Sender {
     /// Who is at the other end.
     #[must_use]
     pub fn peer(&self) -> Identity {
-        self.outbox.lane.link.peer.identity
+        self.outbox.lane.peer().identity
     }
 
     /// Whether the mechanism can be used to send to this peer, as it was tried when they met.
@@ -173,8 +179,6 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        if self.outbox.lane.state(layout::SENDER_STATE) == layout::OPEN {
-            self.outbox.lane.set_state(layout::SENDER_STATE, layout::CLOSED);
-        }
+        self.outbox.lane.close();
     }
 }

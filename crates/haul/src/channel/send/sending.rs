@@ -71,6 +71,7 @@ impl<'a> Sending<'a> {
     /// # Errors
     /// As [`send`](crate::channel::Sender::send). The deadline is the caller's to keep.
     pub fn advance(&mut self) -> Result<bool, Error> {
+        self.check_own()?;
         let result = transfer::advance(self);
         Ok(self.told(result)?.is_some())
     }
@@ -87,6 +88,7 @@ impl<'a> Sending<'a> {
     /// # Errors
     /// As [`send`](crate::channel::Sender::send). The deadline is the caller's to keep.
     pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
+        self.check_own()?;
         let result = transfer::drive_for(self, time);
         Ok(self.told(result)?.is_some())
     }
@@ -96,6 +98,7 @@ impl<'a> Sending<'a> {
     /// # Errors
     /// As [`send`](crate::channel::Sender::send).
     pub fn finish(mut self) -> Result<Account, Error> {
+        self.check_own()?;
         let result = transfer::drive(&mut self);
         self.told(result)?;
         self.account.system_calls += self.outbox.lane.system_calls - self.calls_before;
@@ -103,6 +106,11 @@ impl<'a> Sending<'a> {
             meter.write_to(&mut self.account);
         }
         Ok(std::mem::take(&mut self.account))
+    }
+
+    /// In a process that was forked in the middle of the message it cannot go on.
+    fn check_own(&mut self) -> Result<(), Error> {
+        self.outbox.lane.check_own()
     }
 
     /// An error in the middle of a message is the end of the channel.
@@ -209,11 +217,6 @@ impl<'a> Sending<'a> {
         Step::Moved
     }
 
-    /// Whether the receiver takes nothing more.
-    fn is_closed(&self) -> bool {
-        self.outbox.lane.state(layout::RECEIVER_STATE) != layout::OPEN
-    }
-
     /// Has the receiver taken the message, or said that it cannot take all of it?
     fn look_for_answer(&mut self) -> Result<Step<()>, Error> {
         let count = self.message.count();
@@ -277,7 +280,7 @@ impl Transfer for Sending<'_> {
     fn step(&mut self) -> Result<Step<()>, Error> {
         // Before the step, as in `closing`: what the receiver told before it closed is seen by it.
         // Not before there is a message, whose sending need not look at the receiver's words.
-        let was_closed = self.state != State::Slot && self.is_closed();
+        let was_closed = self.state != State::Slot && self.outbox.is_closed();
         let step = match self.state {
             State::Complete => return Ok(Step::Done(())),
             State::Failed => return Err(Error::Broken),
@@ -297,7 +300,7 @@ impl Transfer for Sending<'_> {
             return Ok(self.sum_some());
         }
         let is_blocked = matches!(step, Step::Blocked);
-        if is_blocked && (was_closed || self.state == State::Slot && self.is_closed()) {
+        if is_blocked && (was_closed || self.state == State::Slot && self.outbox.is_closed()) {
             let (done, size) = self.progress();
             return Err(Error::PeerGone { attempt: "send", done: Bytes(done), size: Bytes(size) });
         }
@@ -329,6 +332,9 @@ impl Transfer for Sending<'_> {
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
+        if !self.outbox.lane.is_own() {
+            return;
+        }
         // Nobody goes on with what was left.
         self.outbox.lane.take_up();
         if self.is_out() {

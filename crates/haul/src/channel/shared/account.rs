@@ -23,7 +23,8 @@ pub struct Account {
     pub cpu: Option<Duration>,
     /// Page faults of the calling thread, minor and major. `None` as for `cpu`.
     pub faults: Option<u64>,
-    /// System calls of the transfer, those for this account not counted.
+    /// System calls of the transfer, those for this account not counted, nor one that asks before a
+    /// message whether the peer lives.
     pub system_calls: u64,
     /// Memory beyond source and target that this end had for the transfer, at its peak. The part
     /// that both ends share is counted by the sender.

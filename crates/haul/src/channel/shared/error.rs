@@ -1,10 +1,11 @@
 //! What can go wrong on a channel: every message ends with the remedy.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haul_model::Bytes;
+use rustix::process::Resource;
 
 use crate::peer;
 
@@ -15,7 +16,11 @@ use super::names::Mechanism;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The Unix socket could not be made, bound or connected.
-    #[error("cannot {attempt} the socket {}: {reason}; {}", path.display(), remedy_of_socket(attempt, reason))]
+    #[error(
+        "cannot {attempt} the socket {}: {reason}; {}",
+        shown(path),
+        remedy_of_socket(attempt, path, reason)
+    )]
     Socket {
         /// What was tried: `bind`, `connect to`.
         attempt: &'static str,
@@ -175,6 +180,15 @@ pub enum Error {
         /// How much there was to move.
         size: Bytes,
     },
+    /// A fork made copies of this end, and a process may not use its own any more, or not yet.
+    #[error(
+        "this end of the channel is not this process's: {by} has used it since they were forked, or is in \
+         the middle of a message; let one process use it, and connect anew in the others"
+    )]
+    TakenOver {
+        /// The one that may.
+        by: &'static str,
+    },
     /// A transfer failed earlier, and nothing after it can be believed.
     #[error("the channel failed earlier; connect anew")]
     Broken,
@@ -262,8 +276,14 @@ fn remedy_of_user(is_unknown: bool, user: u32) -> String {
     }
 }
 
-fn remedy_of_socket(attempt: &str, reason: &io::Error) -> &'static str {
+/// A path that can be seen where there is none.
+fn shown(path: &Path) -> String {
+    if path.as_os_str().is_empty() { "\"\"".into() } else { path.display().to_string() }
+}
+
+fn remedy_of_socket(attempt: &str, path: &Path, reason: &io::Error) -> &'static str {
     match reason.kind() {
+        io::ErrorKind::InvalidInput if path.as_os_str().is_empty() => "name a path",
         io::ErrorKind::NotFound if attempt != "connect to" => {
             "make the folder that it is to lie in, or name another socket"
         }
@@ -281,13 +301,29 @@ fn remedy_of_socket(attempt: &str, reason: &io::Error) -> &'static str {
     }
 }
 
-fn remedy_of_system(reason: &io::Error) -> &'static str {
+fn remedy_of_system(reason: &io::Error) -> String {
     match reason.kind() {
         io::ErrorKind::OutOfMemory | io::ErrorKind::StorageFull => {
-            "free memory, raise the limit (ulimit -v, the container's), or send in parts"
+            format!("free memory, raise the limit ({}), or send in parts", limits_of_memory())
         }
-        io::ErrorKind::PermissionDenied => "allow it in the container's seccomp profile",
-        _ if reason.raw_os_error() == Some(libc::EMFILE) => "raise the limit: ulimit -n",
-        _ => "see `haul channel list` for what works here",
+        io::ErrorKind::FileTooLarge => "raise the limit (ulimit -f), or send in parts".into(),
+        // What mmap(2) says of memory that is locked as it is mapped.
+        io::ErrorKind::WouldBlock => {
+            "raise the limit of locked memory (ulimit -l), or lock less (mlockall)".into()
+        }
+        io::ErrorKind::PermissionDenied => "allow it in the container's seccomp profile".into(),
+        _ if reason.raw_os_error() == Some(libc::EMFILE) => "raise the limit: ulimit -n".into(),
+        _ => "see `haul channel list` for what works here".into(),
     }
+}
+
+/// The limits that this process is under, of those that memory ends at; else the container's.
+fn limits_of_memory() -> String {
+    let all = [(Resource::As, 'v'), (Resource::Data, 'd')];
+    let in_force = all.into_iter().filter_map(|(resource, letter)| {
+        let bytes = rustix::process::getrlimit(resource).current?;
+        Some(format!("ulimit -{letter}, which is {}", Bytes(bytes)))
+    });
+    let all: Vec<String> = in_force.chain(["the container's".into()]).collect();
+    all.join(", ")
 }

@@ -5,7 +5,7 @@ use super::error::Error;
 /// Marks a packet of the handshake.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulchan");
 /// The version of everything on this page.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 /// One packet of the handshake.
 pub(crate) const GREETING_BYTES: usize = 64;
 

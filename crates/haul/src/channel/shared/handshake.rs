@@ -130,8 +130,7 @@ pub(crate) fn accept(socket: &OwnedFd, settings: &Settings) -> Result<Agreement,
     let (told, packet) = hand.hear(1)?;
     let peer = hand.watch(&packet)?;
     let is_trusted = told.trusts && settings.trusts_peer;
-    let chunk_bytes = settings.chunk_bytes();
-    let region = Region::create(layout::region_bytes(chunk_bytes))?;
+    let (region, chunk_bytes) = region(settings)?;
     region.reserve(0, layout::fixed_bytes())?;
     let readable = is_trusted.then(|| Readable::to(peer.identity)).flatten();
     let hello = Greeting { echo: told.nonce, chunk_bytes: chunk_bytes as u32, ..hand.greeting(2) };
@@ -141,6 +140,18 @@ pub(crate) fn accept(socket: &OwnedFd, settings: &Settings) -> Result<Agreement,
     let can_pull = hand.probe(&peer, &told);
     hand.say(Greeting { echo: told.nonce, can_pull, ..hand.greeting(4) }, None)?;
     Ok(Agreement { peer, region, chunk_bytes, is_trusted, can_pull, peer_can_pull: last.can_pull })
+}
+
+/// The shared memory, and the size of its chunks: the settings', or less where this process's
+/// limits of files and addresses allow no more.
+fn region(settings: &Settings) -> Result<(Region, usize), Error> {
+    let mut chunk_bytes = settings.chunk_bytes();
+    loop {
+        match Region::create(layout::region_bytes(chunk_bytes)) {
+            Err(_) if chunk_bytes > layout::CHUNK_BYTES_MIN => chunk_bytes /= 2,
+            made => return Ok((made?, chunk_bytes)),
+        }
+    }
 }
 
 /// The end that connects: lane 0 is the one it sends on.

@@ -6,16 +6,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 
 use super::bell::{self, ASLEEP, POLLING};
 use super::distance::Distance;
+use super::error::Error;
 use super::header::{Header, SUM_AT, SumState};
-use super::link::Link;
+use super::link::{Half, Link};
 use super::message::Message;
 use super::place::Place;
 use super::words::{Flags, Word};
-use super::{closing, idle, layout};
+use super::{closing, idle, layout, ticks};
+use crate::peer::fork;
+use crate::peer::life::Life;
+use crate::peer::process::{Left, Peer};
 use crate::peer::socket;
 
 /// One direction of a channel, seen by one end of it.
@@ -24,6 +29,15 @@ pub(crate) struct Lane {
     pub(crate) link: Arc<Link>,
     /// 0: from the one that connected; 1: to it.
     index: usize,
+    half: Half,
+    /// Forks that had been noticed as it was used last, and whether there was one since the two
+    /// ends met.
+    forks: u64,
+    has_copies: bool,
+    /// What the half has in common with its copies in other processes.
+    life: Option<Life>,
+    /// When it was last asked whether the peer lives, in ticks.
+    asked: u64,
     /// Where this end sleeps.
     own_bell: usize,
     /// Where the other end sleeps.
@@ -44,28 +58,33 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn for_sending(link: Arc<Link>, index: usize) -> Self {
+    pub(crate) fn for_sending(link: Arc<Link>, index: usize, life: Life) -> Self {
         let (own_bell, other_bell) = (layout::SENDER_BELL, layout::RECEIVER_BELL);
         let places = [layout::SENDER_PLACE, layout::RECEIVER_PLACE];
-        Self::new(link, index, own_bell, other_bell, places)
+        Self::new(link, (index, Half::Sending), (own_bell, other_bell), places, life)
     }
 
-    pub(crate) fn for_receiving(link: Arc<Link>, index: usize) -> Self {
+    pub(crate) fn for_receiving(link: Arc<Link>, index: usize, life: Life) -> Self {
         let (own_bell, other_bell) = (layout::RECEIVER_BELL, layout::SENDER_BELL);
         let places = [layout::RECEIVER_PLACE, layout::SENDER_PLACE];
-        Self::new(link, index, own_bell, other_bell, places)
+        Self::new(link, (index, Half::Receiving), (own_bell, other_bell), places, life)
     }
 
     fn new(
         link: Arc<Link>,
-        index: usize,
-        own_bell: usize,
-        other_bell: usize,
+        (index, half): (usize, Half),
+        (own_bell, other_bell): (usize, usize),
         places: [usize; 2],
+        life: Life,
     ) -> Self {
         let mut lane = Self {
             link,
             index,
+            half,
+            forks: fork::forks(),
+            has_copies: false,
+            life: Some(life),
+            asked: ticks::now(),
             own_bell,
             other_bell,
             places,
@@ -271,9 +290,150 @@ impl Lane {
         self.link.poller.take_up(self.index);
     }
 
-    /// See [`Peer::is_gone`].
-    pub(crate) fn is_peer_gone(&mut self) -> bool {
+    /// A call to this half begins. The first one after a fork takes the half over from the process
+    /// that used it, if nothing has happened to it since, as `is_current` says; true where it did.
+    ///
+    /// # Errors
+    /// [`Error::TakenOver`], [`Error::System`], [`Error::Broken`].
+    #[inline]
+    pub(crate) fn enter(&mut self, is_current: impl FnOnce(&Self) -> bool) -> Result<bool, Error> {
+        let is_new = if self.has_copies || self.forks != fork::forks() {
+            self.enter_a_copy(is_current)?
+        } else {
+            false
+        };
+        self.link.check_whole()?;
+        Ok(is_new)
+    }
+
+    #[cold]
+    fn enter_a_copy(&mut self, is_current: impl FnOnce(&Self) -> bool) -> Result<bool, Error> {
+        self.has_copies = true;
+        let (user, word) = self.link.user(self.half);
+        if !user.is_last(word) {
+            return Err(Error::TakenOver { by: "another process" });
+        }
+        let is_new = !user.is_here();
+        if is_new {
+            if !is_current(self) || self.state(self.own_state()) != layout::OPEN {
+                return Err(Error::TakenOver { by: "the process that forked this one" });
+            }
+            self.take_over()?;
+        }
+        self.forks = fork::forks();
+        Ok(is_new)
+    }
+
+    /// This process uses the half from now on, and the peer hears of it.
+    fn take_over(&mut self) -> Result<(), Error> {
+        let (user, word) = self.link.user(self.half);
+        let number = user.next();
+        match self.link.send_user(self.half, number) {
+            // A peer that is gone is found as it is needed.
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {}
+            Err(reason) => {
+                return Err(Error::system("tell the peer which process goes on")(reason));
+            }
+        }
+        if !user.take_over(word, number) {
+            return Err(Error::TakenOver { by: "another process" });
+        }
+        (self.place, self.looked) = (Place::default(), 0);
+        Ok(())
+    }
+
+    /// Whether this process uses the half; in the others that have it nothing is to be done for the
+    /// peer.
+    pub(crate) fn is_own(&self) -> bool {
+        self.link.is_own(self.half)
+    }
+
+    /// A call goes on with what this process has begun.
+    ///
+    /// # Errors
+    /// [`Error::TakenOver`] where another process has begun it, or uses the half by now.
+    pub(crate) fn check_own(&mut self) -> Result<(), Error> {
+        if self.has_copies || self.forks != fork::forks() {
+            if !self.is_own() {
+                return Err(Error::TakenOver { by: "another process" });
+            }
+            (self.has_copies, self.forks) = (true, fork::forks());
+        }
+        Ok(())
+    }
+
+    fn own_state(&self) -> usize {
+        match self.half {
+            Half::Sending => layout::SENDER_STATE,
+            Half::Receiving => layout::RECEIVER_STATE,
+        }
+    }
+
+    /// As the half is dropped: says that it is closed, unless another process may go on with it. A
+    /// process may that has a copy of it, and of which this one has not used it since.
+    pub(crate) fn close(&mut self) {
+        let (user, word) = self.link.user(self.half);
+        let is_used_since = user.is_here() && self.forks == fork::forks();
+        let is_nobodys = user.is_last(word);
+        let was_last = self.life.take().is_none_or(Life::was_last);
+        let is_over = was_last || is_used_since && is_nobodys;
+        if !is_over {
+            return;
+        }
+        self.link.end_half();
+        if is_nobodys && self.state(self.own_state()) == layout::OPEN {
+            self.set_state(self.own_state(), layout::CLOSED);
+        }
+    }
+
+    /// The process that uses the other end of this half.
+    pub(crate) fn peer(&self) -> Arc<Peer> {
+        let word = match self.half {
+            Half::Sending => layout::RECEIVER_USER,
+            Half::Receiving => layout::SENDER_USER,
+        };
+        // SYNC: user told.
+        self.link.peer(self.half, self.load(word))
+    }
+
+    /// Whether the peer may have memory of this process's as it is, and can see that it is alone
+    /// with it: of a file of another user the kernel tells the superuser alone.
+    pub(crate) fn may_give_memory(&self) -> bool {
+        let (own, peer) = (rustix::process::geteuid().as_raw(), self.peer().identity.user);
+        self.link.is_trusted && (peer == own || peer == 0)
+    }
+
+    /// Whether nothing more comes of the peer. One that died while another process has its end of
+    /// the socket, which it forked, may go on with the next message there; not in the middle of
+    /// one.
+    pub(crate) fn is_peer_gone(&mut self, is_under_way: bool) -> bool {
         self.system_calls += 1;
-        self.link.peer.is_gone(&self.link.socket)
+        self.is_gone(is_under_way)
+    }
+
+    fn is_gone(&self, is_under_way: bool) -> bool {
+        match self.peer().left(&self.link.socket) {
+            Left::All => false,
+            Left::Socket => is_under_way,
+            Left::Nothing => true,
+        }
+    }
+
+    /// Whether the peer is known to be gone. The kernel is asked where that was a while ago, so
+    /// that small messages go without a system call.
+    #[inline]
+    pub(crate) fn is_known_gone(&mut self) -> bool {
+        let now = ticks::now();
+        now.wrapping_sub(self.asked) >= ticks::of_a_while() && self.ask(now)
+    }
+
+    #[cold]
+    fn ask(&mut self, now: u64) -> bool {
+        // No part of the message, and so in no account.
+        let is_gone = self.is_gone(false);
+        if !is_gone {
+            self.asked = now;
+        }
+        is_gone
     }
 }

@@ -12,7 +12,9 @@
 //! - `checksum`: two sums over the bytes of a message;
 //! - `header`: what a message's slot says of it;
 //! - `greeting`: what the two ends say as they meet;
+//! - `ticks`: a clock that costs next to nothing;
 //! - `words`: words that both ends change;
+//! - `user`: which process uses a half of this end, after a fork;
 //! - `counter`: pieces of a message that either end claims;
 //! - `bell`: what an end sleeps on;
 //! - `closing`: the end of a channel, told and seen;
@@ -47,5 +49,7 @@ pub(crate) mod pace;
 pub(crate) mod place;
 pub(crate) mod settings;
 pub(crate) mod source;
+pub(crate) mod ticks;
 pub(crate) mod transfer;
+pub(crate) mod user;
 pub(crate) mod words;

@@ -120,7 +120,9 @@ fn drive_until<T: Transfer>(
                 let time = left.map_or(sleep, |left| sleep.min(left));
                 transfer.lane().sleep(seen, time);
                 sleep = (sleep * 2).min(SLEEP_MAX);
-                if transfer.lane().is_peer_gone() {
+                transfer.lane().check_own()?;
+                let has_begun = transfer.has_begun();
+                if transfer.lane().is_peer_gone(has_begun) {
                     return finish_without_peer(transfer, |transfer| is_over(&mut clock, transfer));
                 }
                 if is_over(&mut clock, transfer)? {
@@ -188,7 +190,8 @@ pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>
             }
         }
     }
-    if transfer.lane().is_peer_gone() {
+    let has_begun = transfer.has_begun();
+    if transfer.lane().is_peer_gone(has_begun) {
         return finish_without_peer(transfer, has_left);
     }
     // Nothing is read from the socket any more, so it would stay readable: nobody must poll it

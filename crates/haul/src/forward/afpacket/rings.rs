@@ -21,6 +21,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::super::interface::{self, Mapping, Offload, State, get, set};
 use super::super::pool::PACKET_BYTES_MAX;
+use crate::peer::descriptor::kept;
 
 /// Bytes of each ring.
 const RING_BYTES: usize = 4 << 20;
@@ -72,7 +73,8 @@ impl Slots {
     ) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Of no protocol yet: nothing comes before it is bound.
-        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        let kind = SocketType::RAW;
+        let socket = kept(rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None))?;
         let packet = mtu.min(PACKET_BYTES_MAX);
         let bytes = (packet + FRONT_BYTES).next_power_of_two().max(2048);
         let count = (RING_BYTES / bytes).max(SLOTS_MIN);

@@ -13,6 +13,7 @@ use std::io;
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::btf;
+use crate::peer::descriptor::keep;
 
 /// What of linux/bpf.h is used here.
 mod bpf {
@@ -305,5 +306,6 @@ fn call<T: Attributes>(command: i64, attributes: &T) -> io::Result<i64> {
 fn descriptor<T: Attributes>(command: i64, attributes: &T) -> io::Result<OwnedFd> {
     let number = call(command, attributes)? as i32;
     // SAFETY: the kernel has just made it, for this caller alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    let made = unsafe { OwnedFd::from_raw_fd(number) };
+    Ok(keep(made)?)
 }

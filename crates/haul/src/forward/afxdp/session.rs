@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use super::super::interface::{self, Mapping, State};
 use super::program::{Place, Program};
 use super::ring::{DESCRIPTOR_BYTES, Descriptor, PLACE_BYTES, Ring};
+use crate::peer::descriptor::kept;
 
 /// Entries of each ring, and chunks of memory for each direction: a millisecond of a million
 /// packets a second.
@@ -59,9 +60,9 @@ impl Session {
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let kind = SocketType::RAW;
-        let listener = rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None)?;
+        let listener = kept(rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None))?;
         interface::listen_to_all(&listener, state.index)?;
-        let socket = rustix::net::socket_with(AddressFamily::XDP, kind, flags, None)?;
+        let socket = kept(rustix::net::socket_with(AddressFamily::XDP, kind, flags, None))?;
         let chunk_bytes = if longest <= short - FRONT_BYTES { short } else { long };
         let memory = Mapping::private(2 * LENGTH as usize * chunk_bytes)?;
         let region = XdpUmemReg {

@@ -24,6 +24,7 @@ use super::counters::DropReason;
 use super::error::Error;
 use super::pool::{Packet, Pool};
 pub(crate) use link::Features;
+use crate::peer::descriptor::kept;
 pub(crate) use mapping::Mapping;
 use names::Names;
 pub(crate) use offload::{Cut, Offload};
@@ -76,7 +77,7 @@ impl Interface {
     pub(crate) fn new(name: &str) -> Result<(Self, State), Error> {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
-        let socket = socket.map_err(|reason| refused(name, reason.into()))?;
+        let socket = kept(socket).map_err(|reason| refused(name, reason.into()))?;
         let is_short = name.len() < libc::IFNAMSIZ;
         let names = (!is_short).then(Names::new).transpose();
         let names = names.map_err(|reason| refused(name, reason))?;

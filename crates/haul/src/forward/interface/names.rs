@@ -6,6 +6,8 @@ use std::io;
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
+use crate::peer::descriptor::kept;
+
 /// Numbers of linux/netlink.h, linux/rtnetlink.h and linux/if_link.h.
 const GET_LINK: u16 = 18;
 const NEW_LINK: u16 = 16;
@@ -36,7 +38,7 @@ impl Names {
     pub(super) fn new() -> io::Result<Self> {
         let (flags, kind) = (SocketFlags::CLOEXEC, SocketType::RAW);
         let family = AddressFamily::NETLINK;
-        Ok(Self(rustix::net::socket_with(family, kind, flags, None)?))
+        Ok(Self(kept(rustix::net::socket_with(family, kind, flags, None))?))
     }
 
     /// The first name of the interface that has this one too.

@@ -14,6 +14,7 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandler};
 
+use crate::peer::descriptor::keep;
 use crate::peer::guest::Described;
 
 /// Something that cannot be: the conversation ends. Why, as a person hears it.
@@ -157,6 +158,11 @@ fn wire<T>(done: Done<T>) -> Result<T> {
     done.map_err(|Refused(_)| Error::InvalidParam)
 }
 
+/// A descriptor of the peer's, to be kept.
+fn owned(file: File) -> Result<OwnedFd> {
+    keep(file.into()).map_err(|reason| Error::ReqHandlerError(reason.into()))
+}
+
 /// What this device has not.
 const ABSENT: Error = Error::InvalidOperation("not a feature of this device");
 
@@ -198,8 +204,8 @@ impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {
             bytes: region.memory_size,
             offset: region.mmap_offset,
         });
-        let regions = described.zip(files.into_iter().map(OwnedFd::from)).collect();
-        wire(self.0.set_memory(regions)).map(|()| None)
+        let files = files.into_iter().map(owned).collect::<Result<Vec<_>>>()?;
+        wire(self.0.set_memory(described.zip(files).collect())).map(|()| None)
     }
 
     fn set_vring_num(&self, index: u32, num: u32) -> Result<()> {
@@ -231,7 +237,7 @@ impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {
     }
 
     fn set_vring_call(&self, index: u8, event: Option<File>) -> Result<()> {
-        wire(self.0.set_call(index.into(), event.map(OwnedFd::from)))
+        wire(self.0.set_call(index.into(), event.map(owned).transpose()?))
     }
 
     fn set_vring_err(&self, _: u8, _: Option<File>) -> Result<()> {
@@ -281,7 +287,7 @@ impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {
     fn set_inflight_fd(&self, area: &VhostUserInflight, file: File) -> Result<()> {
         let (bytes, offset) = (area.mmap_size, area.mmap_offset);
         let at = AreaAt { bytes, offset, rings: area.num_queues, size: area.queue_size };
-        wire(self.0.set_area(at, file.into()))
+        wire(self.0.set_area(at, owned(file)?))
     }
 
     fn get_max_mem_slots(&self) -> Result<u64> {

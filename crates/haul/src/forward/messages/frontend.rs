@@ -2,13 +2,15 @@
 
 use std::os::unix::net::UnixStream;
 
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend as Caller, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::super::ring::{features, packed};
+use crate::peer::descriptor::kept;
 use crate::peer::guest::Described;
 
 /// A ring as the front end describes it: addresses in its own process.
@@ -174,5 +176,8 @@ impl Kick {
 
 /// An event of the kernel's: the protocol asks for one, also where both sides poll.
 fn event() -> std::result::Result<EventFd, String> {
-    EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC).map_err(|error| error.to_string())
+    let made = kept(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC));
+    let event = made.map_err(|error| error.to_string())?;
+    // SAFETY: an event of the kernel's, open, that this value alone has.
+    Ok(unsafe { EventFd::from_raw_fd(event.into_raw_fd()) })
 }

@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::super::error::Error;
 use super::super::pool::PACKET_BYTES_MAX;
+use crate::peer::descriptor::kept;
 
 /// Bytes of the file that are had by one system call: a part of the second cache, and many times
 /// the longest packet with its header.
@@ -58,7 +59,7 @@ impl Input {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let remedy = "name a file of pcap or pcapng that you may read";
         let refused = |reason: io::Error| failure(path, reason, remedy);
-        let file = rustix::fs::open(path, flags, Mode::empty());
+        let file = kept(rustix::fs::open(path, flags, Mode::empty()));
         let file = File::from(file.map_err(|reason| refused(reason.into()))?);
         if !file.metadata().map_err(refused)?.is_file() {
             return Err(refused(io::Error::other("it is no regular file")));

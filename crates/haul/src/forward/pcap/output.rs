@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::error::Error;
+use crate::peer::descriptor::kept;
+use crate::peer::memory::file_bytes_max;
 
 /// As many bytes of a packet as are kept, by both headers: more than any packet has.
 const KEPT_BYTES_MAX: u32 = 262_144;
@@ -42,7 +44,8 @@ impl Output {
         let refused = |reason: io::Error| failure(path, reason);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-        let file = rustix::fs::open(path, flags, mode).map_err(|reason| refused(reason.into()))?;
+        let file = kept(rustix::fs::open(path, flags, mode));
+        let file = file.map_err(|reason| refused(reason.into()))?;
         let file = File::from(file);
         let facts = file.metadata().map_err(refused)?;
         if !facts.is_file() {
@@ -95,7 +98,7 @@ impl Output {
             return Ok(());
         }
         self.time_ns = None;
-        let result = self.file.write_all(&self.pending);
+        let result = self.within_limit().and_then(|()| self.file.write_all(&self.pending));
         match result {
             Ok(()) => self.bytes += self.pending.len() as u64,
             // Where that fails too, a reader finds a packet that is cut.
@@ -103,6 +106,16 @@ impl Output {
         }
         self.pending.clear();
         result.map_err(|reason| failure(&self.path, reason))
+    }
+
+    /// A file that grows over the process's limit ends the process by a signal, SIGXFSZ.
+    fn within_limit(&self) -> io::Result<()> {
+        let (wanted, limit) = (self.bytes + self.pending.len() as u64, file_bytes_max());
+        if wanted <= limit {
+            return Ok(());
+        }
+        let reason = format!("{wanted} B are over this process's limit of file sizes, {limit} B");
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
     }
 
     /// Puts another file in the place of the one that is written.
@@ -141,6 +154,7 @@ fn header_ng() -> Vec<u8> {
 fn failure(path: &Path, reason: io::Error) -> Error {
     let remedy = match reason.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space, or write less",
+        io::ErrorKind::FileTooLarge => "raise the limit (ulimit -f), or write less",
         _ => "name a file of your own, in a folder that exists",
     };
     Error::Path { attempt: "write the capture", path: path.into(), reason, remedy }

@@ -18,12 +18,13 @@ mod worker;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use super::contract::Port;
 use super::error::Error;
 use super::pool::{BURST_MAX, Pool};
+use crate::peer::fork::Thread;
 
 pub use echo::Host;
 pub use mode::Mode;
@@ -78,7 +79,7 @@ impl Default for Settings {
 pub struct Running {
     stop: Arc<AtomicBool>,
     published: Arc<Published>,
-    thread: Option<JoinHandle<Result<Snapshot, Error>>>,
+    thread: Thread<Result<Snapshot, Error>>,
 }
 
 impl Running {
@@ -113,7 +114,7 @@ impl Running {
             reason,
             remedy: "raise the limit of processes (ulimit -u)",
         })?;
-        Ok(Self { stop, published, thread: Some(thread) })
+        Ok(Self { stop, published, thread: Thread::new(thread) })
     }
 
     /// What was counted, as of a few milliseconds ago.
@@ -131,7 +132,7 @@ impl Running {
     /// Whether the worker has ended by itself: both ports are finished, or one failed.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.thread.is_finished()
     }
 
     /// Has it stop, as [`Running::stop`] does, and does not wait for it: of several workers whose
@@ -158,7 +159,8 @@ impl Running {
     /// # Panics
     /// The worker did.
     pub fn finish(mut self) -> (Snapshot, Result<(), Error>) {
-        match self.end().expect("it is stopped once") {
+        // In a child of fork there is no worker, and nothing to be stopped.
+        match self.end().unwrap_or_else(|| Ok(self.snapshot())) {
             Ok(snapshot) => (snapshot, Ok(())),
             // A worker publishes its last counts before it ends.
             Err(error) => (self.snapshot(), Err(error)),
@@ -167,7 +169,7 @@ impl Running {
 
     fn end(&mut self) -> Option<Result<Snapshot, Error>> {
         self.stop.store(true, Ordering::Relaxed);
-        let result = self.thread.take()?.join();
+        let result = self.thread.join()?;
         Some(result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 }

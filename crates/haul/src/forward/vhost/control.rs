@@ -4,19 +4,20 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use super::super::error::Error;
 use super::super::messages::Conversation;
-use super::super::user_socket::{Meeting, Role, Wake};
+use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
 use super::device::Device;
+use crate::peer::fork::Thread;
 
 /// The thread, ended when this goes.
 #[derive(Debug)]
 pub(super) struct Control {
     device: Arc<Device>,
     wake: Wake,
-    thread: Option<JoinHandle<()>>,
+    thread: Thread,
 }
 
 impl Control {
@@ -33,25 +34,31 @@ impl Control {
             reason,
             remedy: "raise the limit of processes (ulimit -u)",
         })?;
-        Ok(Self { device, wake, thread: Some(thread) })
+        Ok(Self { device, wake, thread: Thread::new(thread) })
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
+        // A child of fork has copies of the descriptors alone: the conversation is its parent's.
+        if !self.thread.is_here() {
+            return;
+        }
         self.device.stop();
         self.wake.wake();
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to say: what goes wrong ends a conversation, and is counted.
-            let _ = thread.join();
-        }
+        // It has nothing to say: what goes wrong ends a conversation, and is counted.
+        let _ = self.thread.join();
     }
 }
 
 fn converse(device: &Arc<Device>, meeting: &Meeting, wake: &Wake) {
     while !device.is_stopped() {
         let Some(socket) = meeting.wait(wake) else { continue };
-        let Ok(other) = socket.try_clone() else { continue };
+        let Ok(other) = socket.try_clone() else {
+            // The process may open no more files, and the front end connects again.
+            wake.pause(RETRY_NS);
+            continue;
+        };
         if device.begin(other) {
             let wrong = talk(device, socket);
             device.end(wrong);

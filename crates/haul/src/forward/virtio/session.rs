@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,6 +16,7 @@ use super::super::messages::{Frontend, Kick, RingAt};
 use super::super::pool::Pool;
 use super::super::ring::features;
 use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
+use crate::peer::fork::{Here, Thread};
 use crate::peer::guest::Described;
 
 /// How long a back end may take for one answer, before another try.
@@ -88,6 +89,8 @@ pub(super) struct Session {
     features: u64,
     kicks: Vec<Kick>,
     is_over: AtomicBool,
+    /// The process that has it.
+    here: Here,
 }
 
 impl std::fmt::Debug for Session {
@@ -141,7 +144,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.end();
+        // In a child of fork it is the parent's.
+        if self.here.is_here() {
+            self.end();
+        }
     }
 }
 
@@ -162,7 +168,9 @@ pub(super) struct Opening {
     meeting: Arc<Meeting>,
     wake: Wake,
     common: Arc<Common>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
+    /// The process that meets the back end.
+    here: Here,
 }
 
 fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -172,7 +180,8 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Opening {
     pub(super) fn new(path: &Path, role: Role) -> Result<Self, Error> {
         let (wake, meeting) = (Wake::new()?, Arc::new(Meeting::new(path, role)?));
-        Ok(Self { meeting, wake, common: Arc::default(), thread: None })
+        let here = Here::now();
+        Ok(Self { meeting, wake, common: Arc::default(), thread: None, here })
     }
 
     pub(super) fn is_begun(&self) -> bool {
@@ -191,11 +200,12 @@ impl Opening {
         let started = thread::Builder::new()
             .name("haul-virtio".into())
             .spawn(move || meet(&meeting, &wake, &common, &offer));
-        self.thread = Some(started.map_err(|reason| Error::System {
+        let thread = started.map_err(|reason| Error::System {
             attempt: "start a thread for vhost-user's messages",
             reason,
             remedy: "raise the limit of processes (ulimit -u)",
-        })?);
+        })?;
+        self.thread = Some(Thread::new(thread));
         Ok(())
     }
 
@@ -219,7 +229,7 @@ impl Opening {
     }
 
     fn join(&mut self) {
-        if let Some(thread) = self.thread.take() {
+        if let Some(mut thread) = self.thread.take() {
             // It ends with a session or without one.
             let _ = thread.join();
         }
@@ -228,8 +238,11 @@ impl Opening {
 }
 
 impl Drop for Opening {
+    /// A child of fork has copies of the descriptors alone: the back end is its parent's.
     fn drop(&mut self) {
-        self.stop();
+        if self.here.is_here() {
+            self.stop();
+        }
     }
 }
 
@@ -238,7 +251,11 @@ fn meet(meeting: &Meeting, wake: &Wake, common: &Common, offer: &Offer) {
     let is_stopped = || common.is_stopped.load(Ordering::SeqCst);
     while !is_stopped() {
         let Some(socket) = meeting.wait(wake) else { continue };
-        let Ok(other) = socket.try_clone() else { continue };
+        let Ok(other) = socket.try_clone() else {
+            // The process may open no more files.
+            wake.pause(RETRY_NS);
+            continue;
+        };
         *locked(&common.socket) = Some(other);
         if is_stopped() {
             return;
@@ -271,5 +288,5 @@ fn agree(socket: UnixStream, offer: &Offer) -> Result<Session, String> {
     frontend.share(&memory)?;
     let kicks = frontend.start(&offer.rings, features)?;
     let (frontend, is_over) = (Mutex::new(frontend), AtomicBool::new(false));
-    Ok(Session { frontend, socket: other, features, kicks, is_over })
+    Ok(Session { frontend, socket: other, features, kicks, is_over, here: Here::now() })
 }

@@ -125,7 +125,7 @@ impl Draw {
 
     fn offer(&mut self, lane: &mut Lane, target: &mut [u8], message: Message) {
         counter::begin(lane.word(CLAIMED), message.count());
-        self.writable = Readable::to(lane.link.peer.identity);
+        self.writable = Readable::to(lane.peer().identity);
         lane.note(OFFERED_AT, target.as_mut_ptr().expose_provenance() as u64);
         lane.tell(OFFERED, message.count());
         self.is_offered = true;
@@ -218,7 +218,7 @@ impl Draw {
             // writes.
             let has_given_up = lane.state(layout::SENDER_STATE) != layout::OPEN;
             let is_over = lane.load(PUSHED) >= front || lane.names(ABANDONED, message);
-            if is_over || has_given_up || lane.link.peer.is_dead() {
+            if is_over || has_given_up || lane.peer().is_dead() {
                 self.finish();
                 return true;
             }

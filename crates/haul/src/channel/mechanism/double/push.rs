@@ -118,7 +118,7 @@ fn write(
     target: u64,
 ) -> io::Result<()> {
     // Whoever has its number after it is not the receiver.
-    let process = lane.link.peer.identity.process.filter(|_| !lane.is_peer_gone());
+    let process = lane.peer().identity.process.filter(|_| !lane.is_peer_gone(true));
     let process = process.ok_or(io::ErrorKind::NotFound)?;
     let mut at = bytes.start;
     while at < bytes.end {
@@ -138,6 +138,7 @@ mod tests {
     use crate::channel::shared::handshake::Agreement;
     use crate::channel::shared::layout;
     use crate::channel::shared::settings::Settings;
+    use crate::peer::life::Life;
     use crate::peer::process::Peer;
     use crate::peer::region::Region;
     use crate::peer::socket::{self, Socket};
@@ -164,8 +165,8 @@ mod tests {
         };
         let (socket, _other) = socket::pair().unwrap();
         let socket = Socket::adopt(socket).unwrap();
-        let link = Link::new(socket, agreed, Settings::default()).unwrap();
-        let mut lane = Lane::for_sending(Arc::new(link), 0);
+        let link = Link::new(socket, agreed, Settings::default(), 0).unwrap();
+        let mut lane = Lane::for_sending(Arc::new(link), 0, Life::new().unwrap());
         let (bytes, mut target) = ([7; 100], [0_u8; 100]);
         let place = target.as_mut_ptr().expose_provenance() as u64;
         let source = Source::one(&bytes);
