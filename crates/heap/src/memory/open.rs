@@ -177,7 +177,9 @@ impl Memory {
                 step!("page.note.between");
             }
         }
-        self.note_runs(page, is_thorough);
+        if is_thorough || self.is_external() || !self.says_runs(page, mask) {
+            self.note_runs(page, is_thorough);
+        }
         if idle != 0 && !self.tables.idle().is_set(page) {
             self.tables.idle().set(page);
             step!("page.note.after_idle");

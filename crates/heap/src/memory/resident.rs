@@ -24,8 +24,12 @@ const PIECE: usize = SLICE / PIECES as usize;
 /// One in so many pieces may be idle: 3%.
 const IDLE_PART: usize = 32;
 
-/// Pieces that may be idle whatever is in use: 1 MiB.
-const IDLE_MIN: usize = (1 << 20) / PIECE;
+/// Pieces that may be idle whatever is in use: 512 KiB.
+const IDLE_MIN: usize = (512 << 10) / PIECE;
+
+/// Where less is in use than so many times what was just asked for, as much as that may be idle: a
+/// program with one large block of ever another size does not give it back and ask for it anew.
+const FEW: usize = 8;
 
 /// A large block keeps memory behind its end, in its last slice, up to one in so many of its bytes:
 /// 6%. Giving it back is a system call.
@@ -107,16 +111,20 @@ impl Memory {
     /// Says that slices are resident that are free, or `own`: and counts them as idle.
     fn note_resident(&self, all: impl Iterator<Item = usize>, own: impl Fn(Slice) -> bool) {
         let slices = self.tables.slices();
+        let (mut first, mut more) = (None, 0);
         for index in all {
             let word = slice::word(slices, index);
             let has_changed = (word.is_free() || own(word.decode()))
                 && word.resident() < PIECES
                 && slice::make_resident(&slices[index], word, PIECES);
             if has_changed {
-                let more = self.idle_pieces(index, PIECES - word.resident());
-                self.count(index, 0, more as i64);
+                first = first.or(Some(index));
+                more += self.idle_pieces(index, PIECES - word.resident());
                 step!("resident.note.between");
             }
+        }
+        if let Some(index) = first {
+            self.count(index, 0, more as i64);
         }
     }
 
@@ -148,15 +156,15 @@ impl Memory {
         }
     }
 
-    /// Gives idle memory of a node back where there is more than a part of what is in use, than the
-    /// request, of so many slices, that was just served, and than what is to be `kept`, in bytes: at
-    /// most about twice as much as the request was. Where something is to be kept, pages that are
+    /// Gives idle memory of a node back where there is more than a part of what is in use, and than
+    /// what is to be `kept`, in bytes; where little is in use, than the request, of so many slices,
+    /// that was just served. At most about twice as much as the request was. Where something is to be kept, pages that are
     /// wholly free stay as they are.
     pub(crate) fn relieve(&self, node: usize, me: CacheId, request: usize, kept: u64) {
         let (used, idle) = self.counted(node);
-        let request = request * PIECES as usize;
-        let limit = (used * PIECES as usize / IDLE_PART).max(request).max(IDLE_MIN);
-        let limit = limit.max(kept as usize / PIECE);
+        let (used, request) = (used * PIECES as usize, request * PIECES as usize);
+        let few = if used < FEW * request { request } else { 0 };
+        let limit = (used / IDLE_PART).max(few).max(IDLE_MIN).max(kept as usize / PIECE);
         if idle <= limit || self.is_external() {
             return;
         }

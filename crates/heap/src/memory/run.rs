@@ -145,6 +145,12 @@ impl Memory {
         self.tables.runs(node).note(page - self.first_page_of(node), is_thorough, look);
     }
 
+    /// Whether it is noted that these slices of a page are free.
+    pub(super) fn says_runs(&self, page: usize, mask: u32) -> bool {
+        let node = self.node_of(page * PAGE_SLICES);
+        self.tables.runs(node).says(page - self.first_page_of(node), Free::of_mask(mask))
+    }
+
     /// Notes pages that were never used, and have come into use.
     pub(super) fn note_opened(&self, node: usize, pages: Range<usize>) {
         debug_assert!(pages.clone().all(|page| self.node_of(page * PAGE_SLICES) == node));

@@ -1,7 +1,7 @@
 //! Where free slices follow each other, however they lie: for each page, and each group of pages,
 //! how many slices are free at its start, at its end, and in its longest run. Groups have
-//! [`FANOUT`] pages, then as many groups, and again. So a run of any length, within a page or across
-//! several, is found by reading a few dozen words, however many blocks live.
+//! [`FANOUT`] pages, then as many groups, and so on. So a run of any length, within a page or across
+//! several, is found by reading some dozen words, however many blocks live.
 //!
 //! All of it is a hint. Whoever frees slices notes it; whoever claims some does not, and a search
 //! that is led astray makes right what led it there ([`Runs::note`]). A page whose run got lost with
@@ -19,10 +19,11 @@ use crate::sync::{
 };
 
 /// Pages, or groups, in a group.
-pub(crate) const FANOUT: usize = 32;
+/// (With 32, a pair of 262,145 B among 10,000 that live took 640 ns; 236 among ten.)
+pub(crate) const FANOUT: usize = 8;
 
-/// Levels: pages, and three of groups. The longest run of a group of the last is 2^20 slices.
-pub(crate) const LEVELS: usize = 4;
+/// Levels: pages, and five of groups. The longest run of a group of the last is 2^20 slices.
+pub(crate) const LEVELS: usize = 6;
 
 const BITS: u32 = 21;
 
@@ -41,10 +42,21 @@ impl Free {
 
     /// Of a page of 32 slices, of which those are free whose bit is set.
     pub(crate) const fn of_mask(mask: u32) -> Self {
-        let (mut rest, mut longest) = (mask, 0);
-        while rest != 0 {
-            rest &= rest << 1;
-            longest += 1;
+        // Bit i of `ends[k]`: a run of 2^k ends at i.
+        let mut ends = [mask; 6];
+        let mut k = 1;
+        while k < 6 {
+            ends[k] = ends[k - 1] & ends[k - 1] << (1 << (k - 1));
+            k += 1;
+        }
+        // Bit i of `rest`: a run as long as the longest so far ends at i.
+        let (mut rest, mut longest) = (!0, 0);
+        while k > 0 {
+            k -= 1;
+            let longer = if longest < 32 { rest & ends[k] << longest } else { 0 };
+            if longer != 0 {
+                (rest, longest) = (longer, longest + (1 << k));
+            }
         }
         Self::new(mask.trailing_ones() as usize, longest, mask.leading_ones() as usize)
     }
@@ -98,9 +110,13 @@ pub(crate) struct Runs<'a> {
 
 /// Words of the groups of so many pages.
 pub(crate) const fn group_words(pages: usize) -> usize {
-    let small = pages.div_ceil(FANOUT);
-    let middle = small.div_ceil(FANOUT);
-    small + middle + middle.div_ceil(FANOUT)
+    let (mut words, mut level, mut count) = (0, 1, pages);
+    while level < LEVELS {
+        count = count.div_ceil(FANOUT);
+        words += count;
+        level += 1;
+    }
+    words
 }
 
 impl<'a> Runs<'a> {
@@ -112,9 +128,11 @@ impl<'a> Runs<'a> {
         first: usize,
         page_slices: usize,
     ) -> Self {
-        let (small, rest) = groups.split_at(pages.len().div_ceil(FANOUT));
-        let (middle, large) = rest.split_at(small.len().div_ceil(FANOUT));
-        Self { levels: [pages, small, middle, large], first, page_slices }
+        let (mut levels, mut rest) = ([pages; LEVELS], groups);
+        for level in 1..LEVELS {
+            (levels[level], rest) = rest.split_at(levels[level - 1].len().div_ceil(FANOUT));
+        }
+        Self { levels, first, page_slices }
     }
 
     /// Says of a page what is free in it now, as `look` finds it, and of its groups what follows;
@@ -132,6 +150,11 @@ impl<'a> Runs<'a> {
             let word = &self.levels[level][index];
             goes_on = settle(word, || self.joined(level, index)) || is_thorough;
         }
+    }
+
+    /// Whether a page's word says so.
+    pub(crate) fn says(&self, page: usize, free: Free) -> bool {
+        self.levels[0][page].load(SeqCst) == free.0
     }
 
     /// The lowest such slices, counted from the node's first: where they begin. A hint; `mask` says
@@ -361,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_run_across_all_groups_is_found() {
-        let pages = 3 * FANOUT * FANOUT + 5;
+        let pages = 6 * FANOUT * FANOUT * FANOUT + 5;
         let mut ground = Ground::new(std::vec![!0; pages], 0);
         assert_eq!(ground.find(pages * PAGE, 1, 0, 1), Some(0));
         assert_eq!(ground.find(pages * PAGE + 1, 1, 0, 1), None);

@@ -13,7 +13,7 @@
 use core::ops::Range;
 
 use super::step::step;
-use super::word::{CacheId, PIECES, PageWord, Slice, SliceWord};
+use super::word::{CacheId, PIECES, PageWord, SliceWord};
 use crate::sync::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -69,7 +69,7 @@ pub(crate) fn claim_mapped(
 pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     for index in run {
         let old = SliceWord(slices[index].load(Relaxed));
-        if old.decode() == Slice::Claimed(me) {
+        if old.is_claimed_by(me) {
             exchange(&slices[index], old, free(old, old.generation()));
         }
         step!("slice.unclaim.between");
@@ -83,7 +83,7 @@ fn is_free(slices: &[AtomicU64], run: Range<usize>) -> bool {
 
 /// Whether slices are all claimed by `me`. Asked once their page is ready: then they stay so.
 pub(crate) fn is_claimed(slices: &[AtomicU64], mut run: Range<usize>, me: CacheId) -> bool {
-    run.all(|index| word(slices, index).decode() == Slice::Claimed(me))
+    run.all(|index| word(slices, index).is_claimed_by(me))
 }
 
 /// Says how much of slices that `me` claimed is resident.
@@ -210,6 +210,7 @@ fn exchange(word: &AtomicU64, old: SliceWord, new: SliceWord) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::protocol::word::Slice;
     use std::vec::Vec;
 
     fn slices(count: usize) -> Vec<AtomicU64> {

@@ -227,6 +227,12 @@ impl SliceWord {
         self.kind() == KIND_FREE
     }
 
+    /// Whether it is claimed by a cache: as decoding it, in fewer instructions.
+    pub(crate) const fn is_claimed_by(self, cache: CacheId) -> bool {
+        let owner = (self.0 >> OWNER_AT & 0x7FFF) as u16;
+        self.kind() == KIND_CLAIMED && owner == cache
+    }
+
     pub(crate) const fn decode(self) -> Slice {
         let class = self.class();
         let owner = (self.0 >> OWNER_AT & 0x7FFF) as u16;
