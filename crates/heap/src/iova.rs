@@ -100,7 +100,7 @@ impl Heap {
         let mut tried: [Option<NonNull<u8>>; TRIES] = [None; TRIES];
         let mut result = Err(AllocError::Exhausted);
         for place in &mut tried {
-            let block = match self.alloc_tagged(size, align, node, tag) {
+            let block = match self.alloc_within_page(size, align, node, tag) {
                 Ok(block) => block,
                 Err(error) => {
                     result = Err(error);

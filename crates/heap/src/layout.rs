@@ -6,6 +6,7 @@ pub(crate) use crate::protocol::class::SLICE;
 
 use crate::protocol::bitmap::bitmap_words;
 use crate::protocol::class::CLASSES;
+use crate::protocol::runs::group_words;
 use crate::protocol::word::{CACHES_MAX, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
 
 /// Bytes of a page: what is asked of the kernel and given back to it. A page of 1 GiB backs 512 of
@@ -34,8 +35,12 @@ pub(crate) const SHIFTS: usize = 13;
 /// The smallest shift: of a slot of one unit.
 pub(crate) const SHIFT_MIN: u32 = UNIT.trailing_zeros();
 
-/// Lengths of runs of slices that pages are looked up by: 1, 2, 4, 8, 16, 32.
+/// Lengths of runs of slices that pages are looked up by for spans, which begin at multiples of
+/// their lengths: 1, 2, 4, 8, 16, 32.
 pub(crate) const ORDERS: usize = 6;
+
+/// Bitmaps of pages: one for each of the orders, and one of those that can be resident though free.
+const PAGE_BITMAPS: usize = ORDERS + 1;
 
 /// Bytes of the header, which is the region's first page.
 pub(crate) const HEADER_BYTES: usize = 4096;
@@ -154,8 +159,13 @@ pub(crate) struct Layout {
     /// When each page was last seen free or was used, `u32` each: a hint of whoever gives pages
     /// back.
     pub(crate) page_times: usize,
-    /// Bitmaps of pages with a free run of each order: [`ORDERS`] of [`bitmap_words`] words.
+    /// What is free in each page, and where, `u64` each: see [`crate::protocol::runs`].
+    pub(crate) page_runs: usize,
+    /// Bitmaps of pages with a free run of each order, and of those with idle memory: [`ORDERS`] and
+    /// one of [`bitmap_words`] words.
     pub(crate) orders: usize,
+    /// What is free in groups of pages, `u64` each: [`group_words`] for each node.
+    pub(crate) group_runs: usize,
     /// Bitmaps of span heads with free slots, one for each class.
     pub(crate) partial: usize,
     /// Slice words, `u64` each.
@@ -184,8 +194,11 @@ impl Layout {
         let nodes = after(tags, TAGS_MAX as usize * TAG_BYTES);
         let page_words = after(nodes, geometry.nodes as usize * NODE_BYTES);
         let page_times = after(page_words, pages * 8);
-        let orders = after(page_times, pages * 4);
-        let partial = after(orders, ORDERS * bitmap_words(pages) * 8);
+        let page_runs = after(page_times, pages * 4);
+        let orders = after(page_runs, pages * 8);
+        let group_runs = after(orders, PAGE_BITMAPS * bitmap_words(pages) * 8);
+        let groups = geometry.nodes as usize * group_words(geometry.node_stride_pages());
+        let partial = after(group_runs, groups * 8);
         let slice_words = after(partial, CLASSES * bitmap_words(slices) * 8);
         let mut end = after(slice_words, slices * 8);
         let mut span_free = [0; ORDERS];
@@ -212,7 +225,9 @@ impl Layout {
             nodes,
             pages: page_words,
             page_times,
+            page_runs,
             orders,
+            group_runs,
             partial,
             slices: slice_words,
             span_free,
@@ -263,7 +278,12 @@ mod tests {
                 (layout.nodes, geometry.nodes as usize * NODE_BYTES),
                 (layout.pages, pages * 8),
                 (layout.page_times, pages * 4),
-                (layout.orders, ORDERS * bitmap_words(pages) * 8),
+                (layout.page_runs, pages * 8),
+                (layout.orders, PAGE_BITMAPS * bitmap_words(pages) * 8),
+                (
+                    layout.group_runs,
+                    geometry.nodes as usize * group_words(geometry.node_stride_pages()) * 8,
+                ),
                 (layout.partial, CLASSES * bitmap_words(slices) * 8),
                 (layout.slices, slices * 8),
             ];

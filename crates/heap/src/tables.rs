@@ -5,11 +5,12 @@ use core::ptr::NonNull;
 
 use crate::bin::Bin;
 use crate::layout::{
-    CACHE_RECORD_BYTES, Geometry, HOMES_AT, Layout, NODE_BYTES, ORDERS, PROCESS_MORE_AT,
-    PROCESS_RECORD_BYTES, RESERVE, SHIFTS, SLICE, TAG_BYTES, UNIT,
+    CACHE_RECORD_BYTES, Geometry, HOMES_AT, Layout, NODE_BYTES, ORDERS, PAGE_SLICES,
+    PROCESS_MORE_AT, PROCESS_RECORD_BYTES, RESERVE, SHIFTS, SLICE, TAG_BYTES, UNIT,
 };
 use crate::protocol::bitmap::{Bitmap, bitmap_words};
 use crate::protocol::class::CLASSES;
+use crate::protocol::runs::{Runs, group_words};
 use crate::protocol::word::{CacheId, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
 
@@ -58,7 +59,11 @@ pub(crate) struct NodeHints {
     pub(crate) empty_spans: [AtomicU32; 64],
     /// The shifts of the classes that spans were ever built of, from the smallest on, a bit each.
     pub(crate) shifts: AtomicU32,
-    rest: [AtomicU32; 127],
+    rest: [AtomicU32; 15],
+    /// Slices that are not free, in the upper half, and how many pieces of the free ones can be
+    /// resident: in a cache line of its own.
+    pub(crate) account: AtomicU64,
+    more_rest: [AtomicU64; 55],
 }
 
 const _: () = {
@@ -67,6 +72,7 @@ const _: () = {
     assert!(size_of::<CacheRecord>() == CACHE_RECORD_BYTES);
     assert!(core::mem::offset_of!(CacheRecord, bins) == 1024);
     assert!(size_of::<NodeHints>() == NODE_BYTES);
+    assert!(core::mem::offset_of!(NodeHints, account).is_multiple_of(64));
 };
 
 /// The tables of one heap's metadata, where this process has it mapped.
@@ -155,6 +161,30 @@ impl Tables {
         // SAFETY: the layout has room for one bitmap an order there, and the order was checked.
         let words = unsafe { self.table(self.layout.orders + order * words * 8, words) };
         Bitmap::new(words, self.pages)
+    }
+
+    /// The bitmap of pages of whose free slices some can be resident, all its levels.
+    pub(crate) fn idle(&self) -> Bitmap<'_> {
+        let words = self.page_words;
+        // SAFETY: the layout has room for one more bitmap behind those of the orders.
+        let words = unsafe { self.table(self.layout.orders + ORDERS * words * 8, words) };
+        Bitmap::new(words, self.pages)
+    }
+
+    /// Where a node's free slices follow each other.
+    pub(crate) fn runs(&self, node: usize) -> Runs<'_> {
+        let pages = self.geometry.node_stride_pages();
+        let groups = group_words(pages);
+        // SAFETY: the layout has room for a word for each of the node's groups there.
+        let groups = unsafe { self.table(self.layout.group_runs + node * groups * 8, groups) };
+        let first = node * pages * PAGE_SLICES;
+        Runs::new(&self.page_runs()[node * pages..][..pages], groups, first, PAGE_SLICES)
+    }
+
+    /// What is free in each page, and where, by page.
+    pub(crate) fn page_runs(&self) -> &[AtomicU64] {
+        // SAFETY: the layout has room for one a page there.
+        unsafe { self.table(self.layout.page_runs, self.pages) }
     }
 
     /// The bitmap of heads of spans of `class` with free slots, all its levels.

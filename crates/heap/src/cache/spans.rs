@@ -81,7 +81,7 @@ impl Keeper<'_> {
         let ahead = if count >= AHEAD_SLICES_MIN { self.take_ahead(count) } else { None };
         let head = match ahead {
             Some(head) => head,
-            None => self.memory.take(self.node, count, count, self.id)?,
+            None => self.memory.take_in_page(self.node, count, count, self.id)?,
         };
         step!("cache.build.after_take");
         if !self.memory.reserve_span(head, class) {
@@ -190,9 +190,11 @@ impl Keeper<'_> {
         }
         let slots = self.slots(head, about);
         let run = head..head + about.span_slices as usize;
+        let pieces = self.memory.pieces_of(run.clone());
         match span::take_apart(tables.slices(), run.clone(), word, &slots, self.id) {
             Parted::Done => {
                 step!("cache.take_apart.before_note");
+                self.memory.count_freed(&run, pieces);
                 self.memory.note_free(run);
                 true
             }

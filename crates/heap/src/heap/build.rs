@@ -43,6 +43,13 @@ pub(crate) struct Upkeep {
     pub(crate) decay_ms: Option<u64>,
 }
 
+impl Upkeep {
+    /// Bytes of free memory that are kept whatever is in use.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.ahead_bytes.max(self.ready_bytes)
+    }
+}
+
 /// How long free pages are kept where nothing else is said, in milliseconds: jemalloc keeps dirty
 /// pages for as long (`dirty_decay_ms`, 10 s).
 const DECAY_MS: u64 = 10_000;

@@ -5,7 +5,9 @@ use core::ptr::NonNull;
 use super::{Found, Heap};
 use crate::cache::Keeper;
 use crate::fault::{AllocError, Fault, Misuse};
-use crate::layout::SLICE;
+use crate::layout::{PAGE, SLICE};
+use crate::memory::Request;
+use crate::protocol::class::SLOT_SIZE_MAX;
 use crate::protocol::slice;
 use crate::protocol::step::step;
 use crate::request::{Node, Offset, Tag};
@@ -28,6 +30,28 @@ impl Heap {
         Ok(block)
     }
 
+    /// As [`Heap::alloc_tagged`], and a block of up to 2 MiB lies within one page of that size where
+    /// one has room for it: whatever the page is, its memory is as contiguous as it can be.
+    pub(crate) fn alloc_within_page(
+        &self,
+        size: usize,
+        align: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let is_large = size > SLOT_SIZE_MAX && size.max(align) <= PAGE && self.debug.is_none();
+        if !is_large {
+            return self.alloc_tagged(size, align, node, tag);
+        }
+        self.check(size, align, node)?;
+        let Request { count, align: slices, .. } = self.request(size, align);
+        let within = self.on_nodes(node, |keeper| {
+            let head = self.memory.take_in_page(keeper.node, count, slices, keeper.id)?;
+            self.build_large(&keeper, head, count, tag)
+        });
+        within.or_else(|_| self.alloc_tagged(size, align, node, tag))
+    }
+
     /// Claims the slices of a large block.
     pub(super) fn alloc_slices(
         &self,
@@ -36,26 +60,35 @@ impl Heap {
         node: Node,
         tag: Tag,
     ) -> Result<NonNull<u8>, AllocError> {
-        let (count, align) = (size.div_ceil(SLICE).max(1), align.div_ceil(SLICE));
+        let request = self.request(size, align);
         self.on_nodes(node, |keeper| {
-            let take = || self.memory.take(keeper.node, count, align, keeper.id);
-            let head = take().or_else(|error| {
+            let taken = self.memory.take_run(keeper.node, request, keeper.id);
+            let head = taken.or_else(|error| {
                 if error != AllocError::Exhausted {
                     return Err(error);
                 }
                 keeper.flush_all();
                 keeper.drop_empty_spans();
-                take()
+                self.memory.take_any_run(keeper.node, request, keeper.id)
             })?;
-            self.build_large(&keeper, head, count, tag)
+            let block = self.build_large(&keeper, head, request.count, tag)?;
+            self.memory.relieve(keeper.node, keeper.id, request.count, self.upkeep.kept_bytes());
+            Ok(block)
         })
+    }
+
+    /// What slices a large block of `size` bytes asks for.
+    fn request(&self, size: usize, align: usize) -> Request {
+        let count = size.div_ceil(SLICE).max(1);
+        // In debug mode all of them are written to.
+        let bytes = if self.debug.is_some() { count * SLICE } else { size.max(1) };
+        Request { count, align: align.div_ceil(SLICE), bytes }
     }
 
     /// As [`Heap::alloc_tagged`], but the heap does not grow for it: a run of slices of pages that
     /// were used before. For who has another source of large blocks, and would rather use up what
-    /// lies idle here than have it lie. Looks once, at each page with a free run of a fitting
-    /// length. No system call where pages are external; elsewhere one where the memory of such a
-    /// page was given back.
+    /// lies idle here than have it lie. No system call where pages are external; elsewhere one where
+    /// memory of these pages was given back.
     ///
     /// # Errors
     /// As [`Heap::alloc`]; [`AllocError::Exhausted`] also where growth would have helped. No
@@ -69,11 +102,11 @@ impl Heap {
     ) -> Result<NonNull<u8>, AllocError> {
         self.check(size, align, node)?;
         let keeper = self.keeper(node.0 as usize)?;
-        let (count, align) = (self.padded(size).div_ceil(SLICE).max(1), align.div_ceil(SLICE));
-        let head = self.memory.take_open(keeper.node, count, align, keeper.id)?;
-        let block = self.build_large(&keeper, head, count, tag)?;
+        let request = self.request(self.padded(size), align);
+        let head = self.memory.take_held_run(keeper.node, request, keeper.id)?;
+        let block = self.build_large(&keeper, head, request.count, tag)?;
         if self.debug.is_some() {
-            self.seal_new(block, count * SLICE, size);
+            self.seal_new(block, request.count * SLICE, size);
         }
         Ok(block)
     }
@@ -107,8 +140,10 @@ impl Heap {
         if !slice::seize(slices, run.clone(), found.word, keeper.id) {
             return Err(found.misuse(Fault::Double));
         }
+        let pieces = self.memory.pieces_of(run.clone());
         slice::dissolve(slices, run.clone(), keeper.id);
         step!("large.free.before_note");
+        self.memory.count_freed(&run, pieces);
         self.memory.note_free(run);
         Ok(())
     }

@@ -125,14 +125,15 @@ impl Heap {
             Some(_) => size <= found.bytes && size >= found.bytes / KEPT_PART,
             // What a slot could hold is not left in slices.
             None if size <= SLOT_SIZE_MAX => false,
-            None => self.resize_large(found, size.div_ceil(SLICE)),
+            None => self.resize_large(found, size),
         }
     }
 
-    /// Gives a large block `count` slices, by cutting some off or by taking those behind it.
-    fn resize_large(&self, found: &Found, count: usize) -> bool {
-        let (head, old) = (found.offset / SLICE, found.bytes / SLICE);
+    /// Gives a large block the slices for `size`, by cutting some off or by taking those behind it.
+    fn resize_large(&self, found: &Found, size: usize) -> bool {
+        let (head, old, count) = (found.offset / SLICE, found.bytes / SLICE, size.div_ceil(SLICE));
         if count == old {
+            self.memory.note_grown(head + old - 1, size);
             return true;
         }
         let Ok(keeper) = self.keeper(self.row_of(found.offset)) else { return false };
@@ -142,16 +143,19 @@ impl Heap {
             if !slice::seize(slices, head..head + old, found.word, me) {
                 return false;
             }
+            let rest = head + count..head + old;
+            let pieces = self.memory.pieces_of(rest.clone());
             slice::cut(slices, head..head + old, count, me);
             slice::build_large(slices, head..head + count, owner, me);
             step!("large.cut.before_note");
-            self.memory.note_free(head + count..head + old);
+            self.memory.count_freed(&rest, pieces);
+            self.memory.note_free(rest);
             return true;
         }
         let pages = self.memory.pages_of(keeper.node);
         let more = head + old..head + count;
         if more.end > pages.end * crate::layout::PAGE_SLICES
-            || self.memory.claim_ready(more.clone(), me).is_err()
+            || self.memory.claim_ready(more.clone(), size, me).is_err()
         {
             return false;
         }
@@ -162,6 +166,7 @@ impl Heap {
         }
         step!("large.grow.after_seize");
         slice::build_large(slices, head..head + count, owner, me);
+        self.memory.relieve(keeper.node, me, count - old, self.upkeep.kept_bytes());
         true
     }
 }

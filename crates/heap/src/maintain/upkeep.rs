@@ -136,6 +136,7 @@ impl Upkeep<'_> {
             return false;
         }
         step!("maintain.release.after_claim");
+        memory.count_used(&run, memory.pieces_of(run.clone()));
         let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());
         // Whoever provides external memory may hand it out again at once, to a thread that makes
         // the page ready: so it is absent before. Its slices stay claimed until it is known to have
@@ -145,6 +146,9 @@ impl Upkeep<'_> {
             // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
             unsafe { memory.region.give_back(page, Backing::from_number(ready.backing())) }
         });
+        if is_gone {
+            slice::set_resident(slices, run.clone(), 0);
+        }
         memory.tables.page_times()[page].store(0, Relaxed);
         step!("maintain.release.before_free");
         memory.give_back(run, self.keeper.id);
@@ -200,6 +204,7 @@ impl Upkeep<'_> {
         }
         let result = memory.make_ready(page, self.keeper.id, Haste::Ahead);
         step!("maintain.grow.after_ready");
+        memory.count_used(&run, memory.pieces_of(run.clone()));
         memory.give_back(run, self.keeper.id);
         if result == Err(Refused::Unusable) {
             memory.note_unusable(page);

@@ -1,14 +1,16 @@
 //! Runs of slices: which are free, how one is found and claimed with its pages ready, and given
 //! back.
 //!
-//! A run of up to a page lies within one page: the lowest page that has such a run, by the bitmap
-//! of its length. A longer one is a number of whole pages in a row, the lowest that are free. Pages
-//! that were never used lie above a node's frontier, and are in no bitmap until they are needed:
-//! see `open`.
+//! A span lies within one page, at a multiple of its length: the lowest page that has such a run,
+//! by the bitmap of its length. A large block lies anywhere: the lowest free slices that are enough,
+//! within a page or across several. Pages that were never used lie above a node's frontier, and are
+//! in no bitmap until they are needed: see `open`.
 //!
 //! From the bottom up:
 //!
+//! - `resident`: which free slices have memory, and how it is given back;
 //! - `whole`: a page that has no memory yet, taken as a whole;
+//! - `run`: slices for a large block;
 //! - `open`: how a node's pages come into the bitmaps;
 //! - `reserve`: metadata of a heap in a file.
 
@@ -30,7 +32,11 @@ use crate::tables::Tables;
 
 mod open;
 mod reserve;
+mod resident;
+mod run;
 mod whole;
+
+pub(crate) use run::Request;
 
 /// How often a thread that holds a slice for a moment is waited for.
 const PATIENCE: usize = 1000;
@@ -107,23 +113,6 @@ impl Memory {
         Self { region, tables, is_in_file, known: AtomicU64::new(0), looks: Looks::new() }
     }
 
-    /// Claims `count` free slices of `node` for `me`, the first at a multiple of `align` slices (a
-    /// power of two), with memory behind them all. Reads a few words of a bitmap and claims each
-    /// slice; a system call only where the kind of page needs one.
-    pub(crate) fn take(
-        &self,
-        node: usize,
-        count: usize,
-        align: usize,
-        me: CacheId,
-    ) -> Result<usize, AllocError> {
-        if count <= PAGE_SLICES && align <= PAGE_SLICES {
-            self.take_in_page(node, count, align, me)
-        } else {
-            self.take_pages(node, count, align.max(PAGE_SLICES), me)
-        }
-    }
-
     /// Notes that slices became free, so that they are found.
     pub(crate) fn note_free(&self, run: Range<usize>) {
         for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
@@ -131,9 +120,11 @@ impl Memory {
         }
     }
 
-    /// Gives claimed slices back that nothing was made of.
+    /// Gives claimed slices back that nothing was made of, and that count as used.
     pub(crate) fn give_back(&self, run: Range<usize>, me: CacheId) {
+        let pieces = self.pieces_of(run.clone());
         slice::unclaim(self.tables.slices(), run.clone(), me);
+        self.count_freed(&run, pieces);
         self.note_free(run);
     }
 
@@ -169,40 +160,31 @@ impl Memory {
         if self.is_external() && !PageWord(word.load(Acquire)).is_ready() {
             return Err(Refused::Unusable);
         }
-        page::make_ready(word, me, || self.provide(page, haste))
+        page::make_ready(word, me, || self.provide(page, haste, me))
     }
 
     /// Takes hold of a page without memory and has the kernel give it some: what its word is to say
     /// next.
     fn map(&self, page: usize, me: CacheId, haste: Haste) -> Result<PageWord, Refused> {
-        page::map(&self.tables.pages()[page], me, || self.provide(page, haste))
+        page::map(&self.tables.pages()[page], me, || self.provide(page, haste, me))
     }
 
-    fn provide(&self, page: usize, haste: Haste) -> Result<PageWord, Refused> {
+    fn provide(&self, page: usize, haste: Haste, me: CacheId) -> Result<PageWord, Refused> {
         let provided = self.region.provide(page, haste).map_err(|refusal| match refusal {
             Refusal::Exhausted => Refused::Exhausted,
             Refusal::Unusable => Refused::Unusable,
         })?;
+        if haste == Haste::Ahead || self.region.is_allocated() {
+            self.note_provided(page, me);
+        }
         Ok(PageWord::ready(provided.backing as u8))
     }
 
-    /// As [`Memory::take`], of pages that are open: none is opened, and no extent is asked for.
-    pub(crate) fn take_open(
-        &self,
-        node: usize,
-        count: usize,
-        align: usize,
-        me: CacheId,
-    ) -> Result<usize, AllocError> {
-        let taken = if count <= PAGE_SLICES && align <= PAGE_SLICES {
-            self.take_in_open_page(node, count, align, me).ok()
-        } else {
-            self.take_open_pages(node, count, align.max(PAGE_SLICES), me)?
-        };
-        taken.ok_or(AllocError::Exhausted)
-    }
-
-    fn take_in_page(
+    /// Claims `count` free slices of one page of `node` for `me`, the first at a multiple of `align`
+    /// slices (both at most a page, `align` a power of two), with memory behind them all. Reads a
+    /// few words of a bitmap and claims each slice; a system call only where the kind of page needs
+    /// one.
+    pub(crate) fn take_in_page(
         &self,
         node: usize,
         count: usize,
@@ -283,6 +265,7 @@ impl Memory {
     /// Clears all bits of a page that did not come, unless it came meanwhile.
     pub(crate) fn note_unusable(&self, page: usize) {
         (0..ORDERS).for_each(|order| _ = self.order(order).clear(page));
+        self.note_no_runs(page);
         if PageWord(self.tables.pages()[page].load(Acquire)).is_ready() {
             self.note_page(page);
         }
@@ -320,7 +303,8 @@ impl Memory {
             }
             step!("page.take.after_claim");
             let ready = || self.make_ready(page, me, Haste::Now);
-            return match page::keep_claims(slices, &run, me, ready) {
+            let kept = page::keep_claims(slices, &run, me, ready);
+            return match kept.and_then(|()| self.supply(&run, count * SLICE, me)) {
                 Ok(()) => Ok(run.start),
                 Err(Refused::Busy) => {
                     // It is being mapped, and who noted its free runs meanwhile did not see these.
@@ -334,87 +318,42 @@ impl Memory {
         Err(Miss::Full)
     }
 
-    fn take_pages(
+    /// Claims these very slices with memory behind them, or none: the last ones of a block of so many
+    /// bytes.
+    pub(crate) fn claim_ready(
         &self,
-        node: usize,
-        count: usize,
-        align: usize,
+        run: Range<usize>,
+        bytes: usize,
         me: CacheId,
-    ) -> Result<usize, AllocError> {
-        for _ in 0..=self.openings(node) {
-            if let Some(head) = self.take_open_pages(node, count, align, me)? {
-                return Ok(head);
-            }
-            let wanted = count.div_ceil(PAGE_SLICES) + usize::from(self.is_external());
-            self.open_pages(node, wanted)?;
-        }
-        Err(AllocError::Exhausted)
-    }
-
-    /// The lowest open pages in a row that are wholly free.
-    fn take_open_pages(
-        &self,
-        node: usize,
-        count: usize,
-        align: usize,
-        me: CacheId,
-    ) -> Result<Option<usize>, AllocError> {
-        let (wanted, align_pages) = (count.div_ceil(PAGE_SLICES), align / PAGE_SLICES);
-        let pages = self.pages_of(node);
-        let mut from = pages.start.next_multiple_of(align_pages);
-        while let Some(first) = self.free_pages(from..pages.end, wanted, align_pages) {
-            let head = first * PAGE_SLICES;
-            match self.claim_ready(head..head + count, me) {
-                Ok(()) => return Ok(Some(head)),
-                Err(Refused::Exhausted) => return Err(AllocError::Exhausted),
-                Err(_) => from = first + align_pages,
-            }
-        }
-        Ok(None)
-    }
-
-    /// Claims these very slices with memory behind them, or none.
-    pub(crate) fn claim_ready(&self, run: Range<usize>, me: CacheId) -> Result<(), Refused> {
+    ) -> Result<(), Refused> {
         let slices = self.tables.slices();
         if !self.open_up_to(run.end.div_ceil(PAGE_SLICES)) {
             return Err(Refused::Exhausted);
         }
         slice::claim(slices, run.clone(), me).map_err(|_| Refused::Busy)?;
+        self.keep_ready(&run, bytes, me)
+    }
+
+    /// Sees to the memory of slices that `me` has just claimed, the last ones of a block of so many
+    /// bytes; where they cannot be kept, they are given back and noted.
+    fn keep_ready(&self, run: &Range<usize>, bytes: usize, me: CacheId) -> Result<(), Refused> {
         let mut pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
         let mut last = pages.start;
-        let result = page::keep_claims(slices, &run, me, || {
+        let result = page::keep_claims(self.tables.slices(), run, me, || {
             pages.try_for_each(|page| {
                 last = page;
                 self.make_ready(page, me, Haste::Now)
             })
         });
         if result.is_err() {
-            self.note_free(run);
+            // Who noted the free runs meanwhile did not see these.
+            self.note_free(run.clone());
         }
         if result == Err(Refused::Unusable) {
             // Else each such request would ask for it again.
             self.note_unusable(last);
         }
-        result
-    }
-
-    /// The first `wanted` wholly free pages in a row, by the bitmap, at a multiple of `align`
-    /// pages.
-    fn free_pages(&self, range: Range<usize>, wanted: usize, align: usize) -> Option<usize> {
-        let bitmap = self.order(ORDERS - 1);
-        let mut first = bitmap.next(range.start, range.end)?.next_multiple_of(align);
-        while first + wanted <= range.end {
-            let gap = (first..first + wanted)
-                .rev()
-                .find(|&page| !bitmap.is_set(page) || self.longest_order(page) < ORDERS);
-            let Some(gap) = gap else { return Some(first) };
-            // A bit that is stale would be met again by every search.
-            if bitmap.is_set(gap) && self.longest_order(gap) < ORDERS {
-                self.note_full(gap, ORDERS - 1);
-            }
-            first = bitmap.next(gap + 1, range.end)?.next_multiple_of(align);
-        }
-        None
+        result.and_then(|()| self.supply(run, bytes, me))
     }
 }
 

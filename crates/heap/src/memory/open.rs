@@ -9,7 +9,8 @@ use crate::protocol::step::step;
 use crate::protocol::word::{PageWord, Slice, SliceWord};
 use crate::region::Provided;
 use crate::region::backing::Backing;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::sync::fence;
 use crate::sys;
 
 /// Pages that are put into the bitmaps at once at most where fewer were asked for: what a word has
@@ -54,6 +55,7 @@ impl Memory {
             let opened = pages.start + first..pages.start + first + count;
             // Nobody had them yet, or whoever was faster is seen when a bit is followed.
             (0..ORDERS).for_each(|order| self.order(order).set_all(opened.clone()));
+            self.note_opened(node, opened);
         }
         Ok(())
     }
@@ -157,30 +159,59 @@ impl Memory {
         step!("page.open_external.after_frontier");
     }
 
-    /// Sets the bits of the orders that a page has free runs of.
+    /// Notes what is free in a page: the bits of the orders that it has runs of, its runs, and
+    /// whether memory of it lies idle.
     pub(crate) fn note_page(&self, page: usize) {
-        for order in 0..self.longest_order(page) {
+        self.note_page_up(page, false);
+    }
+
+    /// As [`Memory::note_page`]; where `is_thorough`, also what a dead thread left to be noted.
+    pub(crate) fn note_page_up(&self, page: usize, is_thorough: bool) {
+        // Of who frees a slice and who clears a bit at once, one sees what the other did.
+        fence(SeqCst);
+        let (mask, idle) = self.masks(page);
+        for order in 0..longest_order(mask) {
             let bitmap = self.order(order);
             if !bitmap.is_set(page) {
                 bitmap.set(page);
                 step!("page.note.between");
             }
         }
+        if is_thorough || self.is_external() || !self.says_runs(page, mask) {
+            self.note_runs(page, is_thorough);
+        }
+        if idle != 0 && !self.tables.idle().is_set(page) {
+            self.tables.idle().set(page);
+            step!("page.note.after_idle");
+        }
+    }
+
+    /// Which slices of a page are free, and which of these can be resident, a bit each.
+    pub(super) fn masks(&self, page: usize) -> (u32, u32) {
+        let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
+        let (mut mask, mut idle) = (0, 0);
+        for index in 0..PAGE_SLICES {
+            let word = slice::word(slices, index);
+            mask |= u32::from(word.is_free()) << index;
+            idle |= u32::from(word.is_free() && word.resident() > 0) << index;
+        }
+        (mask, idle)
     }
 
     /// One more than the order of the longest aligned free run in a page; 0 where none is free.
     pub(super) fn longest_order(&self, page: usize) -> usize {
-        let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
-        let free = |mask, index| mask | u32::from(slice::word(slices, index).is_free()) << index;
-        let mut runs = (0..PAGE_SLICES).fold(0u32, free);
-        let mut order = 0;
-        while runs != 0 {
-            // Bit i of `runs`: a free run of 2^order at i, a multiple of 2^order.
-            let aligned = [0x5555_5555, 0x1111_1111, 0x0101_0101, 0x0001_0001, 0x0000_0001];
-            order += 1;
-            let Some(mask) = aligned.get(order - 1) else { break };
-            runs = runs & runs >> (1 << (order - 1)) & mask;
-        }
-        order
+        longest_order(self.masks(page).0)
     }
+}
+
+fn longest_order(mask: u32) -> usize {
+    let (mut runs, mut order) = (mask, 0);
+    while runs != 0 {
+        // Bit i of `runs`: a free run of 2^order at i, a multiple of 2^order.
+        let aligned = [0x5555_5555, 0x1111_1111, 0x0101_0101, 0x0001_0001, 0x0000_0001];
+        order += 1;
+        let Some(mask) = aligned.get(order - 1) else { break };
+        runs = runs & runs >> (1 << (order - 1)) & mask;
+    }
+    order
 }

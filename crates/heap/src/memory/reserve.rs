@@ -73,6 +73,7 @@ impl Memory {
         let tables = &self.tables;
         self.reserve(&tables.pages()[pages.clone()])
             && self.reserve(&tables.page_times()[pages.clone()])
+            && self.reserve(&tables.page_runs()[pages.clone()])
             && self.reserve(&tables.slices()[pages.start * PAGE_SLICES..pages.end * PAGE_SLICES])
     }
 

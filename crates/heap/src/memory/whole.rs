@@ -29,13 +29,18 @@ impl Memory {
         let page = self.absent_page(node, order)?;
         let slices = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
         let is_taken = self.map(page, me, Haste::Now).is_ok_and(|ready| {
-            slice::claim_mapped(
+            let pieces = self.pieces_of(slices.clone());
+            let is_claimed = slice::claim_mapped(
                 &self.tables.pages()[page],
                 ready,
                 self.tables.slices(),
                 &slices,
                 me,
-            )
+            );
+            if is_claimed {
+                self.count_used(&slices, pieces);
+            }
+            is_claimed
         });
         if !is_taken {
             self.note_page(page);

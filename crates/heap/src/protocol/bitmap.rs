@@ -90,6 +90,12 @@ impl<'a> Bitmap<'a> {
         (found < end.min(self.bits)).then_some(found)
     }
 
+    /// The last set bit in `[from, end)`.
+    pub(crate) fn last(&self, from: usize, end: usize) -> Option<usize> {
+        let found = self.last_at(0, end.min(self.bits))?;
+        (found >= from).then_some(found)
+    }
+
     /// The word `index` of the level below ran empty. A bit set there meanwhile is seen afterwards.
     fn clear_above(&self, level: usize, index: usize) {
         let Some(words) = self.levels.get(level) else { return };
@@ -116,6 +122,22 @@ impl<'a> Bitmap<'a> {
             from = match level {
                 2 => (from / 64 + 1) * 64,
                 _ => self.next_at(level + 1, from / 64 + 1)? * 64,
+            };
+        }
+    }
+
+    fn last_at(&self, level: usize, end: usize) -> Option<usize> {
+        let words = self.levels[level];
+        let mut end = end;
+        loop {
+            let last = end.checked_sub(1)?;
+            let word = words.get(last / 64)?.load(SeqCst) << (63 - last % 64);
+            if word != 0 {
+                return Some(last - word.leading_zeros() as usize);
+            }
+            end = match level {
+                2 => last / 64 * 64,
+                _ => (self.last_at(level + 1, last / 64)? + 1) * 64,
             };
         }
     }
@@ -158,6 +180,12 @@ mod tests {
                 from = bit + 1;
             }
             assert_eq!(found, set);
+            let mut end = bits;
+            while let Some(bit) = bitmap.last(0, end) {
+                assert_eq!(found.pop(), Some(bit));
+                end = bit;
+            }
+            assert_eq!(found, []);
             assert_eq!(bitmap.is_empty(), set.is_empty());
             assert!(set.iter().all(|&bit| bitmap.clear(bit) && !bitmap.clear(bit)));
             assert!(words.iter().all(|word| word.load(SeqCst) == 0) && bitmap.is_empty());
@@ -172,5 +200,8 @@ mod tests {
         assert_eq!(bitmap.next(0, 700), None);
         assert_eq!(bitmap.next(0, 701), Some(700));
         assert_eq!(bitmap.next(701, 1000), None);
+        assert_eq!(bitmap.last(0, 700), None);
+        assert_eq!(bitmap.last(0, 701), Some(700));
+        assert_eq!(bitmap.last(701, 1000), None);
     }
 }

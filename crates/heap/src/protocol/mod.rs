@@ -8,6 +8,7 @@
 //! - `word`: the state words;
 //! - `class`: the size classes, the shapes of spans;
 //! - `bitmap`: bitmaps of candidates;
+//! - `runs`: where free slices follow each other;
 //! - `slice`: how slices change hands;
 //! - `page`: how pages come and go;
 //! - `slot`: how the slots of a span change hands;
@@ -20,6 +21,7 @@ pub(crate) mod class;
 pub(crate) mod count;
 pub(crate) mod page;
 pub(crate) mod record;
+pub(crate) mod runs;
 pub(crate) mod slice;
 pub(crate) mod slot;
 pub(crate) mod span;

@@ -13,7 +13,7 @@
 use core::ops::Range;
 
 use super::step::step;
-use super::word::{CacheId, PageWord, SliceWord};
+use super::word::{CacheId, PIECES, PageWord, SliceWord};
 use crate::sync::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -30,7 +30,7 @@ pub(crate) fn word(slices: &[AtomicU64], index: usize) -> SliceWord {
 pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Result<(), usize> {
     for index in run.clone() {
         let old = word(slices, index);
-        let new = SliceWord::claimed(old.generation(), me);
+        let new = claimed(old, me);
         if !old.is_free() || !exchange(&slices[index], old, new) {
             step!("slice.claim.before_roll_back");
             unclaim(slices, run.start..index, me);
@@ -54,7 +54,8 @@ pub(crate) fn claim_mapped(
     if is_free {
         for word in &slices[run.clone()] {
             let generation = SliceWord(word.load(Relaxed)).generation();
-            overwrite!(word, SliceWord::claimed(generation, me).0, Release);
+            let claimed = SliceWord::claimed(generation, me).with_resident(PIECES);
+            overwrite!(word, claimed.0, Release);
             step!("slice.claim_mapped.between");
         }
     }
@@ -68,8 +69,9 @@ pub(crate) fn claim_mapped(
 pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     for index in run {
         let old = SliceWord(slices[index].load(Relaxed));
-        let claimed = SliceWord::claimed(old.generation(), me);
-        exchange(&slices[index], claimed, SliceWord::free(old.generation()));
+        if old.is_claimed_by(me) {
+            exchange(&slices[index], old, free(old, old.generation()));
+        }
         step!("slice.unclaim.between");
     }
 }
@@ -81,10 +83,19 @@ fn is_free(slices: &[AtomicU64], run: Range<usize>) -> bool {
 
 /// Whether slices are all claimed by `me`. Asked once their page is ready: then they stay so.
 pub(crate) fn is_claimed(slices: &[AtomicU64], mut run: Range<usize>, me: CacheId) -> bool {
-    run.all(|index| {
-        let word = word(slices, index);
-        word == SliceWord::claimed(word.generation(), me)
-    })
+    run.all(|index| word(slices, index).is_claimed_by(me))
+}
+
+/// Says how much of slices that `me` claimed is resident.
+pub(crate) fn set_resident(slices: &[AtomicU64], run: Range<usize>, pieces: u32) {
+    for index in run {
+        own(slices, index, |old| old.with_resident(pieces));
+    }
+}
+
+/// Says of a slice that all of it is resident, if it still says `seen`; whether it did.
+pub(crate) fn make_resident(slice: &AtomicU64, seen: SliceWord, pieces: u32) -> bool {
+    exchange(slice, seen, seen.with_resident(pieces))
 }
 
 /// Begins to make a span of `class` of slices that are `me`'s: all of it but the head says so then,
@@ -92,10 +103,10 @@ pub(crate) fn is_claimed(slices: &[AtomicU64], mut run: Range<usize>, me: CacheI
 pub(crate) fn begin_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me: CacheId) {
     let count = run.len() as u32;
     let Some((head, tails)) = slices[run].split_first() else { return };
-    set(head, |generation| SliceWord::run(generation, me, class, count));
+    set(head, |old| SliceWord::run(old.generation(), me, class, count));
     step!("slice.build_span.after_run");
     for tail in tails {
-        set(tail, |generation| SliceWord::span(generation, class));
+        set(tail, |old| SliceWord::span(old.generation(), class));
         step!("slice.build_span.between");
     }
 }
@@ -103,10 +114,11 @@ pub(crate) fn begin_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me:
 /// Makes what was begun a span. Its slots are free, or cached by who built it.
 pub(crate) fn finish_span(slices: &[AtomicU64], head: usize, class: u8) {
     step!("slice.build_span.before_head");
-    own(slices, head, |generation| SliceWord::span(generation, class));
+    own(slices, head, |old| SliceWord::span(old.generation(), class));
 }
 
-/// Makes claimed slices, or a run of `me`, a large block of a process.
+/// Makes claimed slices, or a run of `me`, a large block of a process. Its last slice stays as much
+/// resident as it says; the others count as touched.
 pub(crate) fn build_large(
     slices: &[AtomicU64],
     run: Range<usize>,
@@ -114,14 +126,17 @@ pub(crate) fn build_large(
     me: CacheId,
 ) {
     let (head, count) = (run.start, run.len() as u32);
-    own(slices, head, |generation| SliceWord::run(generation, me, 0, count));
+    own(slices, head, |old| SliceWord::run(old.generation(), me, 0, count));
     step!("slice.build_large.after_run");
     for tail in head + 1..run.end {
-        own(slices, tail, SliceWord::tail);
+        own(slices, tail, |old| {
+            let resident = if tail + 1 == run.end { old.resident() } else { PIECES };
+            SliceWord::tail(old.generation()).with_resident(resident)
+        });
         step!("slice.build_large.between");
     }
     step!("slice.build_large.before_head");
-    own(slices, head, |generation| SliceWord::large(generation, process, tag, count));
+    own(slices, head, |old| SliceWord::large(old.generation(), process, tag, count));
 }
 
 /// Takes hold of a span or large block whose head still says `seen`: from then on the run is `me`'s
@@ -137,13 +152,13 @@ pub(crate) fn seize(slices: &[AtomicU64], run: Range<usize>, seen: SliceWord, me
 pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     step!("slice.dissolve.after_run");
     for tail in run.start + 1..run.end {
-        own(slices, tail, |generation| SliceWord::claimed(generation, me));
+        own(slices, tail, |old| claimed(old, me));
         step!("slice.dissolve.between_tails");
     }
-    own(slices, run.start, |generation| SliceWord::claimed(generation, me));
+    own(slices, run.start, |old| claimed(old, me));
     step!("slice.dissolve.after_head");
     for index in run {
-        own(slices, index, |generation| SliceWord::free(generation.wrapping_add(1)));
+        own(slices, index, |old| free(old, old.generation().wrapping_add(1)));
         step!("slice.dissolve.between_free");
     }
 }
@@ -151,13 +166,13 @@ pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
 /// Cuts the slices from `keep` on off a run of `me`, and makes them free; the head stays a run.
 pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: CacheId) {
     for tail in run.start + keep..run.end {
-        own(slices, tail, |generation| SliceWord::claimed(generation, me));
+        own(slices, tail, |old| claimed(old, me));
         step!("slice.cut.between_tails");
     }
-    own(slices, run.start, |generation| SliceWord::run(generation, me, 0, keep as u32));
+    own(slices, run.start, |old| SliceWord::run(old.generation(), me, 0, keep as u32));
     step!("slice.cut.after_head");
     for index in run.start + keep..run.end {
-        own(slices, index, |generation| SliceWord::free(generation.wrapping_add(1)));
+        own(slices, index, |old| free(old, old.generation().wrapping_add(1)));
         step!("slice.cut.between_free");
     }
 }
@@ -165,18 +180,27 @@ pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: Cach
 /// Makes a slice free that a dead cache claimed: `seen`. Who maps its page may write over it at
 /// this instant.
 pub(crate) fn reap_claim(slice: &AtomicU64, seen: SliceWord) {
-    exchange(slice, seen, SliceWord::free(seen.generation().wrapping_add(1)));
+    exchange(slice, seen, free(seen, seen.generation().wrapping_add(1)));
     step!("reap.slice.after_free");
 }
 
 /// Gives a slice that this cache owns another word of the same generation, or of one made from it.
-fn own(slices: &[AtomicU64], index: usize, make: impl FnOnce(u16) -> SliceWord) {
+fn own(slices: &[AtomicU64], index: usize, make: impl FnOnce(SliceWord) -> SliceWord) {
     set(&slices[index], make);
 }
 
-fn set(word: &AtomicU64, make: impl FnOnce(u16) -> SliceWord) {
-    let generation = SliceWord(word.load(Relaxed)).generation();
-    word.store(make(generation).0, Release);
+fn set(word: &AtomicU64, make: impl FnOnce(SliceWord) -> SliceWord) {
+    word.store(make(SliceWord(word.load(Relaxed))).0, Release);
+}
+
+/// The word of a slice that said `old` and is claimed by `me`.
+fn claimed(old: SliceWord, me: CacheId) -> SliceWord {
+    SliceWord::claimed(old.generation(), me).with_resident(old.resident())
+}
+
+/// The word of a slice that said `old` and is free, of this generation.
+fn free(old: SliceWord, generation: u16) -> SliceWord {
+    SliceWord::free(generation).with_resident(old.resident())
 }
 
 fn exchange(word: &AtomicU64, old: SliceWord, new: SliceWord) -> bool {
@@ -245,5 +269,29 @@ mod tests {
         cut(&slices, 0..4, 2, 3);
         build_large(&slices, 0..2, (1, 2), 3);
         assert_eq!(kinds(&slices), [large(2), Slice::Tail, Slice::Free, Slice::Free]);
+    }
+
+    #[test]
+    fn how_much_is_resident_goes_with_a_slice_through_its_states() {
+        let slices = slices(4);
+        let resident = || [0, 1, 2, 3].map(|index| word(&slices, index).resident());
+        claim(&slices, 0..3, 3).unwrap();
+        assert_eq!(resident(), [0; 4]);
+        set_resident(&slices, 2..3, 5);
+        build_large(&slices, 0..3, (1, 2), 3);
+        assert_eq!(resident(), [PIECES, PIECES, 5, 0]);
+        assert!(seize(&slices, 0..3, word(&slices, 0), 4));
+        dissolve(&slices, 0..3, 4);
+        assert_eq!(resident(), [PIECES, PIECES, 5, 0]);
+        claim(&slices, 1..4, 5).unwrap();
+        assert!(claim(&slices, 0..4, 6).is_err());
+        unclaim(&slices, 1..4, 5);
+        assert_eq!(resident(), [PIECES, PIECES, 5, 0]);
+        claim(&slices, 1..3, 7).unwrap();
+        reap_claim(&slices[2], word(&slices, 2));
+        assert_eq!(resident(), [PIECES, PIECES, 5, 0]);
+        let seen = word(&slices, 3);
+        assert!(make_resident(&slices[3], seen, 2) && !make_resident(&slices[3], seen, 3));
+        assert_eq!(resident(), [PIECES, PIECES, 5, 2]);
     }
 }

@@ -63,6 +63,7 @@ impl Scan<'_> {
             }
             self.page(page, word);
         }
+        memory.recount(self.keeper.node);
     }
 
     fn page(&mut self, page: usize, word: PageWord) {
@@ -84,7 +85,7 @@ impl Scan<'_> {
             index += self.slice(index).max(1);
         }
         // Who died between freeing slices and saying so left them in no bitmap.
-        memory.note_free(run);
+        memory.note_page_up(page, true);
     }
 
     /// Whether a dead cache claimed the slice.

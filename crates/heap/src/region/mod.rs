@@ -256,6 +256,48 @@ impl Region {
         }
     }
 
+    /// Whether memory is allocated in the heap's file before it is touched: in that of a heap with a
+    /// name, whose file system can be full.
+    pub(crate) fn is_allocated(&self) -> bool {
+        matches!(&self.kind, Kind::Shared { name: Some(_), .. })
+    }
+
+    /// Gives the memory of a part of the data back, whole pages of the kernel's within it; false
+    /// where it stays.
+    ///
+    /// # Safety
+    ///
+    /// As [`Region::give_back`]; none of it is of the pool.
+    pub(crate) unsafe fn discard(&self, start: usize, end: usize) -> bool {
+        let data = self.data.addr().get();
+        let start = (data + start).next_multiple_of(sys::machine::page_bytes());
+        let bytes = (data + end).saturating_sub(start);
+        match &self.kind {
+            _ if bytes == 0 => false,
+            Kind::External(_) => false,
+            // SAFETY: nobody relies on the content, by the caller's promise.
+            Kind::Private(_) => unsafe { sys::memory::discard_private(start, bytes) }.is_ok(),
+            // SAFETY: likewise, in every process.
+            Kind::Shared { .. } => unsafe { sys::memory::discard_shared(start, bytes) }.is_ok(),
+        }
+    }
+
+    /// Has the kernel bring small pages to a part of the data of which nothing is resident, where it
+    /// would bring a huge one; false where it cannot be told so. It reads a page and drops the rest:
+    /// what was mapped is the huge page of zeros, which is taken apart for that.
+    ///
+    /// # Safety
+    ///
+    /// As [`Region::discard`].
+    pub(crate) unsafe fn part(&self, start: usize, bytes: usize) -> bool {
+        let Kind::Private(_) = &self.kind else { return false };
+        let first = self.data.as_ptr().wrapping_add(start);
+        // SAFETY: the caller has it claimed with its page ready, so that it can be touched.
+        let _ = unsafe { first.read_volatile() };
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.discard(start + 1, start + bytes) }
+    }
+
     /// The pages that can ever be provided within one node's part, as `[first, end)` counted from
     /// the data's base.
     pub(crate) fn usable_pages(&self, node: u32) -> (usize, usize) {

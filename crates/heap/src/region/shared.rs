@@ -159,11 +159,7 @@ impl Region {
         let address = self.page_address(page);
         if is_named {
             // A named file's file system has a size: past it a touch would be a signal.
-            let offset = Header::shared(self.geometry).data_offset + (page * PAGE) as u64;
-            file::allocate(file, offset, PAGE as u64).map_err(|_| Refusal::Exhausted)?;
-            if file::free_bytes(file) < PAGE as u64 / METADATA_SHARE {
-                // SAFETY: the page was claimed by the caller and holds nothing yet.
-                let _ = unsafe { memory::discard_shared(address, PAGE) };
+            if !self.allocate_in(file, page * PAGE, PAGE) {
                 return Err(Refusal::Exhausted);
             }
         }
@@ -182,6 +178,25 @@ impl Region {
 }
 
 impl Region {
+    /// Gives a part of the data memory in the heap's file, which the caller has claimed, and which
+    /// holds nothing; false where there is none.
+    pub(crate) fn allocate(&self, start: usize, bytes: usize) -> bool {
+        self.file().is_none_or(|file| self.allocate_in(file, start, bytes))
+    }
+
+    fn allocate_in(&self, file: BorrowedFd<'_>, start: usize, bytes: usize) -> bool {
+        let offset = Header::shared(self.geometry).data_offset + start as u64;
+        if file::allocate(file, offset, bytes as u64).is_err() {
+            return false;
+        }
+        let is_enough = file::free_bytes(file) >= PAGE as u64 / METADATA_SHARE;
+        if !is_enough {
+            // SAFETY: the caller has claimed it, and it holds nothing yet.
+            let _ = unsafe { memory::discard_shared(self.data.addr().get() + start, bytes) };
+        }
+        is_enough
+    }
+
     /// Has the kernel bring a part of the metadata, in whole pages: false where it has no memory
     /// for it, which a touch would be a signal for.
     pub(crate) fn bring_metadata(&self, start: usize, bytes: usize) -> bool {

@@ -3,6 +3,7 @@
 pub(crate) use loom::sync::atomic::{
     AtomicU16, AtomicU32, AtomicU64,
     Ordering::{self, SeqCst},
+    fence,
 };
 
 /// Stores to a word that another thread may exchange at this instant. loom lets an exchange that

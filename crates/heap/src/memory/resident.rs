@@ -1,0 +1,301 @@
+//! Which slices have memory, and how that of free ones is given back.
+//!
+//! The word of a free slice says how many pieces of 4 KiB of it can be resident, and so does that of
+//! the last slice of a large block: a slice that something touched, and each slice of a page that the
+//! kernel brings as one huge page. They are counted for each node. A request for a large block that
+//! leaves more idle than a small part of what is in use gives some of it back, from the highest page
+//! down, for the lowest are used again first. So a heap whose blocks come and go in any order is
+//! hardly larger than they are, and one that allocates again what it freed makes no system call.
+
+use core::ops::Range;
+
+use super::Memory;
+use crate::layout::{PAGE_SLICES, SLICE};
+use crate::protocol::page::Refused;
+use crate::protocol::slice;
+use crate::protocol::step::step;
+use crate::protocol::word::{CacheId, PIECES, PageWord, Slice};
+use crate::region::backing::Backing;
+use crate::sync::Ordering::{Acquire, Relaxed};
+
+/// Bytes of a piece.
+const PIECE: usize = SLICE / PIECES as usize;
+
+/// One in so many pieces may be idle: 3%.
+const IDLE_PART: usize = 32;
+
+/// Pieces that may be idle whatever is in use: 512 KiB.
+const IDLE_MIN: usize = (512 << 10) / PIECE;
+
+/// Where less is in use than so many times what was just asked for, as much as that may be idle: a
+/// program with one large block of ever another size does not give it back and ask for it anew.
+const FEW: usize = 8;
+
+/// A large block keeps memory behind its end, in its last slice, up to one in so many of its bytes:
+/// 6%. Giving it back is a system call.
+const TAIL_PART: usize = 16;
+
+impl Memory {
+    /// Sees to it that slices can be touched that `me` claimed of ready pages, the last ones of a
+    /// block of so many bytes, and counts them as used. What is not to be had is given back.
+    pub(super) fn supply(
+        &self,
+        run: &Range<usize>,
+        bytes: usize,
+        me: CacheId,
+    ) -> Result<(), Refused> {
+        if self.is_external() || run.is_empty() {
+            return Ok(());
+        }
+        let pieces = self.pieces_of(run.clone());
+        self.count_used(run, pieces);
+        if self.region.is_allocated() {
+            let is_supplied = pieces == run.len() * PIECES as usize || self.allocate(run);
+            if !is_supplied {
+                self.give_back(run.clone(), me);
+                return Err(Refused::Exhausted);
+            }
+            return Ok(());
+        }
+        let (last, needed) = (run.end - 1, pieces_in_last(bytes));
+        if self.region.is_of_pool(last / PAGE_SLICES) {
+            return Ok(());
+        }
+        let is_short = |pieces: u32| (pieces - needed) as usize * PIECE * TAIL_PART <= bytes;
+        let first_page = run.start / PAGE_SLICES;
+        if first_page != last / PAGE_SLICES {
+            self.note_touched(first_page, run, true);
+        }
+        let is_whole = self.note_touched(last / PAGE_SLICES, run, is_short(PIECES));
+        let had = if is_whole { PIECES } else { slice::word(self.tables.slices(), last).resident() };
+        let mut has = had.max(needed);
+        let end = last * SLICE + needed as usize * PIECE;
+        if !is_whole && !is_short(has) && self.discard(end, (last + 1) * SLICE) {
+            has = needed;
+        }
+        if has != had || is_whole {
+            slice::set_resident(self.tables.slices(), last..last + 1, has);
+        }
+        Ok(())
+    }
+
+    /// Notes that the first touch of slices of a page brings all of it, if it does: the kernel
+    /// brings a huge page for one of which nothing is resident. Unless it `may` be so: then it is
+    /// made to bring small ones. Whether all of it comes.
+    fn note_touched(&self, page: usize, run: &Range<usize>, may: bool) -> bool {
+        let word = PageWord(self.tables.pages()[page].load(Acquire));
+        let slices = self.tables.slices();
+        let all = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
+        let is_fresh = Backing::from_number(word.backing()) == Backing::Transparent
+            && all.clone().all(|index| slice::word(slices, index).resident() == 0);
+        if !is_fresh {
+            return false;
+        }
+        let own = run.start.max(all.start)..run.end.min(all.end);
+        // SAFETY: these slices are this thread's alone, and nothing is in them yet.
+        if !may && unsafe { self.region.part(own.start * SLICE, own.len() * SLICE) } {
+            return false;
+        }
+        self.note_resident(all.filter(|index| !run.contains(index)), |_| false);
+        true
+    }
+
+    /// Notes that all of a page is resident that `me` is making ready.
+    pub(super) fn note_provided(&self, page: usize, me: CacheId) {
+        if !self.is_external() {
+            let all = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
+            self.note_resident(all, |word| word == Slice::Claimed(me));
+        }
+    }
+
+    /// Says that slices are resident that are free, or `own`: and counts them as idle.
+    fn note_resident(&self, all: impl Iterator<Item = usize>, own: impl Fn(Slice) -> bool) {
+        let slices = self.tables.slices();
+        let (mut first, mut more) = (None, 0);
+        for index in all {
+            let word = slice::word(slices, index);
+            let has_changed = (word.is_free() || own(word.decode()))
+                && word.resident() < PIECES
+                && slice::make_resident(&slices[index], word, PIECES);
+            if has_changed {
+                first = first.or(Some(index));
+                more += self.idle_pieces(index, PIECES - word.resident());
+                step!("resident.note.between");
+            }
+        }
+        if let Some(index) = first {
+            self.count(index, 0, more as i64);
+        }
+    }
+
+    /// Gives all of a file's slices memory that may lack it.
+    fn allocate(&self, run: &Range<usize>) -> bool {
+        let slices = self.tables.slices();
+        let lacks = |index: &usize| {
+            slice::word(slices, *index).resident() < PIECES
+                && !self.region.is_of_pool(index / PAGE_SLICES)
+        };
+        let (Some(first), Some(last)) = (run.clone().find(lacks), run.clone().rev().find(lacks))
+        else {
+            return true;
+        };
+        let bytes = (last + 1 - first) * SLICE;
+        let is_allocated = self.region.allocate(first * SLICE, bytes);
+        if is_allocated {
+            slice::set_resident(slices, first..last + 1, PIECES);
+        }
+        is_allocated
+    }
+
+    /// Notes that a large block has grown within its last slice, which said so.
+    pub(crate) fn note_grown(&self, last: usize, bytes: usize) {
+        let slices = self.tables.slices();
+        let (word, needed) = (slice::word(slices, last), pieces_in_last(bytes));
+        if word.decode() == Slice::Tail && word.resident() < needed {
+            slice::make_resident(&slices[last], word, needed);
+        }
+    }
+
+    /// Gives idle memory of a node back where there is more than a part of what is in use, and than
+    /// what is to be `kept`, in bytes; where little is in use, than the request, of so many slices,
+    /// that was just served. At most about twice as much as the request was. Where something is to be kept, pages that are
+    /// wholly free stay as they are.
+    pub(crate) fn relieve(&self, node: usize, me: CacheId, request: usize, kept: u64) {
+        let (used, idle) = self.counted(node);
+        let (used, request) = (used * PIECES as usize, request * PIECES as usize);
+        let few = if used < FEW * request { request } else { 0 };
+        let limit = (used / IDLE_PART).max(few).max(IDLE_MIN).max(kept as usize / PIECE);
+        if idle <= limit || self.is_external() {
+            return;
+        }
+        let mut left = (idle - limit).min(2 * request + IDLE_MIN);
+        let (pages, bitmap) = (self.used_pages(node), self.tables.idle());
+        let (mut end, mut is_empty) = (pages.end, true);
+        while left > 0 {
+            let Some(page) = bitmap.last(pages.start, end) else { break };
+            (end, is_empty) = (page, false);
+            if bitmap.clear(page) {
+                step!("resident.relieve.after_clear");
+                left = left.saturating_sub(self.shed(page, me, kept > 0));
+            }
+        }
+        if is_empty && kept == 0 {
+            // What was counted is not there: a death in between.
+            self.count(pages.start * PAGE_SLICES, 0, -(idle as i64));
+        }
+    }
+
+    /// Gives the memory of a page's free slices back, but for a page that is wholly free where
+    /// such are kept: how many pieces.
+    fn shed(&self, page: usize, me: CacheId, keeps_pages: bool) -> usize {
+        let (free, idle) = self.masks(page);
+        let is_ready = PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
+        if !is_ready || self.region.is_of_pool(page) || (keeps_pages && free == !0) {
+            return 0;
+        }
+        let (mut at, mut shed) = (0, 0);
+        while at < PAGE_SLICES {
+            let length = (free >> at).trailing_ones() as usize;
+            let some = (idle >> at).trailing_zeros() as usize;
+            if some < length {
+                let head = page * PAGE_SLICES + at;
+                shed += self.shed_run(head + some..head + length, me);
+            }
+            at += length + 1;
+        }
+        shed
+    }
+
+    fn shed_run(&self, run: Range<usize>, me: CacheId) -> usize {
+        let slices = self.tables.slices();
+        if slice::claim(slices, run.clone(), me).is_err() {
+            // In use again, or a part of it.
+            self.note_free(run);
+            return 0;
+        }
+        step!("resident.shed.after_claim");
+        let page = PageWord(self.tables.pages()[run.start / PAGE_SLICES].load(Acquire));
+        let pieces = self.pieces_of(run.clone());
+        self.count_used(&run, pieces);
+        let is_mine = page.is_ready() && slice::is_claimed(slices, run.clone(), me);
+        if is_mine {
+            // First, for whoever has them next asks for what they lack.
+            slice::set_resident(slices, run.clone(), 0);
+            step!("resident.shed.before_discard");
+            self.discard(run.start * SLICE, run.end * SLICE);
+            step!("resident.shed.after_discard");
+        }
+        self.give_back(run, me);
+        if is_mine { pieces } else { 0 }
+    }
+
+    /// Gives the memory between two offsets back, which is the caller's alone; false where the
+    /// kernel refuses, as it does where memory is locked.
+    fn discard(&self, start: usize, end: usize) -> bool {
+        // SAFETY: the slices are claimed by this thread, and nobody relies on what they hold.
+        unsafe { self.region.discard(start, end) }
+    }
+
+    /// How many pieces of slices count as idle when they are free.
+    pub(crate) fn pieces_of(&self, run: Range<usize>) -> usize {
+        if self.is_external() {
+            return 0;
+        }
+        let slices = self.tables.slices();
+        run.map(|index| self.idle_pieces(index, slice::word(slices, index).resident())).sum()
+    }
+
+    /// Memory of the pool is given back by the page alone.
+    fn idle_pieces(&self, index: usize, pieces: u32) -> usize {
+        if self.region.is_of_pool(index / PAGE_SLICES) { 0 } else { pieces as usize }
+    }
+
+    /// Counts slices that were free, with so many pieces.
+    pub(crate) fn count_used(&self, run: &Range<usize>, pieces: usize) {
+        self.count(run.start, run.len() as i64, -(pieces as i64));
+    }
+
+    /// Counts slices that became free, with so many pieces.
+    pub(crate) fn count_freed(&self, run: &Range<usize>, pieces: usize) {
+        self.count(run.start, -(run.len() as i64), pieces as i64);
+    }
+
+    fn count(&self, slice: usize, used: i64, idle: i64) {
+        if self.is_external() {
+            return;
+        }
+        let change = ((used as u64) << 32).wrapping_add(idle as u64);
+        self.tables.nodes()[self.node_of(slice)].account.fetch_add(change, Relaxed);
+    }
+
+    /// Slices of a node that are in use, and pieces of the others that can be resident. Threads count
+    /// a moment after they claim and free, so for a moment either can be below zero.
+    fn counted(&self, node: usize) -> (usize, usize) {
+        let account = self.tables.nodes()[node].account.load(Relaxed);
+        let idle = account as u32 as i32;
+        let used = account.wrapping_sub(i64::from(idle) as u64) >> 32;
+        ((used as u32 as i32).max(0) as usize, idle.max(0) as usize)
+    }
+
+    /// Counts a node's slices anew: for who finds that somebody died who did not count.
+    pub(crate) fn recount(&self, node: usize) {
+        let pages = self.used_pages(node);
+        let slices = self.tables.slices();
+        let (mut used, mut idle) = (0_i64, 0_i64);
+        for index in pages.start * PAGE_SLICES..pages.end * PAGE_SLICES {
+            let word = slice::word(slices, index);
+            match word.is_free() {
+                true => idle += self.idle_pieces(index, word.resident()) as i64,
+                false => used += 1,
+            }
+        }
+        let account = ((used as u64) << 32).wrapping_add(idle as u64);
+        self.tables.nodes()[node].account.store(account, Relaxed);
+    }
+}
+
+/// Pieces that a block of so many bytes needs of its last slice.
+const fn pieces_in_last(bytes: usize) -> u32 {
+    let pieces = bytes.div_ceil(PIECE) as u32;
+    if pieces == 0 { 1 } else { (pieces - 1) % PIECES + 1 }
+}

@@ -1,0 +1,177 @@
+//! Slices for a large block: the lowest free ones that are enough, wherever they begin.
+
+use core::ops::Range;
+
+use super::{Memory, Miss, PATIENCE, Patience};
+use crate::fault::AllocError;
+use crate::layout::PAGE_SLICES;
+use crate::protocol::page::Refused;
+use crate::protocol::runs::{Free, Wanted};
+use crate::protocol::slice;
+use crate::protocol::step::step;
+use crate::protocol::word::{CacheId, PageWord};
+use crate::sync::Ordering::Acquire;
+
+/// Pages that have long enough runs, but none at the alignment that is asked for, that one search
+/// looks at: what reading their words costs is some 20 ns each.
+const TRIES: usize = 16;
+
+/// What is asked for: `count` slices at a multiple of `align`, a power of two, for a block of so
+/// many bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) count: usize,
+    pub(crate) align: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Memory {
+    /// Claims free slices of `node` for `me`, with memory behind them all. Reads some dozens of
+    /// words, however many blocks live, and claims each slice; a system call only where the kind of
+    /// page needs one.
+    pub(crate) fn take_run(
+        &self,
+        node: usize,
+        request: Request,
+        me: CacheId,
+    ) -> Result<usize, AllocError> {
+        let (mut openings, mut patience) = (self.openings(node), Patience::default());
+        let Request { count, align, .. } = request;
+        loop {
+            let is_busy = match self.take_open_run(node, request, me, TRIES) {
+                Ok(head) => return Ok(head),
+                Err(Miss::Refused) => return Err(AllocError::Exhausted),
+                Err(miss) => matches!(miss, Miss::Busy),
+            };
+            // A page of which a slice is kept has no run of all its slices; the next one has.
+            let has_kept = self.is_external() && count.max(align) > PAGE_SLICES / 2;
+            let wanted = count.div_ceil(PAGE_SLICES) + usize::from(has_kept);
+            match self.open_pages(node, wanted) {
+                Ok(()) => openings = openings.checked_sub(1).ok_or(AllocError::Exhausted)?,
+                // The last page that has a run is being made ready by another.
+                Err(_) if is_busy && patience.goes_on(|| self.is_being_mapped(node, me)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// As [`Memory::take_run`], for when nothing is left: notes every page anew that was ever used,
+    /// and looks at each that may have such slices.
+    pub(crate) fn take_any_run(
+        &self,
+        node: usize,
+        request: Request,
+        me: CacheId,
+    ) -> Result<usize, AllocError> {
+        self.used_pages(node).for_each(|page| self.note_runs(page, true));
+        match self.take_open_run(node, request, me, usize::MAX) {
+            Ok(head) => Ok(head),
+            Err(_) => self.take_run(node, request, me),
+        }
+    }
+
+    /// As [`Memory::take_run`], of pages that are open: none is opened, and no extent is asked for.
+    pub(crate) fn take_held_run(
+        &self,
+        node: usize,
+        request: Request,
+        me: CacheId,
+    ) -> Result<usize, AllocError> {
+        self.take_open_run(node, request, me, TRIES).map_err(|_| AllocError::Exhausted)
+    }
+
+    /// The lowest such slices of open pages; [`Miss::Busy`] where there may be some in a moment.
+    fn take_open_run(
+        &self,
+        node: usize,
+        request: Request,
+        me: CacheId,
+        tries: usize,
+    ) -> Result<usize, Miss> {
+        let (first, pages) = (self.first_page_of(node), self.pages_of(node));
+        let Request { count, align, .. } = request;
+        let (start, end) = (pages.start - first, pages.end - first);
+        let (from, end) = (start * PAGE_SLICES, end * PAGE_SLICES);
+        let mut wanted = Wanted { count, align, from, end, tries };
+        let (mut miss, mut losses) = (Miss::Full, 0);
+        let mask = |page| self.free_mask(first + page);
+        while let Some(found) = self.tables.runs(node).find(&wanted, &mask) {
+            if found + count > end {
+                // Words that lie.
+                break;
+            }
+            let head = first * PAGE_SLICES + found;
+            let run = head..head + count;
+            match self.claim_run(&run, request, me) {
+                Ok(()) => return Ok(head),
+                Err(Some(Miss::Refused)) => return Err(Miss::Refused),
+                Err(None) if losses < PATIENCE => losses += 1,
+                Err(_) => {
+                    miss = Miss::Busy;
+                    wanted.from = (found / PAGE_SLICES + 1) * PAGE_SLICES;
+                }
+            }
+        }
+        Err(miss)
+    }
+
+    /// Claims slices that seemed free; `None` for why not where another search may do better.
+    fn claim_run(
+        &self,
+        run: &Range<usize>,
+        request: Request,
+        me: CacheId,
+    ) -> Result<(), Option<Miss>> {
+        let slices = self.tables.slices();
+        let pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
+        let are_free = || run.clone().rev().all(|index| slice::word(slices, index).is_free());
+        if !are_free() || slice::claim(slices, run.clone(), me).is_err() {
+            pages.for_each(|page| self.note_runs(page, false));
+            return Err(None);
+        }
+        step!("run.take.after_claim");
+        self.keep_ready(run, request.bytes, me).map_err(|refused| match refused {
+            Refused::Busy => Some(Miss::Busy),
+            Refused::Exhausted => Some(Miss::Refused),
+            // No search leads there any more.
+            Refused::Unusable => None,
+        })
+    }
+
+    /// Notes where the free slices of a page lie.
+    pub(super) fn note_runs(&self, page: usize, is_thorough: bool) {
+        let node = self.node_of(page * PAGE_SLICES);
+        let look = || Free::of_mask(self.free_mask(page));
+        self.tables.runs(node).note(page - self.first_page_of(node), is_thorough, look);
+    }
+
+    /// Whether it is noted that these slices of a page are free.
+    pub(super) fn says_runs(&self, page: usize, mask: u32) -> bool {
+        let node = self.node_of(page * PAGE_SLICES);
+        self.tables.runs(node).says(page - self.first_page_of(node), Free::of_mask(mask))
+    }
+
+    /// Notes pages that were never used, and have come into use.
+    pub(super) fn note_opened(&self, node: usize, pages: Range<usize>) {
+        debug_assert!(pages.clone().all(|page| self.node_of(page * PAGE_SLICES) == node));
+        pages.for_each(|page| self.note_runs(page, false));
+    }
+
+    /// Has no search led to a page.
+    pub(super) fn note_no_runs(&self, page: usize) {
+        let node = self.node_of(page * PAGE_SLICES);
+        self.tables.runs(node).note(page - self.first_page_of(node), false, || Free::NONE);
+    }
+
+    /// Which slices of a page are free, where there is memory or may be.
+    fn free_mask(&self, page: usize) -> u32 {
+        // What comes of a caller's memory is the provider's choice.
+        let is_there = || PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
+        if self.is_external() && !is_there() { 0 } else { self.masks(page).0 }
+    }
+
+    /// The first page of a node, whether or not it can be used.
+    fn first_page_of(&self, node: usize) -> usize {
+        node * self.tables.geometry().node_stride_pages()
+    }
+}
