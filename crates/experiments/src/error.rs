@@ -97,15 +97,6 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// The simulated server's workload is not built, and cannot be.
-    #[error(
-        "cannot build the simulated server's workload: {reason}; run haul inside its repository, or \
-         name a program that scripts/sim-workload built"
-    )]
-    NoWorkload {
-        /// What is missing.
-        reason: String,
-    },
     /// A setting of the simulated machine, or a file of them, is wrong.
     #[error("cannot use the setting {setting}: {reason}")]
     SimSetting {

@@ -3,24 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use haul_experiments::sim::paper::Mode;
+use haul_experiments::sim::pool;
+use haul_experiments::sim::program::Program;
 use haul_experiments::sim::reproduce::{Point, warm_packets};
-use haul_experiments::sim::{pool, program};
 use haul_model::{Line, Record};
-
-const COMPILER: &str = "riscv64-unknown-elf-gcc";
 
 /// The digest of the program that the record was made with, as its README has it; records made
 /// since say it themselves.
 const RECORDED_PROGRAM: &str = "6e006b792adf76b6";
-
-/// How far cycles may be off where another compiler, or another lwIP, built the program. Chosen:
-/// the limit of the record's own accuracy is 5 points, and this must not hide a change of the
-/// machine.
-const OTHER_PROGRAM_PERCENT: f64 = 5.0;
 
 /// Machines that differ in everything that the record's do, the cheap ones of them.
 fn machines() -> Vec<Point> {
@@ -41,22 +34,6 @@ fn machines() -> Vec<Point> {
         Point { channels: 1, ..point(1024, Mode::Async, false) },
         Point { overlap: false, ..point(512, Mode::SyncWlb, true) },
     ]
-}
-
-/// The program of the paper's workload; `None` where its compiler is missing.
-fn workload() -> Option<std::path::PathBuf> {
-    if Command::new(COMPILER).arg("--version").output().is_err() {
-        eprintln!(
-            "SKIPPED: the record of the paper: no {COMPILER} on PATH: apt-get install \
-             gcc-riscv64-unknown-elf"
-        );
-        return None;
-    }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim-paper");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/sim-workload");
-    let built = Command::new(script).arg(&folder).output().expect("the script can be run");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    Some(folder.join("receive.elf"))
 }
 
 /// The record's runs, by what they ran.
@@ -85,9 +62,8 @@ fn name(point: &Point) -> String {
 
 #[test]
 fn machines_of_the_record_take_the_cycles_that_it_says() {
-    let Some(path) = workload() else { return };
-    let image = program::read(&path).expect("a sound program");
-    let digest = program::digest(&path).expect("it is there");
+    let program = Program::named("receive").expect("haul holds it");
+    let (image, digest) = (program.image().expect("a sound program"), program.digest());
     let (recorded, points) = (recorded(), machines());
     let packets = |record: &Record| record.parameters["packets"].as_u64().expect("a number");
     let run = |point: &Point| {
@@ -104,14 +80,9 @@ fn machines_of_the_record_take_the_cycles_that_it_says() {
         let (what, record) = (name(&points[index]), &recorded[&name(&points[index])]);
         let cycles = simulated.cycles_per_packet.expect("there are packets");
         let recorded_program = record.parameters.get("program_digest").and_then(|it| it.as_str());
-        if recorded_program.unwrap_or(RECORDED_PROGRAM) == digest {
-            assert_eq!(simulated.instructions, record.parameters["instructions"], "{what}");
-            assert_eq!(cycles, record.samples[0], "{what}: cycles a packet");
-        } else {
-            let off = (cycles / record.samples[0] - 1.0) * 100.0;
-            eprintln!("{what}: another program than the record's, {off:+.2}% of its cycles");
-            assert!(off.abs() <= OTHER_PROGRAM_PERCENT, "{what}: {cycles} cycles, {off:+.2}%");
-        }
+        assert_eq!(recorded_program.unwrap_or(RECORDED_PROGRAM), digest, "another program");
+        assert_eq!(simulated.instructions, record.parameters["instructions"], "{what}");
+        assert_eq!(cycles, record.samples[0], "{what}: cycles a packet");
         compared += 1;
         true
     });

@@ -1,5 +1,5 @@
 //! The terms of a packet workload: what each moves across the link, the sums, what binds, what
-//! would save some; or which terms make the difference between two.
+//! would let the link carry more; or which terms make the difference between two.
 
 use std::fmt::Write as _;
 
@@ -49,13 +49,13 @@ pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
         return None;
     }
     let body = match differences.is_empty() {
-        true => workload(&newest, &terms, &of("saved"))?,
+        true => workload(&newest, &terms, &of("advice"))?,
         false => list(&rows(&differences, difference)),
     };
     Some(format!("<div class=\"sim terms\">{body}</div>"))
 }
 
-fn workload(newest: &[&Record], terms: &[&Record], saved: &[&Record]) -> Option<String> {
+fn workload(newest: &[&Record], terms: &[&Record], advised: &[&Record]) -> Option<String> {
     let mut rows = rows(terms, term);
     if rows.is_empty() {
         return None;
@@ -69,9 +69,12 @@ fn workload(newest: &[&Record], terms: &[&Record], saved: &[&Record]) -> Option<
          <i style=\"background:var(--s1)\"></i>headers, framing and requests</p>",
     );
     html.push_str(&sums(newest));
-    if !saved.is_empty() {
-        html.push_str("<h3>What would save some, each tried by the same estimate</h3>");
-        html.push_str(&list(&self::rows(saved, advice)));
+    if !advised.is_empty() {
+        html.push_str(
+            "<h3>What would let the link carry more, each tried by the same estimate: packets a \
+             second at which it is full then</h3>",
+        );
+        html.push_str(&list(&self::rows(advised, advice)));
     }
     if let Some(note) = newest.iter().find_map(|record| field(record, key::NOTE)) {
         let _ = write!(html, "<p class=\"about\">Note: {}.</p>", escape(&note));
@@ -153,22 +156,23 @@ fn term(record: &Record) -> Option<Row> {
 }
 
 fn advice(record: &Record) -> Option<Row> {
-    let saved = value(record)?;
-    let mut about = format!("most in {}", field(record, key::WHAT)?);
+    let full = value(record)?;
+    let way = field(record, key::BINDS).unwrap_or_default().replace("to_", "to the ");
+    let more = number(record, key::RATE_MAX_RATIO).map_or(0.0, |ratio| (ratio - 1.0) * 100.0);
+    let mut about = format!("full {way} then, {}% more packets", three_digits(more));
+    if let Some(term) = field(record, key::WHAT) {
+        let _ = write!(about, ", most of it in {term}");
+    }
     let writes = number(record, key::SAVED_WRITES_PER_S).filter(|writes| *writes >= 1.0);
     if let Some(writes) = writes {
         let _ = write!(about, "; {} fewer writes to the device a second", count(writes));
-    }
-    let more = number(record, key::RATE_MAX_RATIO).map_or(0.0, |ratio| (ratio - 1.0) * 100.0);
-    if more >= 0.1 {
-        let _ = write!(about, "; the link carries {}% more packets", three_digits(more));
     }
     let _ = write!(about, ". {}", field(record, key::HOW).unwrap_or_default());
     Some(Row {
         title: field(record, key::CHANGE)?,
         about,
-        value: format!("{} saved", BytesPerSecond(saved)),
-        parts: [saved, 0.0],
+        value: format!("{} packets/s", count(full)),
+        parts: [full, 0.0],
     })
 }
 
@@ -305,14 +309,22 @@ mod tests {
     #[test]
     fn an_explanation_has_its_advice_or_its_differences() {
         let of = name::PCIE_EXPLAIN;
-        let saved = record(of, "saved", 4.3e8)
+        let advice = record(of, "advice", 2.42e7)
             .with(key::CHANGE, "batch 4 -> 16")
             .with(key::HOW, "let packets gather")
+            .with(key::BINDS, "to_device")
             .with(key::WHAT, "tx doorbell")
             .with(key::SAVED_WRITES_PER_S, 1.88e6)
             .with(key::RATE_MAX_RATIO, 1.133);
-        let html = drawn(of, &[term_of(of, "rx packet", 64.0), saved]).unwrap();
-        for part in ["430 MB/s saved", "1.88 M fewer writes", "13.3% more packets", "let packets"] {
+        let full = record(of, "rate_max", 2.14e7).with(key::BINDS, "to_device");
+        let html = drawn(of, &[term_of(of, "rx packet", 64.0), full, advice]).unwrap();
+        for part in [
+            "full to the device at 21.4 M packets/s",
+            "24.2 M packets/s",
+            "1.88 M fewer writes",
+            "13.3% more packets",
+            "let packets",
+        ] {
             assert!(html.contains(part), "{part}: {html}");
         }
         let difference = record(of, "difference", -6.1e7)

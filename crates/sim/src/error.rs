@@ -134,6 +134,30 @@ pub enum Error {
     },
 }
 
+/// A run that did not come to the program's end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct Failure {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// What the program had written until then.
+    pub output: Vec<u8>,
+}
+
+impl From<Error> for Failure {
+    /// Of a run that did not begin.
+    fn from(error: Error) -> Self {
+        Self { error, output: Vec::new() }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
 /// Cycles that a program may take for each instruction that it may execute: loads that wait for one
 /// another take some 240 for two or three. A copy by an engine is one instruction of any length.
 pub(crate) const CYCLES_OF_INSTRUCTION_MAX: u64 = 100;

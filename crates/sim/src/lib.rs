@@ -26,7 +26,8 @@
 //! - [`engine`]: copy engines, one policy a file;
 //! - [`system`]: the memory system that these make, driven by events;
 //! - [`core`](mod@core): the timing core, in order and out of order, one stage a file;
-//! - [`platform`]: a whole run: program, processor, memory, engines.
+//! - [`platform`]: a whole run: program, processor, memory, engines;
+//! - [`workload`]: the programs that travel with haul.
 #![forbid(unsafe_code)]
 
 pub mod configuration;
@@ -41,9 +42,10 @@ pub mod nic;
 pub mod platform;
 pub mod statistics;
 pub mod system;
+pub mod workload;
 
 pub use configuration::{Configuration, Cycle};
-pub use error::Error;
+pub use error::{Error, Failure};
 pub use image::Image;
 pub use interpreter::Interpreter;
 pub use nic::Traffic;

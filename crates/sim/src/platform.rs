@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::configuration::{Configuration, Cycle};
 use crate::core::trace::PipelineTrace;
 use crate::core::{Core, CoreStatistics, MemoryPort};
-use crate::error::Error;
+use crate::error::Failure;
 use crate::image::Image;
 use crate::interpreter::Interpreter;
 use crate::memory::{Access, Completion, Copy, Kind, Passing, Tag, Trace};
@@ -56,8 +56,11 @@ pub struct Outcome {
 ///
 /// # Errors
 /// A configuration that cannot be; what the program did wrong; [`Error::InstructionLimit`] or
-/// [`Error::CycleLimit`].
-pub fn run(configuration: &Configuration, image: &Image, job: &Job) -> Result<Outcome, Error> {
+/// [`Error::CycleLimit`]. With each what the program had written.
+///
+/// [`Error::InstructionLimit`]: crate::Error::InstructionLimit
+/// [`Error::CycleLimit`]: crate::Error::CycleLimit
+pub fn run(configuration: &Configuration, image: &Image, job: &Job) -> Result<Outcome, Failure> {
     run_until(configuration, image, job, |_| false)
 }
 
@@ -65,13 +68,13 @@ pub fn run(configuration: &Configuration, image: &Image, job: &Job) -> Result<Ou
 /// instructions executed so far.
 ///
 /// # Errors
-/// As [`run`], and [`Error::Stopped`].
+/// As [`run`], and [`Error::Stopped`](crate::Error::Stopped).
 pub fn run_until(
     configuration: &Configuration,
     image: &Image,
     job: &Job,
     stops: impl FnMut(u64) -> bool,
-) -> Result<Outcome, Error> {
+) -> Result<Outcome, Failure> {
     let mut memory = MemorySystem::new(configuration)?;
     let interpreter = Interpreter::new(image, &job.arguments, job.traffic)?;
     if let Some(cycles) = &job.trace_cycles {
@@ -82,10 +85,13 @@ pub fn run_until(
     if let Some(cycles) = &job.trace_cycles {
         core.trace_cycles(cycles.clone());
     }
-    core.run(job.instructions_max, stops)?;
+    let ran = core.run(job.instructions_max, stops);
     let warm_cycles = core.warm_cycle().filter(|_| job.warm_packets > 0).unwrap_or(0);
     let core_statistics = core.statistics().clone();
     let (interpreter, mut memory, pipeline) = core.into_parts();
+    if let Err(error) = ran {
+        return Err(Failure { error, output: interpreter.output });
+    }
     // Copies that the program did not wait for are done nevertheless; nobody counts the time.
     memory.advance(Cycle::MAX, &mut Vec::new());
     Ok(Outcome {

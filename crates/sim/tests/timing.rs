@@ -199,7 +199,7 @@ fn programs_that_do_what_they_must_not_are_told() {
     let run = |words: &[u32], limit| {
         let image = Image::from_words(START, words, 4096).expect("a sound program");
         let job = Job { instructions_max: limit, ..Job::default() };
-        haul_sim::run(&Configuration::default(), &image, &job).expect_err("a fault")
+        haul_sim::run(&Configuration::default(), &image, &job).expect_err("a fault").error
     };
     assert!(matches!(run(&[encode::jump(0, 0)], 1000), Error::InstructionLimit { .. }));
     assert!(matches!(run(&[0], 10), Error::IllegalInstruction { at: START, word: 0 }));

@@ -1,12 +1,12 @@
-//! The workloads that `scripts/sim-workload` builds, where their compiler is: every way to copy
-//! gives the bytes that were sent, on the interpreter and on the timing core.
+//! The workloads that travel with haul: they are what `scripts/sim-workload` builds, and every way
+//! to copy gives the bytes that were sent, on the interpreter and on the timing core.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use haul_sim::configuration::Issue;
 use haul_sim::nic::Nic;
-use haul_sim::{Configuration, Image, Interpreter, Job, Outcome, Traffic};
+use haul_sim::{Configuration, Image, Interpreter, Job, Outcome, Traffic, workload};
 
 const COMPILER: &str = "riscv64-unknown-elf-gcc";
 /// Instructions that no run here comes near.
@@ -35,9 +35,47 @@ fn built() -> Option<PathBuf> {
     Some(folder)
 }
 
-fn image(folder: &Path, name: &str) -> Image {
-    let file = std::fs::read(folder.join(name)).expect("the script made it");
-    Image::from_elf(&file).expect("a sound program")
+/// The workload of this name as haul holds it.
+fn image(name: &str) -> Image {
+    Image::from_elf(workload::named(name).expect("a workload")).expect("a sound program")
+}
+
+fn image_of(file: &Path) -> Image {
+    Image::from_elf(&std::fs::read(file).expect("the script made it")).expect("a sound program")
+}
+
+/// The compiler that the workloads were built with, and the one that is here.
+fn compilers() -> (String, String) {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("workload/built/compiler.txt");
+    let here = Command::new(COMPILER).arg("--version").output().expect("it is here").stdout;
+    let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    let built = std::fs::read_to_string(built).expect("it is committed");
+    (first(&built), first(&String::from_utf8_lossy(&here)))
+}
+
+/// What is committed is what the sources give: to the byte by the same compiler, in what it does by
+/// another.
+#[test]
+fn what_travels_is_what_the_script_builds() {
+    let Some(folder) = built() else { return };
+    let (with, here) = compilers();
+    for name in workload::names() {
+        let file = folder.join(format!("{name}.elf"));
+        let is_same =
+            std::fs::read(&file).expect("the script made it") == workload::named(name).unwrap();
+        assert!(
+            is_same || with != here,
+            "{name}.elf is not what its sources give: run scripts/sim-workload \
+             --embed"
+        );
+        eprintln!("{name}: the same bytes: {is_same} (built by {with}, here is {here})");
+    }
+    let traffic = Traffic { packets: PACKETS, payload_bytes: 1400 };
+    let arguments = [PACKETS, 1400, 1, 0, 0];
+    let image = image_of(&folder.join("receive.elf"));
+    let mut machine = Interpreter::new(&image, &arguments, traffic).expect("possible traffic");
+    machine.run(&image, LIMIT).expect("the program ends itself");
+    assert_received(&machine, 1400);
 }
 
 /// Whether the user's buffer ends with what the peer sent last, and all of it was acknowledged.
@@ -80,8 +118,7 @@ fn timed(
 
 #[test]
 fn packets_arrive_whole() {
-    let Some(folder) = built() else { return };
-    let image = image(&folder, "receive.elf");
+    let image = image("receive");
     for payload_bytes in [1, 511, 512, 1024, 1400, 1460] {
         let traffic = Traffic { packets: PACKETS, payload_bytes };
         for how in HOW {
@@ -120,7 +157,7 @@ fn a_build_shares_no_file_with_another_of_the_same_program() {
     let run = command.output().expect("the script can be run");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let outcome =
-        timed(&image(&folder, "own.elf"), &[], Traffic::default(), "async", Issue::InOrder);
+        timed(&image_of(&folder.join("own.elf")), &[], Traffic::default(), "async", Issue::InOrder);
     assert_eq!(outcome.interpreter.exit_code, Some(0));
     let left = std::fs::read_dir(&folder).expect("it is there").count();
     assert_eq!(left, 3, "no file of a build is left: {folder:?}");
@@ -128,8 +165,7 @@ fn a_build_shares_no_file_with_another_of_the_same_program() {
 
 #[test]
 fn values_come_back() {
-    let Some(folder) = built() else { return };
-    let image = image(&folder, "values.elf");
+    let image = image("values");
     for (bytes, how) in [(8, 0), (100, 1), (4096, 2), (4096, 1), (5000, 3)] {
         let arguments = [400, bytes, how, 256];
         let outcome = timed(&image, &arguments, Traffic::default(), "async", Issue::OutOfOrder);
@@ -144,8 +180,7 @@ fn values_come_back() {
 /// overlapped with computing is faster still.
 #[test]
 fn engines_save_time_and_overlap_saves_more() {
-    let Some(folder) = built() else { return };
-    let image = image(&folder, "receive.elf");
+    let image = image("receive");
     let traffic = Traffic { packets: PACKETS, payload_bytes: 1024 };
     for issue in [Issue::InOrder, Issue::OutOfOrder] {
         let cycles =

@@ -27,11 +27,12 @@ use super::time::time;
     haul forward pvp\n\n\
     Ports, each with its options behind a colon, comma between:\n  \
     gen      makes numbered packets, and looks at those that come back: size=64 (or imix, or\n           \
-    60..1514), rate=1M (packets a second; as fast as they go), count=N, flows=N\n  \
+    60..1514), rate=1M packets a second, or rate=1Gbit/s of a line (as fast as they\n           \
+    go), count=N, flows=N\n  \
     sink     takes packets, and looks at their numbers: loss, order, latency\n  \
     null     takes packets; with size=64 gives some too, with no content\n  \
-    nic      a modelled NIC that counts what would cross PCIe: model=ice, rate=1M, group=N packets at\n           \
-    once, size=64, count=N; driver, mode, option, link, mps, mrrs, rx-free, tx-rs as in\n           \
+    nic      a modelled NIC that counts what would cross PCIe: model=ice, rate=1M or rate=1Gbit/s,\n           \
+    group=N packets at once, size=64, count=N; driver, mode, option, link, mps, mrrs, rx-free, tx-rs as in\n           \
     haul pcie estimate\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
     (or libc, none, or a kernel of `haul copy list`), queues=N (1)\n  \

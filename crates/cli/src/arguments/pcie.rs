@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use haul_model::Sizes;
-use haul_model::pcie::{self, BenchNic, Histogram, Link, Nic, Packets, Rate, Version};
+use haul_model::pcie::{self, BenchNic, Histogram, Link, Nic, Offered, Packets, Version};
 
 pub(crate) use sweep::Sweep;
 
@@ -23,7 +23,8 @@ pub(crate) enum Pcie {
     List(List),
     /// What a packet workload moves across a link, term by term
     Estimate(Box<Estimate>),
-    /// What a workload's bytes go to, what would save some, and why two estimates differ
+    /// What a workload's bytes go to, what would let the link carry more, and why two estimates
+    /// differ
     Explain(Box<Explain>),
     /// A modelled NIC at one rate after the other: counted beside estimated
     Sweep(Box<Sweep>),
@@ -34,8 +35,8 @@ pub(crate) enum Pcie {
 }
 
 /// The network devices behind PCIe: what each link does now and could do, what is set, and which
-/// processors are near. Says in a sentence what is wrong. Reading MPS and MRRS takes root; what
-/// cannot be read is said to be not known.
+/// processors are near. Says in a sentence what is wrong. What cannot be read is said to be not
+/// known, and why: MPS and MRRS take CAP_SYS_ADMIN. A virtual function has its physical one's.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul pcie list\n  haul pcie list --json")]
 pub(crate) struct List {
@@ -69,7 +70,8 @@ pub(crate) struct LinkArguments {
     after_help = "Example:\n  haul pcie estimate --nic ice --driver dpdk-22.11 --mode vector --rate 10M --sizes 64 \\\n    \
     --histogram 0:5,4:10 --link gen3x8 --mps 256 --mrrs 512\n  \
     haul pcie estimate --nic ena --rate 5M --sizes imix --with-fcs --link gen4x8 --json\n  \
-    haul pcie estimate --nic ice --rate 10M --sizes 60..130\n\n\
+    haul pcie estimate --nic ice --rate 10M --sizes 60..130\n  \
+    haul pcie estimate --nic ice --rate 100Gbit/s --sizes imix --link gen4x16\n\n\
     NICs and their options: haul pcie estimate --list shows each, with the sources of its numbers."
 )]
 pub(crate) struct Estimate {
@@ -87,8 +89,10 @@ pub(crate) struct Estimate {
     pub(crate) json: bool,
 }
 
-/// Says what a workload's bytes go to, term by term, and what would save some of them. Every advice
-/// is the estimate made again with one thing changed; one that gains nothing is not shown.
+/// Says what a workload's bytes go to, term by term, whether its rate fits, and what would let the
+/// link carry more packets: settings, batches, the read completion boundary, and the link itself.
+/// Every advice is the estimate made again with one thing changed, and they are ranked by the rate
+/// at which the link is full then; what does not raise that rate is not shown.
 ///
 /// With --against the terms are compared with those of a saved estimate or sweep, or with its sums
 /// alone where it has no terms: which of them make the difference. Two saved files are compared
@@ -147,9 +151,10 @@ const OF_A_WORKLOAD: [&str; 22] = [
 pub(crate) struct Subject {
     #[command(flatten)]
     pub(crate) nic: NicArguments,
-    /// Packets a second in each direction, such as 10M, 14.88M or 250k
+    /// Packets a second in each direction, such as 10M, 14.88Mpps or 250k; or bits of the line,
+    /// preamble and gap included, such as 100Gbit/s or 25Gbps
     #[arg(long, value_name = "RATE")]
-    pub(crate) rate: Option<Rate>,
+    pub(crate) rate: Option<Offered>,
     /// Packet sizes in bytes: one, a mix of SIZE:WEIGHT such as 64:7,594:4,1518:1, or imix (these
     /// three); `estimate` takes FIRST..LAST as well, for the sums of every size, byte by byte
     #[arg(long, visible_alias = "size", value_name = "SIZES", conflicts_with = "capture")]
@@ -260,7 +265,8 @@ impl FromStr for ByteSizes {
 
 /// How much packet data a link carries in each direction, by the public model of pcie-bench
 /// (SIGCOMM'18) of three NICs: an upper bound. Sizes are those of frames, whose check sequence of
-/// 4 B stays off the link.
+/// 4 B stays off the link. Beside its dpdk NIC stands what haul pcie estimate --nic ixgbe, which is
+/// of the same card and driver, gives, and why the two differ.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie bandwidth --model pcie-bench --nic dpdk --link gen3x8 --mps 256 --mrrs 512 --sizes 64,512\n  \

@@ -23,8 +23,8 @@ pub(crate) enum Sim {
     Collect(Collect),
 }
 
-/// Runs a program on the simulated server: a RISC-V ELF file (RV64IM, bare metal), or haul's own
-/// workload, TCP receive through lwIP. Shows cycles and every counter that is not 0; with --trace
+/// Runs a program on the simulated server: a RISC-V ELF file (RV64IM, bare metal), or a workload
+/// that haul holds: receive (TCP through lwIP) or values (a store of values). Shows cycles and every counter that is not 0; with --trace
 /// a picture of the pipeline and of memory's transactions in a window of cycles.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul sim run my-program.elf --argument 1000\n  \
@@ -34,14 +34,14 @@ pub(crate) enum Sim {
     haul sim run --functional --packets 100000\n\n\
     Settings: haul sim run --list shows every name, its value and so its kind.")]
 pub(crate) struct Run {
-    /// The program, or the workload `receive` by its name: a file of that name is ./receive
-    /// [default: the workload]
+    /// The program, or the workload `receive` or `values` by its name: a file of that name is
+    /// ./receive [default: receive]
     #[arg(value_name = "ELF")]
     pub(crate) program: Option<PathBuf>,
     /// An argument of the program, in a0 and on; several may be given
     #[arg(long, value_name = "N", requires = "program", value_parser = word)]
     pub(crate) argument: Vec<u64>,
-    /// Packets that the workload receives [default: 1000]
+    /// Packets that receive takes [default: 1000]
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, 10_000_000>)]
     pub(crate) packets: Option<u64>,
     /// A file of settings in TOML; what it leaves out is as in the paper
@@ -72,8 +72,7 @@ pub(crate) struct Run {
 /// 2005) on all cores: three packet sizes, in order and out of order, by the processor and by three
 /// engines; then again with one knob, compute per packet, fitted to BASE's copy shares alone.
 /// Writes sim.jsonl (every record) and report.html (Table 2 side by side, Figures 6 to 8) into a
-/// folder. Needs Debian's gcc-riscv64-unknown-elf, which builds the workload: scripts/sim-workload
-/// of the repository that this haul stands in, or else of the current folder's.
+/// folder. The workload travels with haul: nothing else is needed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim reproduce --quick\n  haul sim reproduce --out paper --json > paper.jsonl"
@@ -88,7 +87,8 @@ pub(crate) struct Reproduce {
     /// Runs at once [default: one a processor]
     #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: Option<u16>,
-    /// The workload, as scripts/sim-workload built it [default: it is built]
+    /// A workload that scripts/sim-workload of haul's repository built [default: the one that haul
+    /// holds]
     #[arg(long, value_name = "ELF")]
     pub(crate) program: Option<PathBuf>,
     /// The folder for the results; created if need be, earlier results in it replaced
@@ -119,7 +119,7 @@ pub(crate) struct Sweep {
     /// A file of settings in TOML for all tasks
     #[arg(long, value_name = "FILE")]
     pub(crate) machine: Option<PathBuf>,
-    /// A program of one's own instead of the workload
+    /// A program of one's own, or the workload values, instead of receive
     #[arg(long, value_name = "ELF")]
     pub(crate) program: Option<PathBuf>,
     /// An argument of that program; several may be given

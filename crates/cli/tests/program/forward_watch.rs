@@ -132,6 +132,40 @@ fn it_is_found_by_itself_and_leaves_nothing_even_when_it_is_killed() {
     assert!(!own.exists() && !own.parent().unwrap().exists());
 }
 
+/// As a service manager starts it: its socket is in a folder that only it was told of.
+#[test]
+fn a_program_with_a_runtime_directory_of_its_own_is_found_by_process_and_by_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = haul(&["forward", "--json", "--port", "nic:model=ice,rate=1M"]);
+    // It ends by itself where this test fails.
+    command.args(["--port", "null", "--for", "30s"]).env("RUNTIME_DIRECTORY", folder.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let prefix = format!("forward-{}", child.id());
+    let socket = folder.path().join("haul").join(&prefix).join("dpdk_telemetry.v2");
+    let begun = Instant::now();
+    while !socket.exists() {
+        assert!(begun.elapsed() < PATIENCE, "no socket at {}", socket.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let process = child.id().to_string();
+    for words in [["--pid", &process], ["--file-prefix", &prefix]] {
+        let mut command = haul(&["pcie", "watch", "--for", "300ms", "--json"]);
+        command.args(words).env_remove("XDG_RUNTIME_DIR").env_remove("RUNTIME_DIRECTORY");
+        let records = run(&mut command).expect(0).records();
+        assert_eq!(of(&records, "haul", "to_host").len(), 1, "{words:?}: {records:#?}");
+    }
+    // By this process's own variable, as where both are of one service.
+    let mut command = haul(&["pcie", "watch", "--for", "300ms", "--file-prefix", &prefix]);
+    let ran = run(command.env("RUNTIME_DIRECTORY", folder.path())).expect(0);
+    assert!(ran.out.contains("by the estimate, ice"), "{ran:#?}");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    finish(child).expect(1);
+    assert!(!socket.exists());
+    let mut gone = haul(&["pcie", "watch", "--pid", &process, "--for", "1s"]);
+    run(&mut gone).expect(1).says(&[&format!("with process {process}"), "no process has"]);
+}
+
 #[test]
 fn a_socket_that_cannot_be_is_said_and_none_is_made_where_none_is_wanted() {
     let folder = tempfile::tempdir().unwrap();

@@ -176,6 +176,8 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
         ("--rate", "-1", "above 0"),
         ("--rate", "1e9", "10M"),
         ("--rate", "NaN", "10M"),
+        ("--rate", "10GB/s", "100Gbit/s"),
+        ("--rate", "0Gbps", "100Gbit/s"),
         ("--size", "0", "1 to 65535"),
         ("--size", "65536", "1 to 65535"),
         ("--histogram", "0:5", "no poll"),
@@ -214,6 +216,88 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
     for arguments in [&["pcie"][..], &["pcie", "estimate"], &["pcie", "list", "extra"]] {
         run(&mut haul(arguments)).expect(2);
     }
+}
+
+/// Packets or bits of the line, by one grammar, and never more than a line carries.
+#[test]
+fn a_rate_is_of_packets_or_of_the_lines_bits() {
+    let of = |command: &str, rate: &str, size: &[&str]| {
+        let words = ["pcie", command, "--nic", "ice", "--json", "--rate", rate, "--size"];
+        run(haul(&words).args(size))
+    };
+    let rate = |ran: Ran| number(&ran.expect(0).records()[0], "rate_packets_per_s");
+    for command in ["estimate", "explain"] {
+        for (text, expected) in [
+            ("14.88Mpps", 14.88e6),
+            ("10 M", 1e7),
+            ("672Mbit/s", 1e6),
+            ("672Mbps", 1e6),
+            ("67.2Gbit/s", 1e8),
+        ] {
+            let found = rate(of(command, text, &["60"]));
+            assert!((found / expected - 1.0).abs() < 1e-12, "{command} {text}: {found}");
+        }
+        // 64 B of a frame are the same on the line.
+        assert!((rate(of(command, "672Mbps", &["64", "--with-fcs"])) - 1e6).abs() < 1e-3);
+        let refused = of(command, "100G", &["60"]).expect(2);
+        let parts = ["67200 Gb/s", "line rate", "800 Gb/s", "ice", "200 Gb/s", "100Gbit/s"];
+        refused.says(&parts);
+        of(command, "300M", &["60"])
+            .expect(0)
+            .says(&["above the line rate of ice", "298 M packets/s"]);
+        let ran = of(command, "290M", &["60"]).expect(0);
+        assert!(!ran.err.contains("line rate"), "{ran:#?}");
+    }
+    // Of every size its own.
+    let words = ["pcie", "estimate", "--nic", "ice", "--sizes", "60..61", "--rate", "67.2Mbit/s"];
+    let records = run(haul(&words).arg("--json")).expect(0).records();
+    let rates: Vec<f64> =
+        records.iter().map(|record| number(record, "rate_packets_per_s")).collect();
+    assert!((rates[0] - 1e5).abs() < 1e-6 && *rates.last().unwrap() < 1e5, "{rates:?}");
+    let ran = run(&mut haul(&words)).expect(0);
+    assert!(ran.out.contains("100 k") && ran.out.contains("98.8 k"), "{ran:#?}");
+    let sweep = |rates: &str| {
+        let words = ["pcie", "sweep", "--nic", "igb", "--core", "120:55", "--for", "2ms"];
+        run(haul(&words).args(["--steps", "2", "--size", "60", "--rates", rates]))
+    };
+    let ran = sweep("672Mbit/s..1344Mbit/s").expect(0);
+    for part in ["1.00 M", "2.00 M", "above the line rate of igb"] {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+    sweep("1M..2Gbit/s").expect(2).says(&["in both"]);
+    sweep("1M..100G").expect(2).says(&["67200 Gb/s", "igb"]);
+    let forward = |port: &str| {
+        run(&mut haul(&["forward", "--port", port, "--port", "sink", "--for", "10ms", "--json"]))
+    };
+    forward("gen:size=60,rate=672kbit/s").expect(0);
+    forward("gen:size=60,rate=1GB/s").expect(2);
+}
+
+/// The public model and the estimate differ, and each says why.
+#[test]
+fn bandwidth_says_how_it_differs_from_an_estimate() {
+    let words = ["pcie", "bandwidth", "--nic", "dpdk", "--sizes", "64,1518"];
+    let ran = run(&mut haul(&words)).expect(0);
+    let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["estimate --nic ixgbe Gb/s", "one transmit descriptor in 32", "--completions mps"]
+    {
+        assert!(said.contains(part), "{part}: {ran:#?}");
+    }
+    let row = |size: &str| -> Vec<f64> {
+        let line = ran.out.lines().find(|line| line.trim_start().starts_with(size)).unwrap();
+        line.split_whitespace().skip(1).map(|text| text.parse().unwrap()).collect()
+    };
+    for size in ["64", "1518"] {
+        let mut command = haul(&["pcie", "estimate", "--nic", "ixgbe", "--rate", "1M", "--json"]);
+        let records = run(command.args(["--with-fcs", "--size", size])).expect(0).records();
+        let bytes = size.parse::<f64>().unwrap() - 4.0;
+        let estimated = sum(&records, "rate_max") * bytes * 8e-9;
+        assert!((row(size)[1] - estimated).abs() < 0.006, "{size}: {estimated} {ran:#?}");
+    }
+    // Small packets are cheaper where write-backs are few, large ones where completions are large.
+    assert!(row("64")[1] > row("64")[0] && row("1518")[1] < row("1518")[0], "{ran:#?}");
+    let other = run(&mut haul(&["pcie", "bandwidth", "--nic", "kernel"])).expect(0);
+    assert!(!other.out.contains("ixgbe"), "{other:#?}");
 }
 
 /// What is asked of packets that `--traffic` leaves out would change nothing.

@@ -255,9 +255,11 @@ fn link_of(
     let mps = wishes.mps.or(device.and_then(|device| device.mps_bytes));
     let mrrs = wishes.mrrs.or(device.and_then(|device| device.mrrs_bytes));
     if mps.is_none() || mrrs.is_none() {
+        let unread = device.and_then(|device| device.unread);
+        let why = unread.map_or(String::new(), |unread| format!(" ({})", unread.text()));
         notes.push(format!(
-            "MPS and MRRS are not known here: {} B and {} B are taken where they are not; reading them \
-             takes root, or name them with --mps and --mrrs",
+            "MPS and MRRS are not known here{why}: {} B and {} B are taken where they are not; name them \
+             with --mps and --mrrs",
             usual.mps, usual.mrrs
         ));
     }

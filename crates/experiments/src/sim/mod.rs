@@ -5,7 +5,7 @@
 //!
 //! - [`settings`]: a machine by names and values;
 //! - [`task`]: one run of one program on one machine;
-//! - [`program`]: the workload's ELF file, built where it is missing;
+//! - [`program`]: its ELF file, which haul holds or reads;
 //! - [`pool`]: tasks on all cores;
 //! - [`paper`]: what the paper prints;
 //! - [`reproduce`]: its 48 machines, and what they give beside it;

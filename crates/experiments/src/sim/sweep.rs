@@ -18,9 +18,9 @@ use haul_model::{Kind, Line, Record};
 use serde::{Deserialize, Serialize};
 
 use super::pool;
+use super::program::{self, Program};
 use super::settings::Setting;
 use super::task::{Simulated, Task, digest};
-use super::{program, task};
 use crate::context::{Context, Step};
 use crate::error::Error;
 
@@ -140,8 +140,8 @@ fn entry(base: &Task, ranges: &[Range], origin: &Origin, index: usize) -> Result
 /// # Errors
 /// A setting is wrong, the program cannot be read, or the plan cannot be written.
 pub fn write(path: &Path, base: &Task, ranges: &[Range]) -> Result<usize, Error> {
-    let origin =
-        Origin { program_digest: program::digest(&program_path(base)?)?, simulator: simulator() };
+    let program_digest = Program::named(&base.program)?.digest();
+    let origin = Origin { program_digest, simulator: simulator() };
     let entries = tasks(base, ranges, &origin)?;
     let header = Header {
         plan: SCHEMA.into(),
@@ -235,16 +235,16 @@ impl Plan {
         if self.record(entry).is_ok() {
             return Ok(Doing::Before);
         }
-        let program = program_path(&entry.task)?;
-        let found = program::digest(&program)?;
+        let program = Program::named(&entry.task.program)?;
+        let found = program.digest();
         if found != self.header.origin.program_digest {
             return Err(self.failed(format!(
                 "{} has digest {found}, the plan was made for {}; write the plan anew",
-                program.display(),
+                program.place().display(),
                 self.header.origin.program_digest
             )));
         }
-        let Some(simulated) = entry.task.run(&program::read(&program)?, stop)? else {
+        let Some(simulated) = entry.task.run(&program.image()?, stop)? else {
             return Ok(Doing::Stopped);
         };
         let folder = self.folder();
@@ -396,18 +396,6 @@ fn records(entry: &Entry, simulated: &Simulated) -> Vec<Record> {
 fn name_of(program: &str) -> String {
     let name = Path::new(program).file_name().unwrap_or(program.as_ref());
     name.to_string_lossy().into_owned()
-}
-
-/// Where a task's program is.
-///
-/// # Errors
-/// The workload cannot be built.
-pub fn program_path(task: &Task) -> Result<PathBuf, Error> {
-    if task.is_workload() {
-        program::workload(task::RECEIVE)
-    } else {
-        Ok(task.program.clone().into())
-    }
 }
 
 /// This haul: its version, and the size and the time of its file, which change when it is built

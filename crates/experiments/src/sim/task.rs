@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use haul_sim::nic::PAYLOAD_BYTES_MAX;
-use haul_sim::{Configuration, Image, Job, Traffic};
+use haul_sim::workload::RECEIVE;
+use haul_sim::{Configuration, Failure, Image, Job, Traffic};
 use serde::{Deserialize, Serialize};
 
 use super::settings::{self, Setting};
@@ -95,9 +96,6 @@ impl Default for Task {
 const WORKLOAD_SETTINGS: [&str; 6] =
     ["packets", "payload_bytes", "work", "buffer_bytes", "warm_packets", "copying"];
 
-/// The name of the paper's workload.
-pub const RECEIVE: &str = "receive";
-
 impl Task {
     /// Runs it; `None` where `stop` was set before its end, which is looked at some ten times a
     /// second. Deterministic but for [`Simulated::seconds`].
@@ -110,17 +108,19 @@ impl Task {
         let stops = |_| stop.load(Ordering::Relaxed);
         let outcome = match haul_sim::run_until(&self.machine, image, &self.job(), stops) {
             Ok(outcome) => outcome,
-            Err(haul_sim::Error::Stopped { .. }) => return Ok(None),
-            Err(error) => return Err(failed(error.to_string())),
+            Err(Failure { error: haul_sim::Error::Stopped { .. }, .. }) => return Ok(None),
+            Err(Failure { error, output }) => {
+                return Err(failed(format!("{error}{}", written(&output))));
+            }
         };
         if let Some(code) = outcome.interpreter.failure() {
             return Err(failed(format!(
-                "the program ended with exit code {code}, so that its time means nothing; see what \
-                 haul sim run says of it"
+                "the program ended with exit code {code}, so that its time means nothing{}",
+                written(&outcome.interpreter.output)
             )));
         }
         let counted = self.packets.saturating_sub(self.warm_packets);
-        let cycles_per_packet = (counted > 0 && self.is_workload())
+        let cycles_per_packet = (counted > 0 && self.receives())
             .then(|| (outcome.cycles - outcome.warm_cycles) as f64 / counted as f64);
         let named = outcome.core.named().into_iter().chain(outcome.memory.named());
         Ok(Some(Simulated {
@@ -135,7 +135,7 @@ impl Task {
     /// What the platform runs.
     #[must_use]
     pub fn job(&self) -> Job {
-        if !self.is_workload() {
+        if !self.receives() {
             return Job {
                 arguments: self.arguments.clone(),
                 instructions_max: self.instructions_max,
@@ -152,9 +152,9 @@ impl Task {
         }
     }
 
-    /// Whether it runs a workload of haul's.
+    /// Whether it runs haul's workload that receives packets, which has settings of its own.
     #[must_use]
-    pub fn is_workload(&self) -> bool {
+    pub fn receives(&self) -> bool {
         self.program == RECEIVE
     }
 
@@ -172,7 +172,7 @@ impl Task {
             value.map_err(|_| failed(format!("it is no whole number from 0 to {}", u64::MAX)))
         };
         let name = setting.name.as_str();
-        if WORKLOAD_SETTINGS.contains(&name) && !self.is_workload() {
+        if WORKLOAD_SETTINGS.contains(&name) && !self.receives() {
             return Err(failed(format!(
                 "only the workload {RECEIVE} has it, and {} takes --argument; leave it out",
                 self.program
@@ -216,7 +216,7 @@ impl Task {
 
     /// The names of the settings that are not the machine's.
     fn own_names(&self) -> Vec<&'static str> {
-        let workload = WORKLOAD_SETTINGS.into_iter().filter(|_| self.is_workload());
+        let workload = WORKLOAD_SETTINGS.into_iter().filter(|_| self.receives());
         workload.chain(["instructions_max"]).collect()
     }
 
@@ -230,7 +230,7 @@ impl Task {
             |setting: &str, reason: String| Error::SimSetting { setting: setting.into(), reason };
         haul_sim::MemorySystem::new(&self.machine)
             .map_err(|error| failed("machine", error.to_string()))?;
-        if !self.is_workload() {
+        if !self.receives() {
             return Ok(());
         }
         if self.packets == 0 {
@@ -262,7 +262,7 @@ impl Task {
 impl std::fmt::Display for Task {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { program, payload_bytes, copying, .. } = self;
-        if self.is_workload() {
+        if self.receives() {
             let by = if *copying == Copying::Engine {
                 self.machine.engine.policy.clone()
             } else {
@@ -272,6 +272,21 @@ impl std::fmt::Display for Task {
         } else {
             write!(f, "{program}")
         }
+    }
+}
+
+/// What a program that failed had written, for the error: its end, where that is long.
+fn written(output: &[u8]) -> String {
+    /// Bytes that are shown: a dozen lines.
+    const SHOWN_BYTES: usize = 1000;
+    let cut = output.len().saturating_sub(SHOWN_BYTES);
+    match output.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; it had written: {}{}",
+            if cut > 0 { "..." } else { "" },
+            String::from_utf8_lossy(&output[cut..]).trim_end()
+        ),
     }
 }
 

@@ -1,12 +1,14 @@
 //! Which programs there are.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::conversation::Telemetry;
 use super::error::Error;
+use super::processes;
 
 /// What DPDK's socket is called; programs that share a prefix (`--in-memory`) add `:1`, `:2` and so
 /// on.
@@ -44,11 +46,12 @@ pub struct Found {
 }
 
 /// Where programs make theirs: DPDK's `/var/run/dpdk` as root, a user's runtime folder or `/tmp`
-/// else; haul's beside it, but never in `/tmp`.
+/// else, and before them what `RUNTIME_DIRECTORY` names, as a service manager sets it; haul's beside
+/// them, but never in `/tmp`. Of these variables this process's own.
 #[must_use]
 pub fn folders() -> Vec<PathBuf> {
     let (root, other) = (PathBuf::from(ROOT), PathBuf::from("/tmp"));
-    let homes = [Some(root), runtime_folder()].into_iter().flatten();
+    let homes = runtime_directories().into_iter().chain([root]).chain(runtime_folder());
     let mut folders: Vec<PathBuf> =
         homes.clone().chain([other]).map(|home| home.join("dpdk")).collect();
     folders.extend(homes.map(|home| home.join(OWN)));
@@ -56,12 +59,21 @@ pub fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The folder of this process's own telemetry: one to each, below root's or the user's runtime
-/// folder; `None` where there is no such place.
+/// The folder of this process's own telemetry: one to each, below the folder that a service manager
+/// made for it, or else root's or the user's runtime folder; `None` where there is no such place.
 pub(super) fn own_place() -> Option<PathBuf> {
-    let home =
-        if rustix::process::geteuid().is_root() { Some(ROOT.into()) } else { runtime_folder() };
+    let own = runtime_directories().into_iter().next();
+    let home = own.or_else(|| match rustix::process::geteuid().is_root() {
+        true => Some(ROOT.into()),
+        false => runtime_folder(),
+    });
     Some(home?.join(OWN).join(format!("forward-{}", std::process::id())).join(NAME))
+}
+
+/// Those that a service manager made for this process: `RuntimeDirectory=` of systemd.
+fn runtime_directories() -> Vec<PathBuf> {
+    let folders = std::env::var_os("RUNTIME_DIRECTORY").unwrap_or_default();
+    std::env::split_paths(&folders).filter(|folder| folder.is_absolute()).collect()
 }
 
 fn runtime_folder() -> Option<PathBuf> {
@@ -76,16 +88,9 @@ pub fn sockets(folders: &[PathBuf]) -> Vec<Found> {
     let mut found = Vec::new();
     for prefix in folders.iter().flat_map(|folder| entries(folder)) {
         for socket in entries(&prefix.path()) {
-            let name = socket.file_name().to_string_lossy().into_owned();
-            let rest = name.strip_prefix(NAME);
-            let is_name = rest.is_some_and(|rest| {
-                rest.is_empty()
-                    || rest.strip_prefix(':').is_some_and(|number| number.parse::<u32>().is_ok())
-            });
             let is_socket = socket.file_type().is_ok_and(|kind| kind.is_socket());
-            if is_name && is_socket && found.len() < SOCKETS_MAX {
-                let prefix = prefix.file_name().to_string_lossy().into_owned();
-                found.push(Found { path: socket.path(), prefix });
+            if is_name(&socket.file_name()) && is_socket && found.len() < SOCKETS_MAX {
+                found.push(Found::at(socket.path()));
             }
         }
     }
@@ -93,27 +98,105 @@ pub fn sockets(folders: &[PathBuf]) -> Vec<Found> {
     found
 }
 
+/// Whether a socket of this name is one of telemetry.
+fn is_name(name: &OsStr) -> bool {
+    let rest = name.to_str().and_then(|name| name.strip_prefix(NAME));
+    rest.is_some_and(|rest| {
+        rest.is_empty()
+            || rest.strip_prefix(':').is_some_and(|number| number.parse::<u32>().is_ok())
+    })
+}
+
+impl Found {
+    /// The socket at this path; the prefix is the name of its folder.
+    fn at(path: PathBuf) -> Self {
+        let folder = path.parent().and_then(Path::file_name).unwrap_or_default();
+        let prefix = folder.to_string_lossy().into_owned();
+        Self { path, prefix }
+    }
+}
+
+/// Each file once, whatever paths lead to it.
+fn distinct(found: Vec<Found>) -> Vec<Found> {
+    let mut seen = Vec::new();
+    let mut is_new = |found: &Found| {
+        let Ok(file) = fs::metadata(&found.path) else { return false };
+        let file = (file.dev(), file.ino());
+        let is_new = !seen.contains(&file);
+        seen.extend(is_new.then_some(file));
+        is_new
+    };
+    found.into_iter().filter(|it| is_new(it)).take(SOCKETS_MAX).collect()
+}
+
+fn shown(folders: &[PathBuf]) -> String {
+    folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
 impl Telemetry {
     /// Connects to the program that is wanted; no single wait is longer than `deadline`.
     ///
-    /// Sockets whose program has ended are passed over.
+    /// Programs are looked for in the [`folders`] and among the sockets that processes listen on,
+    /// wherever those are. A process is known by its number here, also where it has another one in
+    /// its own namespace. Sockets whose program has ended are passed over.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Several`], and those of [`connect`](Self::connect) where a
     /// socket is named or only one is there.
     pub fn find(wish: &Wish, deadline: Duration) -> Result<Self, Error> {
-        Self::find_in(&folders(), wish, deadline)
+        if let Wish::Socket(path) = wish {
+            return Self::connect(path, deadline);
+        }
+        let (folders, everywhere) = (folders(), "the sockets of processes");
+        if let Wish::Process(process) = wish {
+            return Self::find_process(*process, &folders, deadline);
+        }
+        let listening = processes::all(is_name).into_iter().map(Found::at);
+        let found = distinct(sockets(&folders).into_iter().chain(listening).collect());
+        Self::choose(found, wish, deadline, format!("{}, {everywhere}", shown(&folders)))
     }
 
-    /// The same below these folders.
+    /// The same below these folders alone.
     ///
     /// # Errors
     /// As [`find`](Self::find).
     pub fn find_in(folders: &[PathBuf], wish: &Wish, deadline: Duration) -> Result<Self, Error> {
+        Self::choose(sockets(folders), wish, deadline, shown(folders))
+    }
+
+    /// By the sockets that the process listens on; where those cannot be seen, by what programs say
+    /// of themselves.
+    fn find_process(process: u32, folders: &[PathBuf], deadline: Duration) -> Result<Self, Error> {
+        let own = processes::of_process(process, is_name);
+        let (seen, why) = match own {
+            Ok(own) => (own, "its own sockets"),
+            Err(reason) if reason.kind() == std::io::ErrorKind::NotFound => {
+                (Vec::new(), "and no process has that number")
+            }
+            Err(_) => (Vec::new(), "its own sockets are hidden from this user"),
+        };
+        if !seen.is_empty() {
+            let found = distinct(seen.into_iter().map(Found::at).collect());
+            return Self::choose(found, &Wish::Any, deadline, String::new());
+        }
+        let told = processes::folders_of(process);
+        let below = told.iter().flat_map(|home| [home.join("dpdk"), home.join(OWN)]);
+        let mut all: Vec<PathBuf> = below.chain(folders.iter().cloned()).collect();
+        all.dedup();
+        let looked = format!("{}; {why}", shown(&all));
+        Self::choose(distinct(sockets(&all)), &Wish::Process(process), deadline, looked)
+    }
+
+    /// The one of these sockets that is wanted.
+    fn choose(
+        mut found: Vec<Found>,
+        wish: &Wish,
+        deadline: Duration,
+        looked: String,
+    ) -> Result<Self, Error> {
         if let Wish::Socket(path) = wish {
             return Self::connect(path, deadline);
         }
-        let mut found = sockets(folders);
         if let Wish::Prefix(prefix) = wish {
             found.retain(|found| found.prefix == *prefix);
         }
@@ -132,8 +215,6 @@ impl Telemetry {
             Wish::Process(process) => Some(format!("with process {process}")),
             Wish::Prefix(prefix) => Some(format!("with the file prefix {prefix:?}")),
         };
-        let looked = folders.iter().map(|folder| folder.display().to_string());
-        let looked = looked.collect::<Vec<_>>().join(", ");
         match there.len() {
             1 => Ok(there.remove(0)),
             // The one socket that is there says why better than "none".

@@ -58,7 +58,7 @@ pub fn serve(
     }
     let place = own_place().ok_or_else(|| Error::Serve {
         path: "/run/user".into(),
-        reason: io::Error::other("XDG_RUNTIME_DIR names no folder"),
+        reason: io::Error::other("neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR names a folder"),
     })?;
     let folder = place.parent().unwrap_or(Path::new("/"));
     if let Some(all) = folder.parent() {

@@ -21,6 +21,7 @@
 //! - `error`: what can go wrong;
 //! - `answer`: a packet from the program, as a value;
 //! - `conversation`: greeting, commands, answers;
+//! - `processes`: sockets that processes listen on;
 //! - `find`: which programs there are;
 //! - `server`: a socket of this process, in the same words;
 //! - `forwarder`: what a forwarder answers there: its ports' bursts, as the probe in a DPDK
@@ -31,6 +32,8 @@ mod error;
 mod answer;
 
 mod conversation;
+
+mod processes;
 
 mod find;
 

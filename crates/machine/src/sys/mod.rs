@@ -38,7 +38,7 @@ pub use cpu::Processor;
 pub use device::{Devices, Dpdk};
 pub use memory::{HugePages, Memory, Pool};
 pub use offer::{Offer, State};
-pub use pcie::{PcieDevice, PcieLink};
+pub use pcie::{PcieDevice, PcieLink, PcieUnread};
 pub use permission::Permissions;
 pub use topology::{Topology, affinity};
 pub use user::{name_of_user, user_of};

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::Sys;
 use super::topology::parse_list;
 
-/// A network device behind PCIe.
+/// A device behind PCIe that networks: of a network class, or with an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcieDevice {
     /// `0000:01:00.0`.
@@ -18,18 +18,25 @@ pub struct PcieDevice {
     pub interfaces: Vec<String>,
     /// The kernel's driver: `ice`, `vfio-pci`.
     pub driver: Option<String>,
+    /// The physical function that it is a virtual one of. Link and settings are that one's: a
+    /// virtual function has no registers for them and reads as zero.
+    pub physical: Option<String>,
     /// What its link does.
     pub now: PcieLink,
     /// What the device could do.
     pub most: PcieLink,
     /// What the port above it could do: the slot.
     pub slot: PcieLink,
-    /// Maximum payload size that is set, in bytes; reading it takes root.
+    /// Maximum payload size that is set, in bytes.
     pub mps_bytes: Option<u32>,
     /// The largest that the device takes.
     pub mps_bytes_most: Option<u32>,
-    /// Maximum read request size that is set, in bytes; reading it takes root.
+    /// The largest that the port above it takes.
+    pub mps_bytes_slot: Option<u32>,
+    /// Maximum read request size that is set, in bytes.
     pub mrrs_bytes: Option<u32>,
+    /// Why MPS and MRRS are not known, where they are not.
+    pub unread: Option<PcieUnread>,
     /// What stands between the device and memory: `off`, or the kernel's word: `DMA` (strict),
     /// `DMA-FQ` (lazy), `identity` (passed through).
     pub iommu: Option<String>,
@@ -37,8 +44,48 @@ pub struct PcieDevice {
     pub numa_node: Option<u32>,
     /// The processors that are near, in the kernel's list format: `0-15,32-47`.
     pub near: Option<String>,
-    /// The fastest that an interface says its line is, in Mb/s.
+    /// The fastest that an interface says its line of Ethernet is, in Mb/s.
     pub line_megabits_per_s: Option<u32>,
+}
+
+/// Why a device's settings are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PcieUnread {
+    /// The kernel shows no more than the first 64 B of its registers.
+    Hidden,
+    /// Its registers cannot be read at all.
+    NoFile,
+    /// It does not answer: every byte reads as ones.
+    Silent,
+    /// It lists no capability of PCI Express.
+    NoExpress,
+    /// Its value is one that the specification reserves.
+    Reserved,
+    /// It reads as zero, as a virtual function does, whose physical one is not here.
+    Virtual,
+}
+
+impl PcieUnread {
+    /// Why, and what to do, in words.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Hidden => {
+                "the kernel shows them with CAP_SYS_ADMIN alone, which root has unless a container \
+                 takes it away"
+            }
+            Self::NoFile => "the kernel does not let its registers be read",
+            Self::Silent => "the device does not answer: it was removed, or it is without power",
+            Self::NoExpress => {
+                "it has no capability of PCI Express, as devices of plain PCI have none"
+            }
+            Self::Reserved => "it says a value that the specification reserves",
+            Self::Virtual => {
+                "it reads as zero, as a virtual function does: the host of its physical function \
+                 knows them"
+            }
+        }
+    }
 }
 
 /// A link's generation and width.
@@ -56,33 +103,48 @@ impl Sys {
     #[must_use]
     pub fn pcie_devices(&self) -> Vec<PcieDevice> {
         let all = self.names(DEVICES).into_iter().filter(|address| is_address(address));
-        // Class 02: network controllers, InfiniBand among them.
-        let is_network = |address: &String| {
-            self.text(&format!("{DEVICES}/{address}/class"))
-                .is_some_and(|class| class.starts_with("0x02"))
+        // Class 02: network controllers, InfiniBand among them. Accelerators and data processing
+        // units are of other classes, and have interfaces.
+        let networks = |address: &String| {
+            self.class(address).is_some_and(|class| class.starts_with("0x02"))
+                || !self.names(&format!("{DEVICES}/{address}/net")).is_empty()
         };
-        all.filter(is_network).map(|address| self.pcie_device(&address)).collect()
+        all.filter(networks).map(|address| self.pcie_device(&address)).collect()
+    }
+
+    fn class(&self, address: &str) -> Option<String> {
+        self.text(&format!("{DEVICES}/{address}/class"))
     }
 
     fn pcie_device(&self, address: &str) -> PcieDevice {
         let folder = format!("{DEVICES}/{address}");
         let interfaces = self.interfaces(&folder);
-        let speed = |(holder, name): &(String, String)| {
-            let megabits = self.number(&format!("{holder}/net/{name}/speed"))?;
-            // A line that is down says -1, which is no number, or 2^32 - 1.
-            u32::try_from(megabits).ok().filter(|speed| (1..=LINE_MEGABITS_MAX).contains(speed))
+        let physical = self.link_name(&format!("{folder}/physfn")).filter(|name| is_address(name));
+        // Whose registers are read.
+        let owner = match physical {
+            Some(_) => format!("{folder}/physfn"),
+            None => folder.clone(),
         };
-        let settings = self.settings(&format!("{folder}/config"));
-        let slot = self.slot(&folder);
+        let slot = self.slot(&owner);
+        let (now, most) = (self.link(&owner, "current"), self.link(&owner, "max"));
+        let settings = self.settings(&format!("{owner}/config"));
+        let settings = settings.and_then(|settings| settings.unless_virtual(now));
+        let known = settings.unwrap_or_default();
+        let is_reserved = known.mps.is_none() || known.mrrs.is_none();
         PcieDevice {
             address: address.to_owned(),
             driver: self.link_name(&format!("{folder}/driver")),
-            now: self.link(&folder, "current"),
-            most: self.link(&folder, "max"),
-            slot: slot.map_or(PcieLink::default(), |slot| self.link(&slot, "max")),
-            mps_bytes: settings.and_then(|settings| settings.mps),
-            mps_bytes_most: settings.and_then(|settings| settings.mps_most),
-            mrrs_bytes: settings.and_then(|settings| settings.mrrs),
+            physical,
+            now,
+            most,
+            slot: slot.as_ref().map_or(PcieLink::default(), |slot| self.link(slot, "max")),
+            mps_bytes: known.mps,
+            mps_bytes_most: known.mps_most,
+            mps_bytes_slot: slot.and_then(|slot| {
+                self.settings(&format!("{slot}/config")).ok().and_then(|port| port.mps_most)
+            }),
+            mrrs_bytes: known.mrrs,
+            unread: settings.err().or(is_reserved.then_some(PcieUnread::Reserved)),
             iommu: self.iommu(&folder),
             numa_node: self
                 .number(&format!("{folder}/numa_node"))
@@ -91,9 +153,30 @@ impl Sys {
             near: self
                 .text(&format!("{folder}/local_cpulist"))
                 .filter(|list| parse_list(list).is_some()),
-            line_megabits_per_s: interfaces.iter().filter_map(speed).max(),
+            line_megabits_per_s: self.line(address, &interfaces),
             interfaces: interfaces.into_iter().map(|(_, name)| name).collect(),
         }
+    }
+
+    /// The fastest line of Ethernet that these interfaces say they have.
+    fn line(&self, address: &str, interfaces: &[(String, String)]) -> Option<u32> {
+        /// Class of InfiniBand, whose lines have no frames of Ethernet. Source: `pci_ids.h` of
+        /// Linux, PCI_CLASS_NETWORK_INFINIBAND.
+        const INFINIBAND: &str = "0x0207";
+        /// ARPHRD_ETHER of `if_arp.h`.
+        const ETHERNET: u64 = 1;
+        if self.class(address).is_some_and(|class| class.starts_with(INFINIBAND)) {
+            return None;
+        }
+        let speed = |(holder, name): &(String, String)| {
+            let kind = self.number(&format!("{holder}/net/{name}/type"));
+            let megabits = self.number(&format!("{holder}/net/{name}/speed"))?;
+            // A line that is down says -1, which is no number, or 2^32 - 1.
+            let megabits = u32::try_from(megabits).ok()?;
+            let is_line = (1..=LINE_MEGABITS_MAX).contains(&megabits);
+            (is_line && kind.is_none_or(|kind| kind == ETHERNET)).then_some(megabits)
+        };
+        interfaces.iter().filter_map(speed).max()
     }
 
     /// The device's interfaces, each with the folder whose `net` it is in: its own, or that of a
@@ -144,8 +227,8 @@ impl Sys {
         name.chars().all(|c| c.is_ascii_graphic()).then(|| name.to_owned())
     }
 
-    fn settings(&self, config: &str) -> Option<Settings> {
-        Settings::read(&bytes_of(&self.path(config))?)
+    fn settings(&self, config: &str) -> Result<Settings, PcieUnread> {
+        Settings::read(&bytes_of(&self.path(config)).ok_or(PcieUnread::NoFile)?)
     }
 }
 
@@ -191,30 +274,52 @@ struct Settings {
 }
 
 impl Settings {
-    /// From the capability of PCI Express (PCIe 5.0 section 7.5.3); `None` where there is none, or
-    /// where the bytes end before it: a user without rights gets 64.
-    fn read(config: &[u8]) -> Option<Self> {
+    /// From the capability of PCI Express (PCIe 5.0 section 7.5.3).
+    ///
+    /// # Errors
+    /// There is none, or the bytes end before it: a user without rights gets 64.
+    fn read(config: &[u8]) -> Result<Self, PcieUnread> {
         const EXPRESS: u8 = 0x10;
+        /// Bytes of the header, which anybody may read.
+        const HEADER_BYTES: usize = 64;
         /// As many capabilities as fit; a list that goes in circles ends here.
         const CAPABILITIES_MAX: usize = 48;
-        let has_list = config.get(6)? & 0x10 != 0;
-        let mut at = usize::from(config.get(0x34)? & !3);
+        if config.len() < HEADER_BYTES {
+            return Err(PcieUnread::NoFile);
+        }
+        // A virtual function's vendor reads as ones, but not its whole header.
+        if config[..HEADER_BYTES].iter().all(|byte| *byte == 0xff) {
+            return Err(PcieUnread::Silent);
+        }
+        let has_list = config[6] & 0x10 != 0;
+        let mut at = usize::from(config[0x34] & !3);
         for _ in 0..CAPABILITIES_MAX {
-            if !has_list || at < 0x40 {
-                return None;
+            if !has_list || at < HEADER_BYTES {
+                return Err(PcieUnread::NoExpress);
             }
-            if *config.get(at)? == EXPRESS {
-                let capabilities = *config.get(at + 4)?;
-                let control = u16::from_le_bytes([*config.get(at + 8)?, *config.get(at + 9)?]);
-                return Some(Self {
+            let byte = |at: usize| config.get(at).copied().ok_or(PcieUnread::Hidden);
+            if byte(at)? == EXPRESS {
+                let capabilities = byte(at + 4)?;
+                let control = u16::from_le_bytes([byte(at + 8)?, byte(at + 9)?]);
+                return Ok(Self {
                     mps: payload(u32::from(control >> 5)),
                     mps_most: payload(u32::from(capabilities)),
                     mrrs: payload(u32::from(control >> 12)),
                 });
             }
-            at = usize::from(config.get(at + 1)? & !3);
+            at = usize::from(byte(at + 1)? & !3);
         }
-        None
+        Err(PcieUnread::NoExpress)
+    }
+
+    /// The same, unless they are those of a virtual function: 128 B each, which is zero, where no
+    /// link is seen either. A guest that was given one sees no physical function.
+    fn unless_virtual(self, now: PcieLink) -> Result<Self, PcieUnread> {
+        let is_zero = self.mps == payload(0) && self.mrrs == payload(0);
+        match is_zero && now == PcieLink::default() {
+            true => Err(PcieUnread::Virtual),
+            false => Ok(self),
+        }
     }
 }
 
@@ -272,6 +377,8 @@ mod tests {
         (config[0x50], config[0x54]) = (0x10, 0x02);
         config[0x58..0x5a].copy_from_slice(&0x2030_u16.to_le_bytes());
         fs::write(folder.path().join(CARD).join("config"), config).unwrap();
+        config[0x54] = 0x01;
+        fs::write(folder.path().join(PORT).join("config"), config).unwrap();
         symlink("../../drivers/ice", folder.path().join(CARD).join("driver")).unwrap();
         let link =
             |generation, lanes| PcieLink { generation: Some(generation), lanes: Some(lanes) };
@@ -284,7 +391,10 @@ mod tests {
             slot: link(3, 4),
             mps_bytes: Some(256),
             mps_bytes_most: Some(512),
+            mps_bytes_slot: Some(256),
             mrrs_bytes: Some(512),
+            unread: None,
+            physical: None,
             iommu: Some("DMA-FQ".into()),
             numa_node: Some(1),
             near: Some("0-3,8".into()),
@@ -312,6 +422,7 @@ mod tests {
         let expected = PcieDevice {
             address: "0000:01:00.0".into(),
             interfaces: vec!["eth0".into()],
+            unread: Some(PcieUnread::NoFile),
             ..PcieDevice::default()
         };
         assert_eq!(sys.pcie_devices(), [expected]);
@@ -319,14 +430,79 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_capabilities_that_goes_in_circles_ends() {
+    fn what_cannot_be_read_says_why() {
         let mut config = [0_u8; 256];
+        assert_eq!(Settings::read(&config), Err(PcieUnread::NoExpress), "no list");
         (config[6], config[0x34], config[0x41]) = (0x10, 0x40, 0x40);
-        assert_eq!(Settings::read(&config), None);
-        assert_eq!(Settings::read(&config[..64]), None);
+        assert_eq!(Settings::read(&config), Err(PcieUnread::NoExpress), "it goes in circles");
+        assert_eq!(Settings::read(&config[..64]), Err(PcieUnread::Hidden));
+        assert_eq!(Settings::read(&config[..63]), Err(PcieUnread::NoFile));
+        assert_eq!(Settings::read(&[0xff; 256]), Err(PcieUnread::Silent));
         (config[0x40], config[0x49]) = (0x10, 0x70);
+        // The vendor and the device of a virtual function.
+        config[..4].fill(0xff);
         let read = Settings::read(&config).unwrap();
         assert_eq!((read.mps, read.mrrs), (Some(128), None), "a reserved code is no size");
+    }
+
+    /// The registers of a virtual function read as zero, which would be 128 B.
+    #[test]
+    fn a_virtual_functions_settings_are_the_physical_ones() {
+        const VIRTUAL: &str = "sys/devices/pci0000:00/0000:00:01.0/0000:01:02.0";
+        let link = [("current_link_speed", "16.0 GT/s PCIe\n"), ("current_link_width", "8\n")];
+        let (folder, sys) = tree(&link, &[]);
+        let config = |control: u16| {
+            let mut config = [0_u8; 256];
+            (config[6], config[0x34], config[0x40], config[0x44]) = (0x10, 0x40, 0x10, 0x02);
+            config[0x48..0x4a].copy_from_slice(&control.to_le_bytes());
+            config
+        };
+        let at = |name: &str| folder.path().join(VIRTUAL).join(name);
+        fs::write(folder.path().join(CARD).join("config"), config(0x5040)).unwrap();
+        fs::create_dir_all(at("net/eth1")).unwrap();
+        for (name, text) in [
+            ("class", "0x020000\n"),
+            ("current_link_speed", "Unknown\n"),
+            ("current_link_width", "0\n"),
+            ("net/eth1/speed", "100000\n"),
+        ] {
+            fs::write(at(name), text).unwrap();
+        }
+        fs::write(at("config"), config(0)).unwrap();
+        let of = |sys: &Sys| sys.pcie_devices().into_iter().find(|d| d.address == "0000:01:02.0");
+        symlink(
+            Path::new("../../../..").join(VIRTUAL),
+            folder.path().join(DEVICES).join("0000:01:02.0"),
+        )
+        .unwrap();
+        // In a guest, where no physical function is.
+        let alone = of(&sys).unwrap();
+        assert_eq!((alone.mps_bytes, alone.mrrs_bytes), (None, None));
+        assert_eq!((alone.unread, alone.physical), (Some(PcieUnread::Virtual), None));
+        symlink("../0000:01:00.0", at("physfn")).unwrap();
+        let with = of(&sys).unwrap();
+        assert_eq!((with.mps_bytes, with.mrrs_bytes), (Some(512), Some(4096)));
+        assert_eq!((with.now.generation, with.now.lanes), (Some(4), Some(8)));
+        assert_eq!(with.physical.as_deref(), Some("0000:01:00.0"));
+        assert_eq!(with.interfaces, ["eth1"]);
+        // A card of its own with 128 B each has a link.
+        fs::write(folder.path().join(CARD).join("config"), config(0)).unwrap();
+        let card = sys.pcie_devices().into_iter().find(|d| d.address == "0000:01:00.0").unwrap();
+        assert_eq!((card.mps_bytes, card.mrrs_bytes, card.unread), (Some(128), Some(128), None));
+    }
+
+    #[test]
+    fn whatever_has_an_interface_networks_and_only_ethernet_has_its_line() {
+        let of = |class: &str, kind: Option<&str>| {
+            let mut files = vec![("class", class), ("net/eth0/speed", "200000\n")];
+            files.extend(kind.map(|kind| ("net/eth0/type", kind)));
+            let (_folder, sys) = tree(&files, &[]);
+            sys.pcie_devices().first().map(|device| device.line_megabits_per_s)
+        };
+        assert_eq!(of("0x020000\n", None), Some(Some(200_000)));
+        assert_eq!(of("0x120000\n", Some("1\n")), Some(Some(200_000)));
+        assert_eq!(of("0x020700\n", None), Some(None));
+        assert_eq!(of("0x020000\n", Some("32\n")), Some(None));
     }
 
     #[test]

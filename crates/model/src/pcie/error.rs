@@ -37,11 +37,38 @@ pub enum PcieError {
     /// A text that is no rate, or one of no packets or of more than any link carries.
     #[error(
         "{text:?} is not a rate: write packets a second above 0 and at most 1T, such as 10M, \
-         14.88M or 250k"
+         14.88Mpps or 250k, or bits of the line a second, such as 100Gbit/s"
     )]
     Rate {
         /// What was given.
         text: String,
+    },
+    /// A rate in bits where there are no sizes of packets to count them by.
+    #[error(
+        "{text:?} is of bits, and here are no packet sizes: write packets a second, such as 10M"
+    )]
+    RateOfBits {
+        /// What was given.
+        text: String,
+    },
+    /// More packets a second than any line carries.
+    #[error(
+        "{packets_per_s} packets/s of these sizes take {gigabits_per_s} Gb/s of a line: the fastest \
+         one has {most_gigabits_per_s} Gb/s, a line rate of {most_packets_per_s} packets/s of \
+         them{}; write packets a second, such as 10M, or bits of the line, such as 100Gbit/s",
+        own_line(nic)
+    )]
+    BeyondLines {
+        /// What was asked for.
+        packets_per_s: u64,
+        /// What that takes of a line.
+        gigabits_per_s: u64,
+        /// The fastest line there is.
+        most_gigabits_per_s: u32,
+        /// How many of the packets it carries.
+        most_packets_per_s: u64,
+        /// The NIC, the speed of its fastest port, and how many of the packets that carries.
+        nic: Option<(&'static str, u32, u64)>,
     },
     /// A text that is no histogram of batches.
     #[error(
@@ -152,4 +179,10 @@ fn known_or_none(known: &str) -> String {
         "" => ": it has none; leave the option out".to_owned(),
         known => format!(": it has {known}"),
     }
+}
+
+fn own_line(nic: &Option<(&'static str, u32, u64)>) -> String {
+    nic.map_or(String::new(), |(nic, gigabits, packets)| {
+        format!(", and that of {nic} at {gigabits} Gb/s is {packets} packets/s")
+    })
 }

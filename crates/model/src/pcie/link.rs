@@ -36,6 +36,9 @@ const WORD_BYTES: u64 = 4;
 const ACK_HEADER_BYTES: u64 = 28;
 
 const WIDTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// Those that slots and cards have: the connectors of the PCI Express Card Electromechanical
+/// Specification end at 16 lanes.
+pub(super) const WIDTHS_USUAL: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// A generation of PCIe whose packets are framed one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -184,6 +187,11 @@ impl Link {
     /// The same link with settings of another that was checked.
     pub(super) fn with(&self, settings: Settings) -> Self {
         Self { settings, ..*self }
+    }
+
+    /// Another link with the same settings.
+    pub(super) fn of(&self, generation: Generation, lanes: u32) -> Self {
+        Self { generation, lanes, ..*self }
     }
 
     /// Its generation.

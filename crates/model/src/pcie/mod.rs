@@ -10,14 +10,17 @@
 //! - `workload`: rate, sizes and batches;
 //! - `capture`: the sizes of a capture's packets;
 //! - `nic`: NICs and their drivers, as data;
+//! - `line`: the line behind a port, and rates in its bits;
 //! - `doorbells`: how many of them a packet costs;
 //! - `estimate`: the terms by the drivers' rules;
-//! - `explain`: what would save bytes, and which term two lists differ in;
+//! - `explain`: what bytes go to, and which term two lists differ in;
+//! - `advise`: what would let a link carry more;
 //! - `fracture`: where a curve of outbound writes breaks, and why;
 //! - `device`: a NIC and its driver that count transactions one by one;
 //! - `recipe`: the terms by VTune's cookbook recipe;
 //! - `bench`: the public model of pcie-bench, as it is and mended.
 
+mod advise;
 mod bench;
 mod capture;
 mod device;
@@ -26,6 +29,7 @@ mod error;
 mod estimate;
 mod explain;
 mod fracture;
+mod line;
 mod link;
 mod nic;
 mod number;
@@ -33,19 +37,21 @@ mod recipe;
 mod transaction;
 mod workload;
 
+pub use advise::{Advice, Limit, advise, limit};
 pub use bench::{Bench, BenchNic};
 pub use capture::Capture;
 pub use device::{Count, Counts, Device, Setup};
 pub use error::PcieError;
 pub use estimate::{Estimate, estimate};
-pub use explain::{Advice, Cause, Difference, Term, advise, busiest, differences};
+pub use explain::{Cause, Difference, Term, busiest, differences};
 pub use fracture::{Fracture, Swept, fracture};
+pub use line::{LineRate, Offered, check_rate, line_rate, packets_per_s};
 pub use link::{Completions, Generation, Link, Overhead, Read, Settings};
 pub use nic::{
     Choice, Completion, CompletionDoorbells, Fetch, Inline, Mode, NICS, Nic, RxDoorbell,
     Thresholds, TxDescriptors, TxDoorbell, Version, WriteBack,
 };
-pub use number::{Rate, parse_rate};
+pub use number::Rate;
 pub use recipe::{Recipe, recipe};
 pub use transaction::{Direction, Sums, Transaction, Way, rate_max};
 pub use workload::{Histogram, Packets, Traffic, Workload};

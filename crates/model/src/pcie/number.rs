@@ -7,7 +7,7 @@ use super::error::PcieError;
 /// More packets a second than any link carries; every sum over a rate below it stays finite.
 const PACKETS_PER_S_MAX: f64 = 1e12;
 
-/// Packets a second: `10M`, `14.88M`, `250k`, `1000`.
+/// Packets a second: `10M`, `14.88Mpps`, `250k`, `1000`.
 ///
 /// ```
 /// use haul_model::pcie::Rate;
@@ -40,30 +40,43 @@ impl FromStr for Rate {
     type Err = PcieError;
 
     fn from_str(text: &str) -> Result<Self, PcieError> {
-        parse_rate(text)
+        let refused = || PcieError::Rate { text: text.to_owned() };
+        match scaled(text) {
+            Some((value, Unit::Packets)) => Self::new(value).map_err(|_| refused()),
+            Some((_, Unit::Bits)) => Err(PcieError::RateOfBits { text: text.to_owned() }),
+            None => Err(refused()),
+        }
     }
 }
 
-/// A rate with or without a suffix: `k`, `M`, `G` or `T`.
-///
-/// # Errors
-/// [`PcieError::Rate`] where the text is no number, or one that [`Rate::new`] refuses.
-pub fn parse_rate(text: &str) -> Result<Rate, PcieError> {
-    let refused = || PcieError::Rate { text: text.to_owned() };
-    let trimmed = text.trim();
-    let (number, factor) = match trimmed.chars().last() {
-        Some('k') => (&trimmed[..trimmed.len() - 1], 1e3),
-        Some('M') => (&trimmed[..trimmed.len() - 1], 1e6),
-        Some('G') => (&trimmed[..trimmed.len() - 1], 1e9),
-        Some('T') => (&trimmed[..trimmed.len() - 1], 1e12),
-        _ => (trimmed, 1.0),
-    };
+/// What a rate counts a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// No unit, `pps`, `packets/s`.
+    Packets,
+    /// `bit/s`, `bps`, `b/s`.
+    Bits,
+}
+
+/// A number with or without a suffix (`k`, `M`, `G`, `T`) and a unit; `None` where the text is
+/// none.
+pub(super) fn scaled(text: &str) -> Option<(f64, Unit)> {
+    let text = text.trim();
     // Digits alone: what Rust reads as a float has names and exponents as well.
-    if !number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return Err(refused());
-    }
-    let number: f64 = number.parse().map_err(|_| refused())?;
-    Rate::new(number * factor).map_err(|_| refused())
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, rest) = text.split_at(end);
+    let number: f64 = number.parse().ok()?;
+    let rest = rest.trim_start();
+    let factors = [('k', 1e3), ('K', 1e3), ('M', 1e6), ('G', 1e9), ('T', 1e12)];
+    let scaled =
+        factors.into_iter().find_map(|(sign, factor)| Some((factor, rest.strip_prefix(sign)?)));
+    let (factor, unit) = scaled.unwrap_or((1.0, rest));
+    let unit = match unit {
+        "" | "pps" | "packets/s" => Unit::Packets,
+        "bit/s" | "bps" | "b/s" => Unit::Bits,
+        _ => return None,
+    };
+    Some((number * factor, unit))
 }
 
 /// A whole number in decimal digits alone; `None` for anything else, and beyond 64 bits.
@@ -77,22 +90,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_with_their_suffix() {
-        for (text, expected) in
-            [("10M", 1e7), ("1000", 1e3), ("250k", 2.5e5), ("0.5G", 5e8), ("1T", 1e12)]
-        {
-            assert_eq!(parse_rate(text).unwrap().packets_per_s(), expected, "{text}");
+    fn rates_are_read_with_their_suffix_and_unit() {
+        for (text, expected) in [
+            ("10M", 1e7),
+            ("1000", 1e3),
+            ("250k", 2.5e5),
+            ("250K", 2.5e5),
+            ("0.5G", 5e8),
+            ("1T", 1e12),
+            ("14.88Mpps", 14.88e6),
+            ("2.5 Mpps", 2.5e6),
+            ("7packets/s", 7.0),
+        ] {
+            assert_eq!(text.parse::<Rate>().unwrap().packets_per_s(), expected, "{text}");
         }
     }
 
     #[test]
     fn impossible_rates_are_refused_by_value_and_remedy() {
-        for text in ["", "0", "-1", "NaN", "inf", "1e9", "10m", "1.1T", "M", "1.2.3", "µ", "99999G"]
-        {
-            let message = parse_rate(text).unwrap_err().to_string();
+        for text in [
+            "",
+            "0",
+            "-1",
+            "NaN",
+            "inf",
+            "1e9",
+            "10m",
+            "1.1T",
+            "M",
+            "1.2.3",
+            "µ",
+            "99999G",
+            "1kk",
+            "1Gp",
+            "5 packets",
+            "10Mpps2",
+            "1GB/s",
+            "1Gbit",
+            "k",
+            ".",
+        ] {
+            let message = text.parse::<Rate>().unwrap_err().to_string();
             assert!(message.contains(&format!("{text:?}")), "{message}");
             assert!(message.contains("such as 10M"), "{message}");
         }
+        let message = "10Gbit/s".parse::<Rate>().unwrap_err().to_string();
+        assert!(message.contains("10M") && message.contains("bits"), "{message}");
         assert!(Rate::new(f64::NAN).is_err() && Rate::new(f64::INFINITY).is_err());
     }
 }

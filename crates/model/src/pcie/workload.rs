@@ -18,7 +18,7 @@ const ENTRIES_MAX: usize = 1024;
 const SEGMENTS_MAX: u64 = 255;
 
 /// Bytes of a frame's check sequence (FCS), which NICs take off. Source: IEEE 802.3.
-const FCS_BYTES: u32 = 4;
+pub(super) const FCS_BYTES: u32 = 4;
 
 /// The simple Internet mix: IP packets of 40, 576 and 1500 B at 7:4:1, with 18 B of Ethernet each
 /// and padded to the shortest frame, 64 B. Source: RFC 6985 names the practice
@@ -211,6 +211,16 @@ impl Packets {
     pub fn of_one(size: u32) -> Result<Self, PcieError> {
         in_range("packet size", u64::from(size), 1, SIZE_BYTES_MAX)?;
         Ok(Self { sizes: vec![(size, 1)] })
+    }
+
+    /// As many packets of each size from one to another.
+    ///
+    /// # Errors
+    /// [`PcieError::Range`] where no packet has one of them.
+    pub fn of_each(first: u32, last: u32) -> Result<Self, PcieError> {
+        in_range("packet size", u64::from(first), 1, SIZE_BYTES_MAX)?;
+        in_range("packet size", u64::from(last), u64::from(first), SIZE_BYTES_MAX)?;
+        Ok(Self::of_counts((first..=last).map(|size| (size, 1)).collect()))
     }
 
     /// Packets of frames of one size, without the check sequence of 4 B, which NICs take off.

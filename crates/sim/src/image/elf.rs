@@ -100,9 +100,11 @@ impl<'a> Reader<'a> {
         })?;
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let length = usize::try_from(file_bytes).unwrap_or(usize::MAX);
+        // Zeroed memory alone has no place in the file: linkers write any offset, the end's too.
+        let bytes = if length == 0 { &[][..] } else { self.bytes(offset, length)? };
         Ok(Segment {
             address,
-            bytes: self.bytes(offset, length)?.to_vec(),
+            bytes: bytes.to_vec(),
             size_bytes,
             is_readable: flags & 4 != 0,
             is_writable: flags & 2 != 0,

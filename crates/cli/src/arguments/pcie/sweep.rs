@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use haul_model::pcie::{Rate, parse_rate};
+use haul_model::pcie::Offered;
 
 use super::super::number::number;
 use super::super::time::time;
@@ -25,7 +25,7 @@ use super::NicArguments;
 pub(crate) struct Sweep {
     #[command(flatten)]
     pub(crate) nic: NicArguments,
-    /// Rates: FIRST..LAST packets a second
+    /// Rates: FIRST..LAST packets a second, or bits of the line such as 1Gbit/s..10Gbit/s
     #[arg(long, value_name = "FIRST..LAST", default_value = "1M..16M")]
     pub(crate) rates: Rates,
     /// How many rates, evenly from the first to the last
@@ -57,8 +57,8 @@ pub(crate) struct Sweep {
 /// Rates from one to another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
-    pub(crate) first: f64,
-    pub(crate) last: f64,
+    pub(crate) first: Offered,
+    pub(crate) last: Offered,
 }
 
 impl FromStr for Rates {
@@ -66,12 +66,20 @@ impl FromStr for Rates {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let refused = || {
-            format!("{text:?} is no range of rates: write FIRST..LAST packets/s, such as 1M..16M")
+            format!(
+                "{text:?} is no range of rates: write FIRST..LAST packets a second, such as 1M..16M, or \
+                 bits of the line in both, such as 1Gbit/s..10Gbit/s"
+            )
         };
         let (first, last) = text.split_once("..").ok_or_else(refused)?;
-        let rate = |part| parse_rate(part).map(Rate::packets_per_s).map_err(|_| refused());
+        let rate = |part: &str| part.parse::<Offered>().map_err(|_| refused());
         let (first, last) = (rate(first)?, rate(last)?);
-        if first < last { Ok(Self { first, last }) } else { Err(refused()) }
+        let rises = match (first, last) {
+            (Offered::Packets(first), Offered::Packets(last)) => first < last,
+            (Offered::BitsPerS(first), Offered::BitsPerS(last)) => first < last,
+            _ => false,
+        };
+        if rises { Ok(Self { first, last }) } else { Err(refused()) }
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use haul::forward::Replay;
+use haul_model::pcie::{Offered, Packets, PcieError, Rate};
 
 use super::modelled::Modelled;
 use crate::arguments::time::time;
@@ -49,6 +50,18 @@ pub(super) enum Sizes {
     Each(usize, usize),
 }
 
+impl Sizes {
+    /// The packets of these sizes, which decide how many a line's bits are.
+    fn packets(&self) -> Result<Packets, PcieError> {
+        let of = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        match self {
+            Self::Fixed(size) => Packets::of_one(of(*size)),
+            Self::Imix => "imix".parse::<Packets>()?.without_fcs(),
+            Self::Each(first, last) => Packets::of_each(of(*first), of(*last)),
+        }
+    }
+}
+
 /// An option behind the colon, which is asked for once.
 struct Options<'a> {
     kind: &'a str,
@@ -72,23 +85,24 @@ impl Spec {
             .collect();
         let mut options = Options { kind, left };
         let spec = match kind {
-            "gen" => Self::Gen {
-                sizes: options.take("size", sizes)?.unwrap_or(Sizes::Fixed(64)),
-                rate: options.take("rate", rate)?,
-                count: options.take("count", whole)?,
-                flows: options.take("flows", |text| whole(text)?.try_into().ok())?.unwrap_or(1),
-            },
+            "gen" => {
+                let sizes = options.take("size", sizes)?.unwrap_or(Sizes::Fixed(64));
+                let rate = options.rate(&sizes.packets())?;
+                let count = options.take("count", whole)?;
+                let flows = options.take("flows", |text| whole(text)?.try_into().ok())?;
+                Self::Gen { sizes, rate, count, flows: flows.unwrap_or(1) }
+            }
             "sink" => Self::Sink,
             "null" => Self::Null {
                 size_bytes: options.take("size", |text| text.parse().ok())?.unwrap_or(0),
             },
-            "nic" => Self::Nic {
-                modelled: options.modelled()?,
-                size: options.take("size", |text| text.parse().ok())?.unwrap_or(64),
-                rate: options.take("rate", rate)?,
-                group: options.take("group", |text| text.parse().ok())?.unwrap_or(1),
-                count: options.take("count", whole)?,
-            },
+            "nic" => {
+                let modelled = options.modelled()?;
+                let size = options.take("size", |text| text.parse().ok())?.unwrap_or(64);
+                let rate = options.rate(&Packets::of_one(size))?;
+                let group = options.take("group", |text| text.parse().ok())?.unwrap_or(1);
+                Self::Nic { modelled, size, rate, group, count: options.take("count", whole)? }
+            }
             "vhost" => Self::Vhost {
                 path: options.path()?,
                 is_server: options.flag("server")?,
@@ -177,6 +191,19 @@ impl Options<'_> {
         }
     }
 
+    /// Packets a second, as of every command: `1M`, or bits of the line, by these packets.
+    fn rate(&mut self, packets: &Result<Packets, PcieError>) -> Result<Option<f64>, String> {
+        let offered = self.take("rate", |text| text.parse::<Offered>().ok())?;
+        let Some(offered) = offered else { return Ok(None) };
+        let said = |error: PcieError| format!("{}:rate: {error}", self.kind);
+        let rate = match (offered, packets) {
+            (Offered::Packets(rate), _) => rate,
+            (_, Ok(packets)) => offered.rate(packets).map_err(said)?,
+            (_, Err(error)) => return Err(said(error.clone())),
+        };
+        Ok(Some(rate.packets_per_s()))
+    }
+
     /// A NIC, by the options of `haul pcie estimate`.
     fn modelled(&mut self) -> Result<Modelled, String> {
         let mut modelled = Modelled::default();
@@ -196,10 +223,10 @@ impl Options<'_> {
         if input.is_none() && output.is_none() {
             return Err("pcap wants a file: pcap:in=FILE, pcap:out=FILE or both".to_owned());
         }
-        let rate = self.take("rate", rate)?;
+        let rate = self.take("rate", |text| text.parse::<Rate>().ok())?;
         let replay = match (rate, self.flag("timed")?) {
             (Some(_), true) => return Err("pcap has rate or timed, not both".to_owned()),
-            (Some(rate), false) => Replay::Rate(rate),
+            (Some(rate), false) => Replay::Rate(rate.packets_per_s()),
             (None, true) => Replay::Recorded,
             (None, false) => Replay::Free,
         };
@@ -259,16 +286,6 @@ fn sizes(text: &str) -> Option<Sizes> {
     }
 }
 
-/// `1M` is a million.
-fn rate(text: &str) -> Option<f64> {
-    let units = [("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)];
-    let number = units.into_iter().find_map(|(unit, factor)| {
-        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
-        Some(number * factor)
-    })?;
-    (number.is_finite() && number > 0.0).then_some(number)
-}
-
 fn whole(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number| *number > 0)
 }
@@ -299,6 +316,10 @@ mod tests {
         };
         for (text, spec) in [
             ("gen", generator(Sizes::Fixed(64), None, None, 1)),
+            ("gen:rate=14.88Mpps,size=60", generator(Sizes::Fixed(60), Some(14.88e6), None, 1)),
+            // 84 B of the line for each.
+            ("gen:rate=672Mbit/s,size=60", generator(Sizes::Fixed(60), Some(1e6), None, 1)),
+            ("gen:rate=6.76Mbps,size=60..61", generator(Sizes::Each(60, 61), Some(1e4), None, 1)),
             ("gen:size=imix,rate=1.5M", generator(Sizes::Imix, Some(1.5e6), None, 1)),
             (
                 "gen:count=9,flows=4,size=60..1514",
@@ -357,6 +378,10 @@ mod tests {
             ("nic:link=gen3x8,link=gen3x4", "no option \"link\""),
             ("gen:rate=0", "gen:rate=0 is not possible"),
             ("gen:rate=NaN", "not possible"),
+            ("gen:rate=1e6", "not possible"),
+            ("gen:rate=1GB/s", "not possible"),
+            ("gen:rate=1Gbps,size=0", "packet size"),
+            ("pcap:in=a,rate=1Gbit/s", "not possible"),
             ("gen:rate", "wants a value"),
             ("gen:size=64,size=65", "or has it once"),
             ("gen:count=0", "not possible"),

@@ -16,7 +16,6 @@ use crate::terminal::{self, Table};
 pub(super) struct BySize {
     rows: Vec<Row>,
     usable_bytes_per_s: f64,
-    rate: f64,
     /// What is to be said of any of the sizes.
     notes: Vec<String>,
     json: bool,
@@ -27,6 +26,8 @@ struct Row {
     size: u32,
     /// What of it crosses the link: no check sequence.
     data_bytes: f64,
+    /// Packets a second that are offered.
+    rate: f64,
     terms: Vec<Transaction>,
     records: Vec<Record>,
 }
@@ -39,25 +40,26 @@ impl BySize {
         let ByteSizes { first, last } = sizes;
         let is_frames = subject.with_fcs;
         let base = Subject::check(subject, Some(Packets::of_one(first)?))?;
-        let (mut usable_bytes_per_s, rate) = (0.0, base.workload.rate.packets_per_s());
+        let mut usable_bytes_per_s = 0.0;
         let mut notes: Vec<String> = Vec::new();
         let rows = (first..=last).map(|size| {
-            let mut subject = base.clone();
             let packets = Packets::of_one(size)?;
-            subject.workload.packets = if is_frames { packets.without_fcs()? } else { packets };
-            let data_bytes = subject.workload.packets.mean_bytes();
+            let packets = if is_frames { packets.without_fcs()? } else { packets };
+            let data_bytes = packets.mean_bytes();
+            let subject = base.clone().with_packets(packets)?;
+            let rate = subject.workload.rate.packets_per_s();
             let estimate = Estimate::of(subject, rules, json)?;
             usable_bytes_per_s = estimate.usable_bytes_per_s();
             for note in estimate.notes() {
-                if !notes.contains(note) {
+                if !notes.iter().any(|known| is_same(known, note)) {
                     notes.push(note.clone());
                 }
             }
             let (terms, records) = (estimate.terms().to_vec(), estimate.records());
-            Ok(Row { size, data_bytes, terms, records })
+            Ok(Row { size, data_bytes, rate, terms, records })
         });
         let rows = rows.collect::<Result<_, Error>>()?;
-        Ok(Self { rows, usable_bytes_per_s, rate, notes, json })
+        Ok(Self { rows, usable_bytes_per_s, notes, json })
     }
 }
 
@@ -85,6 +87,7 @@ impl BySize {
     fn table(&self) -> Table {
         let headings = [
             ">size B",
+            ">packets/s",
             ">inbound read",
             ">inbound write",
             ">outbound write",
@@ -99,9 +102,10 @@ impl BySize {
                 |direction| BytesPerSecond(sums.payload_bytes_per_s(direction)).to_string();
             let share = [Way::ToHost, Way::ToDevice]
                 .map(|way| sums.bytes_per_s_on(way) / self.usable_bytes_per_s * 100.0);
-            let full = rate_max(&sums, self.rate, self.usable_bytes_per_s).map_or(0.0, |f| f.0);
+            let full = rate_max(&sums, row.rate, self.usable_bytes_per_s).map_or(0.0, |f| f.0);
             table.add(vec![
                 row.size.to_string(),
+                count(row.rate),
                 payload(Direction::InboundRead),
                 payload(Direction::InboundWrite),
                 payload(Direction::OutboundWrite),
@@ -112,4 +116,14 @@ impl BySize {
         }
         table
     }
+}
+
+/// Whether two sentences differ in their figures alone.
+fn is_same(one: &str, other: &str) -> bool {
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        // A suffix belongs to its figure: `14.2 M`.
+        text.split(' ')
+            .filter(|word| word.len() > 1 && !word.contains(|c: char| c.is_ascii_digit()))
+    }
+    words(one).eq(words(other))
 }

@@ -53,12 +53,12 @@ impl Estimate {
             }
             Rules::Recipe => {
                 let terms = recipe(nic, *thresholds, workload).by_polls;
-                self.notes = self.subject.capture_notes().to_vec();
+                self.notes = self.subject.packet_notes();
                 self.notes.push(self.readings());
                 Ok(terms)
             }
             Rules::PcieBench => {
-                self.notes = self.subject.capture_notes().to_vec();
+                self.notes = self.subject.packet_notes();
                 self.notes.push(
                     "the public model has one NIC for all: the 82599 with DPDK, 16 B descriptors \
                      and bursts of 32, whatever NIC, mode, options, thresholds and batches were \
@@ -225,7 +225,10 @@ impl Estimate {
             largest.map_or("nothing", |term| term.what)
         );
         if rate < self.subject.workload.rate.packets_per_s() {
-            text += " The rate that was asked for does not fit.";
+            text += &format!(
+                " The {} packets/s asked for do not fit: haul pcie explain says what would carry them.",
+                count(self.subject.workload.rate.packets_per_s())
+            );
         }
         text
     }

@@ -1,11 +1,12 @@
-//! `haul pcie explain`: what a workload's bytes go to, what would save some, and why two differ.
+//! `haul pcie explain`: what a workload's bytes go to, what would let the link carry more, and why
+//! two differ.
 
 use std::path::Path;
 
 use haul_model::experiment::{key, name};
 use haul_model::pcie::{
-    self, Advice, Cause, Difference, Direction, Term, Transaction, Way, advise, busiest,
-    differences,
+    self, Advice, Cause, Difference, Direction, Limit, Term, Transaction, Way, advise, busiest,
+    differences, line_rate,
 };
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Kind, Line, Record};
@@ -20,10 +21,19 @@ use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
 
 pub(super) enum Explain {
-    /// One estimate, and what would save some of it.
-    One { subject: Box<Subject>, terms: Vec<Transaction>, advice: Vec<Advice>, json: bool },
+    /// One estimate, and what would raise the rate at which its link is full.
+    One(Box<One>),
     /// Two lists of terms by their names, and what they differ in.
     Two { names: [String; 2], lists: [Vec<Term>; 2], json: bool },
+}
+
+pub(super) struct One {
+    subject: Subject,
+    terms: Vec<Transaction>,
+    /// Where the link is full; nowhere where nothing crosses it.
+    limit: Option<Limit>,
+    advice: Vec<Advice>,
+    json: bool,
 }
 
 impl Explain {
@@ -45,43 +55,20 @@ impl Explain {
             let names = [path.display().to_string(), "this workload".to_owned()];
             return Ok(Self::Two { names, lists, json });
         }
-        let advice = advise(&subject.estimate())?;
-        Ok(Self::One { subject: Box::new(subject), terms, advice, json })
+        let (limit, advice) = (pcie::limit(&subject.estimate())?, advise(&subject.estimate())?);
+        Ok(Self::One(Box::new(One { subject, terms, limit, advice, json })))
     }
 
     fn json(&self) -> bool {
         match self {
-            Self::One { json, .. } | Self::Two { json, .. } => *json,
+            Self::One(one) => one.json,
+            Self::Two { json, .. } => *json,
         }
     }
 
     fn records(&self) -> Vec<Record> {
         match self {
-            Self::One { subject, terms, advice, .. } => {
-                let (way, order) = busiest(terms);
-                let term = |(place, term): (usize, &&Transaction)| {
-                    let bytes = term.bytes_per_s();
-                    subject
-                        .describe(modelled("transaction", "bytes/s", bytes))
-                        .with(key::WHAT, term.what)
-                        .with(key::DIRECTION, term.direction.name())
-                        .with(key::COUNT_PER_S, term.count_per_s)
-                        .with(key::PAYLOAD_BYTES, term.payload_bytes)
-                        .with(key::HEADER_BYTES, term.header_bytes)
-                        .with(key::BINDS, way.name())
-                        .with(key::ORDER, place as u64 + 1)
-                };
-                let advice = advice.iter().map(|advice| {
-                    subject
-                        .describe(modelled("saved", "bytes/s", advice.saved_bytes_per_s))
-                        .with(key::CHANGE, advice.change.as_str())
-                        .with(key::HOW, advice.how.as_str())
-                        .with(key::WHAT, advice.term)
-                        .with(key::SAVED_WRITES_PER_S, advice.saved_writes_per_s)
-                        .with(key::RATE_MAX_RATIO, advice.rate_max_ratio)
-                });
-                order.iter().enumerate().map(term).chain(advice).collect()
-            }
+            Self::One(one) => one.records(),
             Self::Two { names, lists: [first, second], .. } => differences(first, second)
                 .iter()
                 .map(|difference| {
@@ -97,43 +84,6 @@ impl Explain {
                 })
                 .collect(),
         }
-    }
-
-    /// The terms of one estimate, what is to be known to read them, and what would save some.
-    fn show_one(terms: &[Transaction], notes: &[String], advice: &[Advice]) -> Result<(), Error> {
-        let (way, order) = busiest(terms);
-        let all: f64 = terms.iter().map(|term| term.bytes_per_s_on(way)).sum();
-        let headings =
-            ["transaction", "direction", ">a second", ">to the host", ">to the device", ">share %"];
-        let mut table = Table::new(&headings);
-        for term in order {
-            let on = |way| BytesPerSecond(term.bytes_per_s_on(way)).to_string();
-            table.add(vec![
-                term.what.to_owned(),
-                term.direction.name().replace('_', " "),
-                count(term.count_per_s),
-                on(Way::ToHost),
-                on(Way::ToDevice),
-                three_digits(term.bytes_per_s_on(way) / all * 100.0),
-            ]);
-        }
-        let side = if way == Way::ToHost { "to the host" } else { "to the device" };
-        terminal::print(&table.text())?;
-        let text = format!(
-            "modelled, not measured: data and headers, requests of reads included; busier {side}: \
-             order and share are of that direction"
-        );
-        terminal::print(&format!("\n{}", terminal::wrap(&text, terminal::width(), 0)))?;
-        show_notes(notes, false)?;
-        if advice.is_empty() {
-            return terminal::print("\nnothing that haul knows to change would save anything");
-        }
-        terminal::print("")?;
-        for advice in advice {
-            let text = format!("{}: {}; {}", advice.change, gains(advice), advice.how);
-            terminal::print(&terminal::wrap(&text, terminal::width(), 2))?;
-        }
-        Ok(())
     }
 
     fn show_two(names: &[String; 2], lists: &[Vec<Term>; 2]) -> Result<(), Error> {
@@ -164,19 +114,139 @@ impl Explain {
     }
 }
 
-/// `saves 430 MB/s (tx doorbell most) and 1.88 M writes to the device a second; ...`.
-fn gains(advice: &Advice) -> String {
-    let mut text =
-        format!("saves {}, most in {}", BytesPerSecond(advice.saved_bytes_per_s), advice.term);
-    if advice.saved_writes_per_s >= 1.0 {
-        text +=
-            &format!(", and {} writes to the device a second", count(advice.saved_writes_per_s));
+impl One {
+    fn records(&self) -> Vec<Record> {
+        let Self { subject, terms, limit, advice, .. } = self;
+        let (way, order) = busiest(terms);
+        let term = |(place, term): (usize, &&Transaction)| {
+            subject
+                .describe(modelled("transaction", "bytes/s", term.bytes_per_s()))
+                .with(key::WHAT, term.what)
+                .with(key::DIRECTION, term.direction.name())
+                .with(key::COUNT_PER_S, term.count_per_s)
+                .with(key::PAYLOAD_BYTES, term.payload_bytes)
+                .with(key::HEADER_BYTES, term.header_bytes)
+                .with(key::BINDS, way.name())
+                .with(key::ORDER, place as u64 + 1)
+        };
+        let full = |metric: &str, limit: &Limit| {
+            let record = modelled(metric, "packets/s", limit.packets_per_s);
+            subject.describe(record).with(key::BINDS, limit.way.name())
+        };
+        let advice = advice.iter().map(|advice| {
+            let record = full("advice", &advice.limit)
+                .with(key::CHANGE, advice.change.as_str())
+                .with(key::HOW, advice.how.as_str())
+                .with(key::SAVED_WRITES_PER_S, advice.saved_writes_per_s)
+                .with(key::RATE_MAX_RATIO, advice.ratio);
+            match advice.term {
+                Some(term) => record.with(key::WHAT, term),
+                None => record,
+            }
+        });
+        let terms = order.iter().enumerate().map(term);
+        terms.chain(limit.iter().map(|limit| full("rate_max", limit))).chain(advice).collect()
     }
-    let more = (advice.rate_max_ratio - 1.0) * 100.0;
-    if more >= 0.1 {
-        text += &format!("; the link carries {}% more packets", three_digits(more));
+
+    /// The terms, what is to be known to read them, whether they fit, and what would.
+    fn show(&self) -> Result<(), Error> {
+        let (way, order) = busiest(&self.terms);
+        let all: f64 = self.terms.iter().map(|term| term.bytes_per_s_on(way)).sum();
+        let headings =
+            ["transaction", "direction", ">a second", ">to the host", ">to the device", ">share %"];
+        let mut table = Table::new(&headings);
+        for term in order {
+            let on = |way| BytesPerSecond(term.bytes_per_s_on(way)).to_string();
+            table.add(vec![
+                term.what.to_owned(),
+                term.direction.name().replace('_', " "),
+                count(term.count_per_s),
+                on(Way::ToHost),
+                on(Way::ToDevice),
+                three_digits(term.bytes_per_s_on(way) / all * 100.0),
+            ]);
+        }
+        terminal::print(&table.text())?;
+        let text = format!(
+            "modelled, not measured: data and headers, requests of reads included; busier {}: order \
+             and share are of that direction",
+            side(way)
+        );
+        terminal::print(&format!("\n{}", terminal::wrap(&text, terminal::width(), 0)))?;
+        show_notes(&self.subject.notes(), false)?;
+        let Some(limit) = &self.limit else { return Ok(()) };
+        let fit = self.fit(limit);
+        terminal::print(&format!("\n{}", terminal::wrap(&fit, terminal::width(), 0)))?;
+        for advice in &self.advice {
+            let text = format!("{}: {}; {}", advice.change, self.allows(advice), advice.how);
+            terminal::print(&terminal::wrap(&text, terminal::width(), 2))?;
+        }
+        Ok(())
     }
-    text
+
+    fn rate(&self) -> f64 {
+        self.subject.workload.rate.packets_per_s()
+    }
+
+    /// Whether the rate fits, where the link is full, and what follows.
+    fn fit(&self, limit: &Limit) -> String {
+        let Subject { nic, link, workload, .. } = &self.subject;
+        let asked = count(self.rate());
+        let fits = match self.rate() <= limit.packets_per_s {
+            true => format!("The {asked} packets/s asked for fit"),
+            false => format!("The {asked} packets/s asked for do not fit"),
+        };
+        let mut text = format!(
+            "{fits}: {link} is full {} at {} packets/s of these.",
+            side(limit.way),
+            count(limit.packets_per_s)
+        );
+        let line = line_rate(nic, &workload.packets);
+        if let Some(line) = line.filter(|line| line.packets_per_s <= limit.packets_per_s) {
+            text += &format!(
+                " A port of {} has {} Gb/s at most, {} packets/s of them: its line is full before this \
+                 link, which binds where ports share it.",
+                nic.name,
+                line.gigabits_per_s,
+                count(line.packets_per_s)
+            );
+        }
+        text += match self.advice.is_empty() {
+            true => " Nothing that haul knows to change would raise that.",
+            false => " What raises that, each change estimated by itself, the most first:",
+        };
+        text
+    }
+
+    /// `full to the host at 24.2 M packets/s instead of 12.1 M, 100% more; ...`.
+    fn allows(&self, advice: &Advice) -> String {
+        let before = self.limit.map_or(0.0, |limit| limit.packets_per_s);
+        let mut text = format!(
+            "full {} at {} packets/s instead of {}, {}% more",
+            side(advice.limit.way),
+            count(advice.limit.packets_per_s),
+            count(before),
+            three_digits((advice.ratio - 1.0) * 100.0)
+        );
+        if before < self.rate() {
+            let fits = advice.limit.packets_per_s >= self.rate();
+            text += if fits { ", which carries the rate" } else { ", still too few" };
+        }
+        if let Some(term) = advice.term {
+            text += &format!(", most of it in {term}");
+        }
+        if advice.saved_writes_per_s >= 1.0 {
+            text += &format!(
+                ", and {} fewer writes to the device a second",
+                count(advice.saved_writes_per_s)
+            );
+        }
+        text
+    }
+}
+
+fn side(way: Way) -> &'static str {
+    if way == Way::ToHost { "to the host" } else { "to the device" }
 }
 
 /// Which of the terms of a direction explains most of its difference.
@@ -331,11 +401,9 @@ impl Command for Explain {
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
         match self {
-            Self::One { subject, json: true, .. } => show_notes(&subject.notes(), true),
+            Self::One(one) if one.json => show_notes(&one.subject.notes(), true),
             _ if self.json() => Ok(()),
-            Self::One { subject, terms, advice, .. } => {
-                Self::show_one(terms, &subject.notes(), advice)
-            }
+            Self::One(one) => one.show(),
             Self::Two { names, lists, .. } => Self::show_two(names, lists),
         }
     }

@@ -2,7 +2,7 @@
 
 use haul::sys::{PcieDevice, PcieLink, Sys};
 use haul_model::Record;
-use haul_model::pcie::{Bench, BenchNic, Link, Packets, Settings, Traffic};
+use haul_model::pcie::{Bench, BenchNic, Link, Packets, Settings, Traffic, packets_per_s};
 
 use crate::arguments::pcie::List as Arguments;
 use crate::command::{Command, record};
@@ -10,8 +10,6 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// Bytes of a frame's place on a line beside it: preamble, start and gap. Source: IEEE 802.3.
-const LINE_BYTES: f64 = 20.0;
 /// Frames from the shortest to the longest usual one.
 const FRAMES: std::ops::RangeInclusive<u32> = 64..=1518;
 
@@ -65,6 +63,7 @@ fn record_of(device: &PcieDevice) -> Record {
         ("generation_slot", device.slot.generation),
         ("lanes_slot", device.slot.lanes),
         ("mps_bytes", device.mps_bytes),
+        ("mps_bytes_slot", device.mps_bytes_slot),
         ("mrrs_bytes", device.mrrs_bytes),
         ("numa_node", device.numa_node),
     ];
@@ -73,35 +72,42 @@ fn record_of(device: &PcieDevice) -> Record {
             record = record.with(name, number);
         }
     }
-    let texts = [("driver", &device.driver), ("iommu", &device.iommu), ("near", &device.near)];
+    let texts = [
+        ("driver", &device.driver),
+        ("iommu", &device.iommu),
+        ("near", &device.near),
+        ("physical_function", &device.physical),
+    ];
     for (name, text) in texts {
         if let Some(text) = text {
             record = record.with(name, text.as_str());
         }
     }
-    record
+    match device.unread {
+        Some(unread) => record.with("unread", unread.text()),
+        None => record,
+    }
 }
 
 fn text_of(device: &PcieDevice, width: usize) -> String {
     let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known".to_owned());
-    let bytes = |bytes: Option<u32>| match bytes {
-        Some(bytes) => format!("{bytes} B"),
-        None => "not known (it takes root, and a device of PCI Express)".to_owned(),
-    };
     let interfaces = match device.interfaces.is_empty() {
         true => "no interface".to_owned(),
         false => device.interfaces.join(", "),
     };
+    let of_physical = device.physical.as_ref().map_or(String::new(), |physical| {
+        format!(", virtual function of {physical}, whose link and settings these are")
+    });
     let node = device.numa_node.map_or("not known".to_owned(), |node| node.to_string());
     let mut lines = vec![
-        format!("{}  {interfaces}, driver {}", device.address, known(&device.driver)),
+        format!("{}  {interfaces}, driver {}{of_physical}", device.address, known(&device.driver)),
         format!(
             "  link: {} now, {} at most, {} in the slot",
             written(device.now),
             written(device.most),
             written(device.slot)
         ),
-        format!("  MPS {}, MRRS {}", bytes(device.mps_bytes), bytes(device.mrrs_bytes)),
+        format!("  {}", payloads(device)),
         format!(
             "  IOMMU {}, NUMA node {node}, near processors {}",
             known(&device.iommu),
@@ -115,6 +121,17 @@ fn text_of(device: &PcieDevice, width: usize) -> String {
     lines.join("\n")
 }
 
+/// MPS and MRRS, or why they are not known.
+fn payloads(device: &PcieDevice) -> String {
+    let why = device.unread.map_or(String::new(), |unread| format!(": {}", unread.text()));
+    match (device.mps_bytes, device.mrrs_bytes) {
+        (Some(mps), Some(mrrs)) => format!("MPS {mps} B, MRRS {mrrs} B"),
+        (Some(mps), None) => format!("MPS {mps} B, MRRS not known{why}"),
+        (None, Some(mrrs)) => format!("MPS not known{why}, MRRS {mrrs} B"),
+        (None, None) => format!("MPS and MRRS not known{why}"),
+    }
+}
+
 fn written(link: PcieLink) -> String {
     match (link.generation, link.lanes) {
         (Some(generation), Some(lanes)) => format!("gen{generation}x{lanes}"),
@@ -124,84 +141,121 @@ fn written(link: PcieLink) -> String {
     }
 }
 
-/// What is wrong, a sentence each.
+/// What is wrong, a sentence each. Of a virtual function its physical one says it.
 fn findings(device: &PcieDevice) -> Vec<String> {
-    let mut findings = Vec::new();
-    let PcieDevice { now, most, slot, .. } = *device;
-    let is_beyond = |now, most| matches!((now, most), (Some(now), Some(most)) if now > most);
-    for (limit, whose) in [(most, "the card"), (slot, "the slot")] {
-        if is_beyond(now.lanes, limit.lanes) || is_beyond(now.generation, limit.generation) {
-            findings.push(format!(
-                "/sys contradicts itself: {} now, and {} at most for {whose}. Rely on neither; \
-                 lspci -vv as root reads the device itself.",
-                written(now),
-                written(limit)
-            ));
-        }
+    if device.physical.is_some() {
+        return Vec::new();
     }
-    if let (Some(now), Some(most)) = (now.lanes, most.lanes)
-        && now < most
-    {
-        findings.push(match slot.lanes {
-            Some(slot) if slot < most => {
-                format!("An x{most} card in an x{slot} slot: it uses {now} of its lanes.")
-            }
-            _ => format!(
-                "An x{most} card that uses {now} of its lanes: seat it anew, or see how the \
-                 firmware splits the slot."
-            ),
-        });
-    }
-    if let (Some(now), Some(most)) = (now.generation, most.generation)
-        && now < most
-    {
-        findings.push(match slot.generation {
-            Some(slot) if slot < most => {
-                format!("A card of generation {most} in a slot of generation {slot}.")
-            }
-            _ => format!(
-                "A card of generation {most} whose link runs at generation {now}: it may be \
-                 saving power, or the firmware limits the slot."
-            ),
-        });
-    }
-    if let (Some(set), Some(most)) = (device.mps_bytes, device.mps_bytes_most)
-        && set < 256
-        && most > set
-    {
-        findings.push(format!(
-            "MPS is {set} B though the card takes {most} B: the kernel's pci=pcie_bus_perf raises \
-             it where the port allows."
-        ));
-    }
+    let mut findings = contradictions(device);
+    findings.extend(width(device));
+    findings.extend(generation(device));
+    findings.extend(payload(device));
     findings.extend(line_rate(device));
     findings
+}
+
+fn contradictions(device: &PcieDevice) -> Vec<String> {
+    let PcieDevice { now, most, slot, .. } = *device;
+    let is_beyond = |now, most| matches!((now, most), (Some(now), Some(most)) if now > most);
+    let limits = [(most, "the card"), (slot, "the slot")].into_iter();
+    let beyond = limits.filter(|(limit, _)| {
+        is_beyond(now.lanes, limit.lanes) || is_beyond(now.generation, limit.generation)
+    });
+    let said = beyond.map(|(limit, whose)| {
+        format!(
+            "/sys contradicts itself: {} now, and {} at most for {whose}. Rely on neither; lspci -vv \
+             as root reads the device itself.",
+            written(now),
+            written(limit)
+        )
+    });
+    said.collect()
+}
+
+fn width(device: &PcieDevice) -> Option<String> {
+    let (now, most) = (device.now.lanes?, device.most.lanes?);
+    (now < most).then(|| match device.slot.lanes {
+        Some(slot) if slot < most => {
+            format!("An x{most} card in an x{slot} slot: it uses {now} of its lanes.")
+        }
+        _ => format!(
+            "An x{most} card that uses {now} of its lanes: seat it anew, or see how the firmware \
+             splits the slot."
+        ),
+    })
+}
+
+fn generation(device: &PcieDevice) -> Option<String> {
+    let (now, most) = (device.now.generation?, device.most.generation?);
+    let slot = device.slot.generation.filter(|slot| *slot < most);
+    let tunnel = match now {
+        1 => {
+            ", or it is behind Thunderbolt or USB4, whose tunnels say generation 1 whatever they carry"
+        }
+        _ => "",
+    };
+    let reasons = format!("it may be saving power, or the firmware limits the slot{tunnel}");
+    match slot {
+        _ if now >= most => None,
+        Some(slot) if now < slot => Some(format!(
+            "A card of generation {most} in a slot of generation {slot} whose link runs at generation \
+             {now}: {reasons}."
+        )),
+        Some(slot) => Some(format!("A card of generation {most} in a slot of generation {slot}.")),
+        None => Some(format!(
+            "A card of generation {most} whose link runs at generation {now}: {reasons}."
+        )),
+    }
+}
+
+/// What card and port both could have, where it is more than what is set.
+fn payload(device: &PcieDevice) -> Option<String> {
+    let (set, card) = (device.mps_bytes?, device.mps_bytes_most?);
+    let both = device.mps_bytes_slot.map_or(card, |port| port.min(card));
+    (set < 256 && both > set).then(|| {
+        let port = match device.mps_bytes_slot {
+            Some(port) => {
+                format!("and the port above it {port} B: the kernel's pci=pcie_bus_perf raises it.")
+            }
+            None => {
+                "alone: the kernel's pci=pcie_bus_perf raises it where the port allows.".to_owned()
+            }
+        };
+        format!("MPS is {set} B though the card takes {card} B {port}")
+    })
 }
 
 /// Which frames the link cannot carry at the line's rate, where everything is known that it takes.
 fn line_rate(device: &PcieDevice) -> Option<String> {
     let (generation, lanes) = (device.now.generation?, device.now.lanes?);
+    // A link that rests, or a tunnel, says less than it carries.
+    let most = [device.most.generation, device.slot.generation].into_iter().flatten().min();
+    if most.is_some_and(|most| generation < most) {
+        return None;
+    }
     let settings =
         Settings { mps: device.mps_bytes?, mrrs: device.mrrs_bytes?, ..Settings::default() };
     let link = Link::new(&format!("gen{generation}x{lanes}"), settings).ok()?;
-    let line = f64::from(device.line_megabits_per_s?) * 1e6 / 8.0;
+    let line = f64::from(device.line_megabits_per_s?) * 1e6;
     let cannot = |frame: &u32| {
         let Ok(packets) = Packets::of_frames(u64::from(*frame)) else { return false };
         let bench = Bench::mended(&link);
         let most = bench.bandwidth_bytes_per_s(BenchNic::Dpdk, Traffic::Both, &packets);
-        most < line / (f64::from(*frame) + LINE_BYTES) * packets.mean_bytes()
+        most < packets_per_s(line, &packets) * packets.mean_bytes()
     };
     let largest = FRAMES.rev().find(cannot)?;
     Some(format!(
         "Frames of {largest} B, received and sent at the line's rate of {} Gb/s at once, cannot be \
          on {} (modelled: pcie-bench's DPDK NIC, an upper bound).",
-        haul_model::units::three_digits(line * 8e-9),
+        haul_model::units::three_digits(line * 1e-9),
         written(device.now)
     ))
 }
 
 #[cfg(test)]
 mod tests {
+    use haul::sys::PcieUnread;
+
     use super::*;
 
     fn card(now: (u32, u32), most: (u32, u32), slot: (u32, u32)) -> PcieDevice {
@@ -226,6 +280,8 @@ mod tests {
         says(&card((3, 4), (3, 8), (3, 8)), "seat it anew");
         says(&card((3, 8), (4, 8), (3, 8)), "in a slot of generation 3");
         says(&card((1, 8), (4, 8), (4, 8)), "saving power");
+        says(&card((1, 8), (4, 8), (4, 8)), "Thunderbolt");
+        says(&card((2, 8), (4, 8), (3, 8)), "slot of generation 3 whose link runs at generation 2");
         assert!(findings(&card((4, 8), (4, 8), (5, 16))).is_empty());
         says(&card((3, 16), (3, 8), (3, 16)), "gen3x16 now, and gen3x8 at most for the card");
         says(&card((4, 8), (4, 8), (3, 8)), "gen4x8 now, and gen3x8 at most for the slot");
@@ -235,14 +291,31 @@ mod tests {
         slow.line_megabits_per_s = Some(40_000);
         says(&slow, "Frames of 1518 B");
         (slow.mps_bytes, slow.mps_bytes_most) = (Some(128), Some(512));
-        says(&slow, "pcie_bus_perf");
+        says(&slow, "takes 512 B alone");
+        slow.mps_bytes_slot = Some(256);
+        says(&slow, "the port above it 256 B: the kernel's pci=pcie_bus_perf");
+        // Neither of what the port does not take, nor of what rests, nor of a virtual function.
+        slow.mps_bytes_slot = Some(128);
+        assert!(!findings(&slow).join("").contains("pcie_bus_perf"), "{:?}", findings(&slow));
+        slow.most.generation = Some(4);
+        slow.slot.generation = Some(4);
+        assert!(!findings(&slow).join("").contains("Frames of"), "{:?}", findings(&slow));
+        slow.physical = Some("0000:01:00.0".into());
+        assert!(findings(&slow).is_empty());
     }
 
     #[test]
     fn gaps_are_said_to_be_gaps() {
         let text = text_of(&PcieDevice::default(), 100);
-        assert_eq!(text.matches("not known").count(), 9, "{text}");
+        assert_eq!(text.matches("not known").count(), 8, "{text}");
         let record = record_of(&PcieDevice::default());
         assert!(record.samples.is_empty() && !record.parameters.contains_key("mps_bytes"));
+        let mut hidden = PcieDevice { unread: Some(PcieUnread::Hidden), ..PcieDevice::default() };
+        assert!(
+            text_of(&hidden, 100).contains("not known: the kernel shows them with CAP_SYS_ADMIN")
+        );
+        (hidden.mps_bytes, hidden.unread) = (Some(256), Some(PcieUnread::Reserved));
+        assert!(text_of(&hidden, 100).contains("MPS 256 B, MRRS not known: it says a value"));
+        assert!(record_of(&hidden).parameters["unread"].as_str().unwrap().contains("reserves"));
     }
 }

@@ -7,11 +7,12 @@ use std::path::Path;
 use haul_model::Record;
 use haul_model::experiment::key;
 use haul_model::pcie::{
-    self, Capture, Histogram, Link, Mode, Nic, Packets, PcieError, Settings, Thresholds, Version,
-    Workload,
+    self, Capture, Histogram, Link, Mode, Nic, Offered, Packets, PcieError, Rate, Settings,
+    Thresholds, Version, Workload, check_rate, line_rate,
 };
+use haul_model::units::three_digits;
 
-use super::link_of;
+use super::{count, link_of};
 use crate::arguments::pcie::{NicArguments, PacketSizes, Subject as Arguments, Traffic};
 use crate::error::Error;
 
@@ -20,6 +21,9 @@ const PIECE_BYTES: usize = 1 << 16;
 
 /// What polls return where nobody says: full bursts.
 const FULL: &str = "32:1";
+
+/// What a note is worth: a hundredth more packets.
+const NOTABLE: f64 = 1.01;
 
 /// Of a range of sizes nothing but their sums is shown.
 const ONE_WORKLOAD: &str = "one size or mix, such as --sizes 64 or --sizes imix, not a range";
@@ -33,6 +37,8 @@ pub(super) struct Subject {
     pub(super) thresholds: Thresholds,
     pub(super) workload: Workload,
     pub(super) link: Link,
+    /// What is offered, of which the workload's rate comes for its sizes.
+    offered: Offered,
     is_free_set: bool,
     is_rs_set: bool,
     /// What is to be said of the capture.
@@ -92,7 +98,7 @@ impl Subject {
         fits(&arguments)?;
         let built = Built::check(arguments.nic)?;
         let missing = |option| PcieError::Missing { option };
-        let rate = arguments.rate.ok_or(missing("--rate"))?;
+        let offered = arguments.rate.ok_or(missing("--rate"))?;
         let asked = sizes.map(PacketSizes::Mix).or(arguments.sizes);
         let (mut packets, mut notes) = match (asked, arguments.capture) {
             (Some(PacketSizes::Mix(packets)), _) => (packets, Vec::new()),
@@ -104,6 +110,7 @@ impl Subject {
             packets = packets.without_fcs()?;
         }
         notes.dedup();
+        let rate = offered.rate(&packets)?;
         let received = arguments.histogram.map_or_else(|| FULL.parse(), Ok)?;
         let workload = Workload {
             traffic: arguments.traffic.into(),
@@ -114,7 +121,31 @@ impl Subject {
             ..Workload::forwarding(rate, packets, received)
         };
         let Built { nic, asked, mode, thresholds, link, is_free_set, is_rs_set } = built;
-        Ok(Self { nic, asked, mode, thresholds, workload, link, is_free_set, is_rs_set, notes })
+        let subject = Self {
+            nic,
+            asked,
+            mode,
+            thresholds,
+            workload,
+            link,
+            offered,
+            is_free_set,
+            is_rs_set,
+            notes,
+        };
+        let packets = subject.workload.packets.clone();
+        subject.with_packets(packets)
+    }
+
+    /// The same for other packets, at the rate that is offered of them.
+    ///
+    /// # Errors
+    /// No line carries so many.
+    pub(super) fn with_packets(mut self, packets: Packets) -> Result<Self, Error> {
+        let rate = self.offered.rate(&packets)?;
+        check_rate(rate, &packets, &self.nic)?;
+        (self.workload.rate, self.workload.packets) = (rate, packets);
+        Ok(self)
     }
 
     pub(super) fn estimate(&self) -> pcie::Estimate<'_> {
@@ -128,14 +159,16 @@ impl Subject {
         }
     }
 
-    /// What is to be said of the capture.
-    pub(super) fn capture_notes(&self) -> &[String] {
-        &self.notes
+    /// What is to be said of the packets, by whosever rules they are estimated.
+    pub(super) fn packet_notes(&self) -> Vec<String> {
+        let Workload { rate, packets, .. } = &self.workload;
+        let of_line = note_of_line(&self.nic, *rate, packets);
+        self.notes.iter().cloned().chain(of_line).collect()
     }
 
     /// What a reader must know of an estimate by the driver's rules.
     pub(super) fn notes(&self) -> Vec<String> {
-        let mut notes = self.notes.clone();
+        let mut notes = self.packet_notes();
         let what = self.estimate();
         notes.extend(note_of_release(self.asked));
         if self.is_free_set && !what.uses_rx_free() {
@@ -148,6 +181,7 @@ impl Subject {
         if self.is_rs_set && !what.uses_tx_rs() {
             notes.push(format!("--tx-rs changes nothing for {}", self.nic.name));
         }
+        notes.extend(self.note_of_completions());
         if !self.nic.remarks.is_empty() {
             notes.push(self.nic.remarks.to_owned());
         }
@@ -160,6 +194,29 @@ impl Subject {
             ));
         }
         notes
+    }
+
+    /// How much depends on the way in which the host cuts what is read, where that is much.
+    fn note_of_completions(&self) -> Option<String> {
+        let now = self.link.settings();
+        let whole = Settings { completions: pcie::Completions::Payload, ..now };
+        let link = Link::new(&self.link.to_string(), whole).ok()?;
+        let what = self.estimate();
+        let full = |link: &Link| {
+            let limit = pcie::limit(&pcie::Estimate { link, ..what.clone() }).ok().flatten();
+            limit.map(|limit| limit.packets_per_s)
+        };
+        let (by_boundary, by_payload) = (full(&self.link)?, full(&link)?);
+        (by_payload > by_boundary * NOTABLE).then(|| {
+            format!(
+                "the host is taken to cut what the device reads at each {} B (RCB); one that cuts by \
+                 MPS, {} B, lets the link carry {} packets/s, {}% more: --completions mps",
+                now.rcb,
+                now.mps,
+                count(by_payload),
+                three_digits((by_payload / by_boundary - 1.0) * 100.0)
+            )
+        })
     }
 
     /// A record with all that this is of.
@@ -216,6 +273,21 @@ pub(super) fn note_of_release(asked: Version) -> Option<String> {
     let rules = asked.nearest();
     (rules != asked).then(|| {
         format!("the sources of {asked} were not read: these are the rules of the nearest release, {rules}")
+    })
+}
+
+/// What is to be said of more packets than the NIC's line carries.
+pub(super) fn note_of_line(nic: &Nic, rate: Rate, packets: &Packets) -> Option<String> {
+    let line = line_rate(nic, packets)?;
+    (!line.carries(rate)).then(|| {
+        format!(
+            "{} packets/s are above the line rate of {}: its fastest port has {} Gb/s, which is {} \
+             packets/s of these",
+            count(rate.packets_per_s()),
+            nic.name,
+            line.gigabits_per_s,
+            count(line.packets_per_s)
+        )
     })
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use haul::forward::Time;
 use haul_experiments::pcie;
 use haul_model::experiment::key;
-use haul_model::pcie::Setup;
+use haul_model::pcie::{Packets, Setup, check_rate};
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
-use super::subject::{Built, note_of_release};
+use super::subject::{Built, note_of_line, note_of_release};
 use super::{count, show_notes};
 use crate::arguments::pcie::Sweep as Arguments;
 use crate::command::Command;
@@ -41,7 +41,14 @@ impl Sweep {
             ..Setup::of(built.nic, built.link)
         };
         let last = f64::from(arguments.steps - 1);
-        let (first, range) = (arguments.rates.first, arguments.rates.last - arguments.rates.first);
+        let packets = Packets::of_one(arguments.size)?;
+        let (first, highest) =
+            (arguments.rates.first.rate(&packets)?, arguments.rates.last.rate(&packets)?);
+        check_rate(highest, &packets, &setup.nic)?;
+        let mut notes: Vec<String> = note_of_release(setup.version).into_iter().collect();
+        notes.extend(note_of_line(&setup.nic, highest, &packets));
+        let (first, range) =
+            (first.packets_per_s(), highest.packets_per_s() - first.packets_per_s());
         let sweep = pcie::Sweep {
             setup,
             size_bytes: arguments.size,
@@ -58,7 +65,6 @@ impl Sweep {
             each: arguments.each,
         };
         sweep.check()?;
-        let notes = note_of_release(built.asked).into_iter().collect();
         Ok(Self { steps: vec![Box::new(sweep)], notes, json: arguments.json })
     }
 }

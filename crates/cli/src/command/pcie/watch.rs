@@ -1,5 +1,6 @@
 //! `haul pcie watch`: a running DPDK program, live and recorded.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -12,8 +13,11 @@ use haul_experiments::Error as Experiment;
 use haul_experiments::pcie::records::Recorder;
 use haul_experiments::pcie::source::{Tree, perf};
 use haul_experiments::pcie::watch::{Ground, Interval, Watch as Watched};
+use haul_model::experiment::key;
+use haul_model::units::three_digits;
+use haul_model::{BytesPerSecond, Record};
 
-use super::view;
+use super::{show_notes, view};
 use crate::arguments::pcie::watch::Watch as Arguments;
 use crate::command::{Command, record};
 use crate::error::Error;
@@ -142,11 +146,73 @@ impl Command for Watch {
         if self.arguments.json || terminal::is_watched() {
             return Ok(());
         }
+        // No terminal showed the view: its figures and its notes are these.
         let findings = haul_report::findings(journal.lines());
-        findings.iter().try_for_each(|finding| terminal::print(&finding.text))
+        findings.iter().try_for_each(|finding| terminal::print(&finding.text))?;
+        for estimate in estimates(journal) {
+            terminal::print(&terminal::wrap(&estimate, terminal::width(), 2))?;
+        }
+        show_notes(&notes(journal), false)
     }
 
     fn lasts_until_stopped(&self) -> bool {
         self.arguments.time.is_none()
     }
+}
+
+/// What each port's packets move across its link, a sentence each.
+fn estimates(journal: &Journal) -> Vec<String> {
+    let records: Vec<&Record> = journal.records().collect();
+    let port = |record: &Record| record.parameters.get(key::PORT).and_then(|it| it.as_u64());
+    let ports: BTreeSet<u64> = records.iter().filter_map(|record| port(record)).collect();
+    let of = |number: u64| -> Vec<&Record> {
+        records.iter().copied().filter(|record| port(record) == Some(number)).collect()
+    };
+    ports.into_iter().filter_map(|number| estimate(&of(number))).collect()
+}
+
+/// The same of one port, by the drivers' rules; `None` where nothing is estimated of it.
+fn estimate(port: &[&Record]) -> Option<String> {
+    let sum = |metric: &str| {
+        let is_it = |record: &&&Record| record.subject == "haul" && record.metric == metric;
+        port.iter().find(is_it).copied()
+    };
+    let data = |metric: &str| Some(BytesPerSecond(sum(metric)?.median()?).to_string());
+    let share = |metric: &str| {
+        let record = sum(metric)?;
+        let usable = record.parameters.get(key::USABLE_BYTES_PER_S)?.as_f64()?;
+        Some(three_digits(record.median()? / usable * 100.0))
+    };
+    let of = sum("to_host")?;
+    let said = |name: &str| of.parameters.get(name)?.as_str();
+    Some(format!(
+        "Port {} ({}): by the estimate, {} with the rules of {} in mode {} reads {} of data, writes {} \
+         and is written {}; {} is used {}% to the host and {}% to the device, headers included.",
+        of.parameters.get(key::PORT)?,
+        said(key::DEVICE)?,
+        said(key::NIC)?,
+        said(key::DRIVER_RULES)?,
+        said(key::MODE)?,
+        data("inbound_read")?,
+        data("inbound_write")?,
+        data("outbound_write")?,
+        said(key::LINK)?,
+        share("to_host")?,
+        share("to_device")?
+    ))
+}
+
+/// What is to be known of each port, once.
+fn notes(journal: &Journal) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for record in journal.records() {
+        let said = |name: &str| record.parameters.get(name).and_then(|it| it.as_str());
+        if let (Some(device), Some(note)) = (said(key::DEVICE), said(key::NOTE)) {
+            let note = format!("{device}: {note}");
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    notes
 }

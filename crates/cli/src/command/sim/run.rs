@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use haul_experiments::context::{Context, Step};
-use haul_experiments::sim::{self, Setting, program, sweep};
+use haul_experiments::sim::program::Program;
+use haul_experiments::sim::{self, Setting};
 use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 use haul_sim::{Interpreter, Outcome};
@@ -33,6 +34,8 @@ pub(super) struct Run {
     outcome: Option<Outcome>,
     /// What the interpreter alone did, and in how many seconds.
     interpreted: Option<(Interpreter, f64)>,
+    /// What the program wrote, to its end or until it was cut short.
+    output: Vec<u8>,
 }
 
 impl Run {
@@ -62,16 +65,23 @@ impl Run {
             task.instructions_max = limit;
         }
         task.check()?;
-        let is_functional = functional;
-        Ok(Self { task, trace, is_functional, list, json, outcome: None, interpreted: None })
+        Ok(Self {
+            task,
+            trace,
+            is_functional: functional,
+            list,
+            json,
+            outcome: None,
+            interpreted: None,
+            output: Vec::new(),
+        })
     }
 
     fn simulate(
         &mut self,
         context: &mut Context<'_>,
     ) -> Result<Vec<Record>, haul_experiments::Error> {
-        let path = sweep::program_path(&self.task)?;
-        let image = program::read(&path)?;
+        let image = Program::named(&self.task.program)?.image()?;
         let mut job = self.task.job();
         job.trace_cycles.clone_from(&self.trace);
         let began = Instant::now();
@@ -79,8 +89,12 @@ impl Run {
             (context.progress)(&self.step(instructions, began));
             context.is_stopped()
         };
-        let outcome = haul_sim::run_until(&self.task.machine, &image, &job, stops)
-            .map_err(|error| self.failed(error.to_string()))?;
+        let ran = haul_sim::run_until(&self.task.machine, &image, &job, stops);
+        let outcome = ran.map_err(|failure| {
+            self.output = failure.output;
+            self.failed(failure.error.to_string())
+        })?;
+        self.output.clone_from(&outcome.interpreter.output);
         let seconds = began.elapsed().as_secs_f64();
         // What a program did that says that it failed means nothing; it is shown, and not recorded.
         let records = match outcome.interpreter.failure() {
@@ -98,27 +112,29 @@ impl Run {
     ) -> Result<Vec<Record>, haul_experiments::Error> {
         /// Instructions between two looks at whether to stop: a fifth of a second.
         const BETWEEN_LOOKS: u64 = 50_000_000;
-        let image = program::read(&sweep::program_path(&self.task)?)?;
+        let image = Program::named(&self.task.program)?.image()?;
         let job = self.task.job();
-        let failed = |error: haul_sim::Error| self.failed(error.to_string());
-        let mut machine = Interpreter::new(&image, &job.arguments, job.traffic).map_err(failed)?;
+        let mut machine = Interpreter::new(&image, &job.arguments, job.traffic)
+            .map_err(|error| self.failed(error.to_string()))?;
         let began = Instant::now();
-        loop {
+        let ended = loop {
             let limit = job.instructions_max.min(machine.executed.saturating_add(BETWEEN_LOOKS));
             match machine.run(&image, limit) {
-                Ok(_) => break,
+                Ok(_) => break Ok(()),
                 Err(haul_sim::Error::InstructionLimit { .. }) if limit < job.instructions_max => {
                     let instructions = machine.executed;
                     (context.progress)(&self.step(instructions, began));
                     if context.is_stopped() {
-                        return Err(self.failed(format!(
+                        break Err(format!(
                             "stopped after {instructions} instructions, before the program's end"
-                        )));
+                        ));
                     }
                 }
-                Err(error) => return Err(failed(error)),
+                Err(error) => break Err(error.to_string()),
             }
-        }
+        };
+        self.output.clone_from(&machine.output);
+        ended.map_err(|reason| self.failed(reason))?;
         let seconds = began.elapsed().as_secs_f64();
         let executed = || self.record("instructions", "count", machine.executed as f64);
         let records = match machine.failure() {
@@ -142,7 +158,7 @@ impl Run {
 
     /// What it is expected to take. Nobody knows how long a program of one's own runs.
     fn budget(&self) -> Duration {
-        let instructions = if self.task.is_workload() {
+        let instructions = if self.task.receives() {
             self.task.packets.saturating_mul(INSTRUCTIONS_PER_PACKET)
         } else {
             INSTRUCTIONS_PER_SECOND
@@ -164,7 +180,7 @@ impl Run {
         let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
         let mut record = Record::new("", name::SIM_PROGRAM, "haul", metric, unit)
             .with(key::PROGRAM, name.into_owned());
-        if self.task.is_workload() {
+        if self.task.receives() {
             record = record
                 .with(key::PAYLOAD_BYTES, self.task.payload_bytes)
                 .with(key::PACKETS, self.task.packets)
@@ -199,18 +215,35 @@ impl Run {
         records
     }
 
+    /// What the program wrote, as a sentence of its own; nothing where it wrote nothing.
+    fn written(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.output);
+        (!text.is_empty()).then(|| format!("it wrote: {text}"))
+    }
+
+    /// Shows that alone: beside the records where those are printed.
+    fn show_written(&self) -> Result<(), Error> {
+        match self.written() {
+            None => Ok(()),
+            Some(text) if self.json => {
+                terminal::say(&text);
+                Ok(())
+            }
+            Some(text) => terminal::print(&text),
+        }
+    }
+
     fn text_of(&self, machine: &Interpreter, seconds: f64) -> String {
         let executed = machine.executed;
         format!(
             "{}: {executed} instructions, interpreted in {seconds:.2} s: {:.0} million a second{}",
             self.task,
             mips(executed, seconds),
-            written(machine)
+            self.written().map_or(String::new(), |text| format!("\n{text}"))
         )
     }
 
     fn text(&self, outcome: &Outcome) -> String {
-        let machine = &outcome.interpreter;
         let mut text = format!(
             "{}: {} instructions in {} cycles, {:.2} a cycle",
             self.task,
@@ -218,7 +251,7 @@ impl Run {
             outcome.cycles,
             outcome.instructions as f64 / outcome.cycles.max(1) as f64
         );
-        text.push_str(&written(machine));
+        text.extend(self.written().map(|text| format!("\n{text}")));
         let mut table = Table::new(&["counter", ">value", "meaning"]);
         let counters = outcome.core.named().into_iter().chain(outcome.memory.named());
         for (name, meaning, value) in counters.filter(|(.., value)| *value > 0) {
@@ -273,12 +306,15 @@ impl Command for Run {
         let (text, machine) = match (&self.outcome, &self.interpreted) {
             (Some(outcome), _) => (self.text(outcome), &outcome.interpreter),
             (None, Some((machine, seconds))) => (self.text_of(machine, *seconds), machine),
-            (None, None) => return Ok(()),
+            // It was cut short, which is said after this.
+            (None, None) => return self.show_written(),
         };
         if !self.json {
             terminal::print(&text)?;
         } else if self.trace.is_some() {
             terminal::say(&text);
+        } else {
+            self.show_written()?;
         }
         machine.failure().map_or(Ok(()), |code| {
             let reason = format!("the program ended with exit code {code}: its time means nothing");
@@ -290,12 +326,4 @@ impl Command for Run {
 /// Million instructions a second.
 fn mips(instructions: u64, seconds: f64) -> f64 {
     instructions as f64 / seconds.max(1e-9) / 1e6
-}
-
-/// What the program wrote, on a line of its own.
-fn written(machine: &Interpreter) -> String {
-    match machine.output.is_empty() {
-        true => String::new(),
-        false => format!("\nit wrote: {}", String::from_utf8_lossy(&machine.output)),
-    }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use haul_sim::isa::encode;
+use haul_sim::isa::{Operation, encode};
 
 /// Where the simulated machine's programs begin, and where those of [`copies`] have their data.
 pub(super) const START: u64 = 0x8000_0000;
@@ -81,6 +81,24 @@ pub(super) fn copies(folder: &Path) -> PathBuf {
     let words = [&encode::copy(a0, a1, a2)[..], &ENDS].concat();
     let segments = [Segment::code(&words), Segment::data(DATA, DATA_BYTES)];
     write(folder, "copies.elf", &file(RISC_V, START, &segments))
+}
+
+/// A program that writes these texts, one after the other, and goes on with these instructions.
+pub(super) fn writes(folder: &Path, name: &str, texts: &[&str], then: &[u32]) -> PathBuf {
+    let [a1, a2, a7] = [11, 12, 17];
+    let add = |register, base, value| encode::immediate(Operation::Add, register, base, value);
+    // The texts stand behind the last instruction.
+    let code_bytes = 4 * (3 + 4 * texts.len() + then.len()) as i32;
+    let mut words = vec![encode::add_upper(a1, 0), add(a1, a1, code_bytes), add(a2, 0, 0)];
+    for text in texts {
+        words.push(encode::register(Operation::Add, a1, a1, a2));
+        words.extend([add(a2, 0, text.len() as i32), add(a7, 0, 64), encode::ECALL]);
+    }
+    words.extend(then);
+    let mut code = Segment::code(&words);
+    code.bytes.extend(texts.concat().bytes());
+    (code.file_bytes, code.size_bytes) = (code.bytes.len() as u64, code.bytes.len() as u64);
+    write(folder, name, &file(RISC_V, START, &[code]))
 }
 
 pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {

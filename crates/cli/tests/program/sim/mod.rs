@@ -4,11 +4,11 @@ mod documents;
 mod elf;
 mod hyperqueue;
 mod machines;
+mod output;
 mod plans;
 mod programs;
 mod same;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,43 +28,54 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name)
 }
 
-/// The workload of the paper, built once for all tests; `None` where its compiler is missing.
-fn workload() -> Option<&'static Path> {
-    const COMPILER: &str = "riscv64-unknown-elf-gcc";
-    if Command::new(COMPILER).arg("--version").output().is_err() {
-        eprintln!(
-            "SKIPPED: the workload of haul sim: no {COMPILER} on PATH: apt-get install \
-             gcc-riscv64-unknown-elf"
-        );
-        return None;
-    }
-    static BUILT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
-    Some(BUILT.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim-workload");
-        let built = Command::new(script("sim-workload")).arg(&folder).output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        folder.join("receive.elf")
-    }))
+/// An empty folder with nothing but haul, as an installed program has nothing else: no repository
+/// above it and no tool on its path.
+fn alone() -> (tempfile::TempDir, impl Fn(&[&str]) -> Command) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().to_owned();
+    let haul = at.join("haul");
+    install(env!("CARGO_BIN_EXE_haul").as_ref(), &haul);
+    let sim = move |words: &[&str]| {
+        let mut command = Command::new(&haul);
+        command.arg("sim").args(words);
+        away(&mut command);
+        command.current_dir(&at).env("PATH", "/nonexistent");
+        command
+    };
+    (folder, sim)
 }
 
 #[test]
+fn the_workloads_travel_with_the_program() {
+    let (folder, sim) = alone();
+    let ran = run(&mut sim(&["run", "--packets", "20", "--json"])).expect(0);
+    let of = |record: &haul_model::Record| record.parameters["program"] == "receive";
+    assert!(ran.records().iter().all(of), "{ran:#?}");
+    run(&mut sim(&["run", "receive", "--packets", "20", "--functional"])).expect(0);
+    let values = ["--argument", "20", "--argument", "4096", "--argument", "1", "--argument", "64"];
+    run(&mut sim(&[&["run", "values"], &values[..]].concat())).expect(0);
+    run(&mut sim(&["reproduce", "--packets", "20", "--out", "paper"])).expect(0);
+    assert!(folder.path().join("paper/report.html").is_file());
+    let sweep = ["sweep", "--vary", "memory.mshrs=1,2", "--set", "packets=20", "--run", "--json"];
+    let ran = run(&mut sim(&sweep)).expect(0);
+    assert_eq!(ran.records().len(), 4, "{ran:#?}");
+    let sweep = ["sweep", "--vary", "memory.mshrs=1,2", "--program", "values", "--run", "--json"];
+    let ran = run(&mut sim(&[&sweep[..], &values, &["--out", "values"]].concat())).expect(0);
+    assert_eq!(ran.records().len(), 4, "{ran:#?}");
+    run(&mut sim(&["task", "plan.jsonl", "1"])).expect(0);
+    run(&mut sim(&["run", "./receive"])).expect(1).says(&["./receive"]);
+}
+
+/// The compiler is for programs of one's own alone, and its script says which package has it.
+#[test]
 fn a_missing_compiler_is_named_with_its_package() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["scripts", "bin", "crates/sim/workload"] {
-        fs::create_dir_all(folder.path().join(name)).unwrap();
-    }
-    install(&script("sim-workload"), &folder.path().join("scripts/sim-workload"));
     for tool in ["bash", "dirname", "mkdir"] {
         let found = ["/usr/bin", "/bin"].iter().map(|at| Path::new(at).join(tool));
         let found = found.into_iter().find(|path| path.exists()).unwrap();
-        std::os::unix::fs::symlink(found, folder.path().join("bin").join(tool)).unwrap();
+        std::os::unix::fs::symlink(found, folder.path().join(tool)).unwrap();
     }
-    // A haul without a repository of its own.
-    let haul = folder.path().join("bin/haul");
-    install(env!("CARGO_BIN_EXE_haul").as_ref(), &haul);
-    let mut command = Command::new(haul);
-    command.args(["sim", "reproduce", "--quick", "--out", "out"]);
-    away(&mut command);
-    command.current_dir(folder.path()).env("PATH", folder.path().join("bin"));
+    let mut command = Command::new(script("sim-workload"));
+    command.arg(folder.path().join("out")).env("PATH", folder.path());
     run(&mut command).expect(1).says(&["gcc-riscv64-unknown-elf"]);
 }

@@ -110,6 +110,48 @@ fn segments_that_cannot_be_are_named() {
     refused(&many, &[], &["1000 program headers", "64"]);
 }
 
+/// Linkers write any offset for a segment of which nothing is in the file.
+#[test]
+fn zeroed_memory_alone_may_have_any_offset() {
+    let folder = tempfile::tempdir().unwrap();
+    // Ends with what it read from its memory after a store: 7, or 0 where it only reads.
+    let [a1, a7] = [11, 17];
+    let add = |register, value| encode::immediate(Operation::Add, register, 0, value);
+    let words = [
+        encode::add_upper(a1, (DATA - START) as u32),
+        add(A0, 7),
+        encode::store(Operation::Sd, A0, a1, 64),
+        encode::immediate(Operation::Ld, A0, a1, 64),
+        encode::immediate(Operation::Add, A0, A0, -7),
+        add(a7, 93),
+        encode::ECALL,
+    ];
+    let of = |offset: u64, second: Segment| {
+        let mut file = elf::file(RISC_V, START, &[Segment::code(&words), second]);
+        file[64 + 56 + 8..][..8].copy_from_slice(&offset.to_le_bytes());
+        elf::write(folder.path(), "zeroed.elf", &file)
+    };
+    let length = elf::file(RISC_V, START, &[Segment::code(&words), Segment::data(DATA, 1)]).len();
+    for offset in [0, 1, length as u64, length as u64 + 4096, 1 << 40, u64::MAX] {
+        let zeroed = Segment::data(DATA, DATA_BYTES);
+        run(&mut sim(&["run", text(&of(offset, zeroed))])).expect(0);
+        // Nothing of it in memory either: wherever that is.
+        let nothing = Segment::data(u64::MAX, 0);
+        refused(&of(offset, nothing), &[], &["would store 8 bytes"]);
+        // A byte of it in the file has to be there.
+        let promised = Segment { file_bytes: 1, ..Segment::data(DATA, DATA_BYTES) };
+        if offset >= length as u64 {
+            refused(&of(offset, promised), &[], &["zeroed.elf", "truncated"]);
+        }
+    }
+    // Zeros that can be executed are instructions that cannot.
+    let code = Segment { flags: 5, ..Segment::data(START, 4096) };
+    let file = elf::file(RISC_V, START, &[code, Segment::data(DATA, 4096)]);
+    refused(&elf::write(folder.path(), "zeros.elf", &file), &[], &["illegal instruction"]);
+    let file = elf::file(RISC_V, START, &[Segment::data(START, 4096)]);
+    refused(&elf::write(folder.path(), "no-code.elf", &file), &[], &["nothing in it can be"]);
+}
+
 #[test]
 fn programs_that_go_wrong_are_named() {
     let folder = tempfile::tempdir().unwrap();

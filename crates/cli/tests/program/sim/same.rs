@@ -1,20 +1,18 @@
 //! The same to the byte: on one thread, on several, and once more.
 
 use std::fs;
-use std::path::Path;
 
 use haul_model::{Kind, Line};
 
-use super::{sim, text, workload};
+use super::{sim, text};
 use crate::run;
 
 /// The records of a reproduction of so few packets, without what a clock gave.
-fn reproduced(program: &Path, threads: &str) -> Vec<String> {
+fn reproduced(threads: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let places = ["--program", text(program), "--out", text(&out)];
-    let size = ["reproduce", "--packets", "20", "--threads", threads];
-    run(&mut sim(&[&size[..], &places].concat())).expect(0);
+    let words = ["reproduce", "--packets", "20", "--threads", threads, "--out", text(&out)];
+    run(&mut sim(&words)).expect(0);
     let lines = haul_model::parse(&fs::read_to_string(out.join("sim.jsonl")).unwrap()).unwrap();
     let timeless = lines.into_iter().filter_map(|line| match line {
         Line::Record(record) if record.kind == Kind::Measured => None,
@@ -29,12 +27,11 @@ fn reproduced(program: &Path, threads: &str) -> Vec<String> {
 
 #[test]
 fn a_reproduction_is_the_same_on_any_number_of_threads() {
-    let Some(program) = workload() else { return };
-    let once = reproduced(program, "1");
+    let once = reproduced("1");
     // 48 machines twice, the knob's three, and what follows from them.
     assert!(once.len() > 99 + 2 * 54, "{}", once.len());
     for (place, threads) in ["1", "2", "5"].into_iter().enumerate() {
-        let again = reproduced(program, threads);
+        let again = reproduced(threads);
         assert_eq!(again.len(), once.len());
         for (number, (one, other)) in once.iter().zip(&again).enumerate() {
             assert_eq!(one, other, "record {number} of run {place}, on {threads} threads");

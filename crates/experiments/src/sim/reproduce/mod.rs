@@ -23,11 +23,13 @@ use haul_measure::Caches;
 use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 use haul_sim::Image;
+use haul_sim::workload::RECEIVE;
 
 use self::point::Results;
 use super::paper::Mode;
+use super::pool;
+use super::program::Program;
 use super::task::Simulated;
-use super::{pool, program, task};
 use crate::context::{Context, Step};
 use crate::error::Error;
 use crate::experiment::Experiment;
@@ -43,7 +45,7 @@ pub struct Reproduce {
     pub packets_calibrated: u64,
     /// Runs at once.
     pub threads: usize,
-    /// The workload's program; built where none is given.
+    /// The workload's program in place of the one that haul holds.
     pub program: Option<std::path::PathBuf>,
 }
 
@@ -74,14 +76,13 @@ impl Experiment for Reproduce {
     /// and speed; not the latter where it was stopped before.
     ///
     /// # Errors
-    /// The workload cannot be built, or a run fails.
+    /// The program cannot be read, or a run fails.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
-        let path = match &self.program {
-            Some(path) => path.clone(),
-            None => program::workload(task::RECEIVE)?,
+        let program = match &self.program {
+            Some(path) => Program::read(path)?,
+            None => Program::named(RECEIVE)?,
         };
-        let image = program::read(&path)?;
-        let program_digest = program::digest(&path)?;
+        let (image, program_digest) = (program.image()?, program.digest());
         let began = Instant::now();
         let points = point::all(0);
         // How many runs there are once the knob was probed, and once it was set.

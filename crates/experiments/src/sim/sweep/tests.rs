@@ -204,7 +204,7 @@ fn what_is_no_file_is_refused_and_not_waited_for() {
     for path in ["/dev/zero", "/proc"] {
         let refusal = Plan::read(Path::new(path)).expect_err("no plan").to_string();
         assert!(refusal.contains(path), "{refusal}");
-        let refusal = program::read(Path::new(path)).expect_err("no program").to_string();
+        let refusal = Program::read(Path::new(path)).expect_err("no program").to_string();
         assert!(refusal.contains(path), "{refusal}");
     }
 }

@@ -1,5 +1,6 @@
 //! The NICs. Numbers are DPDK's sources at releases 22.11, 25.03, 25.07 and 26.07 unless said
 //! otherwise; `drivers/net/` is left out of their paths, and `drivers/net/intel/` from 25.03 on.
+//! The speed of a line is the largest of the driver's `speed_capa`, or of its link's update.
 
 use std::str::FromStr;
 
@@ -52,6 +53,7 @@ const RX_16_BYTE: Choice = Choice {
 const IXGBE: Nic = Nic {
     name: "ixgbe",
     devices: "82599, X520, X540, X550",
+    line_gigabits: Some(10),
     rx_descriptor_bytes: 16,
     rx_fetch: Fetch { descriptors: 1, source: "82599 datasheet 7.1.7, as pcie-bench reads it" },
     rx_completion: written_back(16),
@@ -75,6 +77,7 @@ const IXGBE: Nic = Nic {
 const I40E: Nic = Nic {
     name: "i40e",
     devices: "X710, XL710, XXV710, X722",
+    line_gigabits: Some(40),
     rx_descriptor_bytes: 32,
     rx_fetch: line_of(32),
     rx_completion: written_back(32),
@@ -92,6 +95,8 @@ const I40E: Nic = Nic {
 const ICE: Nic = Nic {
     name: "ice",
     devices: "E810, E822, E830",
+    // The E830; the E810 has 100 Gb/s, the E822 less.
+    line_gigabits: Some(200),
     modes: &[
         (Mode::Scalar, RxDoorbell::Above, TxDoorbell::Burst),
         (Mode::Bulk, RxDoorbell::Threshold, SIMPLE),
@@ -105,6 +110,8 @@ const ICE: Nic = Nic {
 const IAVF: Nic = Nic {
     name: "iavf",
     devices: "virtual functions of X710, E810 and later",
+    // Of the ports that they are functions of.
+    line_gigabits: Some(200),
     modes: &[
         (Mode::Scalar, RxDoorbell::Above, TxDoorbell::Burst),
         (Mode::Bulk, RxDoorbell::Threshold, TxDoorbell::Burst),
@@ -119,6 +126,7 @@ const IAVF: Nic = Nic {
 const IDPF: Nic = Nic {
     name: "idpf",
     devices: "E2000, in its single-queue mode (rx_single=1,tx_single=1)",
+    line_gigabits: Some(200),
     modes: &[
         (Mode::Scalar, RxDoorbell::Above, TxDoorbell::Burst),
         (Mode::Vector, REARM_64, TxDoorbell::ReportStatus),
@@ -133,6 +141,7 @@ const IDPF: Nic = Nic {
 const IGB: Nic = Nic {
     name: "igb",
     devices: "82575, 82580, I350, I210, I211 (the 82576 with option 82576)",
+    line_gigabits: Some(1),
     rx_descriptor_bytes: 16,
     rx_fetch: line_of(16),
     // IGB_DEFAULT_RX_WTHRESH and IGB_DEFAULT_TX_WTHRESH.
@@ -156,6 +165,7 @@ const IGB: Nic = Nic {
 const E1000E: Nic = Nic {
     name: "e1000e",
     devices: "82571 to 82574, 82583, I217 to I219 (DPDK's em)",
+    line_gigabits: Some(1),
     rx_completion: written_back(16),
     tx_completion: REPORTED,
     // em_ethdev.c sets no default_rxconf: 0, a doorbell after each poll that returned something.
@@ -172,6 +182,8 @@ const CQE_BYTES: u32 = 64;
 const MLX5: Nic = Nic {
     name: "mlx5",
     devices: "ConnectX-5 and later, BlueField",
+    // ConnectX-8: mlx5_link_speed_capa knows up to 800 Gb/s.
+    line_gigabits: Some(800),
     // One data segment a buffer: no multi-packet receive queue (mprq_en=0, the default).
     rx_descriptor_bytes: 16,
     rx_fetch: line_of(16),
@@ -238,6 +250,8 @@ const MLX5: Nic = Nic {
 const ENA: Nic = Nic {
     name: "ena",
     devices: "Elastic Network Adapter with low-latency queues (LLQ), its default",
+    // What the instance is sold with.
+    line_gigabits: None,
     rx_descriptor_bytes: 16,
     rx_fetch: line_of(16),
     rx_completion: Completion { bytes: 16, every: WriteBack::Each, together: 1 },
@@ -294,6 +308,8 @@ const BNXT_BURST: u32 = 64;
 const BNXT: Nic = Nic {
     name: "bnxt",
     devices: "BCM575xx, BCM576xx (BCM573xx and BCM574xx with option 574xx)",
+    // The BCM576xx; the BCM575xx has 200 Gb/s.
+    line_gigabits: Some(400),
     // struct rx_prod_pkt_bd; rx_pkt_cmpl and rx_pkt_cmpl_hi, 16 B each; tx_bd_short; tx_cmpl.
     rx_descriptor_bytes: 16,
     rx_fetch: line_of(16),

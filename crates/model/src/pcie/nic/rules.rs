@@ -160,6 +160,8 @@ pub struct Nic {
     pub name: &'static str,
     /// Which devices it drives.
     pub devices: &'static str,
+    /// The fastest port of them, in Gb/s; `None` where that is not a property of the device.
+    pub line_gigabits: Option<u32>,
     /// Bytes of a receive descriptor, as the device reads it.
     pub rx_descriptor_bytes: u32,
     /// How many it reads at once.

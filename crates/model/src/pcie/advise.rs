@@ -1,0 +1,285 @@
+//! What would let the link carry more packets.
+//!
+//! Every advice is an estimate made again with one thing changed, and the rate at which the link is
+//! full then; what does not raise that rate is none.
+
+use super::error::PcieError;
+use super::estimate::{Estimate, estimate};
+use super::link::{Completions, Generation, Link, Settings, WIDTHS_USUAL};
+use super::nic::{RxDoorbell, Thresholds, Version};
+use super::transaction::{Direction, Sums, Transaction, Way, rate_max};
+use super::workload::{Histogram, Workload};
+
+/// Batches that advice tries, smallest first.
+const BATCHES: [u32; 3] = [16, 32, 64];
+/// A threshold above which receive rings of usual sizes run dry.
+const RX_FREE_MOST: u32 = 128;
+/// The least that a rate has to rise by: what is shown of it has three digits.
+const GAIN_LEAST: f64 = 1e-3;
+/// Payloads that root ports of servers are set to: 256 and 512 B.
+const PAYLOADS: [u32; 2] = [256, 512];
+/// Read requests up to the specification's largest.
+const REQUESTS: [u32; 4] = [512, 1024, 2048, 4096];
+
+/// The rate at which a link is full.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit {
+    /// Packets a second, batches and sizes staying as they are.
+    pub packets_per_s: f64,
+    /// The direction that is full first.
+    pub way: Way,
+}
+
+/// Something that can be changed, and the rate that the link then allows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    /// What is changed, from what to what: `batch 4 -> 16`.
+    pub change: String,
+    /// How that is done.
+    pub how: String,
+    /// Where the link is full then: above where it is full now.
+    pub limit: Limit,
+    /// That rate over the one now; above 1.
+    pub ratio: f64,
+    /// Writes to the device that are saved, a second.
+    pub saved_writes_per_s: f64,
+    /// The term that loses most bytes in the direction that is full now; none where the link
+    /// itself is changed.
+    pub term: Option<&'static str>,
+}
+
+/// Where the link of an estimate is full; `None` where nothing crosses it.
+///
+/// # Errors
+/// The estimate is of what cannot be.
+pub fn limit(what: &Estimate<'_>) -> Result<Option<Limit>, PcieError> {
+    Ok(limit_of(what, &estimate(what)?))
+}
+
+fn limit_of(what: &Estimate<'_>, terms: &[Transaction]) -> Option<Limit> {
+    let rate = what.workload.rate.packets_per_s();
+    let full = rate_max(&Sums::of(terms), rate, what.link.usable_bytes_per_s());
+    full.map(|(packets_per_s, way)| Limit { packets_per_s, way })
+}
+
+/// What would raise the rate at which the link is full, the most first: each change tried by
+/// itself. Of several values of one setting there is the one that raises it most, the nearest of
+/// equals.
+///
+/// # Errors
+/// The estimate itself is of what cannot be.
+pub fn advise(what: &Estimate<'_>) -> Result<Vec<Advice>, PcieError> {
+    let now = estimate(what)?;
+    let mut found: Vec<(Kind, Advice)> = Vec::new();
+    let mut tried = |kind: Kind, change: String, how: &str, then: &Estimate<'_>| {
+        // What the driver refuses is no advice.
+        let Ok(terms) = estimate(then) else { return };
+        let Some(advice) = gain(change, how, (what, &now), (then, &terms)) else { return };
+        match found.iter_mut().find(|(other, _)| *other == kind && kind != Kind::Other) {
+            None => found.push((kind, advice)),
+            Some((_, best)) if advice.ratio > best.ratio * (1.0 + GAIN_LEAST) => *best = advice,
+            Some(_) => {}
+        }
+    };
+    options(what, &mut tried);
+    modes(what, &mut tried);
+    thresholds(what, &mut tried);
+    batches(what, &mut tried);
+    packets(what, &mut tried);
+    settings(what, &mut tried);
+    links(what, &mut tried);
+    let mut advice: Vec<Advice> = found.into_iter().map(|(_, advice)| advice).collect();
+    advice.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+    Ok(advice)
+}
+
+/// Changes of which one at most is advised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Maximum payload size.
+    Payload,
+    /// Maximum read request size.
+    Request,
+    /// Each by itself.
+    Other,
+}
+
+/// What a change gains; `None` where it does not raise the rate.
+fn gain(
+    change: String,
+    how: &str,
+    (before, now): (&Estimate<'_>, &[Transaction]),
+    (after, then): (&Estimate<'_>, &[Transaction]),
+) -> Option<Advice> {
+    let writes = |terms: &[Transaction]| {
+        let out = terms.iter().filter(|term| term.direction == Direction::OutboundWrite);
+        out.map(|term| term.count_per_s).sum::<f64>()
+    };
+    let (full_now, limit) = (limit_of(before, now)?, limit_of(after, then)?);
+    let ratio = limit.packets_per_s / full_now.packets_per_s;
+    if ratio <= 1.0 + GAIN_LEAST {
+        return None;
+    }
+    let on = |terms: &[Transaction], what: &str| {
+        let of = terms.iter().filter(|term| term.what == what);
+        of.map(|term| term.bytes_per_s_on(full_now.way)).sum::<f64>()
+    };
+    let saved = |term: &Transaction| on(now, term.what) - on(then, term.what);
+    let term = now.iter().max_by(|a, b| saved(a).total_cmp(&saved(b)));
+    Some(Advice {
+        change,
+        how: how.to_owned(),
+        limit,
+        ratio,
+        saved_writes_per_s: writes(now) - writes(then),
+        term: term.filter(|term| saved(term) > 0.0).map(|term| term.what),
+    })
+}
+
+/// What takes a change to try: of which kind, what it is, how it is done, and the estimate with it.
+type Try<'a> = dyn FnMut(Kind, String, &str, &Estimate<'_>) + 'a;
+
+fn options(what: &Estimate<'_>, tried: &mut Try<'_>) {
+    for choice in what.nic.choices.iter().filter(|choice| !choice.is_device) {
+        if let Ok(nic) = what.nic.with(choice.name) {
+            let then = Estimate { nic, ..what.clone() };
+            tried(Kind::Other, format!("option {}", choice.name), choice.about, &then);
+        }
+    }
+}
+
+fn modes(what: &Estimate<'_>, tried: &mut Try<'_>) {
+    for (mode, _, _) in what.nic.modes.iter().filter(|(mode, _, _)| *mode != what.mode) {
+        let then = Estimate { mode: *mode, ..what.clone() };
+        let change = format!("mode {} -> {}", what.mode.name(), mode.name());
+        let how = "the driver takes it where offloads, ring sizes and thresholds allow";
+        tried(Kind::Other, change, how, &then);
+    }
+    let is_by_release = matches!(what.nic.doorbells(what.mode).0, RxDoorbell::Batch(_));
+    if is_by_release && what.version.nearest() < Version::LAST {
+        let then = Estimate { version: Version::LAST, ..what.clone() };
+        let change = format!("driver {} -> {}", what.version, Version::LAST);
+        tried(Kind::Other, change, "its vector functions give back more buffers at once", &then);
+    }
+}
+
+fn thresholds(what: &Estimate<'_>, tried: &mut Try<'_>) {
+    let Thresholds { rx_free, tx_rs } = what.thresholds;
+    if what.uses_rx_free() && rx_free < RX_FREE_MOST {
+        let thresholds = Thresholds { rx_free: RX_FREE_MOST, tx_rs };
+        let then = Estimate { thresholds, ..what.clone() };
+        let how = "rx_free_thresh of the queue's setup (testpmd: --rxfreet); the ring must hold \
+                   several times as many descriptors";
+        tried(Kind::Other, format!("rx free threshold {rx_free} -> {RX_FREE_MOST}"), how, &then);
+    }
+    if what.uses_tx_rs() && tx_rs < 32 {
+        let thresholds = Thresholds { rx_free, tx_rs: 32 };
+        let then = Estimate { thresholds, ..what.clone() };
+        let how = "tx_rs_thresh of the queue's setup (testpmd: --txrst), in a ring that it divides";
+        tried(Kind::Other, format!("report-status threshold {tx_rs} -> 32"), how, &then);
+    }
+}
+
+fn batches(what: &Estimate<'_>, tried: &mut Try<'_>) {
+    let now = what.workload.rx.mean_of_polls().min(what.workload.tx.mean_of_polls());
+    let Some(target) = BATCHES.into_iter().find(|batch| f64::from(*batch) >= now * 2.0) else {
+        return;
+    };
+    let batch = Histogram::of_one(target);
+    let workload = Workload { rx: batch.clone(), tx: batch, ..what.workload.clone() };
+    let then = Estimate { workload: &workload, ..what.clone() };
+    let shown = (now * 10.0).round() / 10.0;
+    let how = "let packets gather: fewer cores or queues for this rate, or a poll less often, at \
+               the price of latency";
+    tried(Kind::Other, format!("batch {shown} -> {target}"), how, &then);
+}
+
+fn packets(what: &Estimate<'_>, tried: &mut Try<'_>) {
+    let Workload { segments, context, offset, .. } = *what.workload;
+    if segments > 1 {
+        let workload = Workload { segments: 1, ..what.workload.clone() };
+        let then = Estimate { workload: &workload, ..what.clone() };
+        let how = "buffers that hold a whole packet (a larger data room of the mempool)";
+        tried(Kind::Other, format!("segments {segments} -> 1"), how, &then);
+    }
+    if context {
+        let workload = Workload { context: false, ..what.workload.clone() };
+        let then = Estimate { workload: &workload, ..what.clone() };
+        let how = "leave transmit offloads out";
+        tried(Kind::Other, "no context descriptors".to_owned(), how, &then);
+    }
+    if offset > 0 {
+        let workload = Workload { offset: 0, ..what.workload.clone() };
+        let then = Estimate { workload: &workload, ..what.clone() };
+        let how = "a headroom that is a multiple of 64 B (RTE_PKTMBUF_HEADROOM)";
+        tried(Kind::Other, format!("buffers {offset} B into a cache line -> aligned"), how, &then);
+    }
+}
+
+/// What software or the host sets of the link.
+fn settings(what: &Estimate<'_>, tried: &mut Try<'_>) {
+    let now = what.link.settings();
+    for mps in PAYLOADS.into_iter().filter(|mps| *mps > now.mps) {
+        let link = what.link.with(Settings { mps, ..now });
+        let how = "the kernel's pci=pcie_bus_perf, where card, bridges and root port all can";
+        let change = format!("MPS {} -> {mps} B", now.mps);
+        tried(Kind::Payload, change, how, &Estimate { link: &link, ..what.clone() });
+    }
+    for mrrs in REQUESTS.into_iter().filter(|mrrs| *mrrs > now.mrrs) {
+        let link = what.link.with(Settings { mrrs, ..now });
+        let how = "setpci, or the driver's own option";
+        let change = format!("MRRS {} -> {mrrs} B", now.mrrs);
+        tried(Kind::Request, change, how, &Estimate { link: &link, ..what.clone() });
+    }
+    // Where the host cuts by MPS, the boundary matters to the first completion alone.
+    if now.rcb == 64 && now.completions == Completions::Boundary {
+        let link = what.link.with(Settings { rcb: 128, ..now });
+        let how = "where the root port has 128 bytes (lspci -vv), setpci or the firmware sets the \
+                   card's bit; else another host";
+        let change = "RCB 64 -> 128 B".to_owned();
+        tried(Kind::Other, change, how, &Estimate { link: &link, ..what.clone() });
+    }
+}
+
+/// Other links: twice the lanes, the next generation, and where neither carries the rate that is
+/// asked for, the smallest one that does.
+fn links(what: &Estimate<'_>, tried: &mut Try<'_>) {
+    let now = what.link;
+    let wider = WIDTHS_USUAL.into_iter().filter(|lanes| *lanes > now.lanes());
+    let faster = Generation::ALL.into_iter().filter(|one| *one > now.generation());
+    let (mut wider, mut faster) = (wider.peekable(), faster.peekable());
+    let carries = |link: &Link| {
+        let full = limit(&Estimate { link, ..what.clone() }).ok().flatten();
+        full.is_some_and(|full| full.packets_per_s >= what.workload.rate.packets_per_s())
+    };
+    let (by_width, by_speed) = (
+        wider.peek().map(|lanes| now.of(now.generation(), *lanes)),
+        faster.peek().map(|generation| now.of(*generation, now.lanes())),
+    );
+    let mut one_step = |link: &Option<Link>, how: &str| {
+        let Some(link) = link else { return false };
+        let change = format!("link {now} -> {link}");
+        tried(Kind::Other, change, how, &Estimate { link, ..what.clone() });
+        carries(link)
+    };
+    let fits = carries(now)
+        | one_step(&by_width, "a card and a slot with that many lanes, all of them wired")
+        | one_step(&by_speed, "a card and a slot of that generation");
+    if fits {
+        return;
+    }
+    let all = Generation::ALL.into_iter().flat_map(|generation| {
+        WIDTHS_USUAL.into_iter().map(move |lanes| now.of(generation, lanes))
+    });
+    let larger = |link: &Link| link.generation() >= now.generation() && link.lanes() >= now.lanes();
+    let enough = all.filter(|link| larger(link) && carries(link));
+    let by_bytes = |a: &Link, b: &Link| a.raw_bytes_per_s().total_cmp(&b.raw_bytes_per_s());
+    if let Some(link) = enough.min_by(by_bytes) {
+        let change = format!("link {now} -> {link}");
+        let how = "the smallest link that carries the rate asked for: a card and a slot of it";
+        tried(Kind::Other, change, how, &Estimate { link: &link, ..what.clone() });
+    }
+}
+
+#[cfg(test)]
+mod tests;
