@@ -21,19 +21,19 @@ use crate::sync::Ordering::{Acquire, Relaxed};
 /// Bytes of a piece.
 const PIECE: usize = SLICE / PIECES as usize;
 
-/// One in so many pieces may be idle: 3%.
-const IDLE_PART: usize = 32;
+/// One in so many pieces may be idle: 2%.
+const IDLE_PART: usize = 48;
 
-/// Pieces that may be idle whatever is in use: 512 KiB.
-const IDLE_MIN: usize = (512 << 10) / PIECE;
+/// Pieces that may be idle whatever is in use: 256 KiB.
+const IDLE_MIN: usize = (256 << 10) / PIECE;
 
 /// Where less is in use than so many times what was just asked for, as much as that may be idle: a
 /// program with one large block of ever another size does not give it back and ask for it anew.
 const FEW: usize = 8;
 
 /// A large block keeps memory behind its end, in its last slice, up to one in so many of its bytes:
-/// 6%. Giving it back is a system call.
-const TAIL_PART: usize = 16;
+/// 4%. Giving it back is a system call.
+const TAIL_PART: usize = 24;
 
 impl Memory {
     /// Sees to it that slices can be touched that `me` claimed of ready pages, the last ones of a
@@ -67,7 +67,8 @@ impl Memory {
             self.note_touched(first_page, run, true);
         }
         let is_whole = self.note_touched(last / PAGE_SLICES, run, is_short(PIECES));
-        let had = if is_whole { PIECES } else { slice::word(self.tables.slices(), last).resident() };
+        let had =
+            if is_whole { PIECES } else { slice::word(self.tables.slices(), last).resident() };
         let mut has = had.max(needed);
         let end = last * SLICE + needed as usize * PIECE;
         if !is_whole && !is_short(has) && self.discard(end, (last + 1) * SLICE) {

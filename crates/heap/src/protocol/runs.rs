@@ -218,12 +218,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn look(
-        &mut self,
-        level: usize,
-        index: usize,
-        mask: &impl Fn(usize) -> u32,
-    ) -> Option<usize> {
+    fn look(&mut self, level: usize, index: usize, mask: &impl Fn(usize) -> u32) -> Option<usize> {
         let width = self.runs.width(level);
         let start = index * width;
         if start + width <= self.wanted.from || start >= self.wanted.end {

@@ -22,6 +22,7 @@ use loom::thread;
 
 use protocol::bitmap::{Bitmap, bitmap_words};
 use protocol::class::Class;
+use protocol::runs::{Free, Runs, Wanted, group_words};
 use protocol::slot::Slots;
 use protocol::span::{self, Parted};
 use protocol::word::{PageWord, Slice, SliceWord, Slot, SlotWord};
@@ -344,7 +345,8 @@ fn of_two_that_free_a_large_block_one_does() {
         let first = free(&ground.slices, 1);
         assert!(first != thread.join().unwrap());
         for index in 0..2 {
-            assert_eq!(slice::word(&ground.slices, index), SliceWord::free(1));
+            let word = slice::word(&ground.slices, index);
+            assert_eq!((word.decode(), word.generation()), (Slice::Free, 1));
         }
     });
 }
@@ -382,5 +384,74 @@ fn a_bit_that_is_set_beside_one_that_is_cleared_is_found() {
         bitmap.set(66);
         assert!(thread.join().unwrap());
         assert_eq!(bitmap.next(0, 130), Some(66));
+    });
+}
+
+/// A heap of two pages of one slice, with what is noted of them.
+struct Noted {
+    slices: Vec<AtomicU64>,
+    pages: Vec<AtomicU64>,
+    groups: Vec<AtomicU64>,
+}
+
+impl Noted {
+    fn new() -> Self {
+        let words = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let noted = Self { slices: words(2), pages: words(2), groups: words(group_words(2)) };
+        slice::claim(&noted.slices, 0..2, 9).unwrap();
+        noted.note(0);
+        noted
+    }
+
+    fn runs(&self) -> Runs<'_> {
+        Runs::new(&self.pages, &self.groups, 0, 1)
+    }
+
+    fn look(&self, page: usize) -> Free {
+        let free = usize::from(slice::word(&self.slices, page).is_free());
+        Free::new(free, free, free)
+    }
+
+    fn note(&self, page: usize) {
+        self.runs().note(page, false, || self.look(page));
+    }
+
+    /// Frees the slice of a page, and notes it.
+    fn free(&self, page: usize) {
+        slice::unclaim(&self.slices, page..page + 1, 9);
+        self.note(page);
+    }
+
+    fn finds(&self, count: usize) -> Option<usize> {
+        let wanted = Wanted { count, align: 1, from: 0, end: 2, tries: 1 };
+        let mask = |page| u32::from(slice::word(&self.slices, page).is_free());
+        self.runs().find(&wanted, &mask)
+    }
+}
+
+#[test]
+fn slices_that_two_free_side_by_side_are_found_as_one_run() {
+    model(|| {
+        let noted = Arc::new(Noted::new());
+        let other = noted.clone();
+        let thread = thread::spawn(move || other.free(1));
+        noted.free(0);
+        thread.join().unwrap();
+        assert_eq!(noted.finds(2), Some(0));
+    });
+}
+
+#[test]
+fn a_slice_that_is_freed_while_another_finds_its_page_full_is_found() {
+    model(|| {
+        let noted = Arc::new(Noted::new());
+        noted.free(1);
+        // Claimed without a word, as by a request: what is noted of it is old.
+        slice::claim(&noted.slices, 1..2, 9).unwrap();
+        let other = noted.clone();
+        let thread = thread::spawn(move || other.note(1));
+        noted.free(1);
+        thread.join().unwrap();
+        assert_eq!(noted.finds(1), Some(1));
     });
 }
