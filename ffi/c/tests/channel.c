@@ -455,6 +455,7 @@ static void a_server_that_forks(const char *path)
         if (client == 0) {
             haul_channel *channel = NULL;
             char answer[8];
+            haul_channel_listener_close(listener);
             CHECK(haul_channel_connect(path, &patient, &channel) == HAUL_OK);
             CHECK(haul_channel_send(channel, "question", 8, NULL) == HAUL_OK);
             CHECK(haul_channel_recv_into(channel, answer, sizeof answer, NULL) == HAUL_OK);

@@ -55,11 +55,14 @@ mod shared;
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::peer::closer;
+use crate::peer::fork::{self, Here};
 use crate::peer::life::Life;
 use crate::peer::listening::{self, Bound};
 use crate::peer::socket::{self, Socket};
@@ -242,13 +245,16 @@ impl AsFd for Channel {
     }
 }
 
-/// A socket with a path that channels are accepted on. Its path goes as it is dropped, by the last
-/// process that has it where a fork made copies.
+/// A socket with a path that channels are accepted on. Its path goes as it is dropped; where a fork
+/// made copies, as the last is dropped, or by the process that made it and accepted since the fork.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
     bound: Bound,
     life: Option<Life>,
+    /// The process that made it, and how many forks it had noticed as it was accepted on last.
+    here: Here,
+    forks: AtomicU64,
 }
 
 impl Listener {
@@ -270,7 +276,8 @@ impl Listener {
     pub fn bind_for(path: &Path, users: &Users) -> Result<Self, Error> {
         let life = Some(Life::new()?);
         let (socket, bound) = listening::listen(path, users.are_others())?;
-        Ok(Self { socket, bound, life })
+        let (here, forks) = (Here::now(), AtomicU64::new(fork::forks()));
+        Ok(Self { socket, bound, life, here, forks })
     }
 
     /// The next channel. Whoever connects and then does not behave costs at most the deadline.
@@ -282,6 +289,7 @@ impl Listener {
     pub fn accept(&self, settings: &Settings) -> Result<Channel, Error> {
         // Who waits is left to wait: each connection is one more descriptor to be closed.
         closer::check()?;
+        self.forks.store(fork::forks(), Relaxed);
         match socket::accept(&self.socket, settings.wait)? {
             Some(socket) => Channel::accept_over(socket, settings),
             None => {
@@ -301,9 +309,12 @@ impl AsFd for Listener {
 }
 
 impl Drop for Listener {
-    /// Another process that has it, which a fork made, goes on listening.
+    /// Other processes that have it, which a fork made, go on listening, unless the one that made
+    /// it has accepted on it since and so has not left it to them.
     fn drop(&mut self) {
-        if self.life.take().is_none_or(Life::was_last) {
+        let is_kept = self.here.is_here() && *self.forks.get_mut() == fork::forks();
+        let was_last = self.life.take().is_none_or(Life::was_last);
+        if is_kept || was_last {
             socket::stop_listening(&self.socket);
             self.bound.remove();
         }
