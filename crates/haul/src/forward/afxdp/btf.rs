@@ -1,5 +1,5 @@
-//! Where in the kernel's description of itself, its BTF, a function stands: programs of XDP call the
-//! kernel's functions by that number.
+//! Where in the kernel's description of itself, its BTF, a function stands: programs of XDP call
+//! the kernel's functions by that number.
 
 use std::fs::File;
 use std::io::Read;

@@ -3,10 +3,10 @@
 //! It is constant, and made by bpf(2) alone. A link holds it to the interface: when the link's
 //! descriptor goes, also by a kill, the program goes with it.
 //!
-//! A driver may keep a packet's VLAN tag beside it, where XDP does not see it. Where the kernel has a
-//! function that tells it (Linux 6.8, `bpf_xdp_metadata_rx_vlan_tag`), the program puts the tag back
-//! into the packet. Such functions are for programs alone that say of themselves that they may be
-//! had under the GPL too, which MIT allows.
+//! A driver may keep a packet's VLAN tag beside it, where XDP does not see it. Where the kernel has
+//! a function that tells it (Linux 6.8, `bpf_xdp_metadata_rx_vlan_tag`), the program puts the tag
+//! back into the packet. Such functions are for programs alone that say of themselves that they may
+//! be had under the GPL too, which MIT allows.
 
 use std::io;
 
