@@ -181,8 +181,8 @@ impl Record {
     }
 
     /// The median of a cost that was got by subtraction, sample by sample: `None` where the
-    /// interval of the median reaches 0, or fewer than three samples give none. What is not told from 0 is
-    /// no cost of anything.
+    /// interval of the median reaches 0, or fewer than three samples give none. What is not told
+    /// from 0 is no cost of anything.
     ///
     /// ```
     /// use haul_model::Record;
