@@ -242,8 +242,8 @@ pub(crate) struct Compare {
     /// Show figures that stayed, or of which the runs cannot tell, and baselines as well
     #[arg(long)]
     pub(crate) all: bool,
-    /// Exit code 1 where figures became slower, changed in either direction, cannot be told, or are
-    /// missing in NEW; several may be given
+    /// Exit code 1 where figures became slower, changed in either direction, are missing in NEW, or
+    /// where the runs cannot tell; several may be given
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
     /// Changes up to so many percent count as none, whatever the noise is

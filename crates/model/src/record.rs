@@ -180,9 +180,9 @@ impl Record {
         statistics::median(&self.samples)
     }
 
-    /// The median of a cost that was got by subtraction, sample by sample: `None` where the interval
-    /// of the median reaches 0, or fewer than three samples give none. What is not told from 0 is
-    /// no cost of anything.
+    /// The median of a cost that was got by subtraction, sample by sample: `None` where the
+    /// interval of the median reaches 0, or fewer than three samples give none. What is not told
+    /// from 0 is no cost of anything.
     ///
     /// ```
     /// use haul_model::Record;

@@ -249,8 +249,7 @@ mod tests {
         assert!(error.to_string().len() < 400 && !error.to_string().contains('\u{1b}'));
     }
 
-    /// What the documents show as a file is one: whole, or a section below the lines that every file
-    /// has.
+    /// What the documents show as a file is one.
     #[test]
     fn files_in_the_documents_are_read() {
         let documents =

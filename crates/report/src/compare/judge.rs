@@ -48,8 +48,8 @@ pub(super) struct Sides<'a> {
 /// What the runs of a figure say, as logarithms of time or cost.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
-    /// What it is like: runs of the same kind of figure are about as far apart. A part of haul's, and
-    /// whether it is one figure of it or the whole.
+    /// Runs of the same kind of figure are about as far apart: a part of haul's, and whether it is
+    /// one figure of it or the whole.
     pub kind: String,
     /// A value a run; where all have the same stable baseline, of the ratios to it.
     pub old: Vec<f64>,

@@ -51,8 +51,8 @@ const TRAIN_SHARE: f64 = 0.6;
 /// A tuned set is kept when it saves at least this share of the time over all checks ...
 const GAIN_MIN: f64 = 0.005;
 
-/// ... beyond the noise, as the page says it of the same records; and is behind by no more than this
-/// at any one of them, and by as much again where noise is as large, ...
+/// ... beyond the noise, as the page says it of the same records; and is behind by no more than
+/// this at any one of them, and by as much again where noise is as large, ...
 const LOSS_MAX: f64 = 0.01;
 
 /// ... or by no more than this share of what it saves over all: 3% at one are worth 6% of all.
