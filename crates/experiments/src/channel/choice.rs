@@ -21,7 +21,8 @@ const WORTHWHILE: f64 = 1.05;
 /// for all that are longer.
 const LONG_BYTES_MIN: u64 = 64 << 20;
 
-/// What was measured of each mechanism, by size: none of a size that the hypervisor disturbed.
+/// What was measured of each mechanism, by size: none of a size that the hypervisor or other
+/// programs disturbed.
 type Rates<'a> = BTreeMap<u64, BTreeMap<&'a str, &'a Record>>;
 
 /// Whether a subject of this name is one of those that haul chooses from.
@@ -39,7 +40,8 @@ pub struct Chosen<'a> {
     pub evidence: Vec<&'a Record>,
     /// Sizes in bytes that the table says nothing of, with both processors free and then with one
     /// busy: the hypervisor disturbed them (see [`Record::is_disturbed`]), and what it takes from
-    /// two processes at once is more than what it takes from one.
+    /// two processes at once is more than what it takes from one; or other programs ran beside them
+    /// (see [`Record::is_beside_others`]).
     pub disturbed: [BTreeSet<u64>; 2],
 }
 
@@ -92,7 +94,7 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
         let known = known.filter(|(name, _)| took.is_none_or(|took| took == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
             let by_name = rates.entry(size).or_default();
-            if !record.is_disturbed() {
+            if !record.is_disturbed() && !record.is_beside_others() {
                 by_name.insert(*name, record);
             }
         }
