@@ -209,6 +209,23 @@ mod tests {
         assert_eq!(disturbed, [BTreeSet::from([64, 1 << 16, 1 << 24]), BTreeSet::from([1 << 20])]);
     }
 
+    /// With a program on a processor that the bench knows nothing of, `pull` is faster here: what
+    /// that says of a machine which is left alone is nothing.
+    #[test]
+    fn what_was_measured_beside_other_programs_says_nothing() {
+        let beside = |record: Record, count: f64| record.with("others_processors", count);
+        let records = [
+            beside(record("haul:ring", 4096, 0, 3.0), 0.02),
+            beside(record("haul:pull", 4096, 0, 1.0), 0.02),
+            beside(record("haul:ring", 1 << 20, 0, 1.0), 0.97),
+            beside(record("haul:pull", 1 << 20, 0, 9.0), 0.97),
+        ];
+        let Chosen { table, disturbed, .. } = table(records.iter());
+        assert_eq!(table.names(1 << 20, true, true).next(), Some("ring"));
+        assert_eq!(table.measured_max, Some(4096));
+        assert_eq!(disturbed, [BTreeSet::from([1 << 20]), BTreeSet::new()]);
+    }
+
     #[test]
     fn a_turn_is_taken_where_most_repetitions_say_so() {
         let with = |subject: &str, size: u64, samples: &[f64]| {

@@ -39,6 +39,8 @@ fn processors(before: (f64, f64), now: (f64, f64), elapsed: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command};
+
     use super::*;
 
     #[test]
@@ -48,6 +50,28 @@ mod tests {
             let found = processors((10.0, 1.0), now, second);
             assert!((found - expected).abs() < 1e-9, "{now:?}: {found}");
         }
+    }
+
+    /// Children on every processor for a while: what they take is not others', so what is left for
+    /// others is no more than what those did not get.
+    #[test]
+    fn what_a_child_takes_is_the_runs_own() {
+        let processors = haul_measure::sys::affinity().len();
+        let others = Others::start(Sys::new());
+        let mut children: Vec<Child> = (0..processors)
+            .map(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
+            .collect();
+        std::thread::sleep(Duration::from_millis(500));
+        let own = Sys::new().busy_and_own_seconds().zip(others.start);
+        let (elapsed, found) = (others.started.elapsed(), others.processors());
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let (Some(((_, now), (_, before))), Some(found)) = (own, found) else { return };
+        let own = (now - before) / elapsed.as_secs_f64();
+        let all = std::thread::available_parallelism().map_or(1, usize::from).max(processors);
+        assert!(found <= all as f64 - own + 0.3, "{found} beside {own} of {all}");
     }
 
     #[test]

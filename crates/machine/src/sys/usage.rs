@@ -139,7 +139,8 @@ mod tests {
         let (busy, seconds) = sys.busy_and_own_seconds().unwrap();
         assert!((busy - 1.61).abs() < 1e-9, "{busy}");
         assert!((seconds - 7.33).abs() < 1e-9, "{seconds}");
-        for bad in ["", "1 (a", "1 (a) S", "1 (a) S x 1 1", "1 (a) S 1 1 1 0 -1 4 1 0 0 0 1 x 3 4"] {
+        for bad in ["", "1 (a", "1 (a) S", "1 (a) S x 1 1", "1 (a) S 1 1 1 0 -1 4 1 0 0 0 1 x 3 4"]
+        {
             assert_eq!(Process::parse(bad), None, "{bad}");
         }
     }

@@ -31,11 +31,8 @@ struct Words {
     seat: usize,
 }
 
-const SENDER: Words = Words {
-    bell: layout::SENDER_BELL,
-    place: layout::SENDER_PLACE,
-    seat: layout::SENDER_SEAT,
-};
+const SENDER: Words =
+    Words { bell: layout::SENDER_BELL, place: layout::SENDER_PLACE, seat: layout::SENDER_SEAT };
 const RECEIVER: Words = Words {
     bell: layout::RECEIVER_BELL,
     place: layout::RECEIVER_PLACE,
