@@ -47,7 +47,8 @@ impl Inbox {
         let calls_before = self.lane.system_calls;
         self.consumed = self.consumed.next();
         // The slot is as it was until this is told, whether the sender gave up meanwhile or not.
-        self.lane.tell(layout::CONSUMED, self.consumed.index());
+        let left = self.published.index() - self.consumed.index();
+        self.lane.tell_in_turn(layout::CONSUMED, self.consumed.index(), left > SLOTS / 2);
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 

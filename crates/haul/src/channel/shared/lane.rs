@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 
 use super::bell::{self, ASLEEP, POLLING};
@@ -194,6 +195,16 @@ impl Lane {
         self.ring_bell();
     }
 
+    /// As [`tell`](Self::tell); where both ends share a processor and this one goes on at once, the
+    /// other end is left asleep until then: woken now it would take turns with this one at each
+    /// piece.
+    pub(crate) fn tell_in_turn(&mut self, word: usize, value: u64, goes_on: bool) {
+        match goes_on && self.was_together {
+            true => self.note(word, value),
+            false => self.tell(word, value),
+        }
+    }
+
     /// Writes a word of this end's; another one, told later, wakes who waits for it.
     pub(crate) fn note(&self, word: usize, value: u64) {
         // SYNC: word told.
@@ -303,15 +314,17 @@ impl Lane {
         bell::announce(self.link.region.word32(at), self.link.region.word32(at + 4), way)
     }
 
-    /// Sleeps until the bell that showed `seen` rings, or for so long.
-    pub(crate) fn sleep(&mut self, seen: u32, time: Duration) {
+    /// Sleeps until the bell that showed `seen` rings, or for so long: false where it is known that
+    /// nobody rang.
+    pub(crate) fn sleep(&mut self, seen: u32, time: Duration) -> bool {
         let bell = layout::words_start(self.index) + self.own.bell;
         let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         let word = self.link.region.word32(bell);
         // Woken, interrupted, too late or over: in each case the caller looks again.
-        let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&time));
+        let result = futex::wait(word, futex::Flags::empty(), seen, Some(&time));
         self.system_calls += 1;
         self.sleeps += 1;
+        result != Err(Errno::TIMEDOUT)
     }
 
     /// Says that this end has something to do in this direction without being told; see

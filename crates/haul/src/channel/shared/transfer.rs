@@ -104,9 +104,11 @@ fn drive_until<T: Transfer>(
                 };
                 let left = clock.left(|| transfer.has_begun());
                 let time = left.map_or(sleep, |left| sleep.min(left));
-                transfer.lane().sleep(seen, time);
+                let was_woken = transfer.lane().sleep(seen, time);
                 sleep = (sleep * 2).min(SLEEP_MAX);
-                if transfer.lane().is_peer_gone() {
+                // Asking takes two system calls. A peer that rang was there, and one that is gone
+                // rings no more.
+                if !was_woken && transfer.lane().is_peer_gone() {
                     return finish_without_peer(transfer, |transfer| is_over(&mut clock, transfer));
                 }
                 if is_over(&mut clock, transfer)? {
