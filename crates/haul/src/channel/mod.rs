@@ -221,6 +221,7 @@ impl Channel {
     /// have the same descriptor.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
+        self.link().is_split.store(true, Relaxed);
         (self.sender, self.receiver)
     }
 

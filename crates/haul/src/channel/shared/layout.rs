@@ -52,12 +52,16 @@ pub(crate) const SENDER_STATE: usize = 7 * LINE_BYTES;
 pub(crate) const SENDER_PLACE: usize = SENDER_STATE + 8;
 /// u64, sender's end: which process uses it, 0 for the one that met the peer, see `lane`.
 pub(crate) const SENDER_USER: usize = SENDER_STATE + 16;
+/// u64, sender: where it runs, see `seat`.
+pub(crate) const SENDER_SEAT: usize = SENDER_STATE + 24;
 /// u32, receiver: likewise.
 pub(crate) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
 /// u64, receiver: likewise.
 pub(crate) const RECEIVER_PLACE: usize = RECEIVER_STATE + 8;
 /// u64, receiver's end: which process uses it.
 pub(crate) const RECEIVER_USER: usize = RECEIVER_STATE + 16;
+/// u64, receiver: likewise.
+pub(crate) const RECEIVER_SEAT: usize = RECEIVER_STATE + 24;
 
 /// u64, receiver: the message whose target the sender may write to, counted from 1.
 pub(crate) const OFFERED: usize = 9 * LINE_BYTES;
