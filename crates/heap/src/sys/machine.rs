@@ -103,6 +103,14 @@ fn auxiliary(record: &[u8], entry: usize) -> Option<usize> {
         .map(|(_, value)| value)
 }
 
+/// CPUs that this thread may run on; 1 where the kernel does not say. One system call.
+pub(crate) fn cpus() -> usize {
+    if cfg!(miri) {
+        return 1;
+    }
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1) as usize)
+}
+
 /// Bytes of memory in this machine.
 pub(crate) fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();

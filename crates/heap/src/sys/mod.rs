@@ -36,7 +36,12 @@ pub(crate) fn give_way() {
 
 /// Sleeps for a tenth of a millisecond: between looks at something that another process does.
 pub(crate) fn pause() {
-    let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
+    pause_times(1);
+}
+
+/// Sleeps as long as so many of these pauses, fewer than 10,000.
+pub(crate) fn pause_times(times: u32) {
+    let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: (times * 100_000).into() };
     // Interrupted by a signal it is merely shorter.
     let _ = rustix::thread::nanosleep(&time);
 }
