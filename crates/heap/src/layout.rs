@@ -2,6 +2,8 @@
 //! the offset of every table of the metadata region. Every process computes the same from the same
 //! header.
 
+use core::ops::Range;
+
 pub(crate) use crate::protocol::class::SLICE;
 
 use crate::protocol::bitmap::bitmap_words;
@@ -188,6 +190,17 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// The parts that every heap touches: all before the tables that grow with the heap, the
+    /// bitmaps of pages, and the bits that say what else can be touched.
+    pub(crate) const fn first_parts(&self) -> [Range<usize>; 4] {
+        [
+            0..HEADER_BYTES,
+            self.processes..self.pages,
+            self.orders..self.partial,
+            self.reserved..self.bytes,
+        ]
+    }
+
     /// The layout of a heap of this shape.
     pub(crate) const fn of(geometry: &Geometry) -> Self {
         let (pages, slices) = (geometry.pages(), geometry.slices());

@@ -103,7 +103,7 @@ mod sync;
 mod sys;
 mod tables;
 
-pub use error::{Error, Name};
+pub use error::{Error, Limit, Name};
 pub use fault::{AllocError, Fault, Misuse, Owner};
 pub use global::Global;
 pub use heap::{Builder, Handle, Heap, ReallocError};

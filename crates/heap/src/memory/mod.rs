@@ -44,8 +44,9 @@ pub(crate) const REFUSED: usize = 3;
 pub(crate) struct Memory {
     pub(crate) region: Region,
     pub(crate) tables: Tables,
-    /// Whether the metadata is a file's, and has to be reserved before it is touched.
-    is_in_file: bool,
+    /// Whether the metadata has to be reserved before it is written to: it is a file's, or the
+    /// kernel counts what can be written to.
+    is_reserved: bool,
     /// Classes that can have spans, as far as this process knows, a bit each.
     known: AtomicU64,
     /// When all slots of a class may be searched again.
@@ -112,9 +113,9 @@ impl Memory {
         // multiple of 4,096, zeroed past the header; it stays mapped as long as `self.region`
         // lives.
         let tables = unsafe { Tables::new(region.metadata(), *region.geometry()) };
-        let is_in_file = region.file().is_some();
+        let is_reserved = region.is_metadata_reserved();
         let (looks, crowd) = (Looks::new(), Crowd::new());
-        Self { region, tables, is_in_file, known: AtomicU64::new(0), looks, crowd }
+        Self { region, tables, is_reserved, known: AtomicU64::new(0), looks, crowd }
     }
 
     /// Claims `count` free slices of `node` for `me`, the first at a multiple of `align` slices (a

@@ -6,6 +6,7 @@
 //! - `raw`: the system calls that rustix lacks, by one instruction;
 //! - `miri`: address space under Miri, which has no system calls for it;
 //! - [`huge`]: sizes of huge pages;
+//! - [`limit`]: what the process may have at most;
 //! - [`file`]: memory files, files by name, small files read into a buffer;
 //! - [`memory`]: address space reserved, mapped, populated, given back;
 //! - [`process`]: who runs, and whether it still does;
@@ -17,6 +18,7 @@ mod raw;
 
 pub(crate) mod file;
 pub(crate) mod huge;
+pub(crate) mod limit;
 pub(crate) mod machine;
 pub(crate) mod memory;
 pub(crate) mod process;
