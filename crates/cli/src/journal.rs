@@ -286,9 +286,8 @@ fn folder_error(path: &Path, reason: io::Error) -> Error {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
             "a file stands there: name a folder with --out, or move the file away"
         }
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            MAKE_ROOM
-        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => MAKE_ROOM,
+        io::ErrorKind::FileTooLarge => "raise the limit of file sizes (ulimit -f)",
         io::ErrorKind::IsADirectory => "a folder stands there: move it away, or name another --out",
         io::ErrorKind::NotFound => "create the folder first, or name another with --out",
         _ => "name another folder with --out",

@@ -3,7 +3,8 @@
 
 use core::fmt;
 
-use crate::sys::Errno;
+use crate::sys::limit::{self, Resource};
+use crate::sys::{Errno, machine};
 
 /// Bytes of a heap's name: it must fit the header and a file name with our prefix.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -113,6 +114,69 @@ impl Attempt {
     }
 }
 
+/// A limit that the system refuses by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Bytes of a file (RLIMIT_FSIZE, `ulimit -f`).
+    FileSize(u64),
+    /// Bytes of addresses (RLIMIT_AS, `ulimit -v`).
+    Addresses(u64),
+    /// Bytes that a process may write to alone (RLIMIT_DATA, `ulimit -d`).
+    Data(u64),
+    /// Bytes of locked memory (RLIMIT_MEMLOCK, `ulimit -l`).
+    Locked(u64),
+    /// Open files (RLIMIT_NOFILE, `ulimit -n`).
+    OpenFiles(u64),
+    /// What the machine promises to all processes (`vm.overcommit_memory` is 2).
+    Commit,
+}
+
+impl Limit {
+    /// The limit by which the system refused so many bytes more with this error, as far as that is
+    /// to be seen.
+    fn behind(bytes: u64, errno: Errno) -> Option<Self> {
+        let is_limited = |limit| limit != u64::MAX;
+        let of = |resource| Some(limit::of(resource)).filter(|limit| is_limited(*limit));
+        match errno {
+            Errno::FBIG => of(Resource::Fsize).map(Self::FileSize),
+            Errno::MFILE => of(Resource::Nofile).map(Self::OpenFiles),
+            Errno::AGAIN => of(Resource::Memlock).map(Self::Locked),
+            Errno::NOMEM => {
+                let [addresses, data] = machine::used_bytes();
+                let is_beyond = |used: u64| move |most: &u64| used.saturating_add(bytes) > *most;
+                let by_addresses = of(Resource::As).filter(is_beyond(addresses));
+                let by_data = || of(Resource::Data).filter(is_beyond(data)).map(Self::Data);
+                let by_commit = || machine::is_commit_strict().then_some(Self::Commit);
+                by_addresses.map(Self::Addresses).or_else(by_data).or_else(by_commit)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    /// The limit, its value, and how it is raised.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, most, option) = match *self {
+            Self::FileSize(most) => ("RLIMIT_FSIZE", most, "-f"),
+            Self::Addresses(most) => ("RLIMIT_AS", most, "-v"),
+            Self::Data(most) => ("RLIMIT_DATA", most, "-d"),
+            Self::Locked(most) => ("RLIMIT_MEMLOCK", most, "-l"),
+            Self::OpenFiles(most) => {
+                return write!(f, "RLIMIT_NOFILE allows {most} open files: raise it (ulimit -n)");
+            }
+            Self::Commit => {
+                return f.write_str(
+                    "vm.overcommit_memory is 2, and no more memory is promised: raise \
+                     vm.overcommit_ratio",
+                );
+            }
+        };
+        write!(f, "{name} allows {most} bytes: raise it (ulimit {option})")
+    }
+}
+
 /// Why there is no heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -147,6 +211,8 @@ pub enum Error {
         least: u64,
         /// The system's error number.
         errno: i32,
+        /// The limit that it was refused by, where that is known.
+        limit: Option<Limit>,
     },
     /// The system refused something else.
     Refused {
@@ -156,6 +222,8 @@ pub enum Error {
         bytes: u64,
         /// The system's error number.
         errno: i32,
+        /// The limit that it was refused by, where that is known.
+        limit: Option<Limit>,
     },
     /// The file belongs to another user.
     OtherUser {
@@ -235,7 +303,14 @@ pub enum Error {
 impl Error {
     /// A refusal by the system.
     pub(crate) fn refused(attempt: Attempt, bytes: u64, errno: Errno) -> Self {
-        Self::Refused { attempt, bytes, errno: errno.raw_os_error() }
+        let limit = Limit::behind(bytes, errno);
+        Self::Refused { attempt, bytes, errno: errno.raw_os_error(), limit }
+    }
+
+    /// A refusal of `needed` bytes of addresses, where `least` of a heap's `bytes` were tried last.
+    pub(crate) fn no_addresses(bytes: u64, least: u64, needed: u64, errno: Errno) -> Self {
+        let limit = Limit::behind(needed, errno);
+        Self::NoAddressSpace { bytes, least, errno: errno.raw_os_error(), limit }
     }
 }
 
@@ -270,13 +345,22 @@ impl fmt::Display for Error {
                 "cannot make {asked} bytes of a heap ready before the first request: {ready} could be: ask \
                  for fewer, or raise its limit, or free memory"
             ),
-            Self::NoAddressSpace { bytes, least, errno } => write!(
+            Self::NoAddressSpace { bytes, least, limit: Some(limit), .. } => write!(
+                f,
+                "cannot reserve {bytes} bytes for a heap, and half as often down to {least}: \
+                 {limit}, or lower the heap's limit"
+            ),
+            Self::NoAddressSpace { bytes, least, errno, .. } => write!(
                 f,
                 "cannot reserve {bytes} bytes of addresses, and half as often down to {least}: error \
                  {errno}: raise RLIMIT_AS (ulimit -v) or vm.max_map_count, set \
                  vm.overcommit_memory to 0, or lower the heap's limit"
             ),
-            Self::Refused { attempt, bytes, errno } => refusal(attempt, bytes, errno, f),
+            Self::Refused { attempt, bytes, limit: Some(limit), .. } => {
+                attempted(attempt, bytes, f)?;
+                write!(f, ": {limit}")
+            }
+            Self::Refused { attempt, bytes, errno, .. } => refusal(attempt, bytes, errno, f),
             Self::TooManyProcesses { most } => write!(
                 f,
                 "cannot attach to a shared heap: all {most} places for processes are taken by live ones: \
@@ -355,11 +439,16 @@ fn bad_name(problem: NameProblem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(": use letters, digits, dots, hyphens and underscores")
 }
 
-fn refusal(attempt: Attempt, bytes: u64, errno: i32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn attempted(attempt: Attempt, bytes: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "cannot {}", attempt.text())?;
     if bytes != 0 {
         write!(f, " of {bytes} bytes")?;
     }
+    Ok(())
+}
+
+fn refusal(attempt: Attempt, bytes: u64, errno: i32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    attempted(attempt, bytes, f)?;
     let remedy = match Errno::from_raw_os_error(errno) {
         Errno::NOMEM => "free memory, raise RLIMIT_AS or vm.max_map_count, or lower the limit",
         Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",

@@ -18,7 +18,7 @@ pub enum AllocError {
     Exhausted,
     /// The heap has no such NUMA node.
     NoNode,
-    /// All cache records are taken by threads that live.
+    /// All cache records are taken, also those that are kept for threads which find no other.
     TooManyThreads,
     /// This process came from a fork, and all places for processes are taken by live ones.
     TooManyProcesses,

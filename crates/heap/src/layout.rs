@@ -2,12 +2,14 @@
 //! the offset of every table of the metadata region. Every process computes the same from the same
 //! header.
 
+use core::ops::Range;
+
 pub(crate) use crate::protocol::class::SLICE;
 
 use crate::protocol::bitmap::bitmap_words;
 use crate::protocol::class::CLASSES;
 use crate::protocol::runs::group_words;
-use crate::protocol::word::{CACHES_MAX, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
+use crate::protocol::word::{CACHE_ID_MAX, CACHES_MAX, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
 
 /// Bytes of a page: what is asked of the kernel and given back to it. A page of 1 GiB backs 512 of
 /// them.
@@ -97,7 +99,7 @@ pub(crate) struct Geometry {
     pub(crate) nodes: u32,
     /// Pages of each node that can be used.
     pub(crate) node_pages: u32,
-    /// Cache records, 1 to [`CACHES_MAX`].
+    /// Cache records that one thread each can have to itself, 1 to [`CACHES_MAX`].
     pub(crate) caches: u32,
 }
 
@@ -111,6 +113,17 @@ impl Geometry {
             && has_caches
             && self.node_pages as usize <= DATA_MAX / PAGE
             && self.nodes as usize * self.node_stride() <= DATA_MAX
+    }
+
+    /// Cache records beyond [`Self::caches`]: one for each process and node, so that a process has
+    /// one for the threads that get none of their own, whoever has all the others.
+    pub(crate) const fn spare_caches(&self) -> u32 {
+        PROCESSES_MAX * self.nodes
+    }
+
+    /// All cache records.
+    pub(crate) const fn cache_records(&self) -> usize {
+        (self.caches + self.spare_caches()) as usize
     }
 
     /// Bytes from one node's first to the next one's, a power of two: so a shift tells the node of
@@ -174,7 +187,8 @@ pub(crate) struct Layout {
     /// of that order, by head >> order. Apart, so that long spans, which have few, do not spread
     /// them over as much memory as short ones.
     pub(crate) span_free: [usize; ORDERS],
-    /// Cache records: `caches` of [`CACHE_RECORD_BYTES`]; record `i` is cache `i + 1`.
+    /// Cache records: [`Geometry::cache_records`] of [`CACHE_RECORD_BYTES`]; record `i` is cache
+    /// `i + 1`.
     pub(crate) caches: usize,
     /// Slot words, `u16` each: the array of shift `6 + i` at index `i`.
     pub(crate) slots: [usize; SHIFTS],
@@ -186,6 +200,17 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// The parts that every heap touches: all before the tables that grow with the heap, the
+    /// bitmaps of pages, and the bits that say what else can be touched.
+    pub(crate) const fn first_parts(&self) -> [Range<usize>; 4] {
+        [
+            0..HEADER_BYTES,
+            self.processes..self.pages,
+            self.orders..self.partial,
+            self.reserved..self.bytes,
+        ]
+    }
+
     /// The layout of a heap of this shape.
     pub(crate) const fn of(geometry: &Geometry) -> Self {
         let (pages, slices) = (geometry.pages(), geometry.slices());
@@ -209,7 +234,7 @@ impl Layout {
             order += 1;
         }
         let caches = end;
-        let mut end = after(caches, geometry.caches as usize * CACHE_RECORD_BYTES);
+        let mut end = after(caches, geometry.cache_records() * CACHE_RECORD_BYTES);
         let mut slots = [0; SHIFTS];
         let mut index = 0;
         while index < SHIFTS {
@@ -250,6 +275,7 @@ const _: () = {
     assert!(1 << (ORDERS - 1) == PAGE_SLICES);
     assert!(UNIT << (SHIFTS - 1) == crate::protocol::class::SLOT_SIZE_MAX);
     assert!(CACHE_RECORD_BYTES.is_multiple_of(4096));
+    assert!(CACHES_MAX + PROCESSES_MAX * NODES_MAX as u32 == CACHE_ID_MAX);
     assert!(HEADER_BYTES <= GAP_AT && (GAP_AT + GAP_BYTES).is_multiple_of(TABLE_ALIGN));
     assert!(HOMES_AT + HOMES_MAX * size_of::<u64>() <= HEADER_BYTES);
 };
@@ -290,7 +316,7 @@ mod tests {
             for (order, start) in layout.span_free.into_iter().enumerate() {
                 tables.push((start, (slices >> order) * 4));
             }
-            tables.push((layout.caches, geometry.caches as usize * CACHE_RECORD_BYTES));
+            tables.push((layout.caches, geometry.cache_records() * CACHE_RECORD_BYTES));
             for (index, start) in layout.slots.into_iter().enumerate() {
                 tables.push((start, (geometry.data_bytes() >> (6 + index)) * 2));
             }

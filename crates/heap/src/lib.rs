@@ -62,6 +62,7 @@
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
 //! - `looks`: how often all slots of a class are searched;
+//! - `crowd`: how many threads of many build at once;
 //! - [`error`]: why there is no heap;
 //! - [`region`]: the mappings of data and metadata;
 //! - `memory`: which slices are free, and how they are found;
@@ -81,6 +82,7 @@ extern crate std;
 
 mod bin;
 mod cache;
+mod crowd;
 pub mod error;
 pub mod fault;
 pub mod global;
@@ -101,7 +103,7 @@ mod sync;
 mod sys;
 mod tables;
 
-pub use error::{Error, Name};
+pub use error::{Error, Limit, Name};
 pub use fault::{AllocError, Fault, Misuse, Owner};
 pub use global::Global;
 pub use heap::{Builder, Handle, Heap, ReallocError};

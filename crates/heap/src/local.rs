@@ -1,5 +1,6 @@
 //! Which thread this is: a number within the process, and for each heap a directory from that
-//! number to the thread's cache.
+//! number to the thread's cache. There are [`THREADS_MAX`] numbers; threads that live beyond them
+//! have caches in [`common`].
 //!
 //! A number belongs to a thread until that ends; nothing runs when it ends (a destructor would call
 //! malloc), so numbers of threads that are gone are found when new ones come, and with a number its
@@ -15,6 +16,7 @@
 //! forker's [`thread pointer`](process::pointer_of_first_thread), and where the kernel does not
 //! tell, no number of the parent's is used until the forker has registered.
 
+pub(crate) mod common;
 mod directory;
 
 use core::cell::Cell;
@@ -37,6 +39,24 @@ pub(crate) const THREADS_MAX: usize = 4096;
 /// How many numbers are checked for a thread that is gone when one registers: a system call each.
 const LOOKS: usize = 2;
 
+/// How many are before a number above [`TENDED_MAX`] is given that nobody had: so there are not
+/// many more numbers than threads, of which each keeps a cache.
+const MORE_LOOKS: usize = 8;
+
+/// How many are when no number is free.
+const LAST_LOOKS: usize = 64;
+
+/// Calls that a thread for which there was no number or cache makes before it asks again: each time
+/// is [`LAST_LOOKS`] system calls at most, and a look at every number.
+const CALLS_BETWEEN: u32 = 1024;
+
+/// Threads with the lowest numbers, at least, that keep as much to themselves as makes them fast.
+/// The numbers are given from the lowest on, so a higher one is that of a thread among many.
+const ROOMY_MIN: usize = 64;
+
+/// And so many for each CPU: more do not run at once.
+const ROOMY_PER_CPU: usize = 4;
+
 /// Where upkeep looks for threads that are gone, a thread that registers does not, as long as so
 /// many numbers suffice: it saves 6 to 10 us of its first allocation.
 const TENDED_MAX: usize = 64;
@@ -50,6 +70,8 @@ std::thread_local! {
     static PLACE: Cell<u32> = const { Cell::new(0) };
     /// The process in which it registered.
     static PROCESS: Cell<u32> = const { Cell::new(0) };
+    /// Calls before it asks for a number or a cache again; 0 where none was refused.
+    static CALLS_LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
 /// By thread number: the thread's kernel number and start time, folded; 0 for nobody. The start
@@ -79,9 +101,40 @@ fn place() -> usize {
     PLACE.with(Cell::get) as usize
 }
 
+/// Whether this thread's number is that of one among many.
+pub(crate) fn is_of_many() -> bool {
+    static ROOMY: AtomicUsize = AtomicUsize::new(0);
+    if number() <= ROOMY_MIN {
+        return false;
+    }
+    let roomy = match ROOMY.load(Relaxed) {
+        0 => {
+            let roomy = (ROOMY_PER_CPU * sys::machine::cpus()).max(ROOMY_MIN);
+            ROOMY.store(roomy, Relaxed);
+            roomy
+        }
+        known => known,
+    };
+    number() > roomy
+}
+
+/// Whether this thread was refused a number or a cache a short time ago; each call counts.
+pub(crate) fn is_refused() -> bool {
+    CALLS_LEFT.with(|calls| {
+        let left = calls.get();
+        calls.set(left.saturating_sub(1));
+        left > 0
+    })
+}
+
+/// Notes that this thread was refused a number or a cache.
+pub(crate) fn note_refused() {
+    CALLS_LEFT.with(|calls| calls.set(CALLS_BETWEEN));
+}
+
 /// This thread's number, registering it if need be, and again after a fork. Five system calls at
-/// most, seven after a fork, unless all numbers are taken. `None` where [`THREADS_MAX`] threads
-/// live.
+/// most, seven after a fork, unless all numbers are taken. `None` where no thread that has one of
+/// the [`THREADS_MAX`] numbers is seen to be gone.
 #[cold]
 pub(crate) fn register() -> Option<usize> {
     let process = process::own_number();
@@ -152,13 +205,15 @@ fn release(may_be_its: impl Fn(usize) -> bool) {
 fn fresh(process: u32, me: u64) -> Option<usize> {
     let is_tended = IS_TENDED.swap(0, Relaxed) != 0;
     let low = || is_tended.then(|| unused(me, TENDED_MAX)).flatten();
+    // A kernel number that another thread has by now is seen by `bury` alone, which may take
+    // longer.
+    let is_gone = |thread: Identity| process::is_no_thread(process, thread.number);
     low()
-        .or_else(|| inherited(me, LOOKS, |thread| process::is_no_thread(process, thread.number)))
+        .or_else(|| inherited(me, LOOKS, is_gone))
+        .or_else(|| unused(me, TENDED_MAX))
+        .or_else(|| inherited(me, MORE_LOOKS, is_gone))
         .or_else(|| unused(me, THREADS_MAX))
-        .or_else(|| {
-            let is_gone = |thread| process::life_of_thread(process, thread) == Life::Dead;
-            inherited(me, THREADS_MAX, is_gone)
-        })
+        .or_else(|| inherited(me, LAST_LOOKS, is_gone))
 }
 
 /// The first number below `end` that nobody has.
@@ -188,9 +243,16 @@ fn inherited(me: u64, looks: usize, is_gone: impl Fn(Identity) -> bool) -> Optio
 /// Notes when the threads started of which it is not known yet, and hands every number that
 /// `has_left_something` and that no thread has to `each`, during which nobody has it; how many.
 pub(crate) fn bury(has_left_something: impl Fn(usize) -> bool, mut each: impl FnMut(usize)) -> u32 {
-    let Some(own) = register() else { return 0 };
+    // 0 where this thread has no number: what it does here, it does in the name of none.
+    let own = register().unwrap_or(0);
     let process = process::own_number();
-    let me = with_start(&THREADS[own], process);
+    let me = match own {
+        0 => {
+            let number = process::own_thread_number();
+            fold(Identity { number, start: process::start_of_thread(process, number) })
+        }
+        own => with_start(&THREADS[own], process),
+    };
     // Where the kernel does not tell when this thread started (no /proc), it tells it of none.
     let tells = unfold(me).start != 0;
     let mut buried = 0;

@@ -56,7 +56,7 @@ impl Heap {
         self.show_pool_file_again();
         for node in 0..self.node_count() {
             let Ok(keeper) = self.keeper(node + 1) else { break };
-            let upkeep = Upkeep { heap: self, keeper, now };
+            let upkeep = Upkeep { heap: self, keeper: *keeper, now };
             upkeep.drop_empty_spans();
             upkeep.note_refused();
             let wanted = self.pages_of_each(self.upkeep.ahead_bytes);
@@ -99,7 +99,7 @@ impl Heap {
             let Ok(keeper) = self.keeper(node + 1) else {
                 return Err(Error::NotReady { asked, ready });
             };
-            let upkeep = Upkeep { heap: self, keeper, now: 0 };
+            let upkeep = Upkeep { heap: self, keeper: *keeper, now: 0 };
             upkeep.grow(wanted.saturating_sub(upkeep.ready_pages()), FIRST_SHIFTS);
             let there = upkeep.ready_pages();
             ready += (there * PAGE) as u64;
@@ -126,7 +126,7 @@ impl Heap {
             .map(|keeper| {
                 keeper.flush_all();
                 keeper.drop_empty_spans();
-                Upkeep { heap: self, keeper, now: 0 }.release_free()
+                Upkeep { heap: self, keeper: *keeper, now: 0 }.release_free()
             })
             .sum()
     }
@@ -153,7 +153,7 @@ impl Heap {
             }
             let id = entry.id();
             let record = self.memory.tables.cache(id)?;
-            Some(Keeper { memory: &self.memory, record, id, node: row - 1 })
+            Some(Keeper { memory: &self.memory, record, id, node: row - 1, is_frugal: false })
         })
     }
 }

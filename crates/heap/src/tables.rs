@@ -218,10 +218,11 @@ impl Tables {
         unsafe { self.table(self.layout.span_free[order], self.slices >> order) }
     }
 
-    /// Cache records: that of cache `i` at `i - 1`.
+    /// Cache records: that of cache `i` at `i - 1`. Behind those that one thread each has to itself
+    /// come the spare ones.
     pub(crate) fn caches(&self) -> &[CacheRecord] {
         // SAFETY: the layout has room for this many records there, and zeroes are records.
-        unsafe { self.table(self.layout.caches, self.geometry.caches as usize) }
+        unsafe { self.table(self.layout.caches, self.geometry.cache_records()) }
     }
 
     /// The record of one cache; `None` where there is no such cache.

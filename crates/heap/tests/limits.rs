@@ -3,7 +3,9 @@
 
 mod support;
 
-use haul_heap::{Error, Heap, Node, Pages};
+use std::os::fd::AsRawFd;
+
+use haul_heap::{Error, Heap, Limit, Node, Pages};
 
 use support::child::{in_child, statm_bytes};
 
@@ -86,6 +88,149 @@ fn no_addresses_are_an_error() {
             matches!(result, Err(Error::NoAddressSpace { .. } | Error::Refused { .. }))
         };
         if is_told(&private) && is_told(&shared) { 0 } else { 2 }
+    });
+    assert_eq!(status, 0);
+}
+
+/// A file beyond the limit is not even asked for, which would be a SIGXFSZ.
+#[test]
+fn a_limit_of_file_sizes_makes_a_smaller_heap_or_an_error_that_names_it() {
+    let name = format!("limits-{}", std::process::id());
+    let status = in_child(|| {
+        if !set_limit(libc::RLIMIT_FSIZE, 100 * MIB) {
+            return 1;
+        }
+        let Ok(smaller) = builder().limit(8 << 30).shared_fd() else { return 2 };
+        if use_some(&smaller, 20) != 20 || !set_limit(libc::RLIMIT_FSIZE, MIB) {
+            return 3;
+        }
+        let is_told = |result: Result<Heap, Error>| match result.err() {
+            Some(Error::NoAddressSpace { limit, .. }) => limit == Some(Limit::FileSize(MIB)),
+            _ => false,
+        };
+        if !is_told(builder().shared_fd()) || !is_told(builder().shared_named(&name)) {
+            return 4;
+        }
+        // One that is there grows on, and one of this process has no file.
+        let Ok(private) = builder().build() else { return 5 };
+        let works = use_some(&smaller, 30) == 30 && use_some(&private, 30) == 30;
+        if works { 0 } else { 6 }
+    });
+    assert_eq!(status, 0);
+    let left = Heap::remove_name(&name);
+    assert!(matches!(left, Err(Error::NoSuchName(_))), "the name is left behind");
+}
+
+#[test]
+fn the_message_of_a_limit_says_how_it_is_raised() {
+    let status = in_child(|| {
+        if !set_limit(libc::RLIMIT_FSIZE, MIB) {
+            return 1;
+        }
+        let Some(error) = builder().shared_fd().err() else { return 2 };
+        // The child may not call malloc, so the text goes where there is room.
+        let mut text = [0_u8; 512];
+        let mut rest = &mut text[..];
+        use std::io::Write;
+        if write!(rest, "{error}").is_err() {
+            return 3;
+        }
+        let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
+        let is_right = has(b"RLIMIT_FSIZE") && has(b"1048576") && has(b"ulimit -f");
+        if is_right && !has(b"ulimit -v") { 0 } else { 4 }
+    });
+    assert_eq!(status, 0);
+}
+
+/// What can be written to counts, used or not: `malloc` gets all but a few of these bytes.
+#[test]
+fn a_limit_of_writable_memory_is_used_for_blocks() {
+    let status = in_child(|| {
+        let used = statm_bytes(5);
+        if used == 0 || !set_limit(libc::RLIMIT_DATA, used + 58 * MIB) {
+            return 1;
+        }
+        for heap in [Heap::builder().build(), builder().build()] {
+            let Ok(heap) = heap else { return 2 };
+            let had = use_some(&heap, 256);
+            if had < 50 || heap.validate().is_err() {
+                return 3;
+            }
+            // Metadata that was never used can be looked at.
+            let Ok(block) = heap.alloc(64, 64, Node::ANY) else { return 4 };
+            let Some(wild) = std::ptr::NonNull::new(block.as_ptr().wrapping_add(90 << 20)) else {
+                return 5;
+            };
+            // SAFETY: no block is there, so this is an error and nothing changes.
+            if unsafe { heap.free(wild) }.is_ok() {
+                return 6;
+            }
+            heap.maintain();
+            let sizes = [64, 320, 4096, 5000, 70_000, 262_144];
+            if sizes.into_iter().any(|size| heap.alloc(size, 64, Node::ANY).is_err()) {
+                return 7;
+            }
+            // SAFETY: the child calls the heap alone, and leaves by _exit.
+            let grandchild = in_child(|| use_some(&heap, 20) == 20 && heap.validate().is_ok());
+            if grandchild != 0 {
+                return 8;
+            }
+        }
+        0
+    });
+    assert_eq!(status, 0);
+}
+
+/// A log line to a standard stream that was closed must not go over the heap.
+#[test]
+fn a_shared_heap_takes_the_number_of_no_standard_stream() {
+    let name = format!("streams-{}", std::process::id());
+    let status = in_child(|| {
+        for stream in 0..3 {
+            // SAFETY: the child's own, and nothing here uses it.
+            unsafe { libc::close(stream) };
+        }
+        let Ok(unnamed) = builder().shared_fd() else { return 1 };
+        let Ok(named) = builder().shared_named(&name) else { return 2 };
+        let Ok(attached) = builder().attach_named(&name) else { return 3 };
+        let Some(fd) = unnamed.fd() else { return 4 };
+        let Ok(again) = builder().attach_fd(fd) else { return 5 };
+        let heaps = [&unnamed, &named, &attached, &again];
+        let numbers = heaps.map(|heap| heap.fd().map_or(-1, |fd| fd.as_raw_fd()));
+        let pools = heaps.map(|heap| heap.pool_fd().map_or(3, |fd| fd.as_raw_fd()));
+        let is_above = numbers.into_iter().chain(pools).all(|number| number >= 3);
+        // SAFETY: asks for flags.
+        let is_left = |stream| unsafe { libc::fcntl(stream, libc::F_GETFD) } == -1;
+        if is_above && (0..3).all(is_left) { 0 } else { 6 }
+    });
+    let removed = Heap::remove_name(&name);
+    assert_eq!((status, removed), (0, Ok(())));
+}
+
+#[test]
+fn few_descriptors_and_no_locked_memory_are_enough_or_an_error_that_names_the_limit() {
+    let status = in_child(|| {
+        // SAFETY: the child's own; nothing that it uses from here on is among them.
+        unsafe { libc::close_range(3, u32::MAX, 0) };
+        if !set_limit(libc::RLIMIT_MEMLOCK, 0) || !set_limit(libc::RLIMIT_NOFILE, 8) {
+            return 1;
+        }
+        for heap in [builder().build(), builder().shared_fd()] {
+            let Ok(heap) = heap else { return 2 };
+            if use_some(&heap, 20) != 20 {
+                return 3;
+            }
+        }
+        if !set_limit(libc::RLIMIT_NOFILE, 3) {
+            return 4;
+        }
+        let Ok(private) = builder().build() else { return 5 };
+        let limit = match builder().shared_fd() {
+            Err(Error::Refused { limit, .. }) => limit,
+            _ => None,
+        };
+        let is_told = limit == Some(Limit::OpenFiles(3));
+        if is_told && use_some(&private, 20) == 20 { 0 } else { 6 }
     });
     assert_eq!(status, 0);
 }

@@ -125,11 +125,24 @@ fn remedy_to_write(reason: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "name a folder that you may write to"
         }
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "make room, or name a folder with room"
         }
+        io::ErrorKind::FileTooLarge => "raise the limit of file sizes (ulimit -f)",
         io::ErrorKind::NotADirectory => "name a folder, not a file",
         io::ErrorKind::IsADirectory => "name a file in it",
         _ => "name another place",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_too_long_is_told_with_the_limit_that_is_to_be_raised() {
+        let reason = io::Error::from(rustix::io::Errno::FBIG);
+        let message = Error::Write { path: "records".into(), reason }.to_string();
+        assert!(message.contains("ulimit -f") && !message.contains("make room"), "{message}");
     }
 }

@@ -176,6 +176,10 @@ typedef enum haul_status {
      * The message changed on its way: its checksum is another.
      */
     HAUL_ERROR_INTEGRITY = 26,
+    /**
+     * The process may not make a file as long as the heap (RLIMIT_FSIZE).
+     */
+    HAUL_ERROR_FILE_SIZE = 27,
 } haul_status;
 
 /**
@@ -373,7 +377,8 @@ typedef struct haul_heap_options {
      */
     uint32_t nodes;
     /**
-     * Caches, one for each thread in all processes and each node that it uses; 0: 4,096.
+     * Caches, one for each thread in all processes and each node that it uses; 0: 4,096. Threads
+     * that live beyond these have caches in common, and are served slower.
      */
     uint32_t caches;
     /**

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use haul_rust::heap::{Builder, Error, Heap, Name, Pages};
+use haul_rust::heap::{Builder, Error, Heap, Limit, Name, Pages};
 
 use crate::argument::{give, text_of};
 use crate::status::haul_status;
@@ -54,7 +54,8 @@ pub struct haul_heap_options {
     pub pages: u32,
     /// NUMA nodes that are told apart; 0: those of the machine.
     pub nodes: u32,
-    /// Caches, one for each thread in all processes and each node that it uses; 0: 4,096.
+    /// Caches, one for each thread in all processes and each node that it uses; 0: 4,096. Threads
+    /// that live beyond these have caches in common, and are served slower.
     pub caches: u32,
     /// MiB that have memory before the first request: they are made ready before the call returns,
     /// and it is HAUL_ERROR_NO_MEMORY where there are not so many. haul_heap_maintain() gives
@@ -308,6 +309,10 @@ impl From<Error> for haul_status {
             | Error::Truncated { .. }
             | Error::HeaderLies { .. }
             | Error::Unfinished => haul_status::HAUL_ERROR_NOT_A_HEAP,
+            Error::NoAddressSpace { limit: Some(Limit::FileSize(_)), .. }
+            | Error::Refused { limit: Some(Limit::FileSize(_)), .. } => {
+                haul_status::HAUL_ERROR_FILE_SIZE
+            }
             Error::NoAddressSpace { .. } | Error::NotReady { .. } => {
                 haul_status::HAUL_ERROR_NO_MEMORY
             }

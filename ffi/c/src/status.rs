@@ -63,10 +63,12 @@ pub enum haul_status {
     HAUL_ERROR_BROKEN = 25,
     /// The message changed on its way: its checksum is another.
     HAUL_ERROR_INTEGRITY = 26,
+    /// The process may not make a file as long as the heap (RLIMIT_FSIZE).
+    HAUL_ERROR_FILE_SIZE = 27,
 }
 
 impl haul_status {
-    const ALL: [Self; 27] = [
+    const ALL: [Self; 28] = [
         Self::HAUL_OK,
         Self::HAUL_ERROR_NULL,
         Self::HAUL_ERROR_NO_SUCH_THRESHOLD,
@@ -94,6 +96,7 @@ impl haul_status {
         Self::HAUL_ERROR_PROTOCOL,
         Self::HAUL_ERROR_BROKEN,
         Self::HAUL_ERROR_INTEGRITY,
+        Self::HAUL_ERROR_FILE_SIZE,
     ];
 
     const fn message(self) -> &'static CStr {
@@ -108,6 +111,9 @@ impl haul_status {
             }
             Self::HAUL_ERROR_INTERNAL => {
                 c"a defect of haul; please report what standard error says"
+            }
+            Self::HAUL_ERROR_FILE_SIZE => {
+                c"the process may not make a file so long; raise ulimit -f, lower the limit, or make a heap of one process"
             }
             other if (other as c_int) > Self::HAUL_ERROR_DAMAGED as c_int => {
                 other.channel_message()
@@ -137,7 +143,7 @@ impl haul_status {
                 c"the file is no heap of this version, or is cut or damaged; remove it and create it again"
             }
             Self::HAUL_ERROR_NO_MEMORY => {
-                c"the system refused memory or addresses; raise ulimit -v, -d or -f or vm.max_map_count, or ask for less"
+                c"the system refused addresses or memory; raise ulimit -v, -d or -f or vm.max_map_count, or lower the limit"
             }
             Self::HAUL_ERROR_FULL => {
                 c"all places for processes are taken by live ones; end one that shares the heap"

@@ -94,8 +94,7 @@ fn ports_keep_no_number_of_standard_input_output_or_error() {
         virtio[0].service(&mut pool).unwrap();
         let replay = Replay::Free;
         let output = Some(at("a.pcap"));
-        let settings =
-            PcapSettings { input: None, passes: None, replay, pause_max: None, output };
+        let settings = PcapSettings { input: None, passes: None, replay, pause_max: None, output };
         let pcap = Pcap::open("pcap0", &settings).unwrap();
         let server = serve(Some(&at("telemetry")), Default::default, Vec::new()).unwrap();
         let client = Telemetry::connect(server.path(), DEADLINE).unwrap();

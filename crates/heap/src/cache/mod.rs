@@ -5,11 +5,17 @@
 //! full gives back the half that was not used for the longest. A span all of whose slots are free
 //! is taken apart, but for a few.
 //!
+//! A frugal cache is that of one of many threads, or one that threads have in common: it claims
+//! little at once, and keeps no span and nothing ahead, so that the threads share spans.
+//!
 //! Counts of free slots, bitmaps, the current span and the cursor are hints. The slot words say who
 //! has a slot, and the span's word, read again after slots were claimed, says that they are slots
 //! of that span still.
 
+use core::ops::Range;
+
 use crate::bin::Bin;
+use crate::crowd::Wait;
 use crate::fault::AllocError;
 use crate::layout::{SHIFT_MIN, SLICE, UNIT};
 use crate::memory::Memory;
@@ -41,6 +47,13 @@ const WORTH: u32 = 16;
 /// back what is more than the bin holds.
 const REFILL_MIN: u32 = 16;
 
+/// Bytes that a refill of a frugal cache takes of a class, in at least [`FRUGAL_SLOTS_MIN`] slots:
+/// what a thread of many keeps of memory that it did not ask for.
+const FRUGAL_BYTES: u32 = 16 << 10;
+
+/// Slots of a refill of a frugal cache at least.
+const FRUGAL_SLOTS_MIN: u32 = 1;
+
 /// Spans that a refill looks through in vain before it builds a new one. Each has its count of free
 /// slots made right, so only where a peer goes on to scribble are there so many.
 const SPANS_TRIED: usize = 1000;
@@ -56,18 +69,45 @@ pub(crate) struct Keeper<'a> {
     pub(crate) record: &'a CacheRecord,
     pub(crate) id: CacheId,
     pub(crate) node: usize,
+    /// Whether it is the cache of one thread of many, or of many threads.
+    pub(crate) is_frugal: bool,
 }
 
-/// Claims a free cache record for a thread of a process.
+/// Claims a free cache record for a thread of a process. The first look is where the thread's
+/// number says, for then a process's threads seldom meet; O(caches) where it is taken.
 pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Result<CacheId, AllocError> {
+    let end = memory.tables.geometry().caches as usize;
+    let first = thread.saturating_sub(1).min(end - 1);
+    claim_of(memory, first..first + 1, process, thread)
+        .or_else(|_| claim_of(memory, 0..end, process, thread))
+}
+
+/// Claims a cache record for the threads of a process that have none of their own.
+pub(crate) fn claim_common(memory: &Memory, process: u8) -> Result<CacheId, AllocError> {
+    claim_of(memory, 0..memory.tables.geometry().caches as usize, process, 0)
+}
+
+/// The same, of the records that are kept for processes which get no other.
+pub(crate) fn claim_spare(memory: &Memory, process: u8) -> Result<CacheId, AllocError> {
+    let first = memory.tables.geometry().caches as usize;
+    claim_of(memory, first..memory.tables.caches().len(), process, 0)
+}
+
+/// Claims one of these records.
+fn claim_of(
+    memory: &Memory,
+    which: Range<usize>,
+    process: u8,
+    thread: usize,
+) -> Result<CacheId, AllocError> {
     let caches = memory.tables.caches();
     let mut is_refused = false;
-    let records = caches.iter().enumerate().take_while(|(_, record)| {
-        is_refused = !memory.reserve(core::slice::from_ref(*record));
+    let records = which.take_while(|index| {
+        is_refused = !memory.reserve(&caches[*index..=*index]);
         !is_refused
     });
-    let mut claimed = records.filter_map(|(index, record)| {
-        let old = record::claim_cache(&record.state, process, thread as u16)?;
+    let mut claimed = records.filter_map(|index| {
+        let old = record::claim_cache(&caches[index].state, process, thread as u16)?;
         Some((index, old))
     });
     let Some((index, old)) = claimed.next() else {
@@ -107,14 +147,46 @@ impl<'a> Keeper<'a> {
             // Somebody scribbled. What it held is found by its words.
             bin.count.store(0, Relaxed);
         }
-        let wanted = TABLE[class].bin_slots.div_ceil(2).max(REFILL_MIN);
+        let wanted = self.wanted(class);
         for _ in 0..SPANS_TRIED {
             let Some(head) = self.current(class).or_else(|| self.adopt(class)) else { break };
             if self.fill_from(head, class, wanted) > 0 {
                 return Ok(());
             }
         }
+        match self.is_frugal {
+            true => self.build_in_turn(class, wanted),
+            false => self.build(class, wanted),
+        }
+    }
+
+    /// Builds a span as one thread of many: waits while others do, and takes of what they leave.
+    #[cold]
+    fn build_in_turn(&self, class: usize, wanted: u32) -> Result<(), AllocError> {
+        let (crowd, mut wait) = (&self.memory.crowd, Wait::default());
+        let _building = loop {
+            let building = crowd.enter(class);
+            // Also where it may build: the last that did has ended between two looks.
+            if let Some(head) = self.adopt(class)
+                && self.fill_from(head, class, wanted) > 0
+            {
+                return Ok(());
+            }
+            if building.is_some() || !crowd.wait(class, &mut wait) {
+                break building;
+            }
+        };
         self.build(class, wanted)
+    }
+
+    /// Slots of `class` that a refill takes.
+    fn wanted(&self, class: usize) -> u32 {
+        let about = &TABLE[class];
+        let half = about.bin_slots.div_ceil(2);
+        match self.is_frugal {
+            true => (FRUGAL_BYTES / about.size).max(FRUGAL_SLOTS_MIN).min(half),
+            false => half.max(REFILL_MIN),
+        }
     }
 
     /// Gives slots of `class` back until the bin holds `keep`, the oldest first.
@@ -203,7 +275,7 @@ impl<'a> Keeper<'a> {
         count::claimed(self.free_slots(head, class), taken as u32);
         self.record.cursor[class].store(next as u32, Relaxed);
         bin.count.store((held + taken) as u32, Relaxed);
-        if next == slots.count() {
+        if next == slots.count() || self.is_frugal {
             self.let_go(head, class);
         }
         taken as u32

@@ -32,17 +32,30 @@ impl Keeper<'_> {
         let slices = self.slices();
         let mut from = slices.start;
         while let Some(head) = bitmap.next(from, slices.end) {
-            if head.is_multiple_of(TABLE[class].span_slices as usize) && bitmap.clear(head) {
-                step!("cache.adopt.after_clear");
-                if self.free_in(head, class) >= TABLE[class].span_slots as i32 {
-                    self.count_empty(class, -1);
-                }
+            let is_head = head.is_multiple_of(TABLE[class].span_slices as usize);
+            if is_head && self.take_hold(&bitmap, head, class) {
                 self.make_current(head, 0, class);
                 return Some(head);
             }
             from = head + 1;
         }
         None
+    }
+
+    /// Takes the span at `head` out of the bitmap, so that others leave it alone; false where
+    /// another was faster. A frugal cache leaves it there, for each slot is claimed by itself: where
+    /// a thread that has a span out of the bitmap stands still, each of the others would build one.
+    fn take_hold(&self, bitmap: &Bitmap<'_>, head: usize, class: usize) -> bool {
+        let all = TABLE[class].span_slots as i32;
+        if self.is_frugal && (worth(class)..all).contains(&self.free_in(head, class)) {
+            return true;
+        }
+        let is_mine = bitmap.clear(head);
+        step!("cache.adopt.after_clear");
+        if is_mine && self.free_in(head, class) >= all {
+            self.count_empty(class, -1);
+        }
+        is_mine
     }
 
     /// Builds a span of `class` whose first slots, `wanted` at most, are in the bin from the start:
@@ -70,6 +83,9 @@ impl Keeper<'_> {
         self.note_shift(about.shift);
         if taken < slots.count() {
             self.make_current(head, taken, class);
+            if self.is_frugal {
+                self.let_go(head, class);
+            }
         }
         Ok(())
     }
@@ -78,7 +94,8 @@ impl Keeper<'_> {
     /// cache.
     fn begin(&self, class: usize) -> Result<usize, AllocError> {
         let count = TABLE[class].span_slices as usize;
-        let ahead = if count >= AHEAD_SLICES_MIN { self.take_ahead(count) } else { None };
+        let is_ahead = count >= AHEAD_SLICES_MIN && !self.is_frugal;
+        let ahead = if is_ahead { self.take_ahead(count) } else { None };
         let head = match ahead {
             Some(head) => head,
             None => self.memory.take_in_page(self.node, count, count, self.id)?,

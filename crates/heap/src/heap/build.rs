@@ -18,8 +18,8 @@ use crate::region::external::External;
 use crate::region::{Region, Wanted};
 use crate::sync::AtomicU16;
 
-/// Threads, in all processes that share a heap, that can have a cache at once: 12 KiB of addresses
-/// each, of which memory is taken for what is used.
+/// Threads, in all processes that share a heap, that can have a cache of their own at once: 12 KiB
+/// of addresses each, of which memory is taken for what is used.
 const CACHES: u32 = 4096;
 
 /// Asks for a heap: see [`Heap::builder`].
@@ -101,7 +101,9 @@ impl Heap {
 
 impl Builder {
     /// The most bytes of blocks and what they waste. Default: 64 GiB, or four times the machine's
-    /// memory if that is less. Addresses are reserved for all of it, memory is not.
+    /// memory if that is less. Addresses are reserved for all of it, memory is not. Where there are
+    /// not so many (RLIMIT_AS), or a shared heap's file may not be so long (RLIMIT_FSIZE), the heap
+    /// is half as large, and so on down to 8 MiB.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.wanted.limit = Some(bytes);
         self
@@ -136,7 +138,9 @@ impl Builder {
     }
 
     /// How many caches there can be: one for each thread that uses the heap, in all processes, and
-    /// for each node that it uses it on. Default: 4,096. At most 32,767.
+    /// for each node that it uses it on. Default: 4,096. At most 31,743. Threads beyond that have
+    /// caches in common, and are served slower. A heap that becomes smaller than its limit, for want
+    /// of addresses, has fewer.
     pub fn caches(mut self, caches: u32) -> Self {
         self.wanted.caches = caches;
         self

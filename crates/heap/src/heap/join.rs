@@ -13,11 +13,12 @@ use crate::cache::Keeper;
 use crate::error::Error;
 use crate::fault::AllocError;
 use crate::layout::NODES_MAX;
-use crate::local::THREADS_MAX;
+use crate::local::common::Common;
+use crate::local::{Entry, THREADS_MAX};
 use crate::member;
 use crate::protocol::record;
 use crate::protocol::step::step;
-use crate::protocol::word::{PROCESSES_MAX, SlotWord};
+use crate::protocol::word::{CacheId, PROCESSES_MAX, SlotWord};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
@@ -65,6 +66,7 @@ impl Heap {
         if let Some(debug) = &self.debug {
             debug.forget();
         }
+        self.memory.crowd.forget();
         if !self.memory.region.is_shared() {
             member::replace(&self.memory.tables, self.process());
             self.reap_after_fork();
@@ -151,17 +153,20 @@ impl Drop for Heap {
         self.empty_quarantine();
         let nodes = (self.nodes as usize).min(NODES_MAX);
         for row in 1..=nodes {
-            for number in 1..THREADS_MAX {
-                let entry = self.directory.entry(row, number);
-                if entry.is_empty() {
-                    continue;
-                }
-                let id = entry.id();
-                let Some(record) = self.memory.tables.cache(id) else { continue };
-                Keeper { memory: &self.memory, record, id, node: row - 1 }.flush_all();
-                step!("heap.drop.before_free");
-                record::free_cache(&record.state);
-            }
+            let entries = (1..THREADS_MAX).map(|number| self.directory.entry(row, number));
+            let own = entries.filter(|entry| !entry.is_empty()).map(Entry::id);
+            let commons = self.directory.commons(row - 1).iter().filter_map(Common::id);
+            own.chain(commons).for_each(|id| self.leave_cache(id, row - 1));
         }
+    }
+}
+
+impl Heap {
+    /// Gives back what a cache of this process on a node holds, and its record.
+    fn leave_cache(&self, id: CacheId, node: usize) {
+        let Some(record) = self.memory.tables.cache(id) else { return };
+        Keeper { memory: &self.memory, record, id, node, is_frugal: false }.flush_all();
+        step!("heap.drop.before_free");
+        record::free_cache(&record.state);
     }
 }

@@ -8,17 +8,48 @@ use super::{Found, Heap};
 use crate::cache::{self, Keeper};
 use crate::fault::{AllocError, Fault, Misuse};
 use crate::layout::{ALIGN_MAX, UNIT};
+use crate::local::common::{COMMONS, Common, Turn};
 use crate::local::{self, Entry};
 use crate::protocol::class::{self, BIN_SLOTS_MAX, TABLE};
 use crate::protocol::step::step;
 use crate::protocol::word::{SliceWord, Slot, SlotWord};
 use crate::request::{Node, Tag};
 use crate::sync::Ordering::Relaxed;
-use crate::sys::machine;
+use crate::sys::{self, machine, process};
 
 /// How often a bin is filled for one request. The first time does, but where a peer scribbles over
 /// what it was filled with.
 const REFILLS: usize = 100;
+
+/// An odd number without a pattern (the golden ratio), by which threads are spread over the common
+/// caches: the upper bits of a product with it depend on all bits below.
+const MIX: usize = 0x9E37_79B9_7F4A_7C15;
+
+/// What of that product counts: as many bits as there are common caches.
+const COMMON_SHIFT: u32 = usize::BITS - COMMONS.trailing_zeros();
+
+/// How often a thread looks for a common cache that no other thread uses before it asks for a
+/// further one, and in all.
+const TURNS: usize = 1000;
+const TURNS_MAX: usize = 1_000_000;
+
+/// Bits of an address within the smallest page.
+const PAGE_SHIFT: u32 = 12;
+
+/// A thread's cache for one request: its own, or one that it has in common with other threads and
+/// that they cannot use meanwhile.
+pub(crate) struct Held<'a> {
+    keeper: Keeper<'a>,
+    _turn: Option<Turn<'a>>,
+}
+
+impl<'a> core::ops::Deref for Held<'a> {
+    type Target = Keeper<'a>;
+
+    fn deref(&self) -> &Keeper<'a> {
+        &self.keeper
+    }
+}
 
 /// A block, or why there is none, in one register. As two they meet those of the fast path in a
 /// pair, through which the compiler does not see that the fast path never fails: three instructions
@@ -204,12 +235,13 @@ impl Heap {
         node: Node,
         mut request: impl FnMut(Keeper<'_>) -> Result<T, AllocError>,
     ) -> Result<T, AllocError> {
-        let first = request(self.keeper(node.0 as usize)?);
+        let first = request(*self.keeper(node.0 as usize)?);
         if node != Node::ANY || !matches!(first, Err(AllocError::Exhausted)) {
             return first;
         }
         let mut anywhere = || {
-            (1..=self.nodes as usize).find_map(|row| self.keeper(row).and_then(&mut request).ok())
+            (1..=self.nodes as usize)
+                .find_map(|row| self.keeper(row).and_then(|held| request(*held)).ok())
         };
         anywhere()
             // What the dead hold is the last that is left.
@@ -217,13 +249,61 @@ impl Heap {
             .ok_or(AllocError::Exhausted)
     }
 
-    /// This thread's cache in a row of the directory, claimed if it has none; from the dead, if
-    /// need be.
-    pub(crate) fn keeper(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
-        match self.keeper_of_living(row) {
+    /// This thread's cache in a row of the directory, claimed if it has none, from the dead if need
+    /// be; else one that it has in common with others.
+    pub(crate) fn keeper(&self, row: usize) -> Result<Held<'_>, AllocError> {
+        if self.entry(row).is_empty() && local::is_refused() {
+            return self.common_keeper(row);
+        }
+        let own = match self.keeper_of_living(row) {
             Err(AllocError::TooManyThreads) if self.reap().caches > 0 => self.keeper_of_living(row),
             result => result,
+        };
+        match own {
+            Ok(keeper) => Ok(Held { keeper, _turn: None }),
+            Err(AllocError::TooManyThreads) => {
+                local::note_refused();
+                self.common_keeper(row)
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// A cache that this thread has in common with others, until what is returned goes.
+    #[cold]
+    fn common_keeper(&self, row: usize) -> Result<Held<'_>, AllocError> {
+        self.settle()?;
+        let node = if row == 0 { self.home() } else { row - 1 };
+        let commons = self.directory.commons(node);
+        // Threads lie apart by more than a page, as their stacks do.
+        let first = (process::own_pointer() >> PAGE_SHIFT).wrapping_mul(MIX) >> COMMON_SHIFT;
+        let held = |turn, id| {
+            let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
+            let keeper = Keeper { memory: &self.memory, record, id, node, is_frugal: true };
+            Ok(Held { keeper, _turn: Some(turn) })
+        };
+        for turns in 0..TURNS_MAX {
+            for index in 0..commons.len() {
+                let Some(turn) = commons[(first + index) % commons.len()].take() else { continue };
+                let claim = || cache::claim_common(&self.memory, self.process());
+                if let Some(id) = turn.cache(claim) {
+                    return held(turn, id);
+                }
+            }
+            // Also where the caches are of threads that stand still, or that called a hook which
+            // calls the heap.
+            if turns >= TURNS || commons.iter().all(|common| common.id().is_none()) {
+                let has_none = |turn: &Turn<'_>| turn.id().is_none();
+                if let Some(turn) = commons.iter().filter_map(Common::take).find(has_none) {
+                    let id = cache::claim_spare(&self.memory, self.process())?;
+                    turn.set(id);
+                    return held(turn, id);
+                }
+            }
+            // As many threads are at it as there are common caches.
+            sys::give_way();
+        }
+        Err(AllocError::TooManyThreads)
     }
 
     /// As [`Heap::keeper`], but nobody is reaped. An entry that is not empty was made by this
@@ -233,7 +313,8 @@ impl Heap {
         let entry = if entry.is_empty() { self.enter(row)? } else { entry };
         let (id, node) = (entry.id(), entry.node());
         let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
-        Ok(Keeper { memory: &self.memory, record, id, node })
+        let is_frugal = local::is_of_many();
+        Ok(Keeper { memory: &self.memory, record, id, node, is_frugal })
     }
 
     /// Claims a cache for this thread and enters it in `row`. The cache for wherever the thread is,

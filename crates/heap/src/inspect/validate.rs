@@ -143,11 +143,11 @@ impl Heap {
 
     fn check_slots(&self, head: usize, class: usize) -> Result<(), Damage> {
         let slots: Slots<'_> = self.slots_of(head, class);
-        let caches = self.memory.tables.geometry().caches;
+        let caches = self.memory.tables.geometry().cache_records();
         for slot in 0..slots.count() {
             let word = slots.get(slot);
             if let Slot::Cached(cache) = word.decode()
-                && u32::from(cache) > caches
+                && usize::from(cache) > caches
             {
                 let offset = head * SLICE + slot * TABLE[class].size as usize;
                 let offset = Offset::new(offset as u64);

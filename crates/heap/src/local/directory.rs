@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicPtr;
 
+use super::common::{COMMONS, Common};
 use super::{THREADS_MAX, place};
 use crate::bin::Bin;
 use crate::layout::NODES_MAX;
@@ -73,8 +74,8 @@ impl Entry {
 /// Bytes of a directory's row.
 const ROW_BYTES: usize = THREADS_MAX * size_of::<Entry>();
 
-/// From rows (0 for wherever the thread is, then one a node) and thread numbers to caches. Private
-/// to the process, and empty in a child.
+/// From rows (0 for wherever the thread is, then one a node) and thread numbers to caches; behind
+/// the rows, the [`Common`] caches of each node. Private to the process, and empty in a child.
 pub(crate) struct Directory {
     start: NonNull<Entry>,
     rows: usize,
@@ -130,10 +131,26 @@ impl Directory {
         unsafe { entry.as_ref() }
     }
 
+    /// The caches on a node that threads have in common.
+    pub(crate) fn commons(&self, node: usize) -> &[Common] {
+        assert!(node + 1 < self.rows, "node {node}");
+        let offset = self.rows * ROW_BYTES + node * COMMONS * size_of::<Common>();
+        // SAFETY: within the mapping, by the check.
+        let start = unsafe { self.start.byte_add(offset) };
+        // SAFETY: mapped for as long as `self` lives, and aligned, for rows and commons are
+        // multiples of their alignment; zeroes are commons; all access is atomic.
+        unsafe { core::slice::from_raw_parts(start.cast().as_ptr(), COMMONS) }
+    }
+
     fn bytes(rows: usize) -> usize {
-        rows * ROW_BYTES
+        rows * ROW_BYTES + (rows - 1) * COMMONS * size_of::<Common>()
     }
 }
+
+const _: () = {
+    assert!(ROW_BYTES.is_multiple_of(4096) && align_of::<Common>() <= 4096);
+    assert!((COMMONS * size_of::<Common>()).is_multiple_of(4096));
+};
 
 impl Drop for Directory {
     fn drop(&mut self) {

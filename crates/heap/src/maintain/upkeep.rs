@@ -301,7 +301,7 @@ mod tests {
         unsafe { heap.free(block) }.unwrap();
         let released = |now| {
             let keeper = heap.keeper(1).unwrap();
-            Upkeep { heap: &heap, keeper, now }.release_idle(0).1
+            Upkeep { heap: &heap, keeper: *keeper, now }.release_idle(0).1
         };
         assert_eq!([1, 1 << 14, 1 << 15, (1 << 15) + 100].map(released), [0, 0, 0, 1]);
     }

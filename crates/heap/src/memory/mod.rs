@@ -16,6 +16,7 @@
 
 use core::ops::Range;
 
+use crate::crowd::Crowd;
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE_SLICES, SLICE};
 use crate::looks::Looks;
@@ -49,17 +50,25 @@ pub(crate) const REFUSED: usize = 3;
 pub(crate) struct Memory {
     pub(crate) region: Region,
     pub(crate) tables: Tables,
-    /// Whether the metadata is a file's, and has to be reserved before it is touched.
-    is_in_file: bool,
+    /// Whether the metadata has to be reserved before it is written to: it is a file's, or the
+    /// kernel counts what can be written to.
+    is_reserved: bool,
     /// Classes that can have spans, as far as this process knows, a bit each.
     known: AtomicU64,
     /// When all slots of a class may be searched again.
     pub(crate) looks: Looks,
+    /// Who builds spans, of the threads of which there are many.
+    pub(crate) crowd: Crowd,
 }
 
 /// Pauses of the wait for a page that another thread makes ready, a tenth of a millisecond each: a
 /// tenth of a second in all. Getting the memory of one page took 8 ms under a hypervisor.
 const PAUSES: usize = 1000;
+
+/// Pages that other threads get memory for, and that hold what is asked for: where there are so
+/// many, another thread waits for one of them and opens none. Else each thread of a herd would have
+/// a page of its own. Some may be those of threads that died at it.
+const BUSY_MAX: usize = 4;
 
 /// After so many polls the waiter asks whether anybody works on it still; twice in a row nobody
 /// ends the wait. Each poll yields the processor, which can take long.
@@ -93,8 +102,9 @@ impl Patience {
 
 /// Why a page that seemed to have a run gave none.
 enum Miss {
-    /// Others were faster, or one of them is getting its memory: the next page may do.
-    Busy,
+    /// Others were faster, or one of them is getting its memory: the next page may do. So many
+    /// pages were met.
+    Busy(usize),
     /// It has no such run.
     Full,
     /// Its memory cannot be had; another page's may.
@@ -109,8 +119,9 @@ impl Memory {
         // multiple of 4,096, zeroed past the header; it stays mapped as long as `self.region`
         // lives.
         let tables = unsafe { Tables::new(region.metadata(), *region.geometry()) };
-        let is_in_file = region.file().is_some();
-        Self { region, tables, is_in_file, known: AtomicU64::new(0), looks: Looks::new() }
+        let is_reserved = region.is_metadata_reserved();
+        let (looks, crowd) = (Looks::new(), Crowd::new());
+        Self { region, tables, is_reserved, known: AtomicU64::new(0), looks, crowd }
     }
 
     /// Notes that slices became free, so that they are found.
@@ -193,18 +204,23 @@ impl Memory {
     ) -> Result<usize, AllocError> {
         let (mut openings, mut patience) = (self.openings(node), Patience::default());
         loop {
-            let is_busy = match self.take_in_open_page(node, count, align, me) {
+            let busy = match self.take_in_open_page(node, count, align, me) {
                 Ok(head) => return Ok(head),
                 Err(Miss::Refused) => return Err(AllocError::Exhausted),
-                Err(miss) => matches!(miss, Miss::Busy),
+                Err(Miss::Busy(pages)) => pages,
+                Err(_) => 0,
             };
+            let mut is_worth_waiting = || patience.goes_on(|| self.is_being_mapped(node, me));
+            if busy >= BUSY_MAX && is_worth_waiting() {
+                continue;
+            }
             // A page of which a slice is kept has no run of all its slices; the next one has.
             let is_whole = order_of(count, align) == ORDERS - 1;
             let wanted = 1 + usize::from(is_whole && self.is_external());
             match self.open_pages(node, wanted) {
                 Ok(()) => openings = openings.checked_sub(1).ok_or(AllocError::Exhausted)?,
                 // The last page that has a run is being made ready by another.
-                Err(_) if is_busy && patience.goes_on(|| self.is_being_mapped(node, me)) => {}
+                Err(_) if busy > 0 && is_worth_waiting() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -228,7 +244,7 @@ impl Memory {
         self.pages_of(node).len()
     }
 
-    /// The lowest open page that has such a run; [`Miss::Busy`] where one may have it in a moment.
+    /// The lowest open page that has such a run; [`Miss::Busy`] where some may have it in a moment.
     fn take_in_open_page(
         &self,
         node: usize,
@@ -239,18 +255,18 @@ impl Memory {
         let order = order_of(count, align);
         let bitmap = self.order(order);
         let pages = self.pages_of(node);
-        let (mut page, mut miss) = (pages.start, Miss::Full);
+        let (mut page, mut busy) = (pages.start, 0);
         while let Some(found) = bitmap.next(page, pages.end) {
             match self.take_from(found, count, align, me) {
                 Ok(head) => return Ok(head),
                 Err(Miss::Refused) => return Err(Miss::Refused),
                 Err(Miss::Full) => self.note_full(found, order),
                 Err(Miss::Unusable) => self.note_unusable(found),
-                Err(Miss::Busy) => miss = Miss::Busy,
+                Err(Miss::Busy(_)) => busy += 1,
             }
             page = found + 1;
         }
-        Err(miss)
+        Err(if busy > 0 { Miss::Busy(busy) } else { Miss::Full })
     }
 
     /// Clears a page's bit for `order`, unless a run came free meanwhile.
@@ -297,7 +313,7 @@ impl Memory {
             if slice::claim(slices, run.clone(), me).is_err() {
                 losses += 1;
                 if losses > PATIENCE {
-                    return Err(Miss::Busy);
+                    return Err(Miss::Busy(1));
                 }
                 continue;
             }
@@ -309,7 +325,7 @@ impl Memory {
                 Err(Refused::Busy) => {
                     // It is being mapped, and who noted its free runs meanwhile did not see these.
                     self.note_free(run);
-                    Err(Miss::Busy)
+                    Err(Miss::Busy(1))
                 }
                 Err(Refused::Unusable) => Err(Miss::Unusable),
                 Err(Refused::Exhausted) => Err(Miss::Refused),

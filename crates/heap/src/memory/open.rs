@@ -51,11 +51,13 @@ impl Memory {
         }
         if frontier.compare_exchange(first as u32, next, AcqRel, Relaxed).is_ok() {
             step!("page.open.after_frontier");
-            self.prepare(node, first + count);
             let opened = pages.start + first..pages.start + first + count;
-            // Nobody had them yet, or whoever was faster is seen when a bit is followed.
+            // Nobody had them yet, or whoever was faster is seen when a bit is followed. First, for
+            // every thread that finds no bit until then opens pages of its own (1,000 threads that
+            // began at one instant: 490 of 2 MiB).
             (0..ORDERS).for_each(|order| self.order(order).set_all(opened.clone()));
             self.note_opened(node, opened);
+            self.prepare(node, first + count);
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Metadata of a heap in a file: it gets memory before it is touched. The file is sparse, and where
+//! Metadata of a heap in a file, and of a private one where the kernel counts what can be written
+//! to (RLIMIT_DATA): it gets memory before it is touched. The file is sparse, and where
 //! the file system is full (of other programs' files, for one) the first touch of a page would be a
 //! signal. So it is asked for where it comes into use, and a refusal is an error of the request.
 //! What is there is a bit each, which all processes see; it is never given back.
@@ -37,7 +38,7 @@ impl Memory {
     /// Whether words of the metadata can be touched.
     #[inline]
     pub(crate) fn is_reserved<T>(&self, words: &[T]) -> bool {
-        if !self.is_in_file || words.is_empty() {
+        if !self.is_reserved || words.is_empty() {
             return true;
         }
         let (bits, pieces) = (self.tables.reserved(), pieces(self.tables.place_of(words)));
@@ -51,7 +52,7 @@ impl Memory {
         let page = machine::page_bytes();
         let place = self.tables.place_of(words);
         let place = place.start & !(page - 1)..place.end.next_multiple_of(page);
-        if !self.is_in_file {
+        if !self.is_reserved {
             let start = self.region.metadata().addr().get() + place.start;
             return sys::memory::populate(start, place.len()).is_ok();
         }
@@ -79,7 +80,7 @@ impl Memory {
 
     /// Sees to it that everything can be touched that a span of `class` at `head` needs.
     pub(crate) fn reserve_span(&self, head: usize, class: usize) -> bool {
-        if !self.is_in_file {
+        if !self.is_reserved {
             return true;
         }
         let (tables, about) = (&self.tables, &TABLE[class]);
@@ -105,7 +106,7 @@ impl Memory {
     /// Whether there can be a span of `class`: else not even a look for one may be had.
     #[inline]
     pub(crate) fn has_spans(&self, class: usize) -> bool {
-        !self.is_in_file || self.known.load(Relaxed) >> class & 1 == 1 || self.learns_of(class)
+        !self.is_reserved || self.known.load(Relaxed) >> class & 1 == 1 || self.learns_of(class)
     }
 
     #[cold]

@@ -41,7 +41,7 @@ impl Memory {
             let is_busy = match self.take_open_run(node, request, me, TRIES) {
                 Ok(head) => return Ok(head),
                 Err(Miss::Refused) => return Err(AllocError::Exhausted),
-                Err(miss) => matches!(miss, Miss::Busy),
+                Err(miss) => matches!(miss, Miss::Busy(_)),
             };
             // A page of which a slice is kept has no run of all its slices; the next one has.
             let has_kept = self.is_external() && count.max(align) > PAGE_SLICES / 2;
@@ -107,7 +107,7 @@ impl Memory {
                 Err(Some(Miss::Refused)) => return Err(Miss::Refused),
                 Err(None) if losses < PATIENCE => losses += 1,
                 Err(_) => {
-                    miss = Miss::Busy;
+                    miss = Miss::Busy(1);
                     wanted.from = (found / PAGE_SLICES + 1) * PAGE_SLICES;
                 }
             }
@@ -131,7 +131,7 @@ impl Memory {
         }
         step!("run.take.after_claim");
         self.keep_ready(run, request.bytes, me).map_err(|refused| match refused {
-            Refused::Busy => Some(Miss::Busy),
+            Refused::Busy => Some(Miss::Busy(1)),
             Refused::Exhausted => Some(Miss::Refused),
             // No search leads there any more.
             Refused::Unusable => None,

@@ -16,8 +16,12 @@ mod record;
 
 pub(crate) use record::{Cache, CacheWord, Process, ProcessWord};
 
-/// How many caches there can be: an identity is 1 to this, in 15 bits of a slot word.
-pub(crate) const CACHES_MAX: u32 = 0x7FFF;
+/// The highest identity of a cache, the lowest being 1: 15 bits of a slot word.
+pub(crate) const CACHE_ID_MAX: u32 = 0x7FFF;
+
+/// How many caches that one thread each has to itself there can be: the other identities are for
+/// the spare records of [`crate::layout::Geometry::spare_caches`].
+pub(crate) const CACHES_MAX: u32 = CACHE_ID_MAX - PROCESSES_MAX * 8;
 
 /// How many processes can share a heap: 7 bits of a slot word.
 pub(crate) const PROCESSES_MAX: u32 = 128;
@@ -32,7 +36,7 @@ pub(crate) const TAGS_MAX: u32 = 256;
 /// Pieces of 4 KiB that a slice's memory is counted in.
 pub(crate) const PIECES: u32 = 16;
 
-/// The name of a cache: 1 to [`CACHES_MAX`]. 0 is nobody.
+/// The name of a cache: 1 to [`CACHE_ID_MAX`]. 0 is nobody.
 pub(crate) type CacheId = u16;
 
 /// What a slot's word says.

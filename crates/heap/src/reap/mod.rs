@@ -19,7 +19,7 @@ use crate::member::VISITOR;
 use crate::protocol::record::{self, Guard};
 use crate::protocol::step::step;
 use crate::protocol::word::{
-    CACHES_MAX, Cache, CacheId, CacheWord, PROCESSES_MAX, Process, ProcessWord,
+    CACHE_ID_MAX, Cache, CacheId, CacheWord, PROCESSES_MAX, Process, ProcessWord,
 };
 use crate::sync::Ordering::{Acquire, Relaxed};
 use crate::sys::process::Life;
@@ -51,10 +51,10 @@ pub struct Reaped {
 struct Processes(u128);
 
 /// A set of caches, by identity.
-struct Caches([u64; CACHES_MAX as usize / 64 + 1]);
+struct Caches([u64; CACHE_ID_MAX as usize / 64 + 1]);
 
 impl Caches {
-    const EMPTY: Self = Self([0; CACHES_MAX as usize / 64 + 1]);
+    const EMPTY: Self = Self([0; CACHE_ID_MAX as usize / 64 + 1]);
 
     fn insert(&mut self, id: CacheId) {
         if let Some(word) = self.0.get_mut(usize::from(id) / 64) {
@@ -231,11 +231,13 @@ impl Heap {
     /// the dead nor this thread has one. Whoever was killed right after it joined had none, and
     /// owned nothing, or what it inherited.
     fn claim_keeper(&self, me: u8, caches: &mut Caches) -> Option<Keeper<'_>> {
-        let id = cache::claim(&self.memory, me, 0).ok()?;
+        let id = cache::claim_common(&self.memory, me)
+            .or_else(|_| cache::claim_spare(&self.memory, me))
+            .ok()?;
         step!("reap.keeper.after_claim");
         let record = self.memory.tables.cache(id)?;
         caches.insert(id);
-        Some(Keeper { memory: &self.memory, record, id, node: 0 })
+        Some(Keeper { memory: &self.memory, record, id, node: 0, is_frugal: false })
     }
 
     /// A cache to work under: one of the dead's, which is mine now; else this thread's, if it has
@@ -247,6 +249,6 @@ impl Heap {
         };
         let id = caches.first().or_else(own)?;
         let record = self.memory.tables.cache(id)?;
-        Some(Keeper { memory: &self.memory, record, id, node: 0 })
+        Some(Keeper { memory: &self.memory, record, id, node: 0, is_frugal: false })
     }
 }

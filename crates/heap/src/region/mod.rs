@@ -109,6 +109,9 @@ pub(crate) struct Region {
     asked: Pages,
     /// Pages of the pool that were refused so far.
     refused: AtomicU64,
+    /// Whether the metadata, which is private, is opened for writing as it comes into use: the
+    /// kernel counts what can be written to, and metadata is sparse.
+    is_gradual: bool,
     /// Accessible again on drop, before the memory goes or is the caller's again.
     _gap: Gap,
     /// Unmapped on drop; `None` where the caller owns the memory.
@@ -145,6 +148,11 @@ impl Region {
             Kind::Shared { .. } => true,
             Kind::External(external) => external.metadata.is_some(),
         }
+    }
+
+    /// Whether metadata has to be [brought](Self::bring_metadata) before it is written to.
+    pub(crate) fn is_metadata_reserved(&self) -> bool {
+        self.is_gradual || self.file().is_some()
     }
 
     /// The heap's file, for a shared heap.

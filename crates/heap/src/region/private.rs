@@ -33,7 +33,12 @@ const MEMORY_FACTOR: u64 = 4;
 const NODE_PAGES_MIN: u64 = 2;
 
 /// Bytes below which no smaller reservation is tried: a heap that is still of use.
-const FLOOR: u64 = 64 << 20;
+const FLOOR: u64 = 8 << 20;
+
+/// Of a heap that became smaller than was asked for: bytes of data for each cache record, which is
+/// 12 KiB, so that these take a tenth of the addresses; and the fewest records.
+const BYTES_PER_CACHE: u64 = 128 << 10;
+const CACHES_MIN: u64 = 16;
 
 /// How long an unfinished header is waited for, and between looks, in nanoseconds.
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
@@ -48,7 +53,11 @@ impl Region {
     fn private_of(wanted: &Wanted, geometry: Geometry) -> Result<Self, Errno> {
         let choice = Choice::private(wanted.pages);
         let data = Mapping::reserve(geometry.data_bytes(), ALIGN_MAX)?;
-        let metadata = private_metadata(&geometry)?;
+        let is_gradual = machine::is_writable_counted();
+        let metadata = match is_gradual {
+            true => gradual_metadata(&geometry)?,
+            false => private_metadata(&geometry)?,
+        };
         for node in 0..geometry.nodes {
             map_node(data.address(), &geometry, node, &choice)?;
         }
@@ -56,7 +65,9 @@ impl Region {
         // SAFETY: the metadata was just mapped, and its header is its first page.
         let words = unsafe { header_words(metadata.start) };
         Header::private(geometry, HeaderKind::Private).write(words);
-        Ok(Self::of(geometry, Kind::Private(opened), choice, wanted.pages, metadata, data))
+        let kind = Kind::Private(opened);
+        let region = Self::of(geometry, kind, choice, wanted.pages, metadata, data);
+        Ok(Self { is_gradual, ..region })
     }
 
     /// A heap over memory that the caller gives.
@@ -94,6 +105,7 @@ impl Region {
             choice: Choice::private(Pages::Plain),
             asked: wanted.pages,
             refused: AtomicU64::new(0),
+            is_gradual: false,
             // SAFETY: as above: the area is there for longer than the heap.
             _gap: unsafe { Gap::of(metadata) },
             _metadata_mapping: mapping,
@@ -117,6 +129,7 @@ impl Region {
             choice,
             asked,
             refused: AtomicU64::new(0),
+            is_gradual: false,
             // SAFETY: it goes when the mapping does, which holds the whole metadata, or before.
             _gap: unsafe { Gap::of(metadata.start) },
             _metadata_mapping: Some(metadata),
@@ -146,16 +159,28 @@ pub(super) fn halving<T>(
     let asked = limit_of(wanted)?;
     let mut bytes = asked;
     loop {
-        let geometry = geometry_of(wanted, bytes)?;
+        let mut geometry = geometry_of(wanted, bytes)?;
+        if bytes < asked {
+            // What addresses there are is for blocks: threads without a record are served too.
+            let caches = (bytes / BYTES_PER_CACHE).max(CACHES_MIN);
+            geometry.caches = geometry.caches.min(caches as u32);
+        }
         match build(geometry) {
             Ok(built) => return Ok(built),
-            Err(Errno::NOMEM | Errno::AGAIN) if bytes / 2 >= FLOOR => bytes /= 2,
+            Err(Errno::NOMEM | Errno::AGAIN | Errno::FBIG) if bytes / 2 >= floor(wanted)? => {
+                bytes /= 2;
+            }
             Err(errno) => {
-                let errno = errno.raw_os_error();
-                return Err(Error::NoAddressSpace { bytes: asked, least: bytes, errno });
+                let needed = Header::shared(geometry).file_bytes();
+                return Err(Error::no_addresses(asked, bytes, needed, errno));
             }
         }
     }
+}
+
+/// Bytes below which no smaller reservation is tried.
+fn floor(wanted: &Wanted) -> Result<u64, Error> {
+    Ok(FLOOR.max(u64::from(node_count(wanted)?) * NODE_PAGES_MIN * PAGE as u64))
 }
 
 fn limit_of(wanted: &Wanted) -> Result<u64, Error> {
@@ -198,6 +223,24 @@ fn private_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     unsafe { memory::map_at(metadata.address(), bytes, Source::Anonymous) }?;
     // Its tables are sparse: huge pages would multiply what they take.
     let _ = memory::prefer_small(metadata.address(), bytes);
+    Ok(metadata)
+}
+
+/// Metadata of which what every heap touches can be written to from the start, and the rest as it
+/// comes into use. It can be read everywhere: who looks there finds zeros.
+fn gradual_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
+    let layout = Layout::of(geometry);
+    let metadata = Mapping::reserve(layout.bytes, PAGE)?;
+    let (start, bytes) = (metadata.address(), metadata.bytes);
+    // SAFETY: the range was just reserved.
+    unsafe { memory::map_closed_at(start, bytes, Source::Anonymous) }?;
+    let _ = memory::prefer_small(start, bytes);
+    memory::open_to_read(start, bytes)?;
+    layout.first_parts().into_iter().try_for_each(|part| {
+        let page = machine::page_bytes();
+        let (from, end) = (part.start & !(page - 1), part.end.next_multiple_of(page).min(bytes));
+        memory::open(start + from, end - from)
+    })?;
     Ok(metadata)
 }
 

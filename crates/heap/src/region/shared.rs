@@ -11,7 +11,7 @@ use super::pool;
 use super::private::{PATIENCE_NS, advise_pages, bind_node, halving};
 use super::{Haste, Kind, Mapping, Refusal, Region, Wanted, header_words};
 use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
-use crate::layout::{ALIGN_MAX, Geometry, HEADER_BYTES, PAGE};
+use crate::layout::{ALIGN_MAX, Geometry, PAGE};
 use crate::sys::file::{self, Path};
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
@@ -108,6 +108,8 @@ impl Region {
 
     fn create(wanted: &Wanted, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
         let (header, choice, second, metadata, data) = halving(wanted, |geometry| {
+            // First, for this takes nothing that others could use meanwhile.
+            file::can_have_size(Header::shared(geometry).file_bytes())?;
             let mut choice = Choice::shared(wanted.pages, &geometry);
             let second = pool::create(&geometry, name, &mut choice);
             let (second, pool) = second.unzip();
@@ -139,7 +141,7 @@ impl Region {
         let (metadata, data) =
             map(&header, file.as_fd(), second_file, &choice).map_err(|errno| {
                 let bytes = header.geometry.data_bytes() as u64;
-                Error::NoAddressSpace { bytes, least: bytes, errno: errno.raw_os_error() }
+                Error::no_addresses(bytes, bytes, header.file_bytes(), errno)
             })?;
         let name = match source {
             pool::Source::Name(name) => Some(name),
@@ -200,7 +202,11 @@ impl Region {
     /// Has the kernel bring a part of the metadata, in whole pages: false where it has no memory
     /// for it, which a touch would be a signal for.
     pub(crate) fn bring_metadata(&self, start: usize, bytes: usize) -> bool {
-        match memory::populate(self.metadata.addr().get() + start, bytes) {
+        let address = self.metadata.addr().get() + start;
+        if self.is_gradual && memory::open(address, bytes).is_err() {
+            return false;
+        }
+        match memory::populate(address, bytes) {
             Ok(()) => true,
             // A kernel before 5.14 cannot; the file can have the memory all the same.
             Err(Errno::INVAL) => self
@@ -265,13 +271,7 @@ fn populate_start(
 ) -> Result<(), Error> {
     let layout = crate::layout::Layout::of(geometry);
     debug_assert!(layout.bytes <= metadata.bytes);
-    let parts = [
-        0..HEADER_BYTES,
-        layout.processes..layout.pages,
-        layout.orders..layout.partial,
-        layout.reserved..layout.bytes,
-    ];
-    parts.into_iter().try_for_each(|part| {
+    layout.first_parts().into_iter().try_for_each(|part| {
         let (start, bytes) = (part.start as u64, part.len() as u64);
         let refused = |errno| Error::refused(Attempt::Populate, bytes, errno);
         file::allocate(file, start, bytes).map_err(refused)

@@ -3,11 +3,12 @@
 
 use core::ffi::CStr;
 
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, MemfdFlags, Mode, OFlags, SealFlags, StatxFlags};
 
 use super::Errno;
 use super::huge::HugeSize;
+use super::limit::{self, Resource};
 
 /// A path of fewer than `N` bytes, built piece by piece.
 #[derive(Clone, Copy)]
@@ -78,7 +79,7 @@ pub(crate) struct Facts {
 /// A new memory file without a name, of size zero, closed on exec: sharing it with a new program
 /// is the caller's act.
 pub(crate) fn create_unnamed(label: &CStr) -> Result<OwnedFd, Errno> {
-    fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+    above_streams(fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
 }
 
 /// A new memory file without a name whose memory comes from the pool of huge pages of this size.
@@ -88,7 +89,7 @@ pub(crate) fn create_unnamed_huge(label: &CStr, size: HugeSize) -> Result<OwnedF
         HugeSize::Gib1 => MemfdFlags::HUGE_1GB,
     };
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | size;
-    fs::memfd_create(label, flags)
+    above_streams(fs::memfd_create(label, flags)?)
 }
 
 /// Bytes of a page of the pool that the file's memory comes from; `None` for a file of plain
@@ -103,14 +104,14 @@ pub(crate) fn huge_page_bytes(file: BorrowedFd<'_>) -> Option<u64> {
 /// A new file at `path` for this user alone; `EXIST` where the name is taken.
 pub(crate) fn create_named(path: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+    above_streams(fs::open(path, flags, Mode::RUSR | Mode::WUSR)?)
 }
 
 /// Opens the file at `path` for reading and writing; a symbolic link is refused with `LOOP`.
 pub(crate) fn open_named(path: &CStr) -> Result<OwnedFd, Errno> {
     // NONBLOCK: a FIFO planted under the name must not hold us up.
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    fs::open(path, flags, Mode::empty())
+    above_streams(fs::open(path, flags, Mode::empty())?)
 }
 
 /// A handle of a file that a process has open, by its link in `/proc`, to ask what it is. It opens
@@ -126,9 +127,9 @@ pub(crate) fn handle_of_own(number: u32) -> Result<OwnedFd, Errno> {
 
 /// Opens the file of a handle for reading and writing.
 pub(crate) fn reopen(handle: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    use rustix::fd::AsRawFd;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    fs::open(own_link(handle.as_raw_fd() as u32).as_c_str()?, flags, Mode::empty())
+    let path = own_link(handle.as_raw_fd() as u32);
+    above_streams(fs::open(path.as_c_str()?, flags, Mode::empty())?)
 }
 
 fn own_link(number: u32) -> Path<32> {
@@ -173,9 +174,17 @@ pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<Facts, Errno> {
     })
 }
 
-/// Sets the size in bytes; what is new reads as zeros and takes no memory.
+/// Sets the size in bytes; what is new reads as zeros and takes no memory. `FBIG` where the process
+/// may make no file so long (RLIMIT_FSIZE): asked for all the same, the kernel would not only
+/// refuse it but also send SIGXFSZ, which ends a program.
 pub(crate) fn set_size(file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
+    can_have_size(bytes)?;
     fs::ftruncate(file, bytes)
+}
+
+/// Whether this process may make a file so long.
+pub(crate) fn can_have_size(bytes: u64) -> Result<(), Errno> {
+    if bytes <= limit::of(Resource::Fsize) { Ok(()) } else { Err(Errno::FBIG) }
 }
 
 /// Keeps everybody from making a memory file shorter, so that no mapping of it can lose its end.
@@ -210,8 +219,24 @@ pub(crate) fn free_bytes(file: BorrowedFd<'_>) -> u64 {
 
 /// A second descriptor of the same file, closed on exec.
 pub(crate) fn duplicate(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    // 3: above the standard streams.
-    rustix::io::fcntl_dupfd_cloexec(file, 3)
+    rustix::io::fcntl_dupfd_cloexec(file, FIRST_NUMBER).map_err(|errno| match errno {
+        // The limit of open files lies below the number: fcntl(2).
+        Errno::INVAL => Errno::MFILE,
+        errno => errno,
+    })
+}
+
+/// The lowest number of a descriptor that is kept: below are the standard streams, which a program
+/// may have closed, and to whose numbers it and its libraries write all the same.
+const FIRST_NUMBER: i32 = 3;
+
+/// The same file under a number that is none of the standard streams'. No system call unless it has
+/// one of those.
+fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
+    match file.as_raw_fd() < FIRST_NUMBER {
+        true => duplicate(file.as_fd()),
+        false => Ok(file),
+    }
 }
 
 /// Reads at most `buffer.len()` bytes from the start of the file at `path`.
@@ -248,7 +273,6 @@ pub(crate) fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> R
 
 /// Reads exactly `buffer.len()` bytes at `offset` of the file at `path`: false where it is shorter.
 pub(crate) fn read_path_at(path: &CStr, buffer: &mut [u8], offset: u64) -> Result<bool, Errno> {
-    use rustix::fd::AsFd;
     let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     read_at(file.as_fd(), buffer, offset)
 }
@@ -268,7 +292,6 @@ pub(crate) fn parse_number(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fd::AsFd;
     use std::prelude::v1::*;
 
     #[test]
@@ -296,7 +319,6 @@ mod tests {
 
     #[test]
     fn a_file_is_known_before_it_is_opened() {
-        use rustix::fd::AsRawFd;
         let file = create_unnamed(c"haul-test").unwrap();
         let handle = handle_of_own(file.as_raw_fd() as u32).unwrap();
         let identity = facts(file.as_fd()).unwrap().identity;

@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::huge::HugeSize;
+use super::limit::{self, Resource};
 use super::{file, raw};
 
 /// Bytes read of a file with one line: node lists, pool counts, choices in brackets.
@@ -101,6 +102,40 @@ fn auxiliary(record: &[u8], entry: usize) -> Option<usize> {
         .filter_map(|mut pair| Some((pair.next()?, pair.next()?)))
         .find(|(kind, _)| *kind == entry)
         .map(|(_, value)| value)
+}
+
+/// Whether the kernel counts memory that a process may write to, used or not, and refuses it beyond
+/// a limit: of the process (RLIMIT_DATA), or of the machine. A system call, and three if there is
+/// no such limit of the process.
+pub(crate) fn is_writable_counted() -> bool {
+    limit::of(Resource::Data) != u64::MAX || is_commit_strict()
+}
+
+/// Whether the machine promises no more memory than it has (`vm.overcommit_memory` is 2).
+pub(crate) fn is_commit_strict() -> bool {
+    let mut buffer = [0; LINE_BYTES];
+    file::read_small(c"/proc/sys/vm/overcommit_memory", &mut buffer)
+        .is_ok_and(|text| text.first() == Some(&b'2'))
+}
+
+/// Bytes that this process has of addresses, and of these what it may write to alone: what
+/// RLIMIT_AS and RLIMIT_DATA count. 0 where the kernel does not say.
+pub(crate) fn used_bytes() -> [u64; 2] {
+    let mut buffer = [0; LINE_BYTES];
+    let text = file::read_small(c"/proc/self/statm", &mut buffer).unwrap_or_default();
+    // proc_pid_statm(5): the first is the size, the sixth the data.
+    let field = |index| {
+        text.split(|byte| *byte == b' ').nth(index).and_then(file::parse_number).unwrap_or(0)
+    };
+    [0, 5].map(|index| field(index) * page_bytes() as u64)
+}
+
+/// CPUs that this thread may run on; 1 where the kernel does not say. One system call.
+pub(crate) fn cpus() -> usize {
+    if cfg!(miri) {
+        return 1;
+    }
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1) as usize)
 }
 
 /// Bytes of memory in this machine.

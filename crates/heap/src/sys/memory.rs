@@ -165,6 +165,16 @@ pub(crate) fn open(address: usize, bytes: usize) -> Result<(), Errno> {
     unsafe { mm::mprotect(address as *mut c_void, bytes, protection) }
 }
 
+/// Makes a range readable alone that was mapped without access: it reads as what is there, zeros
+/// where it was never written to, and does not count as memory that the process may write to.
+pub(crate) fn open_to_read(address: usize, bytes: usize) -> Result<(), Errno> {
+    if cfg!(miri) {
+        return Ok(());
+    }
+    // SAFETY: access that is added takes nothing from anybody; where nothing is mapped it fails.
+    unsafe { mm::mprotect(address as *mut c_void, bytes, MprotectFlags::READ) }
+}
+
 /// Has the kernel stop at this page when it populates the mapping that the page lies in: what a
 /// program that locks all its memory (mlockall) has populated of that mapping is what lies before.
 /// The rest is locked as it is touched. A kernel before 6.13 cannot, and one before 6.15 not in a

@@ -6,6 +6,7 @@
 //! - `raw`: the system calls that rustix lacks, by one instruction;
 //! - `miri`: address space under Miri, which has no system calls for it;
 //! - [`huge`]: sizes of huge pages;
+//! - [`limit`]: what the process may have at most;
 //! - [`file`]: memory files, files by name, small files read into a buffer;
 //! - [`memory`]: address space reserved, mapped, populated, given back;
 //! - [`process`]: who runs, and whether it still does;
@@ -17,6 +18,7 @@ mod raw;
 
 pub(crate) mod file;
 pub(crate) mod huge;
+pub(crate) mod limit;
 pub(crate) mod machine;
 pub(crate) mod memory;
 pub(crate) mod process;
@@ -36,7 +38,12 @@ pub(crate) fn give_way() {
 
 /// Sleeps for a tenth of a millisecond: between looks at something that another process does.
 pub(crate) fn pause() {
-    let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
+    pause_times(1);
+}
+
+/// Sleeps as long as so many of these pauses, fewer than 10,000.
+pub(crate) fn pause_times(times: u32) {
+    let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: (times * 100_000).into() };
     // Interrupted by a signal it is merely shorter.
     let _ = rustix::thread::nanosleep(&time);
 }

@@ -225,7 +225,8 @@ impl fmt::Display for Reason {
             }
             Self::Metadata(error) => write!(
                 f,
-                "its metadata cannot be kept in DPDK's runtime directory: {error}: make room there"
+                "its metadata cannot be kept in DPDK's runtime directory: {error}: raise the limit \
+                 that it names, or make room there"
             ),
             Self::Heap(error) => error.fmt(f),
         }

@@ -49,8 +49,12 @@ impl Metadata {
     /// Makes the metadata of one socket's heap, all zeros, in the primary process.
     pub(crate) fn create(folder: &Path, socket: c_int, bytes: usize) -> Result<Self> {
         let is_memory = is_in_memory(folder);
+        let size = (bytes + TAIL_BYTES) as u64;
+        // Before there is a file: the kernel would not only refuse it but end the process.
+        check_size(size)?;
         let file = if is_memory { create_file(&path(folder, socket))? } else { create_nameless()? };
-        file.set_len((bytes + TAIL_BYTES) as u64)?;
+        let file = above_streams(file)?;
+        file.set_len(size)?;
         let file_number = file.metadata()?.ino();
         let mut metadata = Self::map(file, file_number, bytes)?;
         metadata.descriptor = (!is_memory).then(|| metadata.file.as_raw_fd());
@@ -68,6 +72,7 @@ impl Metadata {
             .write(true)
             .custom_flags(follow | libc::O_CLOEXEC)
             .open(path)?;
+        let file = above_streams(file)?;
         let about = file.metadata()?;
         let heap_bytes = about.len().checked_sub(TAIL_BYTES as u64);
         if about.ino() != place.file_number || heap_bytes != Some(place.metadata_bytes) {
@@ -169,6 +174,37 @@ fn is_in_memory(folder: &Path) -> bool {
     !failed && about.f_type == libc::TMPFS_MAGIC
 }
 
+/// Whether this process may make a file so long (RLIMIT_FSIZE).
+fn check_size(bytes: u64) -> Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure takes the answer.
+    let failed = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } != 0;
+    if failed || limit.rlim_cur == libc::RLIM_INFINITY || bytes <= limit.rlim_cur {
+        return Ok(());
+    }
+    let most = limit.rlim_cur;
+    Err(Error::new(
+        ErrorKind::FileTooLarge,
+        format!("a file of {bytes} bytes, and RLIMIT_FSIZE allows {most}: raise it (ulimit -f)"),
+    ))
+}
+
+/// The same file under a number that is none of the standard streams': a program that closed one
+/// writes to its number all the same.
+fn above_streams(file: File) -> Result<File> {
+    const FIRST_NUMBER: c_int = 3;
+    if file.as_raw_fd() >= FIRST_NUMBER {
+        return Ok(file);
+    }
+    // SAFETY: asks for another number of an open file.
+    let number = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_NUMBER) };
+    if number < 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new, open, and nobody else's.
+    Ok(unsafe { File::from_raw_fd(number) })
+}
+
 fn create_nameless() -> Result<File> {
     // SAFETY: the name is a C string.
     let descriptor = unsafe { libc::memfd_create(c"haul_rte_malloc".as_ptr(), libc::MFD_CLOEXEC) };
@@ -224,6 +260,52 @@ mod tests {
         let _later = Metadata::create(folder, 0, bytes).expect("created anew");
         let other = HeapPlace { file_number: u64::MAX, ..place };
         assert!(Metadata::attach(folder, primary, &other).is_err(), "another run's was taken");
+    }
+
+    /// What changes a process for good is done in a forked child, which leaves at once.
+    fn in_child(work: impl FnOnce() -> i32) -> i32 {
+        // SAFETY: the child does little, and leaves by _exit.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let status = work();
+            // SAFETY: ends the child without running what belongs to its parent.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is an int of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status), "ended by signal {}", libc::WTERMSIG(status));
+        libc::WEXITSTATUS(status)
+    }
+
+    #[test]
+    fn a_limit_of_file_sizes_is_an_error_and_leaves_no_file() {
+        let folder = PathBuf::from("/dev/shm").join(format!("haul-limit-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("memory can be written to");
+        let status = in_child(|| {
+            let limit = libc::rlimit { rlim_cur: 1 << 16, rlim_max: 1 << 16 };
+            // SAFETY: `limit` is one of ours.
+            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+            let error = Metadata::create(&folder, 0, 1 << 20).err();
+            let is_told = error.is_some_and(|error| error.to_string().contains("ulimit -f"));
+            i32::from(!is_told || path(&folder, 0).exists())
+        });
+        std::fs::remove_dir_all(&folder).expect("the folder can be removed");
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn metadata_takes_the_number_of_no_standard_stream() {
+        let folder = PathBuf::from("/dev/shm").join(format!("haul-stream-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("memory can be written to");
+        let status = in_child(|| {
+            // SAFETY: the child's own, and nothing here uses them.
+            (0..3).for_each(|stream| _ = unsafe { libc::close(stream) });
+            let metadata = Metadata::create(&folder, 0, 1 << 20);
+            i32::from(!metadata.is_ok_and(|metadata| metadata.file.as_raw_fd() >= 3))
+        });
+        std::fs::remove_dir_all(&folder).expect("the folder can be removed");
+        assert_eq!(status, 0);
     }
 
     #[test]

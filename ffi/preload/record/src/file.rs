@@ -7,7 +7,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use haul_model::trace::{HEADER_BYTES, Header, PROGRAM_BYTES};
-use rustix::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -209,7 +209,7 @@ impl File {
             let name = name(path, base, process, attempt).ok_or(Errno::NAMETOOLONG)?;
             match rustix::fs::openat(CWD, name, flags, Mode::RUSR | Mode::WUSR) {
                 Err(Errno::EXIST) => {}
-                opened => return Ok(opened?),
+                opened => return Ok(above_streams(opened?)?),
             }
         }
         Err(Errno::EXIST.into())
@@ -218,7 +218,7 @@ impl File {
     /// Opens the file by its name, and makes sure that it is the one that was created.
     fn open_again(&self) -> Result<OwnedFd, Failure> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::openat(CWD, self.name()?, flags, Mode::empty())?;
+        let file = above_streams(rustix::fs::openat(CWD, self.name()?, flags, Mode::empty())?)?;
         if self.is_ours(file.as_fd()) { Ok(file) } else { Err(Failure::Replaced) }
     }
 
@@ -258,6 +258,16 @@ impl File {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(file.as_fd(), at, length),
             allocated => Ok(allocated?),
         }
+    }
+}
+
+/// The same file under a number that is none of the standard streams': another thread of a program
+/// that closed one may write to its number meanwhile.
+fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
+    const FIRST_NUMBER: i32 = 3;
+    match file.as_raw_fd() < FIRST_NUMBER {
+        true => rustix::io::fcntl_dupfd_cloexec(&file, FIRST_NUMBER),
+        false => Ok(file),
     }
 }
 
