@@ -24,8 +24,9 @@ pub(crate) enum Sim {
 }
 
 /// Runs a program on the simulated server: a RISC-V ELF file (RV64IM, bare metal), or a workload
-/// that haul holds: receive (TCP through lwIP) or values (a store of values). Shows cycles and every counter that is not 0; with --trace
-/// a picture of the pipeline and of memory's transactions in a window of cycles.
+/// that haul holds: receive (TCP through lwIP) or values (a store of values). Shows cycles and
+/// every counter that is not 0; with --trace a picture of the pipeline and of memory's transactions
+/// in a window of cycles.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul sim run my-program.elf --argument 1000\n  \
     haul sim run --set copying=engine --set engine.policy=async --packets 2000\n  \

@@ -61,7 +61,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul pcie estimate --nic", Run("", "rx descriptor fetch")),
     ("haul pcie estimate --list", Run("", "ixgbe")),
     ("haul pcie estimate --nic ice --rate 10M --sizes", Run("", "full at packets/s")),
-    ("haul pcie explain", Run("", "batch 4 -> 16")),
+    ("haul pcie explain", Run("", "link gen3x8 -> gen4x8")),
     ("haul pcie sweep", Run("", "polls of 8")),
     ("haul pcie bandwidth", Run("", "20.65")),
     ("haul pcie watch", Elsewhere("pcie_watch.rs, of a program that it plays")),

@@ -46,8 +46,8 @@ pub struct Found {
 }
 
 /// Where programs make theirs: DPDK's `/var/run/dpdk` as root, a user's runtime folder or `/tmp`
-/// else, and before them what `RUNTIME_DIRECTORY` names, as a service manager sets it; haul's beside
-/// them, but never in `/tmp`. Of these variables this process's own.
+/// else, and before them what `RUNTIME_DIRECTORY` names, as a service manager sets it; haul's
+/// beside them, but never in `/tmp`. Of these variables this process's own.
 #[must_use]
 pub fn folders() -> Vec<PathBuf> {
     let (root, other) = (PathBuf::from(ROOT), PathBuf::from("/tmp"));
