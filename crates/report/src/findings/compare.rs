@@ -43,8 +43,7 @@ pub(super) fn changes(records: &[&Record]) -> Vec<Finding> {
     let unknown = with_change(&all, Verdict::CannotTell).len();
     if unknown > 0 {
         let text = format!("Of {} of {total} the runs cannot tell.", text::grouped(unknown));
-        let action =
-            "Measure both sides three times or more: `haul compare --old A1 A2 A3 --new B1 B2 B3`.";
+        let action = "Measure both sides more often, three times at least: `haul compare --old A1 A2 A3 --new B1 B2 B3`.";
         findings.push(finding(name::COMPARE, Tone::Unknown, text).action(action));
     } else if findings.is_empty() {
         let text = format!("None of {total} changed.");

@@ -127,7 +127,6 @@ pub(super) fn tuned(records: &[&Record]) -> Option<Verdict> {
     };
     let text = found.text.trim_start_matches("What was tuned for this machine ");
     let text = text.trim_start_matches("What was tuned is ");
-    let text = text.trim_start_matches("What was tuned beats ");
     let text = text.trim_start_matches("What was tuned ").trim_end_matches('.').to_owned();
     Some(row(name::COPY_TUNE, "haul.toml, beside the defaults", text, found.tone).act(action))
 }
