@@ -1,5 +1,5 @@
-//! What is said beside a figure: the record's own note, and whether the hypervisor or other programs
-//! disturbed it.
+//! What is said beside a figure: the record's own note, and whether the hypervisor or other
+//! programs disturbed it.
 
 use haul_model::Record;
 use haul_model::experiment::key;

@@ -110,10 +110,9 @@ fn cold_targets_cost_page_faults_also_with_a_busy_processor() {
     assert!(faults(throughput[1]) > faults(throughput[0]), "{throughput:#?}");
 }
 
-/// With one of the two processors busy, haul's choice is at least as fast as what every system has,
-/// at the sizes where a wait matters most. A median of few samples on a machine that does other work
-/// at a time may be off: the best of several tries counts, and of each try the better of the two
-/// others.
+/// With one of the two processors busy, haul's choice is as fast as the better of a pipe and a Unix
+/// socket. Few samples on a machine that does other work as well may be off: only a size that is
+/// behind in each of several tries counts.
 #[test]
 fn a_busy_processor_leaves_hauls_choice_ahead_of_pipe_and_unix() {
     if !has_two_processors() {

@@ -140,8 +140,9 @@ impl Lane {
         self.is_alone = idle::is_single() || place.is_the_one_of(other);
     }
 
-    /// Says on which processor this end runs, in both directions unless each half of the channel has
-    /// a thread of its own; sees whether the other end was on the same one when it last said so.
+    /// Says on which processor this end runs, in both directions unless each half of the channel
+    /// has a thread of its own; sees whether the other end was on the same one when it last said
+    /// so.
     pub(crate) fn is_together(&mut self) -> bool {
         let seat = Seat::of_this_thread();
         self.sit(seat);

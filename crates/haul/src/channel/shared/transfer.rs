@@ -1,5 +1,5 @@
-//! How a transfer goes on: step by step, and never without a look at the peer and the clock; how one
-//! waits for the other end meanwhile is told in `waiting`.
+//! How a transfer goes on: step by step, and never without a look at the peer and the clock. How an
+//! end waits meanwhile: see `waiting`.
 
 use std::hint;
 use std::time::{Duration, Instant};
