@@ -49,6 +49,7 @@ mod shared;
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -209,6 +210,7 @@ impl Channel {
     /// have the same descriptor.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
+        self.link().is_split.store(true, Relaxed);
         (self.sender, self.receiver)
     }
 

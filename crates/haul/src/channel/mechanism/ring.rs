@@ -330,7 +330,8 @@ fn fill(
             if run.is_complete() {
                 lane.put_sum(message, source.sum());
             }
-            lane.tell(layout::FILLED, end);
+            let goes_on = !run.is_complete() && run.next(end).end - *drained <= run.cells;
+            lane.tell_in_turn(layout::FILLED, end, goes_on);
         }
     }
     Ok(Step::Moved)
@@ -373,7 +374,7 @@ fn drain(
         // The message, which is taken next, tells of it.
         lane.note(layout::DRAINED, end);
     } else {
-        lane.tell(layout::DRAINED, end);
+        lane.tell_in_turn(layout::DRAINED, end, run.next(end).end <= told);
     }
     Ok(Step::Moved)
 }

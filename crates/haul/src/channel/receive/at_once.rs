@@ -10,7 +10,8 @@ use crate::channel::shared::header::SumState;
 use crate::channel::shared::layout::{self, HEADER_BYTES, INLINE_BYTES_MAX, SLOTS};
 use crate::channel::shared::message::Message;
 use crate::channel::shared::names::Mechanism;
-use crate::channel::shared::transfer::{look, spins_unasked};
+use crate::channel::shared::transfer::look;
+use crate::channel::shared::waiting::looks_unasked;
 use crate::peer::region::Fetch;
 
 /// A message up to this length, header included, that is there already is asked for while the one
@@ -23,7 +24,7 @@ impl Inbox {
     #[inline]
     pub(crate) fn receive_at_once(&mut self, target: &mut [u8]) -> Option<Account> {
         self.lane.link.check_whole().ok()?;
-        look(spins_unasked(&self.lane), || self.is_published().then_some(()))?;
+        look(looks_unasked(&self.lane), || self.is_published().then_some(()))?;
         let at = self.lane.slot(self.consumed);
         let region = &self.lane.link.region;
         // All lines at once, while the header is on its way: what it says is needed for the copy.
@@ -46,7 +47,8 @@ impl Inbox {
         let calls_before = self.lane.system_calls;
         self.consumed = self.consumed.next();
         // The slot is as it was until this is told, whether the sender gave up meanwhile or not.
-        self.lane.tell(layout::CONSUMED, self.consumed.index());
+        let left = self.published.index() - self.consumed.index();
+        self.lane.tell_in_turn(layout::CONSUMED, self.consumed.index(), left > SLOTS / 2);
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 

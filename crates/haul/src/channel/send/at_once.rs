@@ -13,7 +13,8 @@ use crate::channel::shared::account::Account;
 use crate::channel::shared::header::{Header, SumState};
 use crate::channel::shared::layout::{self, HEADER_BYTES};
 use crate::channel::shared::names::Mechanism;
-use crate::channel::shared::transfer::{look, spins_unasked};
+use crate::channel::shared::transfer::look;
+use crate::channel::shared::waiting::looks_unasked;
 
 impl Outbox {
     /// Sends a message whose bytes travel in its slot, if there is one within a microsecond; `None`
@@ -24,7 +25,7 @@ impl Outbox {
             return None;
         }
         self.lane.link.check_whole().ok()?;
-        look(spins_unasked(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
+        look(looks_unasked(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
         let calls_before = self.lane.system_calls;
         let length = bytes.len() as u64;
         let at = self.lane.slot(self.next);

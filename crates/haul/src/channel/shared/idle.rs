@@ -1,4 +1,5 @@
-//! Whether there is a processor for each end: an estimate, from what the kernel says is running.
+//! Whether there is a processor for each end: an estimate, from what the kernel says is running. By
+//! it a mechanism is chosen; how an end waits goes by where the two of them are, see `seat`.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

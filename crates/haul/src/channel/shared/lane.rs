@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 
 use super::bell::{self, ASLEEP, POLLING};
@@ -14,9 +15,30 @@ use super::header::{Header, SUM_AT, SumState};
 use super::link::Link;
 use super::message::Message;
 use super::place::Place;
+use super::seat::Seat;
+use super::turns::Turns;
 use super::words::{Flags, Word};
 use super::{closing, idle, layout};
 use crate::peer::socket;
+
+/// Where an end says how it is, among the words of a direction.
+#[derive(Clone, Copy, Debug)]
+struct Words {
+    /// Where it sleeps.
+    bell: usize,
+    /// Where it may run.
+    place: usize,
+    /// Where it runs.
+    seat: usize,
+}
+
+const SENDER: Words =
+    Words { bell: layout::SENDER_BELL, place: layout::SENDER_PLACE, seat: layout::SENDER_SEAT };
+const RECEIVER: Words = Words {
+    bell: layout::RECEIVER_BELL,
+    place: layout::RECEIVER_PLACE,
+    seat: layout::RECEIVER_SEAT,
+};
 
 /// One direction of a channel, seen by one end of it.
 #[derive(Debug)]
@@ -24,20 +46,20 @@ pub(crate) struct Lane {
     pub(crate) link: Arc<Link>,
     /// 0: from the one that connected; 1: to it.
     index: usize,
-    /// Where this end sleeps.
-    own_bell: usize,
-    /// Where the other end sleeps.
-    other_bell: usize,
-    /// Where this end says where it may run, and where the other one does.
-    places: [usize; 2],
+    /// What this end says of itself, and what the other one does.
+    own: Words,
+    other: Words,
     /// Where this end may run, as last said, and when that was, see `idle`.
     place: Place,
     looked: u64,
+    /// Both ends ran on one processor, as last seen.
+    was_together: bool,
+    turns: Turns,
     /// Both ends share the only processor that they may run on.
     is_alone: bool,
     /// System calls made so far.
     pub(crate) system_calls: u64,
-    /// How often this end slept until the other moved.
+    /// How often this end slept, or gave way, until the other moved.
     pub(crate) sleeps: u64,
     /// How far the other end is.
     pub(crate) distance: Distance,
@@ -45,32 +67,23 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(crate) fn for_sending(link: Arc<Link>, index: usize) -> Self {
-        let (own_bell, other_bell) = (layout::SENDER_BELL, layout::RECEIVER_BELL);
-        let places = [layout::SENDER_PLACE, layout::RECEIVER_PLACE];
-        Self::new(link, index, own_bell, other_bell, places)
+        Self::new(link, index, [SENDER, RECEIVER])
     }
 
     pub(crate) fn for_receiving(link: Arc<Link>, index: usize) -> Self {
-        let (own_bell, other_bell) = (layout::RECEIVER_BELL, layout::SENDER_BELL);
-        let places = [layout::RECEIVER_PLACE, layout::SENDER_PLACE];
-        Self::new(link, index, own_bell, other_bell, places)
+        Self::new(link, index, [RECEIVER, SENDER])
     }
 
-    fn new(
-        link: Arc<Link>,
-        index: usize,
-        own_bell: usize,
-        other_bell: usize,
-        places: [usize; 2],
-    ) -> Self {
+    fn new(link: Arc<Link>, index: usize, [own, other]: [Words; 2]) -> Self {
         let mut lane = Self {
             link,
             index,
-            own_bell,
-            other_bell,
-            places,
+            own,
+            other,
             place: Place::default(),
             looked: 0,
+            was_together: false,
+            turns: Turns::default(),
             is_alone: idle::is_single(),
             system_calls: 0,
             sleeps: 0,
@@ -98,10 +111,52 @@ impl Lane {
         if place != self.place {
             self.place = place;
             // A hint, which nothing else hangs on.
-            self.word(self.places[0]).store(place.word(), Relaxed);
+            self.word(self.own.place).store(place.word(), Relaxed);
         }
-        let other = Place::from_word(self.word(self.places[1]).load(Relaxed));
+        let other = Place::from_word(self.word(self.other.place).load(Relaxed));
         self.is_alone = idle::is_single() || place.is_the_one_of(other);
+    }
+
+    /// Says on which processor this end runs, in both directions unless each half of the channel
+    /// has a thread of its own; sees whether the other end was on the same one when it last said
+    /// so.
+    pub(crate) fn is_together(&mut self) -> bool {
+        let seat = Seat::of_this_thread();
+        self.sit(seat);
+        let other = Seat::from_word(self.word(self.other.seat).load(Relaxed));
+        self.was_together = seat.is_the_one_of(other);
+        self.was_together
+    }
+
+    /// As last seen.
+    pub(crate) fn was_together(&self) -> bool {
+        self.was_together
+    }
+
+    fn sit(&self, seat: Seat) {
+        let own = self.word(self.own.seat);
+        // Written only as it changes: the other end looks at this line at each step.
+        if own.load(Relaxed) != seat.word() {
+            own.store(seat.word(), Relaxed);
+            if !self.link.is_split.load(Relaxed) {
+                let back = layout::words_start(1 - self.index) + self.other.seat;
+                self.link.region.word64(back).store(seat.word(), Relaxed);
+            }
+        }
+    }
+
+    /// Whether this end, which waits, should let the other one run, so often in this wait already.
+    pub(crate) fn may_give_way(&mut self, before: u32) -> bool {
+        self.is_together() && self.turns.may(before == 0)
+    }
+
+    /// Lets the other end run, which is on the same processor.
+    pub(crate) fn give_way(&mut self) {
+        let start = Instant::now();
+        std::thread::yield_now();
+        self.turns.note(start, start.elapsed());
+        self.system_calls += 1;
+        self.sleeps += 1;
     }
 
     /// Reads a word of the other end's, once.
@@ -139,6 +194,16 @@ impl Lane {
         // SYNC: word told: everything written before is seen by whoever reads the value.
         self.word(word).put(value);
         self.ring_bell();
+    }
+
+    /// As [`tell`](Self::tell); where both ends share a processor and this one goes on at once, the
+    /// other end is left asleep until then: woken now it would take turns with this one at each
+    /// piece.
+    pub(crate) fn tell_in_turn(&mut self, word: usize, value: u64, goes_on: bool) {
+        match goes_on && self.was_together {
+            true => self.note(word, value),
+            false => self.tell(word, value),
+        }
     }
 
     /// Writes a word of this end's; another one, told later, wakes who waits for it.
@@ -220,7 +285,7 @@ impl Lane {
     /// Wakes the other end where it sleeps.
     #[inline]
     pub(crate) fn ring_bell(&mut self) {
-        let at = layout::words_start(self.index) + self.other_bell;
+        let at = layout::words_start(self.index) + self.other.bell;
         let sleeps = bell::look(self.link.region.word32(at + 4));
         if sleeps != 0 {
             self.wake(sleeps);
@@ -229,8 +294,9 @@ impl Lane {
 
     #[cold]
     fn wake(&mut self, sleeps: u32) {
-        let at = layout::words_start(self.index) + self.other_bell;
+        let at = layout::words_start(self.index) + self.other.bell;
         let (word, how) = (self.link.region.word32(at), self.link.region.word32(at + 4));
+        self.sit(Seat::of_this_thread());
         if sleeps & ASLEEP != 0 {
             bell::ring(word, how);
             let _ = futex::wake(word, futex::Flags::empty(), 1);
@@ -245,19 +311,21 @@ impl Lane {
 
     /// Announces that this end is about to sleep; it must look once more before it does.
     pub(crate) fn announce(&self, way: u32) -> u32 {
-        let at = layout::words_start(self.index) + self.own_bell;
+        let at = layout::words_start(self.index) + self.own.bell;
         bell::announce(self.link.region.word32(at), self.link.region.word32(at + 4), way)
     }
 
-    /// Sleeps until the bell that showed `seen` rings, or for so long.
-    pub(crate) fn sleep(&mut self, seen: u32, time: Duration) {
-        let bell = layout::words_start(self.index) + self.own_bell;
+    /// Sleeps until the bell that showed `seen` rings, or for so long: false where it is known that
+    /// nobody rang.
+    pub(crate) fn sleep(&mut self, seen: u32, time: Duration) -> bool {
+        let bell = layout::words_start(self.index) + self.own.bell;
         let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         let word = self.link.region.word32(bell);
         // Woken, interrupted, too late or over: in each case the caller looks again.
-        let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&time));
+        let result = futex::wait(word, futex::Flags::empty(), seen, Some(&time));
         self.system_calls += 1;
         self.sleeps += 1;
+        result != Err(Errno::TIMEDOUT)
     }
 
     /// Says that this end has something to do in this direction without being told; see

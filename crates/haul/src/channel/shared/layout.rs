@@ -50,10 +50,14 @@ pub(crate) const RECEIVER_BELL: usize = 6 * LINE_BYTES;
 pub(crate) const SENDER_STATE: usize = 7 * LINE_BYTES;
 /// u64, sender: where it may run, see `place`.
 pub(crate) const SENDER_PLACE: usize = SENDER_STATE + 8;
+/// u64, sender: where it runs, see `seat`.
+pub(crate) const SENDER_SEAT: usize = SENDER_STATE + 16;
 /// u32, receiver: likewise.
 pub(crate) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
 /// u64, receiver: likewise.
 pub(crate) const RECEIVER_PLACE: usize = RECEIVER_STATE + 8;
+/// u64, receiver: likewise.
+pub(crate) const RECEIVER_SEAT: usize = RECEIVER_STATE + 16;
 
 /// u64, receiver: the message whose target the sender may write to, counted from 1.
 pub(crate) const OFFERED: usize = 9 * LINE_BYTES;

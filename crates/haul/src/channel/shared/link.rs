@@ -52,6 +52,8 @@ pub(crate) struct Link {
     pub(crate) settings: Settings,
     /// A transfer failed in the middle: what the words say means nothing any more.
     pub(crate) is_broken: AtomicBool,
+    /// Each half of the channel has a thread of its own.
+    pub(crate) is_split: AtomicBool,
     /// Descriptors that came and were not asked for yet, or what came in the place of one and could
     /// not be kept.
     came: Mutex<VecDeque<(Kind, u64, Received)>>,
@@ -84,6 +86,7 @@ impl Link {
             peer_can_pull: agreed.peer_can_pull,
             settings,
             is_broken: AtomicBool::new(false),
+            is_split: AtomicBool::new(false),
             came: Mutex::default(),
         })
     }

@@ -18,11 +18,14 @@
 //! - `closing`: the end of a channel, told and seen;
 //! - `distance`: how far the other end's cache is;
 //! - `place`: where an end may run;
+//! - `seat`: where an end runs;
+//! - `turns`: whether an end gives way to the other one;
 //! - `idle`: whether there is a processor for each end;
 //! - `handshake`: how the two ends meet;
 //! - `link`: socket, shared memory and what came by them;
 //! - `lane`: one direction, as one end sees it;
-//! - `transfer`: a transfer, step by step, and waiting for the other end;
+//! - `waiting`: how an end waits for the other one;
+//! - `transfer`: a transfer, step by step;
 //! - `source`: what is sent.
 
 pub(crate) mod account;
@@ -45,7 +48,10 @@ pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod pace;
 pub(crate) mod place;
+pub(crate) mod seat;
 pub(crate) mod settings;
 pub(crate) mod source;
 pub(crate) mod transfer;
+pub(crate) mod turns;
+pub(crate) mod waiting;
 pub(crate) mod words;

@@ -1,5 +1,5 @@
-//! How a transfer goes on: step by step, and how one waits for the other end meanwhile: spin, then
-//! sleep, never without a look at the peer and the clock.
+//! How a transfer goes on: step by step, and never without a look at the peer and the clock. How an
+//! end waits meanwhile: see `waiting`.
 
 use std::hint;
 use std::time::{Duration, Instant};
@@ -8,17 +8,10 @@ use haul_model::Bytes;
 
 use super::bell::{ASLEEP, POLLING};
 use super::error::Error;
-use super::idle;
 use super::lane::Lane;
+use super::waiting::{Next, Waiting};
 use crate::peer::deadline::Clock;
 
-/// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
-/// cost together.
-const SPINS: u32 = 1000;
-/// Looks where there is not a processor for each end: the other one needs this one to move. Also
-/// the looks, some 1 us, before the clock and the machine are asked: an answer to a small message
-/// comes sooner than that, and asking takes 25 ns, and 7 us every 10 ms.
-const SPINS_BUSY: u32 = 20;
 /// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
 /// How long a call that does not wait moves things: some 10 MB. What is left by then is for the
@@ -90,8 +83,7 @@ fn drive_until<T: Transfer>(
     mut clock: Clock,
 ) -> Result<Option<T::Output>, Error> {
     transfer.lane().take_up();
-    let (mut spins, mut spins_max, mut announced, mut sleep) = (0, None, None, SLEEP_MIN);
-    let spins_unasked = spins_unasked(transfer.lane());
+    let (mut waiting, mut announced, mut sleep) = (Waiting::default(), None, SLEEP_MIN);
     loop {
         match transfer.step()? {
             Step::Done(output) => return Ok(Some(output)),
@@ -99,42 +91,33 @@ fn drive_until<T: Transfer>(
                 if is_over(&mut clock, transfer)? {
                     return Ok(None);
                 }
-                (spins, announced, sleep) = (0, None, SLEEP_MIN);
-            }
-            Step::Blocked
-                if spins < spins_unasked
-                    || spins < *spins_max.get_or_insert_with(|| spins_now(transfer.lane())) =>
-            {
-                if spins == spins_unasked {
-                    clock.start();
-                }
-                spins += 1;
-                hint::spin_loop();
+                (waiting, announced, sleep) = (Waiting::default(), None, SLEEP_MIN);
             }
             Step::Blocked => {
                 let Some(seen) = announced.take() else {
-                    announced = Some(transfer.lane().announce(ASLEEP));
+                    match waiting.next(transfer.lane(), &mut clock) {
+                        Next::Look => hint::spin_loop(),
+                        Next::GiveWay => transfer.lane().give_way(),
+                        Next::Sleep => announced = Some(transfer.lane().announce(ASLEEP)),
+                    }
                     continue;
                 };
                 let left = clock.left(|| transfer.has_begun());
                 let time = left.map_or(sleep, |left| sleep.min(left));
-                transfer.lane().sleep(seen, time);
+                let was_woken = transfer.lane().sleep(seen, time);
                 sleep = (sleep * 2).min(SLEEP_MAX);
-                if transfer.lane().is_peer_gone() {
+                // Asking takes two system calls. A peer that rang was there, and one that is gone
+                // rings no more.
+                if !was_woken && transfer.lane().is_peer_gone() {
                     return finish_without_peer(transfer, |transfer| is_over(&mut clock, transfer));
                 }
                 if is_over(&mut clock, transfer)? {
                     return Ok(None);
                 }
-                spins = 0;
+                waiting = Waiting::default();
             }
         }
     }
-}
-
-/// How often to look before anything is asked.
-pub(crate) fn spins_unasked(lane: &Lane) -> u32 {
-    if lane.is_alone() { 0 } else { SPINS_BUSY }
 }
 
 /// Looks for something so many times, and once.
@@ -147,16 +130,6 @@ pub(crate) fn look<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option
         hint::spin_loop();
     }
     find()
-}
-
-/// How often to look before sleeping, as things are.
-fn spins_now(lane: &mut Lane) -> u32 {
-    lane.look_around();
-    match lane.is_alone() {
-        true => 0,
-        false if idle::is_one_for_each() => SPINS,
-        false => SPINS_BUSY,
-    }
 }
 
 /// Moves a transfer on as far as it goes now, for [`TURN`] at most; `None` where the link's
