@@ -9,6 +9,7 @@ use haul_model::experiment::key;
 pub(crate) struct Remarks {
     notes: Vec<String>,
     steal_percent: Option<f64>,
+    others_processors: Option<f64>,
 }
 
 impl Remarks {
@@ -18,7 +19,14 @@ impl Remarks {
         Self {
             notes: notes.iter().cloned().chain(told).collect(),
             steal_percent: noticed.steal_percent,
+            others_processors: None,
         }
+    }
+
+    /// How many processors programs that have nothing to do with it kept busy, where that is known.
+    pub(crate) fn beside(mut self, others_processors: Option<f64>) -> Self {
+        self.others_processors = others_processors;
+        self
     }
 
     /// One more thing that a reader has to know.
@@ -26,15 +34,22 @@ impl Remarks {
         self.notes.push(note);
     }
 
-    /// Whether the records that say so are disturbed: see [`Record::is_disturbed`].
+    /// Whether the records that say so are disturbed, by the hypervisor or by other programs: see
+    /// [`Record::is_disturbed`] and [`Record::is_beside_others`].
     pub(crate) fn is_disturbed(&self) -> bool {
         self.steal_percent.is_some_and(|percent| percent > Record::STEAL_PERCENT_MAX)
+            || self.others_processors.is_some_and(|count| count > Record::OTHERS_PROCESSORS_MAX)
     }
 
-    /// A record that says so: `steal_percent` to two decimals, and `note` where there is one.
+    /// A record that says so: `steal_percent` and `others_processors` to two decimals, and `note`
+    /// where there is one.
     pub(crate) fn on(&self, mut record: Record) -> Record {
+        let rounded = |value: f64| (100.0 * value).round() / 100.0;
         if let Some(percent) = self.steal_percent {
-            record = record.with(key::STEAL_PERCENT, (100.0 * percent).round() / 100.0);
+            record = record.with(key::STEAL_PERCENT, rounded(percent));
+        }
+        if let Some(count) = self.others_processors {
+            record = record.with(key::OTHERS_PROCESSORS, rounded(count));
         }
         if !self.notes.is_empty() {
             record = record.with(key::NOTE, self.notes.join("; "));
@@ -60,6 +75,10 @@ mod tests {
         remarks.add("threads took turns".into());
         let said = remarks.on(record());
         assert_eq!(said.parameters["steal_percent"], 1.23);
+        assert!(!said.parameters.contains_key("others_processors") && !remarks.is_disturbed());
+        let beside = remarks.clone().beside(Some(0.987));
+        assert_eq!(beside.on(record()).parameters["others_processors"], 0.99);
+        assert!(beside.is_disturbed() && !remarks.beside(Some(0.1)).is_disturbed());
         let note = "a level was asked for; threads were not pinned to CPUs; threads took turns";
         assert_eq!(said.parameters["note"], note);
     }

@@ -153,6 +153,11 @@ impl Record {
     /// nothing.
     pub const STEAL_PERCENT_MAX: f64 = 5.0;
 
+    /// A figure counts as taken beside other programs where these kept more than so many processors
+    /// busy on average: two processes that wait for each other then do it another way than on
+    /// processors of their own.
+    pub const OTHERS_PROCESSORS_MAX: f64 = 0.25;
+
     /// A measured record with no parameters, samples, time or machine yet.
     #[must_use]
     pub fn new(run: &str, experiment: &str, subject: &str, metric: &str, unit: &str) -> Self {
@@ -212,6 +217,21 @@ impl Record {
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.steal_percent().is_some_and(|percent| percent > Self::STEAL_PERCENT_MAX)
+    }
+
+    /// How many processors programs that have nothing to do with the measurement kept busy while
+    /// the figure was taken; `None` where the record does not say, or says what cannot be.
+    #[must_use]
+    pub fn others_processors(&self) -> Option<f64> {
+        let processors = self.parameters.get(key::OTHERS_PROCESSORS)?.as_f64()?;
+        (processors.is_finite() && processors >= 0.0).then_some(processors)
+    }
+
+    /// Whether the figure was taken while other programs ran, and says nothing of a machine that
+    /// does nothing else.
+    #[must_use]
+    pub fn is_beside_others(&self) -> bool {
+        self.others_processors().is_some_and(|others| others > Self::OTHERS_PROCESSORS_MAX)
     }
 
     /// Checks what the types cannot hold: that every number is finite, and that a ratio, its

@@ -1,4 +1,5 @@
-//! What is said beside a figure: the record's own note, and whether the hypervisor disturbed it.
+//! What is said beside a figure: the record's own note, and whether the hypervisor or other
+//! programs disturbed it.
 
 use haul_model::Record;
 use haul_model::experiment::key;
@@ -6,7 +7,8 @@ use haul_model::experiment::key;
 use crate::text;
 
 /// What a reader has to know of a figure beside its number: its own note, and what the hypervisor
-/// took where that is more than 5% of the processors' time. `None` where there is nothing.
+/// took where that is more than 5% of the processors' time, and how many processors other programs
+/// kept busy where that is more than a quarter of one. `None` where there is nothing.
 ///
 /// ```
 /// use haul_model::Record;
@@ -17,6 +19,8 @@ use crate::text;
 /// let disturbed = haul_report::note(&record.with("steal_percent", 14.2)).unwrap();
 /// let more = "the hypervisor took 14% of the processors’ time";
 /// assert_eq!(disturbed, format!("{note}; {more}"));
+/// let beside = haul_report::note(&calm.with("others_processors", 0.97)).unwrap();
+/// assert_eq!(beside, format!("{note}; other programs kept 0.97 processors busy"));
 /// ```
 #[must_use]
 pub fn note(record: &Record) -> Option<String> {
@@ -24,6 +28,8 @@ pub fn note(record: &Record) -> Option<String> {
     let taken = record.steal_percent().filter(|_| record.is_disturbed()).map(|percent| {
         format!("the hypervisor took {} of the processors’ time", text::percent(percent / 100.0))
     });
-    let parts: Vec<String> = own.into_iter().chain(taken).collect();
+    let beside = record.others_processors().filter(|_| record.is_beside_others());
+    let beside = beside.map(|count| format!("other programs kept {count:.2} processors busy"));
+    let parts: Vec<String> = own.into_iter().chain(taken).chain(beside).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -198,6 +198,7 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | key::MECHANISM
             | key::LEFT_OUT
             | key::STEAL_PERCENT
+            | key::OTHERS_PROCESSORS
             | key::BEST
             | key::OVER_BEST
             | key::OVER_BEST_LOW

@@ -206,7 +206,8 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
     /// How often a size is measured at most until the hypervisor takes no more than 5% of the
-    /// processors' time meanwhile; the last try counts
+    /// processors' time meanwhile, and other programs no more than a quarter of a processor; the
+    /// last try counts
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32, 1, 100>)]
     pub(crate) tries: u32,
     #[command(flatten)]

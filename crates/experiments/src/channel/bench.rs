@@ -70,9 +70,9 @@ pub struct Bench {
     pub left_out: Vec<String>,
     /// How long a try may take.
     pub budget: Duration,
-    /// How often it is measured at most until the hypervisor disturbs it no more: what two
-    /// processes that wait for each other lose by it is more than what one does. The last try
-    /// counts.
+    /// How often it is measured at most until neither the hypervisor nor another program disturbs
+    /// it: what two processes that wait for each other lose by it is more than what one does. The
+    /// last try counts.
     pub tries: u32,
     /// What content and orders are drawn from.
     pub seed: u64,

@@ -21,7 +21,8 @@ const WORTHWHILE: f64 = 1.05;
 /// for all that are longer.
 const LONG_BYTES_MIN: u64 = 64 << 20;
 
-/// What was measured of each mechanism, by size: none of a size that the hypervisor disturbed.
+/// What was measured of each mechanism, by size: none of a size that the hypervisor or other
+/// programs disturbed.
 type Rates<'a> = BTreeMap<u64, BTreeMap<&'a str, &'a Record>>;
 
 /// Whether a subject of this name is one of those that haul chooses from.
@@ -39,7 +40,8 @@ pub struct Chosen<'a> {
     pub evidence: Vec<&'a Record>,
     /// Sizes in bytes that the table says nothing of, with both processors free and then with one
     /// busy: the hypervisor disturbed them (see [`Record::is_disturbed`]), and what it takes from
-    /// two processes at once is more than what it takes from one.
+    /// two processes at once is more than what it takes from one; or other programs ran beside them
+    /// (see [`Record::is_beside_others`]).
     pub disturbed: [BTreeSet<u64>; 2],
 }
 
@@ -92,7 +94,7 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
         let known = known.filter(|(name, _)| took.is_none_or(|took| took == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
             let by_name = rates.entry(size).or_default();
-            if !record.is_disturbed() {
+            if !record.is_disturbed() && !record.is_beside_others() {
                 by_name.insert(*name, record);
             }
         }
@@ -205,6 +207,23 @@ mod tests {
         assert_eq!(name(1 << 20, false), None);
         assert_eq!(table.measured_max, Some(1 << 20));
         assert_eq!(disturbed, [BTreeSet::from([64, 1 << 16, 1 << 24]), BTreeSet::from([1 << 20])]);
+    }
+
+    /// With a program on a processor that the bench knows nothing of, `pull` is faster here: what
+    /// that says of a machine which is left alone is nothing.
+    #[test]
+    fn what_was_measured_beside_other_programs_says_nothing() {
+        let beside = |record: Record, count: f64| record.with("others_processors", count);
+        let records = [
+            beside(record("haul:ring", 4096, 0, 3.0), 0.02),
+            beside(record("haul:pull", 4096, 0, 1.0), 0.02),
+            beside(record("haul:ring", 1 << 20, 0, 1.0), 0.97),
+            beside(record("haul:pull", 1 << 20, 0, 9.0), 0.97),
+        ];
+        let Chosen { table, disturbed, .. } = table(records.iter());
+        assert_eq!(table.names(1 << 20, true, true).next(), Some("ring"));
+        assert_eq!(table.measured_max, Some(4096));
+        assert_eq!(disturbed, [BTreeSet::from([1 << 20]), BTreeSet::new()]);
     }
 
     #[test]

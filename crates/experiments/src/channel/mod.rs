@@ -10,6 +10,7 @@
 //! - [`pair`]: two of them, as their run sees them;
 //! - [`peers`]: which others there are, and how they are had;
 //! - `busy`: another program on a processor;
+//! - `others`: programs that have nothing to do with the run;
 //! - [`mod@bench`]: what is measured;
 //! - `fitting`: which subjects have the memory that they need;
 //! - `run`: one sample of every subject in turn;
@@ -22,6 +23,7 @@ pub mod choice;
 pub mod content;
 pub mod driver;
 mod fitting;
+mod others;
 pub mod pair;
 pub mod peers;
 pub mod protocol;

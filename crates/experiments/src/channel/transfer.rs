@@ -14,6 +14,7 @@ use haul_model::{Bytes, Record};
 
 use super::bench::{Bench, Target, is_sealed};
 use super::busy::Busy;
+use super::others::Others;
 use super::protocol::Kind;
 use super::run::{Entrant, Run, Sample};
 use super::transport::{ANNOUNCED, DIRTY_PAGES, UNTRUSTED};
@@ -121,7 +122,7 @@ fn until_good<T, E>(
 fn once<'a>(config: &'a Bench, context: &mut Context<'_>) -> Result<Try<'a>, Error> {
     let mut run = Run::new(config, &Sys::new(), context)?;
     let _busy = config.is_busy.then(|| Busy::on(run.cpus[1]));
-    let mut watch = Watch::start(Sys::new());
+    let (mut watch, others) = (Watch::start(Sys::new()), Others::start(Sys::new()));
     let kinds = config.kinds();
     let budget = config.budget / u32::try_from(kinds.len()).unwrap_or(1);
     let mut ended = Ok(true);
@@ -130,7 +131,8 @@ fn once<'a>(config: &'a Bench, context: &mut Context<'_>) -> Result<Try<'a>, Err
             ended = run.repeat(kind, budget, &mut watch, context);
         }
     }
-    Ok(Try { run, remarks: Remarks::new(&[], &watch.finish()), ended })
+    let remarks = Remarks::new(&[], &watch.finish()).beside(others.processors());
+    Ok(Try { run, remarks, ended })
 }
 
 impl Run<'_> {

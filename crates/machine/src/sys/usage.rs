@@ -1,5 +1,7 @@
-//! What is used now: memory by this process, time by all processors and by others' guests.
+//! What is used now: memory by this process, time by all processors, by others' guests, by this
+//! process with all that it started, and by other programs.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use super::Sys;
@@ -10,13 +12,35 @@ impl Sys {
     /// From the first line of `/proc/stat` (proc(5)), in hundredths.
     #[must_use]
     pub fn steal_and_total_seconds(&self) -> Option<(f64, f64)> {
+        let seconds = self.seconds_by_kind()?;
+        Some((seconds[7], seconds.iter().sum()))
+    }
+
+    /// Seconds that all CPUs worked for programs of this machine, and those that they did for this
+    /// process and for every one that it started, directly or not (proc(5), `/proc/PID/stat`). What
+    /// is more is other programs'. Reads a file of every process of the machine.
+    #[must_use]
+    pub fn busy_and_own_seconds(&self) -> Option<(f64, f64)> {
+        let [user, nice, system, _idle, _iowait, irq, softirq, _steal] = self.seconds_by_kind()?;
+        let own = family_seconds(&self.processes(), std::process::id())?;
+        Some((user + nice + system + irq + softirq, own))
+    }
+
+    /// Seconds of all CPUs together: user, nice, system, idle, iowait, irq, softirq, steal. A
+    /// guest's time is in `user` already.
+    fn seconds_by_kind(&self) -> Option<[f64; 8]> {
         let text = self.text("proc/stat")?;
         let line = text.lines().find(|line| line.starts_with("cpu "))?;
         let ticks: Vec<f64> =
             line.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-        // user nice system idle iowait irq softirq steal; guest time is in user already.
-        let total: f64 = ticks.get(..8)?.iter().sum();
-        Some((ticks[7] / 100.0, total / 100.0))
+        let ticks: [f64; 8] = ticks.get(..8)?.try_into().ok()?;
+        Some(ticks.map(|ticks| ticks / TICKS_A_SECOND))
+    }
+
+    fn processes(&self) -> BTreeMap<u32, Process> {
+        let ids = self.names("proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
+        let read = |id| Some((id, Process::parse(&self.text(&format!("proc/{id}/stat"))?)?));
+        ids.filter_map(read).collect()
     }
 
     /// The most memory this process has had at once, in bytes, since [`Sys::reset_peak`].
@@ -50,15 +74,94 @@ impl Sys {
     }
 }
 
+/// What the kernel counts processor time in for programs (proc(5), USER_HZ).
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// A process, as `/proc/PID/stat` has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Process {
+    parent: u32,
+    /// Its own processor time and that of its children that have ended.
+    seconds: f64,
+}
+
+impl Process {
+    /// `1234 (name) S 1 ...`; the name may have spaces and parentheses.
+    fn parse(text: &str) -> Option<Self> {
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        // Counted from 1 as in proc(5), the state is the third: utime, stime, cutime, cstime are
+        // 14 to 17.
+        let parent = fields.get(1)?.parse().ok()?;
+        let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<f64>());
+        let ticks: f64 = ticks.sum::<Result<f64, _>>().ok()?;
+        Some(Self { parent, seconds: ticks / TICKS_A_SECOND })
+    }
+}
+
+/// The processor time of a process and of all that it started and that is there.
+fn family_seconds(processes: &BTreeMap<u32, Process>, first: u32) -> Option<f64> {
+    let mut seconds = processes.get(&first)?.seconds;
+    let mut family = vec![first];
+    while let Some(parent) = family.pop() {
+        for (&id, process) in processes.iter().filter(|(_, process)| process.parent == parent) {
+            seconds += process.seconds;
+            family.push(id);
+        }
+    }
+    Some(seconds)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::root_with;
     use super::*;
 
     #[test]
+    fn the_time_of_a_family_is_that_of_all_that_descend_from_its_first() {
+        let line = |id: u32, parent: u32, ticks: [u32; 4]| {
+            let [user, system, user_ended, system_ended] = ticks;
+            let times = format!("{user} {system} {user_ended} {system_ended}");
+            format!("{id} (a (b) c) S {parent} 1 1 0 -1 4194304 1 0 0 0 {times} 20 0 1 0 9")
+        };
+        let own = std::process::id();
+        let (child, grandchild, other) = (own + 1, own + 2, own + 3);
+        let files = [
+            ("proc/stat".to_owned(), "cpu  100 20 30 900 40 5 6 70 0 0\n".to_owned()),
+            (format!("proc/{own}/stat"), line(own, 1, [10, 20, 300, 400])),
+            (format!("proc/{child}/stat"), line(child, own, [1, 0, 0, 0])),
+            (format!("proc/{grandchild}/stat"), line(grandchild, child, [0, 2, 0, 0])),
+            (format!("proc/{other}/stat"), line(other, 1, [9999, 0, 0, 0])),
+            ("proc/self/stat".to_owned(), "nonsense".to_owned()),
+        ];
+        let files: Vec<(&str, &str)> =
+            files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let (_folder, sys) = root_with(&files);
+        let (busy, seconds) = sys.busy_and_own_seconds().unwrap();
+        assert!((busy - 1.61).abs() < 1e-9, "{busy}");
+        assert!((seconds - 7.33).abs() < 1e-9, "{seconds}");
+        for bad in ["", "1 (a", "1 (a) S", "1 (a) S x 1 1", "1 (a) S 1 1 1 0 -1 4 1 0 0 0 1 x 3 4"]
+        {
+            assert_eq!(Process::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_this_process_works_is_its_own() {
+        let sys = Sys::new();
+        let Some((_, before)) = sys.busy_and_own_seconds() else { return };
+        let start = std::time::Instant::now();
+        while start.elapsed().as_millis() < 60 {
+            std::hint::spin_loop();
+        }
+        let (busy, after) = sys.busy_and_own_seconds().unwrap();
+        assert!(after > before && busy >= 0.0, "{before} {after} {busy}");
+    }
+
+    #[test]
     fn nothing_without_proc() {
         let absent = Sys::at("/nonexistent");
         assert_eq!(absent.steal_and_total_seconds(), None);
+        assert_eq!(absent.busy_and_own_seconds(), None);
         assert_eq!(absent.memory_available_bytes(), None);
         assert_eq!(absent.peak_bytes(), None);
         assert_eq!(absent.resident_bytes(), None);

@@ -19,6 +19,8 @@ pub const NOTE: &str = "note";
 pub const RERUN: &str = "rerun";
 /// What the hypervisor took of all processors' time meanwhile.
 pub const STEAL_PERCENT: &str = "steal_percent";
+/// How many processors programs that have nothing to do with the measurement kept busy meanwhile.
+pub const OTHERS_PROCESSORS: &str = "others_processors";
 /// How many operations a sample is.
 pub const OPERATIONS_PER_SAMPLE: &str = "operations_per_sample";
 /// Rounds that were disturbed and do not count.

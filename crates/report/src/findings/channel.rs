@@ -54,7 +54,45 @@ pub(crate) fn is_compared_by_sample(record: &Record) -> bool {
     record.experiment == name::CHANNEL_TRANSFER && record.metric == "throughput"
 }
 
-/// For each kind of target, with both processors free and with one busy: who won where, and why.
+/// What else ran while records of transfers were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// Older records do not say whether other programs ran.
+    Untold,
+    /// Nothing else: a processor for each end.
+    Free,
+    /// The bench kept one of the two processors busy.
+    Busy,
+    /// Programs that have nothing to do with the bench, which knows nothing of them but that.
+    Others,
+}
+
+impl Load {
+    pub(super) const ALL: [Self; 4] = [Self::Free, Self::Untold, Self::Busy, Self::Others];
+
+    /// That of all metrics of a size together: what disturbed one may have disturbed each.
+    pub(super) fn of(record: &Record) -> Self {
+        let is_busy = field(record, key::BUSY_CORE).is_some_and(|busy| busy != "0");
+        match record.others_processors() {
+            _ if record.is_beside_others() => Self::Others,
+            _ if is_busy => Self::Busy,
+            Some(_) => Self::Free,
+            None => Self::Untold,
+        }
+    }
+
+    /// `, one of two processors busy`: behind what was measured.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Untold => "",
+            Self::Free => ", both processors free",
+            Self::Busy => ", one of two processors busy",
+            Self::Others => ", other programs running",
+        }
+    }
+}
+
+/// For each kind of target and each load: who won where, and why.
 pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
     let own: Vec<&Record> = records
         .iter()
@@ -66,10 +104,9 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
         .collect();
     let mut findings = Vec::new();
     for target in distinct(&own, key::TARGET) {
-        for busy in distinct(&own, key::BUSY_CORE) {
+        for load in Load::ALL {
             let is_it = |record: &&&Record| {
-                field(record, key::TARGET).as_ref() == Some(&target)
-                    && field(record, key::BUSY_CORE).as_ref() == Some(&busy)
+                field(record, key::TARGET).as_ref() == Some(&target) && Load::of(record) == load
             };
             let here: Vec<&Record> = own.iter().filter(is_it).copied().collect();
             // The newest run that compares anything: nothing is held against another run's.
@@ -77,9 +114,11 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
             let compares = |run: &&Vec<&Record>| !rates(run.iter().copied()).is_empty();
             let here = runs.iter().find(compares).or(runs.first()).cloned().unwrap_or_default();
             let rates = rates(here.iter().copied());
-            let place = match busy.as_str() {
-                "0" => format!("to {target} memory"),
-                _ => format!("to {target} memory with one of two processors busy"),
+            let place = match load {
+                Load::Untold => format!("to {target} memory"),
+                Load::Free => format!("to {target} memory with both processors free"),
+                Load::Busy => format!("to {target} memory with one of two processors busy"),
+                Load::Others => format!("to {target} memory while other programs ran"),
             };
             findings.extend(winners(&rates, &place));
             findings.extend(choice(&here, &place));

@@ -41,6 +41,54 @@ fn transfer(subject: &str, size: u64, rate: f64) -> Line {
     record.into()
 }
 
+/// A transfer while the bench keeps a processor busy or does not, and other programs so many.
+fn transfer_beside(subject: &str, rate: f64, busy: u8, others: f64) -> Line {
+    let Line::Record(record) = transfer(subject, 64, rate) else { panic!("a record") };
+    record.with("busy_core", busy).with("others_processors", others).into()
+}
+
+#[test]
+fn a_transfer_says_which_load_it_met_and_a_foreign_program_is_no_advice() {
+    let cases = [
+        (0, 0.01, ", both processors free", "pipe at these sizes"),
+        (
+            1,
+            0.01,
+            ", one of two processors busy",
+            "pipe at these sizes, where a processor stays busy",
+        ),
+        (0, 0.97, ", other programs running", "measure again while nothing else runs"),
+        (1, 0.97, ", other programs running", "measure again while nothing else runs"),
+    ];
+    for (busy, others, case, action) in cases {
+        let lines = [("haul:auto", 0.1), ("pipe", 0.23)]
+            .map(|(subject, rate)| transfer_beside(subject, rate, busy, others));
+        let rows = verdicts(&lines);
+        assert!(rows[0].text.contains("2.3 times the time of pipe"), "{}", rows[0].text);
+        assert!(rows[0].question.ends_with(case), "{}", rows[0].question);
+        assert!(rows[0].action.starts_with(action), "{}", rows[0].action);
+        assert_eq!(rows[0].action.contains("pipe"), others < 0.5, "{}", rows[0].action);
+    }
+}
+
+#[test]
+fn sizes_of_one_run_that_met_different_loads_are_different_rows() {
+    let mut lines: Vec<Line> = Vec::new();
+    for (subject, rate) in [("haul:auto", 1.0), ("pipe", 0.5)] {
+        lines.push(transfer_beside(subject, rate, 0, 0.0));
+    }
+    for (subject, rate) in [("haul:auto", 0.1), ("pipe", 0.23)] {
+        let Line::Record(record) = transfer_beside(subject, rate, 0, 0.9) else { panic!() };
+        lines.push(record.with("size_bytes", 4096).into());
+    }
+    let rows = verdicts(&lines);
+    let questions: Vec<&str> = rows.iter().map(|row| row.question.as_str()).collect();
+    let free = "messages to another process of 64 B, both processors free";
+    assert!(questions.contains(&free), "{questions:?}");
+    let beside = "messages to another process of 4 KiB, into warm memory, other programs running";
+    assert!(questions.contains(&beside), "{questions:?}");
+}
+
 #[test]
 fn losses_come_first_and_are_told_as_losses() {
     let lines = [service("memcpy", 0.5), service("memmove", 1.0), service("memset", 1.25)];

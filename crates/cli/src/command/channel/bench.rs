@@ -302,7 +302,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
             records.iter().find(is_it).and_then(|other| other.median())
         };
         let size = own[0].parse().map_or(own[0].clone(), |bytes| Bytes(bytes).to_string());
-        let mut row = vec![size, own[1].clone(), own[2].clone(), subject(record)];
+        let mut row = vec![size, own[1].clone(), load(record, &own[2]), subject(record)];
         row.push(number(of("throughput"), |value| format!("{value:.2}")));
         row.push(number(of("cpu"), |value| format!("{value:.3}")));
         row.push(number(of("latency"), |value| Nanos(value).to_string()));
@@ -321,6 +321,14 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
         table.add(of_measurement, &record.subject, measured, row);
     }
     table
+}
+
+/// Processors that the bench kept busy, and those that other programs did: `1 + 0.9`.
+fn load(record: &Record, busy: &str) -> String {
+    match record.others_processors().filter(|_| record.is_beside_others()) {
+        Some(others) => format!("{busy} + {others:.1}"),
+        None => busy.to_owned(),
+    }
 }
 
 /// The subject, and what haul's choice was.

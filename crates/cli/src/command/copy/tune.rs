@@ -146,9 +146,11 @@ fn tell_disturbed(chosen: &Chosen<'_>) {
         }
         let sizes: Vec<String> = sizes.iter().map(|size| Bytes(*size).to_string()).collect();
         terminal::say(&format!(
-            "haul: the hypervisor took more than {}% of the processors' time while messages of {}{busy} were \
-             measured: {table}; run it again at a quieter time",
+            "haul: the hypervisor took more than {}% of the processors' time, or other programs kept more than \
+             {} processors busy, while messages of {}{busy} were measured: {table}; run it again at a quieter \
+             time",
             Record::STEAL_PERCENT_MAX,
+            Record::OTHERS_PROCESSORS_MAX,
             sizes.join(", ")
         ));
     }

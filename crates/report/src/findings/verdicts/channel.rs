@@ -6,7 +6,7 @@ use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
 use super::{Tone, Verdict, row, speed, tone_of_ratio};
-use crate::findings::channel::{CHOICE, OTHERS};
+use crate::findings::channel::{CHOICE, Load, OTHERS};
 use crate::findings::{ranges, tone_of_all};
 use crate::select::{bytes, distinct, field, runs};
 use crate::text;
@@ -22,6 +22,19 @@ struct Pair<'a> {
     other: (&'a str, f64),
 }
 
+/// What to do with figures that were taken beside other programs, whichever way they point: how
+/// much those ran, and where, is nothing that the next transfer meets again.
+const MEASURE_AGAIN: &str = "measure again while nothing else runs: `haul channel bench`, \
+                             with `--busy-core 1` for a machine that stays busy";
+
+/// Under which conditions transfers were measured.
+struct Case {
+    /// Behind the question: target and load.
+    place: String,
+    load: Load,
+    is_survey: bool,
+}
+
 /// haul's choice beside the best other, for short and long messages, by target and load.
 pub(super) fn transfers(records: &[&Record]) -> Vec<Verdict> {
     let all: Vec<&Record> = records
@@ -32,22 +45,21 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Verdict> {
     let is_survey = records.iter().any(|record| record.experiment == name::MEMORY_BANDWIDTH);
     let mut rows = Vec::new();
     for target in distinct(&all, key::TARGET) {
-        for busy in distinct(&all, key::BUSY_CORE) {
+        for load in Load::ALL {
             let is_it = |record: &&Record| {
-                field(record, key::TARGET).as_ref() == Some(&target)
-                    && field(record, key::BUSY_CORE).as_ref() == Some(&busy)
+                field(record, key::TARGET).as_ref() == Some(&target) && Load::of(record) == load
             };
             let here: Vec<&Record> = all.iter().copied().filter(is_it).collect();
             let pairs = runs(&here).into_iter().map(|run| pairs(&run)).find(|p| !p.is_empty());
-            let place = match (target.as_str(), busy.as_str()) {
-                ("warm", "0") => String::new(),
-                (target, "0") => format!(", into {target} memory"),
-                (target, _) => format!(", into {target} memory, one of two processors busy"),
+            let into = match (target.as_str(), load) {
+                ("warm", Load::Untold | Load::Free) => String::new(),
+                (target, _) => format!(", into {target} memory"),
             };
+            let case = Case { place: into + load.words(), load, is_survey };
             let (large, small): (Vec<_>, Vec<_>) =
                 pairs.unwrap_or_default().into_iter().partition(|pair| pair.size >= LARGE_BYTES);
-            rows.extend(verdict("messages to another process", &small, &place, is_survey));
-            rows.extend(verdict("bulk data to another process", &large, &place, is_survey));
+            rows.extend(verdict("messages to another process", &small, &case));
+            rows.extend(verdict("bulk data to another process", &large, &case));
         }
     }
     rows
@@ -83,7 +95,7 @@ where
     medians.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-fn verdict(what: &str, pairs: &[Pair<'_>], place: &str, is_survey: bool) -> Option<Verdict> {
+fn verdict(what: &str, pairs: &[Pair<'_>], case: &Case) -> Option<Verdict> {
     let most = pairs.iter().max_by(|a, b| a.own.total_cmp(&b.own))?;
     let (first, last) = (pairs.first()?.size, pairs.last()?.size);
     let cost = |pair: &Pair<'_>| pair.other.1 / pair.own;
@@ -111,7 +123,8 @@ fn verdict(what: &str, pairs: &[Pair<'_>], place: &str, is_survey: bool) -> Opti
     }
     let tone = tone_of_all(tones);
     let action = match tone {
-        Tone::Worse => remedy(pairs, is_survey),
+        _ if case.load == Load::Others => MEASURE_AGAIN.into(),
+        Tone::Worse => remedy(pairs, case),
         Tone::Same => "nothing".into(),
         _ => "`haul::channel::Channel`, as it comes".into(),
     };
@@ -120,7 +133,7 @@ fn verdict(what: &str, pairs: &[Pair<'_>], place: &str, is_survey: bool) -> Opti
     } else {
         format!("of {} to {}", Bytes(first), Bytes(last))
     };
-    let question = format!("{what} {range}{place}");
+    let question = format!("{what} {range}{}", case.place);
     Some(
         row(name::CHANNEL_TRANSFER, &question, text, tone)
             .act(&action)
@@ -130,7 +143,7 @@ fn verdict(what: &str, pairs: &[Pair<'_>], place: &str, is_survey: bool) -> Opti
 
 /// What to do where haul's choice loses: name the mechanism of haul's that does not, or take the
 /// other. A survey has written the table of choices already.
-fn remedy<'a>(pairs: &[Pair<'a>], is_survey: bool) -> String {
+fn remedy<'a>(pairs: &[Pair<'a>], case: &Case) -> String {
     let ratio = |own: f64, pair: &Pair<'_>| tone_of_ratio(pair.other.1 / own);
     let lost: Vec<&Pair<'a>> =
         pairs.iter().filter(|pair| ratio(pair.own, pair) == Tone::Worse).collect();
@@ -142,11 +155,17 @@ fn remedy<'a>(pairs: &[Pair<'a>], is_survey: bool) -> String {
         text::list(&names)
     };
     let mechanisms = names(|pair| pair.mechanism.0.trim_start_matches("haul:"));
-    match (is_cured, is_survey) {
+    match (is_cured, case.is_survey) {
         (true, true) => format!("`Settings::mechanism` at these sizes: {mechanisms}"),
         (true, false) => {
             format!("`haul survey`: its haul.toml chooses by size (here {mechanisms})")
         }
-        (false, _) => format!("{} at these sizes", names(|pair| pair.other.0)),
+        (false, _) => {
+            let other = names(|pair| pair.other.0);
+            match case.load {
+                Load::Busy => format!("{other} at these sizes, where a processor stays busy"),
+                _ => format!("{other} at these sizes"),
+            }
+        }
     }
 }
