@@ -174,8 +174,8 @@ pub(crate) struct Layout {
     pub(crate) page_times: usize,
     /// What is free in each page, and where, `u64` each: see [`crate::protocol::runs`].
     pub(crate) page_runs: usize,
-    /// Bitmaps of pages with a free run of each order, and of those with idle memory: [`ORDERS`] and
-    /// one of [`bitmap_words`] words.
+    /// Bitmaps of pages with a free run of each order, and of those with idle memory: [`ORDERS`]
+    /// and one of [`bitmap_words`] words.
     pub(crate) orders: usize,
     /// What is free in groups of pages, `u64` each: [`group_words`] for each node.
     pub(crate) group_runs: usize,

@@ -15,6 +15,11 @@
 //! the forker's it knows itself; a new thread that registers before it finds that out by the
 //! forker's [`thread pointer`](process::pointer_of_first_thread), and where the kernel does not
 //! tell, no number of the parent's is used until the forker has registered.
+//!
+//! From the bottom up:
+//!
+//! - [`common`]: caches that threads without a number have in common;
+//! - `directory`: from the numbers of threads to their caches, for one heap.
 
 pub(crate) mod common;
 mod directory;

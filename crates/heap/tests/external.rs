@@ -20,8 +20,8 @@ struct Provider {
     idle: Mutex<BTreeSet<usize>>,
 }
 
-// SAFETY: extents of ordinary memory that is never freed; each page is handed out once, or again after
-// it came back.
+// SAFETY: extents of ordinary memory that is never freed; each page is handed out once, or again
+// after it came back.
 unsafe impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let kept = |page| page + self.kept;
@@ -57,7 +57,8 @@ fn heap(kept: usize) -> (Heap, &'static Provider) {
     let idle = Mutex::default();
     let extents: &Provider = Box::leak(Box::new(Provider { kept, end, start, idle }));
     let external = External { base, bytes: RANGE, extents, metadata: None };
-    // SAFETY: the range is memory of this test's that is never freed; the metadata is the heap's own.
+    // SAFETY: the range is memory of this test's that is never freed; the metadata is the heap's
+    // own.
     let heap = unsafe { Heap::builder().caches(64).external(external) };
     (heap.unwrap(), extents)
 }

@@ -30,8 +30,8 @@ impl Heap {
         Ok(block)
     }
 
-    /// As [`Heap::alloc_tagged`], and a block of up to 2 MiB lies within one page of that size where
-    /// one has room for it: whatever the page is, its memory is as contiguous as it can be.
+    /// As [`Heap::alloc_tagged`], and a block of up to 2 MiB lies within one page of that size
+    /// where one has room for it: whatever the page is, its memory is as contiguous as it can be.
     pub(crate) fn alloc_within_page(
         &self,
         size: usize,
@@ -87,8 +87,8 @@ impl Heap {
 
     /// As [`Heap::alloc_tagged`], but the heap does not grow for it: a run of slices of pages that
     /// were used before. For who has another source of large blocks, and would rather use up what
-    /// lies idle here than have it lie. No system call where pages are external; elsewhere one where
-    /// memory of these pages was given back.
+    /// lies idle here than have it lie. No system call where pages are external; elsewhere one
+    /// where memory of these pages was given back.
     ///
     /// # Errors
     /// As [`Heap::alloc`]; [`AllocError::Exhausted`] also where growth would have helped. No

@@ -2,9 +2,9 @@
 //! back.
 //!
 //! A span lies within one page, at a multiple of its length: the lowest page that has such a run,
-//! by the bitmap of its length. A large block lies anywhere: the lowest free slices that are enough,
-//! within a page or across several. Pages that were never used lie above a node's frontier, and are
-//! in no bitmap until they are needed: see `open`.
+//! by the bitmap of its length. A large block lies anywhere: the lowest free slices that are
+//! enough, within a page or across several. Pages that were never used lie above a node's frontier,
+//! and are in no bitmap until they are needed: see `open`.
 //!
 //! From the bottom up:
 //!
@@ -191,10 +191,10 @@ impl Memory {
         Ok(PageWord::ready(provided.backing as u8))
     }
 
-    /// Claims `count` free slices of one page of `node` for `me`, the first at a multiple of `align`
-    /// slices (both at most a page, `align` a power of two), with memory behind them all. Reads a
-    /// few words of a bitmap and claims each slice; a system call only where the kind of page needs
-    /// one.
+    /// Claims `count` free slices of one page of `node` for `me`, the first at a multiple of
+    /// `align` slices (both at most a page, `align` a power of two), with memory behind them all.
+    /// Reads a few words of a bitmap and claims each slice; a system call only where the kind of
+    /// page needs one.
     pub(crate) fn take_in_page(
         &self,
         node: usize,
@@ -334,8 +334,8 @@ impl Memory {
         Err(Miss::Full)
     }
 
-    /// Claims these very slices with memory behind them, or none: the last ones of a block of so many
-    /// bytes.
+    /// Claims these very slices with memory behind them, or none: the last ones of a block of so
+    /// many bytes.
     pub(crate) fn claim_ready(
         &self,
         run: Range<usize>,

@@ -1,11 +1,12 @@
 //! Which slices have memory, and how that of free ones is given back.
 //!
-//! The word of a free slice says how many pieces of 4 KiB of it can be resident, and so does that of
-//! the last slice of a large block: a slice that something touched, and each slice of a page that the
-//! kernel brings as one huge page. They are counted for each node. A request for a large block that
-//! leaves more idle than a small part of what is in use gives some of it back, from the highest page
-//! down, for the lowest are used again first. So a heap whose blocks come and go in any order is
-//! hardly larger than they are, and one that allocates again what it freed makes no system call.
+//! The word of a free slice says how many pieces of 4 KiB of it can be resident, and so does that
+//! of the last slice of a large block: a slice that something touched, and each slice of a page
+//! that the kernel brings as one huge page. They are counted for each node. A request for a large
+//! block that leaves more idle than a small part of what is in use gives some of it back, from the
+//! highest page down, for the lowest are used again first. So a heap whose blocks come and go in
+//! any order is hardly larger than they are, and one that allocates again what it freed makes no
+//! system call.
 
 use core::ops::Range;
 
@@ -159,8 +160,8 @@ impl Memory {
 
     /// Gives idle memory of a node back where there is more than a part of what is in use, and than
     /// what is to be `kept`, in bytes; where little is in use, than the request, of so many slices,
-    /// that was just served. At most about twice as much as the request was. Where something is to be kept, pages that are
-    /// wholly free stay as they are.
+    /// that was just served. At most about twice as much as the request was. Where something is to
+    /// be kept, pages that are wholly free stay as they are.
     pub(crate) fn relieve(&self, node: usize, me: CacheId, request: usize, kept: u64) {
         let (used, idle) = self.counted(node);
         let (used, request) = (used * PIECES as usize, request * PIECES as usize);
@@ -269,8 +270,8 @@ impl Memory {
         self.tables.nodes()[self.node_of(slice)].account.fetch_add(change, Relaxed);
     }
 
-    /// Slices of a node that are in use, and pieces of the others that can be resident. Threads count
-    /// a moment after they claim and free, so for a moment either can be below zero.
+    /// Slices of a node that are in use, and pieces of the others that can be resident. Threads
+    /// count a moment after they claim and free, so for a moment either can be below zero.
     fn counted(&self, node: usize) -> (usize, usize) {
         let account = self.tables.nodes()[node].account.load(Relaxed);
         let idle = account as u32 as i32;

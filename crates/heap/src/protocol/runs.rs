@@ -1,11 +1,11 @@
 //! Where free slices follow each other, however they lie: for each page, and each group of pages,
 //! how many slices are free at its start, at its end, and in its longest run. Groups have
-//! [`FANOUT`] pages, then as many groups, and so on. So a run of any length, within a page or across
-//! several, is found by reading some dozen words, however many blocks live.
+//! [`FANOUT`] pages, then as many groups, and so on. So a run of any length, within a page or
+//! across several, is found by reading some dozen words, however many blocks live.
 //!
 //! All of it is a hint. Whoever frees slices notes it; whoever claims some does not, and a search
-//! that is led astray makes right what led it there ([`Runs::note`]). A page whose run got lost with
-//! a process that died is found by whoever notes the page again.
+//! that is led astray makes right what led it there ([`Runs::note`]). A page whose run got lost
+//! with a process that died is found by whoever notes the page again.
 //!
 //! A note computes a word from those below and exchanges it until it finds the word to be what it
 //! computed. Of a note that raises a word and one that lowers it at once, each sees what the other
@@ -93,8 +93,8 @@ pub(crate) struct Wanted {
     /// Slices of the node from the first to look at to before the last, multiples of a page.
     pub(crate) from: usize,
     pub(crate) end: usize,
-    /// Pages with a run of `count` slices, none of them at a multiple of `align`, that are looked at
-    /// before only runs are followed in which there must be one: so that many such do not make a
+    /// Pages with a run of `count` slices, none of them at a multiple of `align`, that are looked
+    /// at before only runs are followed in which there must be one: so that many such do not make a
     /// search long.
     pub(crate) tries: usize,
 }

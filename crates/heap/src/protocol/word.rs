@@ -104,9 +104,9 @@ pub(crate) enum Slice {
 /// highest bits of the length come round to bits 0 to 4. So class and kind, masked, are at once
 /// what leads to an entry of 32 bytes in a table.
 ///
-/// Where a free or claimed slice, or a later one of a large block, has no length, these bits say how
-/// many of its [`PIECES`] can be resident, from its first on. All of a new heap is 0, and what a
-/// block may touch counts as touched.
+/// Where a free or claimed slice, or a later one of a large block, has no length, these bits say
+/// how many of its [`PIECES`] can be resident, from its first on. All of a new heap is 0, and what
+/// a block may touch counts as touched.
 ///
 /// The generation grows by one each time that the slice becomes free, so that a claim made on a
 /// span that was taken apart and built anew meanwhile is seen.

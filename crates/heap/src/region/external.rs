@@ -10,8 +10,8 @@ use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 /// at one, or later in that page at a multiple of [`EXTENT_STEP`]: what lies before stays the
 /// provider's.
 ///
-/// A process that dies between [`Extents::take`] and the heap's own record of it loses the extent to
-/// the provider; nothing else depends on it.
+/// A process that dies between [`Extents::take`] and the heap's own record of it loses the extent
+/// to the provider; nothing else depends on it.
 ///
 /// # Safety
 ///
@@ -19,9 +19,9 @@ use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 ///
 /// - an extent lies in the range of the [`External`] that names the implementation, has as many
 ///   bytes as [`Extents::take`] says, and overlaps no other extent that the heap has;
-/// - when [`Extents::take`] returns, an extent is readable and writable at the same address in every
-///   process of the heap; it stays so until the heap gives it back or is gone, and only the heap and
-///   the owners of its blocks use it;
+/// - when [`Extents::take`] returns, an extent is readable and writable at the same address in
+///   every process of the heap; it stays so until the heap gives it back or is gone, and only the
+///   heap and the owners of its blocks use it;
 /// - no method calls the heap that the implementation serves, and none unwinds.
 pub unsafe trait Extents: Sync {
     /// An extent of at least `bytes` within the heap's range, with the bytes that it has; `None`

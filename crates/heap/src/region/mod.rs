@@ -264,8 +264,8 @@ impl Region {
         }
     }
 
-    /// Whether memory is allocated in the heap's file before it is touched: in that of a heap with a
-    /// name, whose file system can be full.
+    /// Whether memory is allocated in the heap's file before it is touched: in that of a heap with
+    /// a name, whose file system can be full.
     pub(crate) fn is_allocated(&self) -> bool {
         matches!(&self.kind, Kind::Shared { name: Some(_), .. })
     }
@@ -290,9 +290,9 @@ impl Region {
         }
     }
 
-    /// Has the kernel bring small pages to a part of the data of which nothing is resident, where it
-    /// would bring a huge one; false where it cannot be told so. It reads a page and drops the rest:
-    /// what was mapped is the huge page of zeros, which is taken apart for that.
+    /// Has the kernel bring small pages to a part of the data of which nothing is resident, where
+    /// it would bring a huge one; false where it cannot be told so. It reads a page and drops the
+    /// rest: what was mapped is the huge page of zeros, which is taken apart for that.
     ///
     /// # Safety
     ///

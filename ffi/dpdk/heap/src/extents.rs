@@ -231,8 +231,8 @@ impl SocketExtents {
     }
 }
 
-// SAFETY: DPDK gave each extent to this process's heaps alone, in the range of its socket, and maps it
-// in every process before it says so; the directory hands an extent out once, until it is back.
+// SAFETY: DPDK gave each extent to this process's heaps alone, in the range of its socket, and maps
+// it in every process before it says so; the directory hands an extent out once, until it is back.
 unsafe impl Extents for SocketExtents {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let wanted = bytes.div_ceil(PAGE);

@@ -74,8 +74,8 @@ impl Memory {
         // SAFETY: it was just made and lives until the heap is gone, see `drop`.
         let extents: &'static Whole = unsafe { whole.as_ref() };
         let external = External { base, bytes, extents, metadata: None };
-        // SAFETY: the range was mapped just now and goes after the heap, see `drop`; nothing but the
-        // heap hands out parts of it, and its metadata is its own.
+        // SAFETY: the range was mapped just now and goes after the heap, see `drop`; nothing but
+        // the heap hands out parts of it, and its metadata is its own.
         match unsafe { Heap::builder().caches(CACHES).external(external) } {
             Ok(heap) => {
                 Ok(Self { heap: ManuallyDrop::new(heap), whole, base, bytes, file, is_huge })

@@ -143,7 +143,8 @@ impl Virtio {
         2 * usize::from(self.pair)
     }
 
-    /// Panics where the pool is not the one that the rings are in: the port is driven with one pool.
+    /// Panics where the pool is not the one that the rings are in: the port is driven with one
+    /// pool.
     #[inline]
     fn check(&self, pool: &Pool) {
         if let Some(queues) = &self.queues {
