@@ -23,7 +23,8 @@ const FALSE_ALARMS: f64 = 0.05;
 const TAILS: f64 = 0.05;
 
 /// How many degrees of freedom the usual deviation counts as: those of a comparison of three runs
-/// with three. Of 2, 4 and 8, the only one that kept both promises of `compare` on record.
+/// with three. With 2, fewer real changes were found in 80 runs on record; with 8, 3.5% of the
+/// comparisons of a program with itself gave a false alarm.
 const USUAL_FREEDOM: f64 = 4.0;
 
 /// Runs of both sides together from which on their spread is known.
