@@ -15,6 +15,9 @@
 //! the forker's it knows itself; a new thread that registers before it finds that out by the
 //! forker's [`thread pointer`](process::pointer_of_first_thread), and where the kernel does not
 //! tell, no number of the parent's is used until the forker has registered.
+//!
+//! - [`common`]: caches of threads that have none of their own;
+//! - `directory`: from numbers to caches.
 
 pub(crate) mod common;
 mod directory;

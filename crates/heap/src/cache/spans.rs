@@ -43,8 +43,9 @@ impl Keeper<'_> {
     }
 
     /// Takes the span at `head` out of the bitmap, so that others leave it alone; false where
-    /// another was faster. A frugal cache leaves it there, for each slot is claimed by itself: where
-    /// a thread that has a span out of the bitmap stands still, each of the others would build one.
+    /// another was faster. A frugal cache leaves it there, for each slot is claimed by itself:
+    /// where a thread that has a span out of the bitmap stands still, each of the others would
+    /// build one.
     fn take_hold(&self, bitmap: &Bitmap<'_>, head: usize, class: usize) -> bool {
         let all = TABLE[class].span_slots as i32;
         if self.is_frugal && (worth(class)..all).contains(&self.free_in(head, class)) {

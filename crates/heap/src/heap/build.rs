@@ -132,8 +132,8 @@ impl Builder {
 
     /// How many caches there can be: one for each thread that uses the heap, in all processes, and
     /// for each node that it uses it on. Default: 4,096. At most 31,743. Threads beyond that have
-    /// caches in common, and are served slower. A heap that becomes smaller than its limit, for want
-    /// of addresses, has fewer.
+    /// caches in common, and are served slower. A heap that becomes smaller than its limit, for
+    /// want of addresses, has fewer.
     pub fn caches(mut self, caches: u32) -> Self {
         self.wanted.caches = caches;
         self
