@@ -40,6 +40,29 @@ fn many_threads_one_after_the_other_use_few_caches() {
     assert!(cached < 64 << 20, "{cached}");
 }
 
+/// More than have a cache of their own: each is served, or the program would abort.
+#[test]
+fn thousands_of_threads_that_live_at_once_are_served() {
+    const THREADS: usize = 5000;
+    let barrier = std::sync::Barrier::new(THREADS);
+    let sum: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|index| {
+                let (barrier, builder) = (&barrier, thread::Builder::new().stack_size(256 << 10));
+                let work = move || {
+                    let bytes = vec![index as u8; 100 + index % 1000];
+                    barrier.wait();
+                    bytes.iter().filter(|byte| **byte == index as u8).count()
+                };
+                builder.spawn_scoped(scope, work).unwrap()
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(sum, (0..THREADS).map(|index| 100 + index % 1000).sum());
+    assert_eq!(Global::heap().unwrap().validate(), Ok(()));
+}
+
 #[cfg(feature = "allocator-api2")]
 #[test]
 fn a_collection_lives_in_its_own_heap() {

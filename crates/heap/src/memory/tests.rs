@@ -8,6 +8,7 @@ use crate::{Heap, Node, Pages};
 fn the_last_page_is_waited_for_while_another_maps_it() {
     let heap = Heap::builder().limit(4 << 20).nodes(1).pages(Pages::Plain).build().unwrap();
     let (pages, caches) = (heap.memory.tables.pages(), heap.memory.tables.caches());
+    assert!(heap.memory.reserve(pages) && heap.memory.reserve(caches));
     // Of another thread's cache.
     caches[6].state.store(CacheWord::active(1, 0, 9).0, Release);
     pages.iter().for_each(|word| word.store(PageWord::mapping(7).0, Release));
