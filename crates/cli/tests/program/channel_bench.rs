@@ -112,14 +112,15 @@ fn cold_targets_cost_page_faults_also_with_a_busy_processor() {
 
 /// With one of the two processors busy, haul's choice is as fast as the better of a pipe and a Unix
 /// socket. Few samples on a machine that does other work as well may be off: only a size that is
-/// behind in each of several tries counts.
+/// behind in each of several tries counts. The tests beside it would be such work.
 #[test]
+#[ignore = "it measures time: it runs alone, in the step `benchmark` of scripts/test"]
 fn a_busy_processor_leaves_hauls_choice_ahead_of_pipe_and_unix() {
     if !has_two_processors() {
         return;
     }
     const TRIES: usize = 5;
-    /// What the project promises, 1.05, and room for tests that share the processors.
+    /// What the project promises, 1.05, and room for what else the machine does.
     const MOST: f64 = 1.2;
     let arguments =
         ["--sizes", "64,1KiB,4KiB,64KiB,1MiB", "--mechanism", "auto", "--busy-core", "1"];

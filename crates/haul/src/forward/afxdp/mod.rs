@@ -57,7 +57,7 @@ impl fmt::Debug for AfXdp {
 
 /// How long an interface may be busy: the kernel frees a queue some time after the socket that had
 /// it has gone, as behind an earlier run.
-const FREED_NS: u64 = 1_000_000_000;
+const FREED_NS: u64 = 3_000_000_000;
 
 /// Drivers that tell XDP of the tags that they take out of packets: those of Linux 6.18 that set
 /// `xmo_rx_vlan_tag`.
