@@ -11,6 +11,7 @@ use haul_model::Record;
 use rustix::process::{Signal, kill_process};
 
 use crate::forward::{has_two_processors, of, pid, turn, value};
+use crate::signals::wait_until_it_watches;
 use crate::{finish, haul, run};
 
 #[test]
@@ -69,6 +70,7 @@ fn a_signal_at_any_time_ends_it_with_the_right_counts() {
         let mut command = haul(&[&ports[..], time].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
+        wait_until_it_watches(&child);
         thread::sleep(Duration::from_millis(after_ms));
         kill_process(pid(&child), signal).unwrap();
         // GNU timeout signals the program, and then its group: one request.

@@ -160,7 +160,7 @@ fn a_program_with_a_runtime_directory_of_its_own_is_found_by_process_and_by_pref
     let ran = run(command.env("RUNTIME_DIRECTORY", folder.path())).expect(0);
     assert!(ran.out.contains("by the estimate, ice"), "{ran:#?}");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    finish(child).expect(1);
+    finish(child).expect(128 + 2);
     assert!(!socket.exists());
     let mut gone = haul(&["pcie", "watch", "--pid", &process, "--for", "1s"]);
     run(&mut gone).expect(1).says(&[&format!("with process {process}"), "no process has"]);

@@ -42,7 +42,7 @@ fn mask(child: &Child, name: &str) -> u64 {
 }
 
 /// Until the process handles SIGINT.
-fn wait_until_it_watches(child: &Child) {
+pub(crate) fn wait_until_it_watches(child: &Child) {
     wait("it never watches for signals", || mask(child, "SigCgt:") >> 1 & 1 == 1);
 }
 
