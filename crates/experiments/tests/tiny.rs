@@ -210,11 +210,22 @@ fn tuning_trains_and_decides() {
     let config = Tune { budget: TINY, size_max_bytes: Some(16 << 10), seed: 1 };
     let before = haul_copy::Policy::current();
     let mut tuned = None;
-    let found = records(|context| {
+    let (done, found, warnings) = measured(|context| {
         tuned = Some(tune(&config, context)?);
-        Ok(())
+        Ok::<(), Error>(())
     });
+    done.unwrap();
+    assert_eq!(warnings, [""; 0]);
     let tuned = tuned.unwrap();
+    // What was decided of each part, which is no comparison; then the rest.
+    let is_verdict = |record: &Record| record.parameters["phase"] == "verdict";
+    let (decided, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_verdict);
+    for (record, verdict) in decided.iter().zip(&tuned.verdicts) {
+        assert_eq!(record.samples, [f64::from(u8::from(verdict.is_kept))], "{record:?}");
+        assert_eq!(record.parameters["part"], verdict.part.name());
+    }
+    assert_eq!(decided.len(), tuned.verdicts.len());
+    found.iter().for_each(check);
     assert_eq!(haul_copy::Policy::current(), before, "the policy is put back");
     assert!(!tuned.stopped);
     assert!(found.iter().all(|record| record.experiment == "copy.tune"));
