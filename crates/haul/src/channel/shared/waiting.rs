@@ -1,7 +1,7 @@
 //! How an end waits for the other one: awake, by letting it run, or asleep.
 //!
 //! ```text
-//! both run on one processor:  give way, a few times;             then sleep
+//! both on one, none is free:  give way, a few times;             then sleep
 //! else:                       look again and again, for 50 us;   then sleep
 //! ```
 //!
@@ -88,10 +88,17 @@ mod tests {
 
     fn ends() -> (Channel, Channel) {
         let ((one, other), settings) = (pair().unwrap(), &Settings::default());
-        thread::scope(|scope| {
+        let (mut one, mut other) = thread::scope(|scope| {
             let accepting = scope.spawn(|| Channel::accept_over(other, settings).unwrap());
             (Channel::connect_over(one, settings).unwrap(), accepting.join().unwrap())
-        })
+        });
+        // Each looks around again by now, after both have said where they may run.
+        thread::sleep(Duration::from_millis(30));
+        for end in [&mut one, &mut other] {
+            end.sender.outbox.lane.look_around();
+            end.receiver.inbox.lane.look_around();
+        }
+        (one, other)
     }
 
     /// What a wait of this lane goes through, and how often, until it sleeps.
