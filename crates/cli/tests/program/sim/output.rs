@@ -90,7 +90,7 @@ fn stopped(program: &Path, words: &[&str]) {
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    finish(child).expect(1).says(&["stopped after", "it wrote: first line\nand a part"]);
+    finish(child).expect(128 + 2).says(&["stopped after", "it wrote: first line\nand a part"]);
 }
 
 #[test]
