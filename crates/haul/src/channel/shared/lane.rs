@@ -142,13 +142,12 @@ impl Lane {
 
     /// Says on which processor this end runs, in both directions unless each half of the channel
     /// has a thread of its own; sees whether the other end was on the same one when it last said
-    /// so, and is to stay there: where a processor is free the kernel moves one of two that run.
+    /// so.
     pub(crate) fn is_together(&mut self) -> bool {
         let seat = Seat::of_this_thread();
         self.sit(seat);
         let other = Seat::from_word(self.word(self.other.seat).load(Relaxed));
-        let is_there = seat.is_the_one_of(other);
-        self.was_together = is_there && (self.is_alone || !idle::is_one_for_each());
+        self.was_together = seat.is_the_one_of(other);
         self.was_together
     }
 

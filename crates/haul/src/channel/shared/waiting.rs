@@ -1,7 +1,7 @@
 //! How an end waits for the other one: awake, by letting it run, or asleep.
 //!
 //! ```text
-//! both on one, none is free:  give way, a few times;             then sleep
+//! both run on one processor:  give way, a few times;             then sleep
 //! else:                       look again and again, for 50 us;   then sleep
 //! ```
 //!
