@@ -170,7 +170,7 @@ impl Lane {
 
     /// Whether this end, which waits, should let the other one run, so often in this wait already.
     pub(crate) fn may_give_way(&mut self, before: u32) -> bool {
-        self.is_together() && self.turns.may(before == 0)
+        self.is_together() && self.turns.may(Instant::now(), before == 0)
     }
 
     /// Lets the other end run, which is on the same processor.

@@ -5,9 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-/// One wait of so many is slept through even so: the kernel looks for an idle processor as it wakes
-/// an end, and seldom for one that is ready to run.
-const WAITS_UNTIL_ASLEEP: u32 = 256;
+/// After so long of giving way one wait is slept through: the kernel looks for an idle processor as
+/// it wakes an end, and seldom for one that is ready to run. Two ends that something has put on one
+/// processor, say a pipe between the two, so have two again within this time, if there is a free
+/// one. If there is none, a sleep and a wake-up take some 2 us of it.
+const AWAKE_MAX: Duration = Duration::from_millis(1);
 /// Longer than this a third program ran, or the other end had so much to do that to sleep would
 /// have cost nothing beside it.
 const LONG: Duration = Duration::from_micros(200);
@@ -17,24 +19,23 @@ const PAUSE: u32 = 50;
 /// What giving way has brought an end so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turns {
-    /// Waits since it slept through one.
-    waits: u32,
+    /// When it slept through a wait.
+    slept: Option<Instant>,
     /// It gives way no more until then.
     paused_until: Option<Instant>,
 }
 
 impl Turns {
-    /// Whether to give way, for the first time in a wait or once more.
-    pub(crate) fn may(&mut self, is_first: bool) -> bool {
-        if self.paused_until.is_some_and(|until| Instant::now() < until) {
+    /// Whether to give way at this time, for the first time in a wait or once more.
+    pub(crate) fn may(&mut self, now: Instant, is_first: bool) -> bool {
+        if self.paused_until.is_some_and(|until| now < until) {
             return false;
         }
         self.paused_until = None;
-        self.waits += u32::from(is_first);
-        if self.waits < WAITS_UNTIL_ASLEEP {
+        if !is_first || self.slept.is_some_and(|slept| now - slept < AWAKE_MAX) {
             return true;
         }
-        self.waits = 0;
+        self.slept = Some(now);
         false
     }
 
@@ -51,26 +52,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_gives_way_until_it_would_be_slept_through() {
-        let mut turns = Turns::default();
-        for _ in 1..WAITS_UNTIL_ASLEEP {
-            assert!(turns.may(true) && turns.may(false));
-            turns.note(Instant::now(), LONG / 2);
-        }
-        assert!(!turns.may(true), "the kernel is never asked for an idle processor");
-        assert!(turns.may(true));
+    fn end_sleeps_through_one_wait_each_millisecond() {
+        let (mut turns, start) = (Turns::default(), Instant::now());
+        let waits_at = |turns: &mut Turns, microseconds| {
+            turns.may(start + Duration::from_micros(microseconds), true)
+        };
+        assert!(!waits_at(&mut turns, 0), "the kernel is not asked for an idle processor at first");
+        assert!(turns.may(start, false));
+        assert!((1..1000).all(|microseconds| waits_at(&mut turns, microseconds)));
+        assert!(!waits_at(&mut turns, 1000), "the kernel is never asked for an idle processor");
+        assert!(waits_at(&mut turns, 1001));
     }
 
     #[test]
-    fn an_end_that_lost_a_time_slice_gives_way_no_more_for_many() {
+    fn end_that_lost_a_time_slice_gives_way_no_more_for_many() {
         let (mut turns, slice) = (Turns::default(), LONG * 20);
-        let now = Instant::now();
-        assert!(turns.may(true));
-        turns.note(now, slice);
-        assert!(!turns.may(true));
-        // As if it were that long ago.
-        let Some(before) = now.checked_sub(slice * PAUSE) else { return };
-        turns.note(before, slice);
-        assert!(turns.may(true));
+        let start = Instant::now();
+        turns.may(start, true);
+        assert!(turns.may(start, false));
+        turns.note(start, slice);
+        assert!(!turns.may(start, false));
+        assert!(!turns.may(start + slice * PAUSE - LONG, false));
+        assert!(turns.may(start + slice * PAUSE, false));
     }
 }

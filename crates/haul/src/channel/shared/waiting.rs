@@ -139,6 +139,7 @@ mod tests {
             other.receiver.inbox.lane.is_together();
             let lane = &mut one.receiver.inbox.lane;
             assert!(lane.is_together(), "the other half of the channel did not say it");
+            assert_eq!(course(lane), [(Next::Sleep, 1)], "the kernel may move it to a free one");
             assert_eq!(course(lane), [(Next::GiveWay, TURNS), (Next::Sleep, 1)]);
         });
     }
@@ -160,6 +161,7 @@ mod tests {
             lane.word(layout::RECEIVER_SEAT).store(u64::MAX, Relaxed);
             assert!(!course(lane).iter().any(|(next, _)| *next == Next::GiveWay));
             other.receiver.inbox.lane.is_together();
+            course(lane);
             assert!(course(lane).iter().any(|(next, _)| *next == Next::GiveWay));
         });
     }
