@@ -57,7 +57,11 @@ impl Heap {
     pub fn iova(&self, pointer: NonNull<u8>) -> Iova {
         let address = pointer.as_ptr().addr();
         let known = match self.memory.region.external() {
-            Some(external) => external.extents.bus_address(pointer).map(Iova::Provided),
+            Some(external) if external.has(address) => {
+                external.extents.bus_address(pointer).map(Iova::Provided)
+            }
+            // The provider answers for its own range alone.
+            Some(_) => None,
             None => machine::physical_address(address).map(Iova::Physical),
         };
         known.unwrap_or(Iova::Virtual(address as u64))
