@@ -126,6 +126,7 @@ fn a_provider_is_not_asked_for_the_bus_address_of_what_is_not_its_own() {
         assert_eq!(heap.iova(at(address)), Iova::Virtual(address as u64));
     }
     assert_eq!(heap.contiguous(at(last - 99), 4096), 100);
+    assert_eq!(heap.contiguous(at(usize::MAX), 4096), 1, "nothing follows the last address");
     assert!(heap.alloc_contiguous(100_000, 64, Node::ANY, Tag::NONE).is_ok());
 }
 

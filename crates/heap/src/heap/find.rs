@@ -41,20 +41,6 @@ impl Heap {
     /// # Safety
     /// If `block` is a live block of this heap, the caller owns it: in debug mode what lies behind
     /// its bytes is read, and of another's that may be written at the same time.
-    ///
-    /// ```compile_fail,E0133
-    /// use haul_heap::{Heap, Node};
-    ///
-    /// let heap = Heap::builder().debug(true).build().unwrap();
-    /// let block = heap.alloc(100, 64, Node::ANY).unwrap();
-    /// std::thread::scope(|scope| {
-    ///     let address = block.as_ptr().expose_provenance();
-    ///     scope.spawn(|| heap.alloc(100, 64, Node::ANY));
-    ///     // Perhaps what the other thread is being given.
-    ///     let other = std::ptr::with_exposed_provenance_mut(address + 128);
-    ///     heap.usable_size(std::ptr::NonNull::new(other).unwrap())
-    /// });
-    /// ```
     pub unsafe fn usable_size(&self, block: NonNull<u8>) -> Result<usize, Misuse> {
         let found = self.find(block.as_ptr().addr())?;
         if self.debug.is_some() { self.asked(&found) } else { Ok(found.bytes) }
