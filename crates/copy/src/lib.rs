@@ -76,3 +76,21 @@ pub use safe::{
     Hint, copy, copy_hinted, copy_hinted_raw, copy_within, fill, fill_hinted, fill_hinted_raw,
 };
 pub use thresholds::Thresholds;
+
+/// What is refused, so that it stays so: each fails for that reason alone.
+///
+/// A kernel whose instruction set somebody else says, which decides whether it runs:
+///
+/// ```compile_fail,E0616
+/// let mut kernel = haul_copy::kernel::copies()[0];
+/// kernel.isa = haul_copy::Isa::Scalar;
+/// ```
+///
+/// A kernel that this processor may not have:
+///
+/// ```compile_fail,E0133
+/// let kernel = haul_copy::kernel::copies()[0];
+/// let function = kernel.function_unchecked();
+/// ```
+#[cfg(doctest)]
+struct Refused;

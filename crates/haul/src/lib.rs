@@ -65,3 +65,23 @@ struct ChannelPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/heap.md")]
 struct HeapPage;
+
+/// What is refused without `unsafe`, so that it stays so: each fails for that reason alone.
+///
+/// A target that a sender which was stopped may still write to when it is the caller's again:
+///
+/// ```compile_fail,E0133
+/// fn receive(channel: &mut haul::channel::Channel, target: &mut [u8]) -> bool {
+///     channel.recv_into_exposed(target).is_ok()
+/// }
+/// ```
+///
+/// Copies by pointers:
+///
+/// ```compile_fail,E0133
+/// fn copy(copier: &haul::forward::Copier, parts: &[haul::forward::Part]) {
+///     copier.copy_batch(parts);
+/// }
+/// ```
+#[cfg(doctest)]
+struct Refused;

@@ -134,12 +134,18 @@ unsafe impl GlobalAlloc for Global {
 }
 
 /// Blocks for one collection: `Vec::new_in(&heap)` of the crate `allocator-api2`, and what else
-/// takes its trait.
+/// takes its trait. Of a heap of this process alone: one that others share gives a collection
+/// nothing, for what they write there a safe collection would follow. Its blocks are had by
+/// [`Heap::alloc`].
 #[cfg(feature = "allocator-api2")]
-// SAFETY: a block stays where it is and valid until it is freed, also when the reference is copied;
-// every copy of a reference to one heap can free what another allocated.
+// SAFETY: a block is written by its owner alone, and stays where it is and valid until it is freed,
+// also when the reference is copied; every copy of a reference to one heap can free what another
+// allocated.
 unsafe impl allocator_api2::alloc::Allocator for &Heap {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, allocator_api2::alloc::AllocError> {
+        if self.memory.region.is_shared() {
+            return Err(allocator_api2::alloc::AllocError);
+        }
         let block = self.alloc(layout.size(), layout.align(), Node::ANY);
         let block = block.map_err(|_| allocator_api2::alloc::AllocError)?;
         Ok(NonNull::slice_from_raw_parts(block, layout.size()))

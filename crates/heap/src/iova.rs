@@ -57,7 +57,11 @@ impl Heap {
     pub fn iova(&self, pointer: NonNull<u8>) -> Iova {
         let address = pointer.as_ptr().addr();
         let known = match self.memory.region.external() {
-            Some(external) => external.extents.bus_address(pointer).map(Iova::Provided),
+            Some(external) if external.has(address) => {
+                external.extents.bus_address(pointer).map(Iova::Provided)
+            }
+            // The provider answers for its own range alone.
+            Some(_) => None,
             None => machine::physical_address(address).map(Iova::Physical),
         };
         known.unwrap_or(Iova::Virtual(address as u64))
@@ -66,11 +70,9 @@ impl Heap {
     /// How many bytes from `pointer` on, at most `limit`, follow each other in device addresses
     /// too. Three system calls for each 4 KiB, or each 2 MiB of memory from the pool.
     pub fn contiguous(&self, pointer: NonNull<u8>, limit: usize) -> usize {
-        let start = pointer.as_ptr().addr();
         let first = self.iova(pointer);
         let mut length = 0;
         while length < limit {
-            let address = start + length;
             let Some(next) = NonNull::new(pointer.as_ptr().wrapping_add(length)) else { break };
             let iova = self.iova(next);
             let follows = iova.address() == first.address().wrapping_add(length as u64);
@@ -80,7 +82,7 @@ impl Heap {
             }
             // All of one backing page is contiguous.
             let step = self.backing_bytes(next);
-            length += step - address % step;
+            length += step - next.addr().get() % step;
         }
         length.min(limit)
     }

@@ -119,3 +119,35 @@ pub use region::{
     external::{EXTENT_BYTES, EXTENT_STEP, Extents, External},
 };
 pub use request::{Node, Offset, Tag};
+
+/// What is refused without `unsafe`, so that it stays so: each fails for that reason alone.
+///
+/// The size of a block that another thread may just be given, which debug mode reads:
+///
+/// ```compile_fail,E0133
+/// fn ask(heap: &haul_heap::Heap, block: core::ptr::NonNull<u8>) -> bool {
+///     heap.usable_size(block).is_ok()
+/// }
+/// ```
+///
+/// Memory that nobody vouches for:
+///
+/// ```compile_fail,E0133
+/// fn build(external: haul_heap::External) -> bool {
+///     haul_heap::Heap::builder().external(external).is_ok()
+/// }
+/// ```
+///
+/// ```compile_fail,E0200
+/// struct Liar;
+/// impl haul_heap::Extents for Liar {
+///     fn take(&self, _: usize) -> Option<(core::ptr::NonNull<u8>, usize)> {
+///         None
+///     }
+///     fn give_back(&self, _: core::ptr::NonNull<u8>, _: usize) -> bool {
+///         false
+///     }
+/// }
+/// ```
+#[cfg(doctest)]
+struct Refused;

@@ -36,7 +36,8 @@ fn sound_use_goes_through() {
         let (size, align) = ([0, 1, 64, 100, 4096, 262_144, 300_000][round % 7], 1 << (round % 13));
         let block = heap.alloc(size, align, Node::ANY).unwrap();
         assert!((block.as_ptr() as usize).is_multiple_of(align), "{size}@{align}");
-        assert_eq!(heap.usable_size(block), Ok(size));
+        // SAFETY: allocated here.
+        assert_eq!(unsafe { heap.usable_size(block) }, Ok(size));
         (0..size).step_by(97).for_each(|offset| write(block, offset, 1));
         // SAFETY: ours, and replaced by what is returned.
         let block = unsafe { heap.realloc(block, size + 5, align) }.unwrap();

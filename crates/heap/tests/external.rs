@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use haul_heap::{AllocError, EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Node, Tag};
+use haul_heap::{AllocError, EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Iova, Node, Tag};
 
 /// Bytes of the range: extents are taken from its end, as DPDK does it.
 const RANGE: usize = 64 << 20;
@@ -44,6 +44,12 @@ unsafe impl Extents for Provider {
         let start = start.as_ptr().addr();
         let mut idle = self.idle.lock().unwrap();
         (0..bytes / EXTENT_BYTES).all(|page| idle.insert(start + page * EXTENT_BYTES))
+    }
+
+    fn bus_address(&self, address: NonNull<u8>) -> Option<u64> {
+        let offset = address.addr().get().wrapping_sub(self.start);
+        assert!(offset < RANGE, "a provider is asked about its own range alone");
+        Some(offset as u64)
     }
 }
 
@@ -101,10 +107,27 @@ fn what_the_provider_keeps_is_no_block() {
     let block = heap.alloc(64, 64, Node::ANY).unwrap();
     let page = block.as_ptr().addr() & !(EXTENT_BYTES - 1);
     let kept = NonNull::new(page as *mut u8).unwrap();
-    assert!(heap.usable_size(kept).is_err());
-    // SAFETY: no live block is there, and a heap frees none by a wrong pointer.
+    // SAFETY: no live block is there.
+    assert!(unsafe { heap.usable_size(kept) }.is_err());
+    // SAFETY: as above, and a heap frees none by a wrong pointer.
     assert!(unsafe { heap.free(kept) }.is_err());
     heap.validate().unwrap();
+}
+
+/// What a provider may index by, a safe call may not choose.
+#[test]
+fn a_provider_is_not_asked_for_the_bus_address_of_what_is_not_its_own() {
+    let (heap, provider) = heap(0);
+    let last = provider.start + RANGE - 1;
+    let at = |address: usize| NonNull::new(address as *mut u8).unwrap();
+    assert_eq!(heap.iova(at(provider.start)), Iova::Provided(0));
+    assert_eq!(heap.iova(at(last)), Iova::Provided(RANGE as u64 - 1));
+    for address in [1, provider.start - 1, last + 1, usize::MAX] {
+        assert_eq!(heap.iova(at(address)), Iova::Virtual(address as u64));
+    }
+    assert_eq!(heap.contiguous(at(last - 99), 4096), 100);
+    assert_eq!(heap.contiguous(at(usize::MAX), 4096), 1, "nothing follows the last address");
+    assert!(heap.alloc_contiguous(100_000, 64, Node::ANY, Tag::NONE).is_ok());
 }
 
 #[test]
@@ -194,7 +217,8 @@ fn large_blocks_take_what_is_held_and_no_more() {
     assert_eq!(held(5 << 20), Err(AllocError::Exhausted), "that many pages in a row are not left");
     let half = held(EXTENT_BYTES / 2).unwrap();
     assert_eq!(end(), before, "the heap grew");
-    assert_eq!(heap.usable_size(large), Ok(5 << 20));
+    // SAFETY: allocated here.
+    assert_eq!(unsafe { heap.usable_size(large) }, Ok(5 << 20));
     assert_eq!(heap.stats(Node::ANY).live.blocks, 3);
     for (size, align) in [(0_usize.wrapping_sub(1), 64), (1 << 20, 48)] {
         assert!(heap.alloc_held(size, align, Node::ANY, Tag::NONE).is_err());
@@ -213,15 +237,17 @@ fn a_block_is_resized_only_where_it_lies() {
     let block = heap.alloc(3 << 20, 64, Node::ANY).unwrap();
     // SAFETY: the block is this test's.
     let resize = |size, align| unsafe { heap.resize(block, size, align) };
+    // SAFETY: as above.
+    let usable = || unsafe { heap.usable_size(block) };
     assert_eq!(resize(1 << 20, 64), Ok(true));
-    assert_eq!(heap.usable_size(block), Ok(1 << 20));
+    assert_eq!(usable(), Ok(1 << 20));
     assert_eq!(resize(2 << 20, 64), Ok(true), "what was cut off is free");
     let behind = heap.alloc_held(1 << 20, 64, Node::ANY, Tag::NONE).unwrap();
     assert!(behind > block, "the lowest run that is free");
     assert_eq!(resize(4 << 20, 64), Ok(false), "another block lies there");
     assert_eq!(resize(usize::MAX, 64), Ok(false));
     assert_eq!(resize(1 << 20, 48), Ok(false), "no alignment");
-    assert_eq!(heap.usable_size(block), Ok(2 << 20), "nothing changed");
+    assert_eq!(usable(), Ok(2 << 20), "nothing changed");
     for block in [block, behind] {
         // SAFETY: allocated above, and not used again.
         unsafe { heap.free(block) }.unwrap();

@@ -63,6 +63,22 @@ fn thousands_of_threads_that_live_at_once_are_served() {
     assert_eq!(Global::heap().unwrap().validate(), Ok(()));
 }
 
+/// By its descriptor any process, and safe code of this one, writes over what a collection follows.
+#[cfg(feature = "allocator-api2")]
+#[test]
+fn a_heap_that_others_write_to_gives_no_collection_memory() {
+    use allocator_api2::vec::Vec;
+    use haul_heap::{Heap, Pages};
+    let builder = || Heap::builder().limit(64 << 20).nodes(1).pages(Pages::Plain);
+    let made = builder().shared_fd().unwrap();
+    let attached = builder().attach_fd(made.fd().unwrap()).unwrap();
+    for heap in [&made, &attached] {
+        let mut texts: Vec<&str, &Heap> = Vec::new_in(heap);
+        assert!(texts.try_reserve(1).is_err());
+        assert!(heap.alloc(16, 8, Node::ANY).is_ok(), "a block is to be had");
+    }
+}
+
 #[cfg(feature = "allocator-api2")]
 #[test]
 fn a_collection_lives_in_its_own_heap() {

@@ -19,7 +19,9 @@ fn a_walk_and_statistics_say_what_is_live() {
         let size = [64, 100, 4096, 10_000, 300_000][round % 5] + round % 7;
         let tag = tags[round % 3];
         if let Ok(block) = heap.alloc_tagged(size, 64, Node::ANY, tag) {
-            live.insert(block, (heap.usable_size(block).unwrap(), tag));
+            // SAFETY: allocated right above.
+            let bytes = unsafe { heap.usable_size(block) };
+            live.insert(block, (bytes.unwrap(), tag));
         }
         if live.len() > 500 {
             let (block, _) = live.pop_first().unwrap();

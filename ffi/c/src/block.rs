@@ -133,7 +133,7 @@ pub unsafe extern "C" fn haul_heap_free(heap: *const haul_heap, block: *mut c_vo
 /// block.
 ///
 /// # Safety
-/// heap is NULL or a heap.
+/// heap is NULL or a heap; block, where it is a live block of the heap, is the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_heap_usable_size(
     heap: *const haul_heap,
@@ -142,7 +142,8 @@ pub unsafe extern "C" fn haul_heap_usable_size(
     // SAFETY: the caller's promise.
     let Some(heap) = (unsafe { heap.as_ref() }) else { return 0 };
     let block = NonNull::new(block.cast_mut().cast());
-    block.and_then(|block| heap.heap.usable_size(block).ok()).unwrap_or(0)
+    // SAFETY: the caller's promise.
+    block.and_then(|block| unsafe { heap.heap.usable_size(block) }.ok()).unwrap_or(0)
 }
 
 /// The tag of this name, the same in every process of the heap: statistics count by it. 0, which is

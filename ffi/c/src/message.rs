@@ -128,8 +128,8 @@ pub unsafe extern "C" fn haul_channel_wait_size(
 /// haul_channel_recv(), which does.
 ///
 /// # Safety
-/// channel is NULL or a channel; data is NULL or has size writable bytes; account is NULL or
-/// writable.
+/// channel is NULL or a channel; data is NULL or has size writable bytes, and after an error it is
+/// kept as just said; account is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_recv_into(
     channel: *mut haul_channel,
@@ -152,8 +152,10 @@ pub unsafe extern "C" fn haul_channel_recv_into(
     // SAFETY: `size` writable bytes by the caller's promise, or none at all. That they may never
     // have been written before does not matter, as they are only written.
     let target = unsafe { std::slice::from_raw_parts_mut(data, size) };
+    // SAFETY: the caller keeps the target after an error, as it promised.
+    let received = unsafe { receiver.recv_into_exposed(target) };
     // SAFETY: the caller's promise for account.
-    unsafe { tell(receiver.recv_into(target), account) }
+    unsafe { tell(received, account) }
 }
 
 /// Waits for a message and writes it, in memory of its own, to buffer.

@@ -103,7 +103,14 @@ impl Policy {
     /// Cost: asks the processor, see [`cpu::facts`].
     #[must_use]
     pub fn for_this_processor() -> Self {
-        Self::for_processor(cpu::facts())
+        Self::for_processor(cpu::facts()).within(Isa::is_available)
+    }
+
+    /// The same with the widest instruction set up to its own that is there: facts name the widest
+    /// of all, and a hypervisor may hide one below it.
+    fn within(self, is_there: impl Fn(Isa) -> bool) -> Self {
+        let fits = |isa: &Isa| *isa <= self.isa && is_there(*isa);
+        Self { isa: Isa::ALL.into_iter().rfind(fits).unwrap_or(Isa::Scalar), ..self }
     }
 
     /// The default for a processor that says `facts` of itself.

@@ -105,6 +105,19 @@ fn what_is_hidden_is_done_without() {
     assert_eq!(policy.thresholds.rep_movsb_min, NEVER);
 }
 
+/// AVX-512 F and BW without VL, as a virtual machine can be set up, is an illegal instruction where
+/// the default is believed: it is what stands in for a policy that this processor lacks.
+#[test]
+fn what_is_hidden_below_the_widest_is_done_without() {
+    let unknown = Policy::for_processor(with_avx512(facts(Vendor::Other, 32 << 20)));
+    assert_eq!(unknown.isa, Isa::Avx512vl);
+    let hidden = |isa: Isa| !matches!(isa, Isa::Avx512vl | Isa::Neon);
+    assert_eq!(unknown.within(hidden).isa, Isa::Avx2);
+    assert_eq!(unknown.within(|isa| isa < Isa::Avx2).isa, Isa::Sse2);
+    assert_eq!(unknown.within(|_| true), unknown);
+    assert!(Policy::for_this_processor().isa.is_available());
+}
+
 #[test]
 fn every_choice_has_a_name_that_is_read_back() {
     for &name in Policy::CHOICES {

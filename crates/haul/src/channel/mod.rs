@@ -181,6 +181,18 @@ impl Channel {
         self.receiver.recv_into(target)
     }
 
+    /// See [`Receiver::recv_into_exposed`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn recv_into_exposed(&mut self, target: &mut [u8]) -> Result<Account, Error> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.receiver.recv_into_exposed(target) }
+    }
+
     /// See [`Receiver::recv`].
     ///
     /// # Errors

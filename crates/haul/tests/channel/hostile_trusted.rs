@@ -116,6 +116,78 @@ fn a_piece_that_is_claimed_and_never_written_costs_the_deadline() {
     }
 }
 
+/// What a sender that was stopped in the middle of a piece has of the target: where it is, and the
+/// claim to write to it, whatever became of the call meanwhile.
+fn reached(liar: &Liar) -> Option<u64> {
+    liar.wait_for(OFFERED, 1);
+    let (seen, place) = (liar.peek(CLAIMED), liar.peek(OFFERED + 8));
+    let (back, front) = (seen >> 24 & 0x00ff_ffff, seen & 0x00ff_ffff);
+    (back + front < PIECES && place != 0).then_some(place)
+}
+
+/// The victim receives, by `act`, a message that the liar lets it read; what of the target the liar
+/// could have written to meanwhile.
+fn received<T>(
+    bytes: &[u8],
+    act: impl FnOnce(&mut Channel) -> Result<T, Error>,
+) -> (T, Option<u64>) {
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
+    liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
+    thread::scope(|scope| {
+        let liar = &liar;
+        let reached = scope.spawn(move || reached(liar));
+        let received = act(&mut victim).unwrap();
+        (received, reached.join().unwrap())
+    })
+}
+
+/// Else one that was stopped there would write to what is somebody else's by then.
+#[test]
+fn memory_of_the_callers_is_never_within_a_senders_reach() {
+    let bytes = pattern(SIZE, 61);
+    for _ in 0..20 {
+        let mut target = vec![0; SIZE];
+        let (account, reached) = received(&bytes, |victim| victim.recv_into(&mut target));
+        assert_eq!(reached, None, "the sender may write to a target that the caller gets back");
+        assert!(target == bytes);
+        assert_eq!((account.mechanism, account.copied_bytes), (Mechanism::Double, SIZE as u64));
+        let mut own = Buffer::new(SIZE).unwrap();
+        assert_eq!(received(&bytes, |victim| victim.recv_into(&mut own)).1, None);
+        assert!(own[..] == bytes);
+    }
+}
+
+/// What is to be gained by it: one who vouches for the target has it filled by both ends.
+#[test]
+fn an_exposed_target_is_offered_to_the_sender() {
+    let bytes = pattern(SIZE, 67);
+    let mut target = vec![0; SIZE];
+    let place = target.as_mut_ptr().expose_provenance() as u64;
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
+    liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
+    // SAFETY: the liar writes nothing, and is gone before the target.
+    unsafe { victim.recv_into_exposed(&mut target) }.unwrap();
+    assert_eq!(liar.peek(OFFERED + 8), place);
+    assert!(target == bytes);
+}
+
+/// Nor does what it says that it wrote count, where it was let write nowhere.
+#[test]
+fn what_a_sender_says_that_it_wrote_unasked_is_not_believed() {
+    let bytes = pattern(SIZE, 71);
+    for said in [1, PIECES - 1, PIECES, u64::MAX] {
+        let (liar, mut victim) = Liar::meet_trusted(&impatient());
+        liar.poke(PUSHED, said);
+        liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
+        liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
+        let mut target = vec![0; SIZE];
+        victim.recv_into(&mut target).unwrap();
+        assert!(target == bytes, "{said}");
+    }
+}
+
 #[test]
 fn tables_that_do_not_add_up_or_lead_nowhere_are_refused() {
     for table in [&[(4096, 10)][..], &[(u64::MAX, SIZE as u64)], &[(0, 1), (0, u64::MAX)]] {

@@ -1,10 +1,11 @@
 //! Limits, listeners, and ends that go.
 
+use std::io::IoSlice;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haul::channel::{Channel, Error, Listener, Mechanism, Settings};
+use haul::channel::{Buffer, Channel, Error, Listener, Mechanism, Settings};
 
 use crate::support::{BY_COPY, SHORT, by, ends, impatient, pattern};
 
@@ -60,6 +61,23 @@ fn more_than_the_limit_is_refused_at_either_end() {
     assert!(matches!(one.send(&[0; 1001]), Err(Error::TooLong { .. })));
     one.send(&[1; 1000]).unwrap();
     assert_eq!(other.recv().unwrap().len(), 1000);
+}
+
+/// The same addresses many times over: more bytes than a number of 64 bits counts, and then some.
+#[test]
+fn parts_that_are_more_than_can_be_counted_are_too_long() {
+    const PART_BYTES: usize = 1 << 45;
+    let Ok(memory) = Buffer::new(PART_BYTES) else {
+        eprintln!("SKIPPED: parts without end: no addresses for 32 TiB: raise ulimit -v");
+        return;
+    };
+    let mut parts = vec![IoSlice::new(&memory); 1 << 19];
+    parts.push(IoSlice::new(&memory[..100]));
+    let (mut one, mut other) = ends(&impatient());
+    let error = one.send_vectored(&parts).unwrap_err();
+    assert!(matches!(error, Error::TooLong { .. }), "{error}");
+    one.send(&[7; 100]).unwrap();
+    assert_eq!(other.recv().unwrap()[..], [7; 100]);
 }
 
 #[test]

@@ -217,10 +217,14 @@ impl Heap {
     fn is_filled(&self, room: Room, from: usize, count: usize, value: u8) -> bool {
         let start = self.at(room.offset + from).as_ptr();
         debug_assert!(from + count <= room.bytes);
-        // SAFETY: within a block, all of which was written when it was allocated. A program that
-        // writes to it now is the very fault that is looked for.
-        let bytes = unsafe { core::slice::from_raw_parts(start, count) };
-        bytes.iter().all(|byte| *byte == value)
+        (0..count).all(|index| {
+            // SAFETY: within a block.
+            let byte = unsafe { start.add(index) };
+            // SAFETY: as above, and all of it was written when it was allocated. Volatile, and no
+            // slice: a program that writes to it now is the very fault that is looked for.
+            let byte = unsafe { byte.read_volatile() };
+            byte == value
+        })
     }
 }
 

@@ -33,11 +33,15 @@ impl Found {
 }
 
 impl Heap {
-    /// Bytes that a block can hold: at least what was asked for.
+    /// Bytes that a block can hold: at least what was asked for, in debug mode exactly that.
     ///
     /// # Errors
     /// [`Misuse`] for a pointer that names no live block.
-    pub fn usable_size(&self, block: NonNull<u8>) -> Result<usize, Misuse> {
+    ///
+    /// # Safety
+    /// If `block` is a live block of this heap, the caller owns it: in debug mode what lies behind
+    /// its bytes is read, and of another's that may be written at the same time.
+    pub unsafe fn usable_size(&self, block: NonNull<u8>) -> Result<usize, Misuse> {
         let found = self.find(block.as_ptr().addr())?;
         if self.debug.is_some() { self.asked(&found) } else { Ok(found.bytes) }
     }

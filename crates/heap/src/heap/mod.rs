@@ -147,8 +147,9 @@ impl Heap {
     /// let heap = Heap::builder().build()?;
     /// let block = heap.alloc(1500, 64, Node::ANY)?;
     /// assert_eq!(block.as_ptr() as usize % 64, 0);
-    /// assert!(heap.usable_size(block)? >= 1500);
-    /// // SAFETY: allocated here, and not used again.
+    /// // SAFETY: allocated here.
+    /// assert!(unsafe { heap.usable_size(block) }? >= 1500);
+    /// // SAFETY: as above, and not used again.
     /// unsafe { heap.free(block) }?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

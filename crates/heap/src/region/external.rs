@@ -93,6 +93,11 @@ impl External {
         shape(self.base.addr().get(), self.bytes, caches)
     }
 
+    /// Whether an address lies in the range.
+    pub(crate) fn has(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base.addr().get()) < self.bytes
+    }
+
     /// The pages that the range covers entirely, as `[first, end)` counted from the data's base.
     pub(super) fn pages(&self) -> (usize, usize) {
         let base = self.base.addr().get();

@@ -53,7 +53,8 @@ impl Model {
 
     fn add(&mut self, block: NonNull<u8>, size: usize) {
         let address = block.as_ptr().expose_provenance();
-        let usable = self.heap.usable_size(block).unwrap();
+        // SAFETY: the model's, which was just given it.
+        let usable = unsafe { self.heap.usable_size(block) }.unwrap();
         assert!(usable >= size);
         let below = self.live.range(..=address).next_back();
         assert!(below.is_none_or(|(start, live)| start + live.size.max(1) <= address));

@@ -106,7 +106,8 @@ impl Parcel {
 
     fn check(&self, heap: &Heap) {
         let (size, mark) = self.size_and_mark();
-        assert!(heap.usable_size(self.0).unwrap() >= size);
+        // SAFETY: whoever has the value owns the block.
+        assert!(unsafe { heap.usable_size(self.0) }.unwrap() >= size);
         self.assert_is_whole(size, mark);
     }
 

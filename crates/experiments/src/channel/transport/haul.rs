@@ -168,6 +168,17 @@ impl Haul {
         Ok(())
     }
 
+    /// What became of a message of this length.
+    fn received(
+        &mut self,
+        received: Result<Account, haul::channel::Error>,
+        length: usize,
+    ) -> Result<(), String> {
+        let account = received.map_err(|error| error.to_string())?;
+        self.note(&account);
+        is_whole(account.size_bytes, length)
+    }
+
     fn is_sealed(&self) -> bool {
         self.mechanism == Some(Mechanism::Sealed)
     }
@@ -192,9 +203,8 @@ impl Transport for Haul {
 
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String> {
         if !self.is_kept() {
-            let account = self.channel.recv_into(target).map_err(|error| error.to_string())?;
-            self.note(&account);
-            return is_whole(account.size_bytes, target.len());
+            let received = self.channel.recv_into(target);
+            return self.received(received, target.len());
         }
         let mut buffer = self.channel.recv().map_err(|error| error.to_string())?;
         if self.is_sealed() {
@@ -210,6 +220,15 @@ impl Transport for Haul {
         is_whole(buffer.len() as u64, target.len())?;
         self.kept.push(buffer);
         Ok(())
+    }
+
+    unsafe fn receive_exposed(&mut self, target: &mut [u8]) -> Result<(), String> {
+        if self.is_kept() {
+            return self.receive(target);
+        }
+        // SAFETY: the caller keeps the target where this fails.
+        let received = unsafe { self.channel.recv_into_exposed(target) };
+        self.received(received, target.len())
     }
 
     fn before(&mut self, task: &Task, source: &[u8]) -> Result<(), String> {

@@ -41,6 +41,17 @@ pub trait Transport {
     /// It did not come, or another length did.
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String>;
 
+    /// As [`receive`](Self::receive), and the sender may write to the target.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// Where this fails, the target stays mapped, and nobody uses it until the sender is gone.
+    unsafe fn receive_exposed(&mut self, target: &mut [u8]) -> Result<(), String> {
+        self.receive(target)
+    }
+
     /// Untimed, before the messages of a task. `source` has them at A, one after the other, and is
     /// empty at B.
     ///

@@ -112,6 +112,9 @@ pub(crate) struct Incoming<'m> {
     pub(crate) message: Message,
     /// The checksum of what is moved by the processor, where the message has one.
     pub(crate) sum: Option<&'m mut Sum>,
+    /// Whether a trusted peer may be let write to the target: who owns the target keeps it where
+    /// [`Receives::settle`] says no.
+    pub(crate) is_exposed: bool,
 }
 
 /// What became of a message as the receiver's part is done.

@@ -15,6 +15,9 @@
 //! may not write says so, and the receiver reads what is left; a receiver that may not read takes
 //! what the sender has finished, and the rest goes through the ring.
 //!
+//! Where the caller of the receiver gets the target back whatever happens, the sender is let write
+//! nothing: the receiver claims all pieces before it makes the offer.
+//!
 //! A receiver that gives up takes the rest of the pieces for itself, so that the sender writes at
 //! most the one that it is at; see [`Draw::close`].
 //!

@@ -277,7 +277,7 @@ pub fn vmsplice_copy(target: &mut [u8], source: &[u8], piece_bytes: usize) -> Re
     let (reader, writer) = pipe().map_err(Error::system("make a pipe"))?;
     let mut done = 0;
     while done < source.len() {
-        let piece = &source[done..source.len().min(done + piece_bytes)];
+        let piece = &source[done..source.len().min(done.saturating_add(piece_bytes))];
         let put = splice_in(writer.as_fd(), &[piece]).map_err(Error::system("vmsplice"))?;
         let end = done + put;
         while done < end {
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_copy_through_a_pipe_is_a_copy() {
         let source: Vec<u8> = (0..3_000_001_u32).map(|n| (n % 251) as u8).collect();
-        for piece in [1 << 20, 4096, 100_003] {
+        for piece in [usize::MAX, 1 << 20, 4096, 100_003] {
             let mut target = vec![0; source.len()];
             vmsplice_copy(&mut target[7..], &source[7..], piece).unwrap();
             assert!(target[7..] == source[7..] && target[..7] == [0; 7], "{piece}");

@@ -29,11 +29,11 @@ impl Inbox {
     }
 
     /// Moves bytes of the message under way into a target of exactly its length.
-    fn fill(&mut self, target: &mut [u8]) -> Result<Step<Account>, Error> {
+    fn fill(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Account>, Error> {
         // Before looking for anything, as in `closing`: what the sender told before it closed is
         // found.
         let state = self.lane.state(layout::SENDER_STATE);
-        match self.move_some(target)? {
+        match self.move_some(target, is_exposed)? {
             Step::Done(Taken::Part(bytes)) => {
                 self.refuse(bytes);
                 Ok(Step::Moved)
@@ -59,7 +59,7 @@ impl Inbox {
     }
 
     /// The mechanism of the message under way moves a piece of it.
-    fn move_some(&mut self, target: &mut [u8]) -> Result<Step<Taken>, Error> {
+    fn move_some(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Taken>, Error> {
         let pending = self.pending.as_mut().expect(BELIEVED);
         pending.is_begun = true;
         if pending.is_moved {
@@ -67,7 +67,7 @@ impl Inbox {
         }
         let (lane, account, message) = (&mut self.lane, &mut pending.account, self.consumed);
         let sum = pending.check.as_mut().map(|(sum, _)| sum);
-        let mut incoming = Incoming { lane, account, message, sum };
+        let mut incoming = Incoming { lane, account, message, sum, is_exposed };
         pending.by.step(&mut self.keeps, &mut incoming, target)
     }
 
@@ -193,6 +193,15 @@ pub(crate) struct Taking<'a> {
 pub(crate) struct Filling<'a> {
     pub(crate) inbox: &'a mut Inbox,
     pub(crate) target: &'a mut [u8],
+    /// See [`Incoming::is_exposed`].
+    pub(crate) is_exposed: bool,
+}
+
+impl<'a> Filling<'a> {
+    /// Into memory of haul's, which whoever fills it keeps where the peer may still write there.
+    pub(crate) fn into_own(inbox: &'a mut Inbox, memory: &'a mut Buffer) -> Self {
+        Self { inbox, target: memory, is_exposed: true }
+    }
 }
 
 impl Transfer for Taking<'_> {
@@ -223,7 +232,7 @@ impl Transfer for Filling<'_> {
     type Output = Account;
 
     fn step(&mut self) -> Result<Step<Account>, Error> {
-        self.inbox.fill(self.target)
+        self.inbox.fill(self.target, self.is_exposed)
     }
 
     fn lane(&mut self) -> &mut Lane {

@@ -41,10 +41,49 @@ impl Receiver {
     /// # Errors
     /// [`Error::TooSmall`]: the message stays, for a larger target. [`Error::Closed`]: there are no
     /// more. [`Error::Deadline`] with no size: no message came. Everything else ends the channel,
-    /// and what `target` holds then is indeterminate. Where the peer is trusted and was stopped in
-    /// the middle of `double`, it can still write one piece to `target` as it goes on: keep that
-    /// memory until the peer is gone, or receive by [`recv`](Self::recv), which does.
+    /// and what `target` holds then is indeterminate.
+    ///
+    /// The peer never writes to `target`: what a trusted one sends by `double` is read by this end
+    /// alone. [`recv`](Self::recv) and [`recv_into_exposed`](Self::recv_into_exposed) have both
+    /// ends move it.
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
+        self.recv_to(target, false)
+    }
+
+    /// As [`recv_into`](Self::recv_into), and a trusted peer may write to `target`: by `double`
+    /// both ends move the message at once. A peer that was stopped in the middle of a piece writes
+    /// the rest of it as it goes on, whatever became of this call.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into).
+    ///
+    /// # Safety
+    /// Where this fails, `target` stays mapped, and is neither read nor written, until the peer is
+    /// gone; after [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
+    /// [`Error::TakenOver`] and a [`Error::Deadline`] with no size it is the caller's as before.
+    ///
+    /// ```
+    /// # use haul::channel::{Channel, Error, Settings, pair};
+    /// # fn main() -> Result<(), Error> {
+    /// # let trusting = Settings { trusts_peer: true, ..Settings::default() };
+    /// # let (one, other) = pair()?;
+    /// # let theirs = trusting.clone();
+    /// # let peer = std::thread::spawn(move || Channel::connect_over(one, &theirs)?.send(&[7; 4096]));
+    /// let mut channel = Channel::accept_over(other, &trusting)?;
+    /// let mut target = vec![0; 1 << 20];
+    /// // SAFETY: where this fails the program ends with the memory in place.
+    /// let received = unsafe { channel.recv_into_exposed(&mut target) };
+    /// let length = received.unwrap_or_else(|_| std::process::abort()).size_bytes;
+    /// # assert_eq!((length, target[0]), (4096, 7));
+    /// # peer.join().unwrap()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn recv_into_exposed(&mut self, target: &mut [u8]) -> Result<Account, Error> {
+        self.recv_to(target, true)
+    }
+
+    fn recv_to(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Account, Error> {
         if self.inbox.pending.is_none()
             && self.building.is_none()
             && let Some(account) = self.inbox.receive_at_once(target)
@@ -62,7 +101,8 @@ impl Receiver {
             buffer.place(target);
             return Ok(buffer.account().clone());
         }
-        let result = transfer::drive(&mut Filling { inbox: &mut self.inbox, target });
+        let inbox = &mut self.inbox;
+        let result = transfer::drive(&mut Filling { inbox, target, is_exposed });
         self.told_of(result, target)
     }
 
@@ -87,8 +127,7 @@ impl Receiver {
         let result = transfer::advance(&mut Taking { inbox: &mut self.inbox });
         let Some(length) = self.told(result)? else { return Ok(None) };
         let mut building = self.memory(length)?;
-        let result =
-            transfer::advance(&mut Filling { inbox: &mut self.inbox, target: &mut building });
+        let result = transfer::advance(&mut Filling::into_own(&mut self.inbox, &mut building));
         match self.told_of(result, &building) {
             Ok(Some(account)) => Ok(Some(building.with(account))),
             Ok(None) => {
@@ -134,8 +173,7 @@ impl Receiver {
     }
 
     fn finish_building(&mut self, mut building: Buffer) -> Result<Buffer, Error> {
-        let result =
-            transfer::drive(&mut Filling { inbox: &mut self.inbox, target: &mut building });
+        let result = transfer::drive(&mut Filling::into_own(&mut self.inbox, &mut building));
         match self.told_of(result, &building) {
             Ok(account) => Ok(building.with(account)),
             Err(error) => {

@@ -51,7 +51,8 @@ impl<'a> Source<'a> {
             Parts::One(one) => &one[..],
             Parts::Many(many) => many,
         };
-        let length = all.iter().map(|part| part.len() as u64).sum();
+        // Parts may be the same bytes many times over.
+        let length = all.iter().fold(0, |sum: u64, part| sum.saturating_add(part.len() as u64));
         Self { parts, length, part: 0, within: 0, offset: 0, sum: None, summed: 0 }
     }
 

@@ -276,6 +276,18 @@ impl Pool {
         buffer.packet_bytes += bytes as u32;
     }
 
+    /// Where `bytes` in front of a packet begin, for a header.
+    ///
+    /// # Panics
+    /// Its headroom has fewer.
+    #[inline]
+    pub(crate) fn front(&self, packet: &Packet, bytes: usize) -> NonNull<u8> {
+        let offset = self.buffers[packet.index as usize].offset as usize;
+        assert!(bytes <= offset, "there is no room in front of the packet");
+        // SAFETY: the packet's bytes begin `offset` behind the beginning of its buffer.
+        unsafe { self.first(packet).pointer.sub(bytes) }
+    }
+
     /// Appends the bytes of `tail` to `packet`, without moving any.
     pub(crate) fn join(&mut self, packet: &Packet, tail: Packet) {
         let head = packet.index as usize;

@@ -21,6 +21,20 @@ fn every_buffer_is_taken_once_and_comes_back() {
     assert_eq!(pool.available(), 100);
 }
 
+/// A packet of another pool's, that safe code had freed here, may be any buffer in any state.
+#[test]
+fn a_header_lies_in_front_of_a_packet_only_where_there_is_room() {
+    let mut pool = Pool::new(1).unwrap();
+    let packet = pool.take(100).unwrap();
+    let first = pool.first(&packet).pointer;
+    assert_eq!(pool.front(&packet, 12).addr().get() + 12, first.addr().get());
+    pool.shift(&packet, HEADROOM_BYTES - 8);
+    assert_eq!(pool.front(&packet, 8).addr().get() + HEADROOM_BYTES, first.addr().get());
+    let beyond = std::panic::AssertUnwindSafe(|| pool.front(&packet, 12));
+    assert!(std::panic::catch_unwind(beyond).is_err(), "in front of the first buffer of the pool");
+    pool.free(packet);
+}
+
 #[test]
 fn chains_hold_what_is_written_across_their_buffers() {
     let mut pool = Pool::new(16).unwrap();

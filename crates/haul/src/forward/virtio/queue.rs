@@ -300,10 +300,7 @@ impl Queue {
 
     #[inline]
     fn send_one(&mut self, pool: &Pool, packet: Packet, header_bytes: usize) {
-        let first = pool.first(&packet);
-        // SAFETY: the headroom in front of a packet has the header's bytes; see the assertion
-        // above.
-        let start = unsafe { first.pointer.sub(header_bytes) };
+        let (first, start) = (pool.first(&packet), pool.front(&packet, header_bytes));
         clear_header(start, header_bytes);
         let address = start.as_ptr().expose_provenance() as u64;
         let buffer = Buffer { address, length: (first.length + header_bytes) as u32, flags: 0 };
@@ -327,9 +324,8 @@ const FILL_MIN: usize = 32;
 /// How many buffers the device says that a packet took, in the header in front of it.
 #[inline]
 fn buffers_of(pool: &Pool, packet: &Packet) -> u16 {
-    // SAFETY: the last two bytes of the headroom, where the header ends.
-    let at = unsafe { pool.first(packet).pointer.sub(2) };
-    // SAFETY: as above; the device may write there meanwhile, and any value is checked.
+    let at = pool.front(packet, size_of::<u16>());
+    // SAFETY: the last two bytes of the headroom, where the header ends; the device may write there meanwhile, and any value is checked.
     u16::from_le(unsafe { at.cast::<u16>().as_ptr().read_unaligned() })
 }
 

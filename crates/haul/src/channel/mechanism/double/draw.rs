@@ -30,6 +30,8 @@ pub(crate) struct Draw {
     /// While the sender may write here.
     writable: Option<Readable>,
     is_offered: bool,
+    /// The sender was never let write: all pieces are this end's.
+    is_declined: bool,
     /// The sender writes no more: what it claimed and did not finish is this end's as well.
     is_alone: bool,
     /// Pieces that the sender had claimed as this end could read no more.
@@ -55,7 +57,16 @@ impl Receives for Draw {
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error> {
         let before = self.bytes();
-        let step = self.draw_or_see(incoming.lane, target, incoming.message)?;
+        let message = incoming.message;
+        let step = if self.is_offered {
+            self.draw_or_see(incoming.lane, target, message)?
+        } else {
+            match incoming.is_exposed {
+                true => self.offer(incoming.lane, target, message),
+                false => self.decline(incoming.lane, message),
+            }
+            Step::Moved
+        };
         incoming.account.copied_bytes += self.bytes() - before;
         Ok(step)
     }
@@ -79,6 +90,7 @@ impl Draw {
             drawn: 0,
             writable: None,
             is_offered: false,
+            is_declined: false,
             is_alone: false,
             closed_at: None,
             is_settled: false,
@@ -90,7 +102,7 @@ impl Draw {
         self.pieces.length - self.pieces.start(self.pieces.count() - self.drawn)
     }
 
-    /// Offers the target, reads one piece, or sees whether the sender has finished its own.
+    /// Reads one piece, or sees whether the sender has finished its own.
     ///
     /// # Errors
     /// [`Error::Protocol`] where the counter or the sender's count cannot be true.
@@ -100,10 +112,6 @@ impl Draw {
         target: &mut [u8],
         message: Message,
     ) -> Result<Step<Taken>, Error> {
-        if !self.is_offered {
-            self.offer(lane, target, message);
-            return Ok(Step::Moved);
-        }
         if let Some(front) = self.closed_at {
             return self.wait_to_refuse(lane, front, message);
         }
@@ -129,6 +137,19 @@ impl Draw {
         lane.note(OFFERED_AT, target.as_mut_ptr().expose_provenance() as u64);
         lane.tell(OFFERED, message.count());
         self.is_offered = true;
+    }
+
+    /// Takes all pieces for itself before the sender may claim one. It finds nothing left to claim,
+    /// and waits for the answer.
+    fn decline(&mut self, lane: &mut Lane, message: Message) {
+        counter::begin(lane.word(CLAIMED), message.count());
+        counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
+        lane.note(OFFERED_AT, 0);
+        lane.tell(OFFERED, message.count());
+        self.is_offered = true;
+        self.is_declined = true;
+        self.is_alone = true;
+        self.is_settled = true;
     }
 
     /// Reads a piece that is this end's own.
@@ -161,8 +182,9 @@ impl Draw {
         message: Message,
     ) -> Result<Step<Taken>, Error> {
         let due = self.pieces.count() - self.drawn;
-        let is_abandoned = lane.names(ABANDONED, message);
-        let pushed = lane.load(PUSHED);
+        let is_abandoned = self.is_alone || lane.names(ABANDONED, message);
+        // What it says that it finished counts for nothing where it was let write nowhere.
+        let pushed = if self.is_declined { 0 } else { lane.load(PUSHED) };
         if pushed > due {
             return Err(Error::protocol("count of pieces written", pushed, due));
         }
