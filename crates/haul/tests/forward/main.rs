@@ -13,5 +13,6 @@ mod flow;
 mod interfaces;
 mod merged;
 mod network;
+mod paths;
 mod pools;
 mod support;
