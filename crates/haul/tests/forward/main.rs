@@ -11,6 +11,7 @@
 mod conformance;
 mod flow;
 mod interfaces;
+mod ledger;
 mod merged;
 mod network;
 mod paths;
