@@ -21,6 +21,7 @@ mod number;
 pub(crate) mod pcie;
 pub(crate) mod sim;
 pub(crate) mod time;
+pub(crate) mod users;
 
 use std::path::PathBuf;
 

@@ -384,7 +384,8 @@ impl Error {
         match *self {
             Self::OtherUser { owner, user } => write!(
                 f,
-                "its file belongs to user {owner}, this process runs as {user}: run both as one user"
+                "what has its name belongs to user {owner}, this process runs as {user}: run both as \
+                 one user, or choose another name"
             ),
             Self::OpenToOthers { mode } => write!(
                 f,

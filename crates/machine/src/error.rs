@@ -129,6 +129,9 @@ fn remedy_to_write(reason: &io::Error) -> &'static str {
             "make room, or name a folder with room"
         }
         io::ErrorKind::FileTooLarge => "raise the limit of file sizes (ulimit -f)",
+        io::ErrorKind::AlreadyExists => {
+            "remove it, or name a file in a folder that only you may write to"
+        }
         io::ErrorKind::NotADirectory => "name a folder, not a file",
         io::ErrorKind::IsADirectory => "name a file in it",
         _ => "name another place",

@@ -3,9 +3,11 @@
 //!
 //! From the bottom up:
 //!
+//! - `foreign`: what another user left where this user's file was to be;
 //! - `temporary`: names of files that are there for a while;
 //! - `whole`: a file that has its name only when it is whole.
 
+mod foreign;
 mod temporary;
 mod whole;
 
@@ -17,6 +19,7 @@ use rustix::fs::{Access, FileType, Mode, OFlags};
 
 use crate::error::Error;
 
+pub use foreign::{foreign_owner, left_by_another};
 pub use temporary::{Temporary, remove_temporary_files};
 pub use whole::Whole;
 
@@ -36,7 +39,7 @@ pub fn read_limited(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     let status = rustix::fs::fstat(&file).map_err(|e| read_error(e.into()))?;
     let kind = FileType::from_raw_mode(status.st_mode);
     if kind != FileType::RegularFile {
-        return Err(Error::NotAFile { path: path.into(), found: name_of(kind) });
+        return Err(Error::NotAFile { path: path.into(), found: foreign::name_of(kind) });
     }
     let mut bytes = Vec::new();
     File::from(file)
@@ -61,13 +64,14 @@ pub enum Destination {
 }
 
 /// Where bytes for `path` go: symbolic links are followed, also to what does not exist yet, so that
-/// what is replaced is the file and never the link. What a process holds open (`/dev/stdout`,
-/// `/proc/self/fd/1`) is a stream even where it is a file: its name is not ours to give away. Costs
-/// two system calls, and three more for each link.
+/// what is replaced is the file and never the link; but no link, FIFO or device that another user
+/// left in a folder that others may write to ([`foreign_owner`]). What a process holds open
+/// (`/dev/stdout`, `/proc/self/fd/1`) is a stream even where it is a file: its name is not ours to
+/// give away. Costs two system calls, and three more for each link.
 ///
 /// # Errors
-/// [`Error::Write`] for a directory, links that go round, a stream that may not be written, and
-/// where the system does not say what stands there.
+/// [`Error::Write`] for a directory, links that go round, a stream that may not be written, what
+/// another user left, and where the system does not say what stands there.
 pub fn destination(path: &Path) -> Result<Destination, Error> {
     let fail = |reason: io::Error| Error::Write { path: path.into(), reason };
     let mut place = path.to_path_buf();
@@ -86,12 +90,13 @@ pub fn destination(path: &Path) -> Result<Destination, Error> {
         if kind.is_file() {
             return Ok(Destination::File(place));
         }
-        if !kind.is_symlink() || is_held_open(&place) {
+        let is_stream = !kind.is_symlink() || is_held_open(&place);
+        if let Some((owner, kind)) = left_by_another(&place).map_err(fail)? {
+            return Err(fail(in_the_way(kind, owner)));
+        }
+        if is_stream {
             rustix::fs::access(&place, Access::WRITE_OK).map_err(|e| fail(e.into()))?;
             return Ok(Destination::Stream(place));
-        }
-        if is_left_by_somebody(&place).map_err(fail)? {
-            return Err(fail(rustix::io::Errno::ACCESS.into()));
         }
         let target = fs::read_link(&place).map_err(fail)?;
         // Relative to the folder of the link; an absolute one replaces all of it.
@@ -101,15 +106,10 @@ pub fn destination(path: &Path) -> Result<Destination, Error> {
     Err(fail(rustix::io::Errno::LOOP.into()))
 }
 
-/// Whether somebody else left a link in a folder that everybody may write to, such as `/tmp`: the
-/// kernel follows none of these (`fs.protected_symlinks`, proc_sys_fs(5)), and neither does this.
-fn is_left_by_somebody(link: &Path) -> io::Result<bool> {
-    let shared = Mode::WOTH | Mode::SVTX;
-    let parent = link.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let folder = rustix::fs::stat(parent.unwrap_or(Path::new(".")))?;
-    let owner = rustix::fs::lstat(link)?.st_uid;
-    let is_ours = owner == rustix::process::geteuid().as_raw() || owner == folder.st_uid;
-    Ok(Mode::from_raw_mode(folder.st_mode).contains(shared) && !is_ours)
+/// What another user left, which is neither followed nor written to.
+fn in_the_way(kind: &str, owner: u32) -> io::Error {
+    let why = format!("{kind} of user {owner} is there, in a folder that others may write to");
+    io::Error::new(io::ErrorKind::AlreadyExists, why)
 }
 
 /// Links that are followed one after the other: as many as Linux follows (`path_resolution(7)`).
@@ -159,17 +159,6 @@ fn write_and_rename(temporary: Temporary, path: &Path, bytes: &[u8]) -> io::Resu
     file.write_all(bytes)?;
     file.sync_all()?;
     temporary.rename(path)
-}
-
-fn name_of(kind: FileType) -> &'static str {
-    match kind {
-        FileType::Directory => "a directory",
-        FileType::Fifo => "a FIFO",
-        FileType::Socket => "a socket",
-        FileType::CharacterDevice => "a character device",
-        FileType::BlockDevice => "a block device",
-        _ => "something else",
-    }
 }
 
 /// From now on a write beyond the process's limit of file sizes (`ulimit -f`) fails as one to a
@@ -300,8 +289,16 @@ mod tests {
             return;
         }
         let error = write_atomically(&link, b"page").unwrap_err().to_string();
-        assert!(error.contains("shared/page"), "{error}");
+        let owner = format!("a symbolic link of user {SOMEBODY} is there");
+        assert!(error.contains("shared/page") && error.contains(&owner), "{error}");
         assert_eq!(fs::read(&kept).unwrap(), b"kept");
+        // A FIFO would be waited at, and read by whoever made it.
+        let fifo = shared.join("records");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        assert_eq!(destination(&fifo).unwrap(), Destination::Stream(fifo.clone()), "one's own");
+        lchown(&fifo, Some(SOMEBODY), None).unwrap();
+        let error = write_atomically(&fifo, b"page").unwrap_err().to_string();
+        assert!(error.contains(&format!("a FIFO of user {SOMEBODY}")), "{error}");
         // The folder's owner, and a folder that not everybody may write to.
         chown(&shared, Some(SOMEBODY), None).unwrap();
         assert_eq!(destination(&link).unwrap(), Destination::File(kept.clone()));

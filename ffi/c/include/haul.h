@@ -99,8 +99,8 @@ typedef enum haul_status {
      */
     HAUL_ERROR_NOT_FOUND = 7,
     /**
-     * The heap belongs to another user, or others may write to it or cut it short; or the socket
-     * is not to be used; or the peer is of a user that is not allowed.
+     * The heap belongs to another user, or others may write to it; or the socket is not to be used;
+     * or the peer is of a user that is not allowed.
      */
     HAUL_ERROR_FORBIDDEN = 8,
     /**
@@ -180,6 +180,10 @@ typedef enum haul_status {
      * The process may not make a file as long as the heap (RLIMIT_FSIZE).
      */
     HAUL_ERROR_FILE_SIZE = 27,
+    /**
+     * The size of the heap's file is not sealed, so that whoever has it could cut it short.
+     */
+    HAUL_ERROR_NOT_SEALED = 28,
 } haul_status;
 
 /**
@@ -739,7 +743,7 @@ enum haul_status haul_heap_attach(const char *name, struct haul_heap **heap);
 
 /**
  * Attaches to the heap behind a descriptor, which stays the caller's, and writes it to heap. As
- * haul_heap_attach(); HAUL_ERROR_FORBIDDEN where the file's size is not sealed, so that somebody
+ * haul_heap_attach(); HAUL_ERROR_NOT_SEALED where the file's size is not sealed, so that somebody
  * could cut it short: a named heap is attached to by its name.
  *
  * # Safety

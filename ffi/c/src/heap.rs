@@ -174,7 +174,7 @@ pub unsafe extern "C" fn haul_heap_attach(
 }
 
 /// Attaches to the heap behind a descriptor, which stays the caller's, and writes it to heap. As
-/// haul_heap_attach(); HAUL_ERROR_FORBIDDEN where the file's size is not sealed, so that somebody
+/// haul_heap_attach(); HAUL_ERROR_NOT_SEALED where the file's size is not sealed, so that somebody
 /// could cut it short: a named heap is attached to by its name.
 ///
 /// # Safety
@@ -301,9 +301,10 @@ impl From<Error> for haul_status {
             | Error::Unsupported { .. } => haul_status::HAUL_ERROR_ARGUMENT,
             Error::NameTaken(_) => haul_status::HAUL_ERROR_EXISTS,
             Error::NoSuchName(_) => haul_status::HAUL_ERROR_NOT_FOUND,
-            Error::OtherUser { .. } | Error::OpenToOthers { .. } | Error::NotSealed => {
+            Error::OtherUser { .. } | Error::OpenToOthers { .. } => {
                 haul_status::HAUL_ERROR_FORBIDDEN
             }
+            Error::NotSealed => haul_status::HAUL_ERROR_NOT_SEALED,
             Error::NotAHeap { .. }
             | Error::OtherVersion { .. }
             | Error::Truncated { .. }

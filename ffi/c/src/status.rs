@@ -23,8 +23,8 @@ pub enum haul_status {
     HAUL_ERROR_EXISTS = 6,
     /// No heap has this name, or nobody listens at this path.
     HAUL_ERROR_NOT_FOUND = 7,
-    /// The heap belongs to another user, or others may write to it or cut it short; or the socket
-    /// is not to be used; or the peer is of a user that is not allowed.
+    /// The heap belongs to another user, or others may write to it; or the socket is not to be used;
+    /// or the peer is of a user that is not allowed.
     HAUL_ERROR_FORBIDDEN = 8,
     /// The file is no heap, of another version, cut, unfinished or damaged.
     HAUL_ERROR_NOT_A_HEAP = 9,
@@ -65,10 +65,12 @@ pub enum haul_status {
     HAUL_ERROR_INTEGRITY = 26,
     /// The process may not make a file as long as the heap (RLIMIT_FSIZE).
     HAUL_ERROR_FILE_SIZE = 27,
+    /// The size of the heap's file is not sealed, so that whoever has it could cut it short.
+    HAUL_ERROR_NOT_SEALED = 28,
 }
 
 impl haul_status {
-    const ALL: [Self; 28] = [
+    const ALL: [Self; 29] = [
         Self::HAUL_OK,
         Self::HAUL_ERROR_NULL,
         Self::HAUL_ERROR_NO_SUCH_THRESHOLD,
@@ -97,6 +99,7 @@ impl haul_status {
         Self::HAUL_ERROR_BROKEN,
         Self::HAUL_ERROR_INTEGRITY,
         Self::HAUL_ERROR_FILE_SIZE,
+        Self::HAUL_ERROR_NOT_SEALED,
     ];
 
     const fn message(self) -> &'static CStr {
@@ -114,6 +117,9 @@ impl haul_status {
             }
             Self::HAUL_ERROR_FILE_SIZE => {
                 c"the process may not make a file so long; raise ulimit -f, lower the limit, or make a heap of one process"
+            }
+            Self::HAUL_ERROR_NOT_SEALED => {
+                c"the heap's file is not sealed, so that it could be cut short; attach to a named heap by its name, or send the descriptor of haul_heap_fd()"
             }
             other if (other as c_int) > Self::HAUL_ERROR_DAMAGED as c_int => {
                 other.channel_message()

@@ -441,7 +441,7 @@ static void wrong_arguments(void)
     for (int status = HAUL_ERROR_PEER_GONE; status <= HAUL_ERROR_INTEGRITY; status++) {
         CHECK(strstr(haul_strerror(status), "not a status") == NULL);
     }
-    CHECK(strstr(haul_strerror(HAUL_ERROR_FILE_SIZE + 1), "not a status") != NULL);
+    CHECK(strstr(haul_strerror(HAUL_ERROR_NOT_SEALED + 1), "not a status") != NULL);
 }
 
 /* A server that forks for each connection: a worker answers, or this process does, while the other

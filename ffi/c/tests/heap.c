@@ -197,6 +197,11 @@ static void processes(void)
     CHECK(haul_heap_create_shared(&options, &heap) == HAUL_OK);
     CHECK(haul_heap_attach_fd(haul_heap_fd(heap), &other) == HAUL_OK);
     CHECK(haul_heap_attach_fd(STDERR_FILENO, &other) != HAUL_OK);
+    FILE *unsealed = tmpfile();
+    const char *said = haul_strerror(HAUL_ERROR_NOT_SEALED);
+    CHECK(haul_heap_attach_fd(fileno(unsealed), &other) == HAUL_ERROR_NOT_SEALED);
+    CHECK(strstr(said, "sealed") && !strstr(said, "user"));
+    fclose(unsealed);
     haul_heap_destroy(other);
     haul_heap_destroy(heap);
 }

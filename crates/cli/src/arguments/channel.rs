@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use haul::channel::{Mechanism, Users};
-use haul::sys;
+use haul::channel::Mechanism;
 use haul_experiments::channel::protocol::Side;
 use haul_experiments::channel::{Peer, Target};
 use haul_model::{Bytes, Sizes};
 
 use super::number::number;
 use super::time::budget;
+use super::users::Allowed;
 use crate::flow::Show;
 use crate::summary::Printing;
 
@@ -215,42 +215,6 @@ pub(crate) struct Bench {
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// A user that `--allow-user` names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Allowed {
-    /// Everybody.
-    Any,
-    /// This one.
-    One(u32),
-}
-
-impl Allowed {
-    fn parse(text: &str) -> Result<Self, String> {
-        if text == "any" {
-            return Ok(Self::Any);
-        }
-        let known = text.parse().ok().or_else(|| sys::user_of(text));
-        let remedy = "name one that `getent passwd` lists, its number, or any";
-        known.map(Self::One).ok_or_else(|| format!("no user has this name; {remedy}"))
-    }
-
-    /// All of them together.
-    pub(crate) fn users(all: &[Self]) -> Users {
-        let numbers: Option<Vec<u32>> = all
-            .iter()
-            .map(|one| match one {
-                Self::Any => None,
-                Self::One(number) => Some(*number),
-            })
-            .collect();
-        match numbers {
-            None => Users::Any,
-            Some(numbers) if numbers.is_empty() => Users::Own,
-            Some(numbers) => Users::OwnAnd(numbers),
-        }
-    }
 }
 
 /// What `--mechanism` asks for.

@@ -11,6 +11,7 @@ use haul_model::Sizes;
 
 use super::number::number;
 use super::time::time;
+use super::users::Allowed;
 
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
 /// many packets each receive and send call moved (empty polls among them), cycles of a packet and
@@ -35,7 +36,7 @@ use super::time::time;
     group=N packets at once, size=64, count=N; driver, mode, option, link, mps, mrrs, rx-free, tx-rs as in\n           \
     haul pcie estimate\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
-    (or libc, none, or a kernel of `haul copy list`), queues=N (1)\n  \
+    (or libc, or a kernel of `haul copy list`), queues=N (1)\n  \
     virtio   the same card, as the virtual machine has it: path=SOCKET, server,\n           \
     packed, queues=N (1)\n  \
     pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
@@ -90,6 +91,11 @@ pub(crate) struct Between {
     /// Have no such socket
     #[arg(long, conflicts_with = "telemetry")]
     pub(crate) no_telemetry: bool,
+    /// Another user whose process may be at the other end of a vhost, virtio or telemetry socket,
+    /// by name or number, or any; may be given several times. Everybody may then connect to the
+    /// sockets made here who reaches their folder, and all others are turned away
+    #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
+    pub(crate) allow_user: Vec<Allowed>,
     /// A folder for forward.jsonl (the records) and report.html (the page)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

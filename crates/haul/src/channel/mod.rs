@@ -60,6 +60,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::SocketType;
 
 use crate::peer::closer;
 use crate::peer::fork::{self, Here};
@@ -288,7 +289,8 @@ impl Listener {
     /// As [`bind`](Self::bind).
     pub fn bind_for(path: &Path, users: &Users) -> Result<Self, Error> {
         let life = Some(Life::new()?);
-        let (socket, bound) = listening::listen(path, users.are_others())?;
+        let (kind, backlog) = (SocketType::SEQPACKET, socket::BACKLOG);
+        let (socket, bound) = listening::listen(path, kind, backlog, users.are_others())?;
         let (here, forks) = (Here::now(), AtomicU64::new(fork::forks()));
         Ok(Self { socket, bound, life, here, forks })
     }

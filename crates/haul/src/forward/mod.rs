@@ -59,6 +59,7 @@ mod user_socket;
 mod vhost;
 mod virtio;
 
+pub use crate::peer::users::Users;
 pub use afpacket::AfPacket;
 pub use afxdp::AfXdp;
 pub use contract::{Agreement, Link, Port};

@@ -1,5 +1,6 @@
 //! The Unix sockets of vhost-user: a path taken, with care for what is there, and how two sides
-//! meet at it.
+//! meet at it. Whose process is at the other end is asked before a word is said, by the rule of
+//! channels ([`Users`]).
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -7,15 +8,16 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
-use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{SocketFlags, SocketType};
 
 use super::error::Error;
-use crate::peer::descriptor::{keep, kept};
+use crate::peer::descriptor::kept;
+use crate::peer::error::Error as PeerError;
 use crate::peer::fork::Here;
 use crate::peer::listening::{self, Bound};
-use crate::peer::socket;
+use crate::peer::users::{Users, refusal};
+use crate::peer::{closer, in_the_way, socket};
 
 /// Who listens on the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -64,7 +66,14 @@ pub(crate) const RETRY_NS: i64 = 50_000_000;
 
 /// How the other side is met.
 #[derive(Debug)]
-pub(crate) enum Meeting {
+pub(crate) struct Meeting {
+    place: Place,
+    /// Who may be there.
+    users: Users,
+}
+
+#[derive(Debug)]
+enum Place {
     Listening(Listening),
     Connecting(PathBuf),
 }
@@ -74,19 +83,38 @@ impl Meeting {
     ///
     /// # Errors
     /// [`Error::Path`].
-    pub(crate) fn new(path: &Path, role: Role) -> Result<Self, Error> {
+    pub(crate) fn new(path: &Path, role: Role, users: &Users) -> Result<Self, Error> {
         // Both roles ask for a path that a socket can have.
         socket::address_of(path).map_err(|reason| refused(path, reason))?;
-        Ok(match role {
-            Role::Server => Self::Listening(listen(path)?),
-            Role::Client => Self::Connecting(path.into()),
-        })
+        let place = match role {
+            Role::Server => Place::Listening(listen(path, users)?),
+            Role::Client => Place::Connecting(path.into()),
+        };
+        Ok(Self { place, users: users.clone() })
     }
 
     /// A connection to the other side; `None` after a while without one, or when woken.
-    pub(crate) fn wait(&self, wake: &Wake) -> Option<UnixStream> {
-        match self {
-            Self::Listening(listening) => {
+    ///
+    /// # Errors
+    /// Who is there may not be: why, as a person hears it. Nothing was said to it.
+    pub(crate) fn wait(&self, wake: &Wake) -> Result<Option<UnixStream>, String> {
+        let Some(socket) = self.connection(wake) else { return Ok(None) };
+        let why = match self.users.check_other_end("meet the other side", &socket) {
+            Ok(()) => return Ok(Some(UnixStream::from(socket))),
+            Err(PeerError::OtherUser { process, user, is_unknown, allowed, .. }) => {
+                refusal(process, user, is_unknown, &allowed, "the port's users")
+            }
+            Err(error) => format!("the system does not say who is at the other end: {error:?}"),
+        };
+        // What it sent already is no reason to wait as it is closed.
+        closer::close([socket]);
+        wake.pause(RETRY_NS);
+        Err(why)
+    }
+
+    fn connection(&self, wake: &Wake) -> Option<OwnedFd> {
+        match &self.place {
+            Place::Listening(listening) => {
                 let mut ready = [
                     PollFd::new(&listening.socket, PollFlags::IN),
                     PollFd::new(&*wake.0, PollFlags::IN),
@@ -97,27 +125,28 @@ impl Meeting {
                     kept(rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC))
                 });
                 match accepted {
-                    Ok(socket) => Some(UnixStream::from(socket)),
+                    Ok(socket) => Some(socket),
                     // The front end has gone again, or the thread was woken.
                     Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) if !is_over => None,
                     // It may last: a process that may open no more files, or a socket that
                     // another process, which has it too, has shut down.
-                    Err(_) => self.after_a_pause(wake),
+                    Err(_) => after_a_pause(wake),
                 }
             }
-            Self::Connecting(path) => {
-                let connected = UnixStream::connect(path).ok();
-                let connected = connected.and_then(|socket| keep(socket.into()).ok());
-                connected.map(UnixStream::from).or_else(|| self.after_a_pause(wake))
+            Place::Connecting(path) => {
+                // Who listens there and accepts nobody is not waited for.
+                let connected = socket::connect_to(path, SocketType::STREAM).ok();
+                let waits = connected.filter(|it| rustix::io::ioctl_fionbio(it, false).is_ok());
+                waits.or_else(|| after_a_pause(wake))
             }
         }
     }
+}
 
-    /// Nothing, but not at once.
-    fn after_a_pause(&self, wake: &Wake) -> Option<UnixStream> {
-        wake.pause(RETRY_NS);
-        None
-    }
+/// Nothing, but not at once.
+fn after_a_pause(wake: &Wake) -> Option<OwnedFd> {
+    wake.pause(RETRY_NS);
+    None
 }
 
 /// A socket that front ends connect to. Its path goes with it.
@@ -132,34 +161,27 @@ pub(crate) struct Listening {
 /// Connections that wait while one front end is served.
 const BACKLOG: i32 = 16;
 
-/// Listens at a path, for this user alone. A socket that nobody listens on any more is replaced.
+/// Listens at a path, for this user alone unless others are allowed. A socket that nobody listens
+/// on any more is replaced.
 ///
 /// # Errors
 /// [`Error::Path`].
-fn listen(path: &Path) -> Result<Listening, Error> {
-    let refused = |reason: std::io::Error| refused(path, reason);
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-    let socket = kept(made).map_err(|reason| refused(reason.into()))?;
-    let address = socket::address_of(path).map_err(refused)?;
-    // The file gets the socket's own mode, so there is no instant at which others may connect.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
-        .map_err(|reason| refused(reason.into()))?;
-    let bound =
-        listening::take(path, &address, &socket).map_err(|reason| refused(reason.into()))?;
-    if let Err(reason) = rustix::net::listen(&socket, BACKLOG) {
-        bound.remove();
-        return Err(refused(reason.into()));
-    }
+fn listen(path: &Path, users: &Users) -> Result<Listening, Error> {
+    let listening = listening::listen(path, SocketType::STREAM, BACKLOG, users.are_others());
+    let (socket, bound) = listening.map_err(|error| match error {
+        PeerError::Socket { reason, .. } | PeerError::System { reason, .. } => {
+            refused(path, reason)
+        }
+        other => refused(path, std::io::Error::other(format!("{other:?}"))),
+    })?;
     Ok(Listening { socket, bound, here: Here::now() })
 }
 
 fn refused(path: &Path, reason: std::io::Error) -> Error {
-    let remedy = match reason.kind() {
-        std::io::ErrorKind::AddrInUse => "another process has it: choose another path",
+    let remedy = in_the_way::remedy(&reason).unwrap_or(match reason.kind() {
         std::io::ErrorKind::InvalidInput => "choose a path of 1 to 107 bytes",
         _ => "choose a folder that exists and is yours",
-    };
+    });
     Error::Path { attempt: "use the socket", path: path.into(), reason, remedy }
 }
 

@@ -6,7 +6,7 @@
 //! descriptor to keep passes it through [`keep`].
 
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 
 /// The first number behind standard input, output and error.
 const FIRST: RawFd = 3;
@@ -21,6 +21,16 @@ pub(crate) fn keep(made: OwnedFd) -> Result<OwnedFd, Errno> {
         return Ok(made);
     }
     rustix::io::fcntl_dupfd_cloexec(&made, FIRST)
+}
+
+/// As [`keep`], for one that a crate received without MSG_CMSG_CLOEXEC: from here on no program that
+/// this process starts inherits it.
+///
+/// # Errors
+/// As [`keep`]; what fcntl(2) says.
+pub(crate) fn keep_received(received: OwnedFd) -> Result<OwnedFd, Errno> {
+    rustix::io::fcntl_setfd(&received, FdFlags::CLOEXEC)?;
+    keep(received)
 }
 
 /// As [`keep`], for a call that makes one.

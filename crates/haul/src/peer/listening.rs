@@ -2,6 +2,7 @@
 //! which nobody listens on any more. The next one finds that out and takes its place.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::error::Error;
+use super::in_the_way::InTheWay;
 use super::socket::{self, at};
 
 /// Tries for the lock of a folder, and time between two: half a second, a thousand times what a
@@ -61,23 +63,28 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     Some((status.dev(), status.ino()))
 }
 
-/// A socket at `path`, for this user alone or for everybody that reaches it. One that nobody
-/// listens on any more is replaced.
-pub(crate) fn listen(path: &Path, is_for_all: bool) -> Result<(OwnedFd, Bound), Error> {
+/// A socket at `path`, for this user alone or for everybody that reaches it, where so many may wait
+/// to be accepted. One that nobody listens on any more is replaced.
+pub(crate) fn listen(
+    path: &Path,
+    kind: SocketType,
+    backlog: i32,
+    is_for_all: bool,
+) -> Result<(OwnedFd, Bound), Error> {
     let address = socket::address_of(path).map_err(at("bind", path))?;
-    let socket = socket::new_socket(path)?;
+    let socket = socket::new_socket(path, kind)?;
     let own = Mode::RUSR | Mode::WUSR;
     let all = own | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
     // The file gets the socket's own mode, so there is no instant at which others may connect.
     rustix::fs::fchmod(&socket, if is_for_all { all } else { own })
         .map_err(|reason| at("protect", path)(reason.into()))?;
-    let place = take(path, &address, &socket).map_err(|reason| at("bind", path)(reason.into()))?;
+    let place = take(path, &address, &socket).map_err(at("bind", path))?;
     // What bind() made has the mode less the umask.
     if is_for_all && let Err(reason) = place.set_mode(all) {
         place.remove();
         return Err(at("protect", path)(reason.into()));
     }
-    match rustix::net::listen(&socket, socket::BACKLOG) {
+    match rustix::net::listen(&socket, backlog) {
         Ok(()) => Ok((socket, place)),
         Err(reason) => {
             place.remove();
@@ -89,22 +96,26 @@ pub(crate) fn listen(path: &Path, is_for_all: bool) -> Result<(OwnedFd, Bound), 
 /// Binds, also in the place of a socket that no process has any more, with the folder locked: of
 /// two that found one abandoned the second does not remove what the first has made, and nobody
 /// finds one that is about to be bound. Without the lock nothing is replaced.
-pub(crate) fn take(
-    path: &Path,
-    address: &SocketAddrUnix,
-    socket: &OwnedFd,
-) -> Result<Bound, Errno> {
+fn take(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> io::Result<Bound> {
     let lock = lock_folder(path);
-    match rustix::net::bind(socket, address) {
-        Err(Errno::ADDRINUSE) if lock.is_ok() && is_abandoned(path, address) => {
+    let bind = || rustix::net::bind(socket, address);
+    match bind() {
+        Err(Errno::ADDRINUSE) if is_abandoned(path, address) => {
+            let _locked = lock?;
             match rustix::fs::unlink(path) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(_) => return Err(Errno::ADDRINUSE),
+                Err(reason) => {
+                    return Err(InTheWay::of_abandoned(path, reason.into()).into_reason());
+                }
             }
-            rustix::net::bind(socket, address)?;
+            bind()
         }
-        result => result?,
+        result => result,
     }
+    .map_err(|reason| match reason {
+        Errno::ADDRINUSE => InTheWay::of_socket(path).into_reason(),
+        reason => reason.into(),
+    })?;
     Ok(Bound::of(path))
 }
 
@@ -121,19 +132,18 @@ fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
 }
 
 /// The lock goes with the descriptor, and with this process.
-fn lock_folder(path: &Path) -> Result<OwnedFd, Errno> {
+fn lock_folder(path: &Path) -> io::Result<OwnedFd> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(folder.unwrap_or(Path::new(".")), flags, Mode::empty());
-    let folder = folder.map_err(|_| Errno::ADDRINUSE)?;
+    let folder = rustix::fs::open(folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(folder),
             Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(LOCK_PAUSE),
-            Err(_) => break,
+            Err(reason) => return Err(reason.into()),
         }
     }
-    Err(Errno::ADDRINUSE)
+    Err(InTheWay::of_lock(&folder).into_reason())
 }
 
 #[cfg(test)]
@@ -141,6 +151,10 @@ mod tests {
     use std::os::unix::net::{UnixDatagram, UnixListener};
 
     use super::*;
+
+    fn open(path: &Path) -> Result<(OwnedFd, Bound), Error> {
+        listen(path, SocketType::SEQPACKET, 16, false)
+    }
 
     fn address(path: &Path) -> SocketAddrUnix {
         SocketAddrUnix::new(path).unwrap()
@@ -154,7 +168,7 @@ mod tests {
         assert!(!is_abandoned(), "nothing is there");
         fs::write(&path, "a file").unwrap();
         assert!(!is_abandoned());
-        assert!(listen(&path, false).is_err());
+        assert!(open(&path).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"a file");
         fs::remove_file(&path).unwrap();
         let (stream, datagram) = (UnixListener::bind(&path).unwrap(), folder.path().join("other"));
@@ -164,15 +178,15 @@ mod tests {
         let other = UnixDatagram::bind(&datagram).unwrap();
         assert!(!super::is_abandoned(&datagram, &address(&datagram)));
         drop(other);
-        let (socket, _) = listen(&path, false).unwrap();
+        let (socket, _) = open(&path).unwrap();
         assert!(!is_abandoned());
-        let taken = crate::channel::Error::from(listen(&path, false).unwrap_err());
+        let taken = crate::channel::Error::from(open(&path).unwrap_err());
         assert!(taken.to_string().contains("another process has it"), "{taken}");
         drop(socket);
         assert!(is_abandoned());
-        let (_socket, first) = listen(&path, false).unwrap();
+        let (_socket, first) = open(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        let (_other, second) = listen(&path, false).unwrap();
+        let (_other, second) = open(&path).unwrap();
         first.remove();
         assert!(path.exists(), "it is another's by now");
         second.remove();
@@ -187,7 +201,7 @@ mod tests {
         for _ in 0..50 {
             drop(UnixListener::bind(&path).unwrap());
             let all: Vec<_> = thread::scope(|scope| {
-                let each = |_| scope.spawn(|| listen(&path, false));
+                let each = |_| scope.spawn(|| open(&path));
                 let all: Vec<_> = (0..8).map(each).collect();
                 all.into_iter().map(|one| one.join().unwrap()).collect()
             });

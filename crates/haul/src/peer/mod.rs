@@ -10,6 +10,7 @@
 //! - `closer`: descriptors that a peer may hold up as they are closed;
 //! - `received`: descriptors that came from a peer;
 //! - `socket`: the Unix socket: packets, descriptors, and who sent them;
+//! - `in_the_way`: what stands where a file or a socket was to be made;
 //! - `listening`: the path of a listener;
 //! - `users`: whose processes may be at the other end;
 //! - `process`: the process at the other end: who it is, and whether it lives;
@@ -29,6 +30,7 @@ pub(crate) mod error;
 pub(crate) mod fork;
 pub(crate) mod guard;
 pub(crate) mod guest;
+pub(crate) mod in_the_way;
 pub(crate) mod life;
 pub(crate) mod listening;
 pub(crate) mod memory;

@@ -104,9 +104,10 @@ impl Drop for Socket {
     }
 }
 
-pub(crate) fn new_socket(path: &Path) -> Result<OwnedFd, Error> {
+/// A socket to be bound or connected at `path`; no call on it waits.
+pub(crate) fn new_socket(path: &Path, kind: SocketType) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    kept(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None))
+    kept(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None))
         .map_err(|reason| at("make", path)(reason.into()))
 }
 
@@ -140,10 +141,16 @@ pub(crate) fn address_of(path: &Path) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new(path)?)
 }
 
-/// Connects to the socket at `path`.
+/// Connects to the socket of packets at `path`.
 pub(crate) fn connect(path: &Path) -> Result<OwnedFd, Error> {
+    connect_to(path, SocketType::SEQPACKET)
+}
+
+/// Connects to the socket of this type at `path`. It does not wait: where too many wait to be
+/// accepted there the reason is [`io::ErrorKind::WouldBlock`].
+pub(crate) fn connect_to(path: &Path, kind: SocketType) -> Result<OwnedFd, Error> {
     let address = address_of(path).map_err(at("connect to", path))?;
-    let socket = new_socket(path)?;
+    let socket = new_socket(path, kind)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
         // Of any other file the system says what it says of a socket that nobody listens at.
@@ -246,7 +253,8 @@ fn send_as(
 
 /// Process, user and group at the other end as it was connected: for a listener, as it began to
 /// listen. Process 0 where it is in a PID namespace that this one cannot see.
-pub(crate) fn other_end(socket: &OwnedFd) -> Result<(i32, u32, u32), Error> {
+pub(crate) fn other_end(socket: impl AsFd) -> Result<(i32, u32, u32), Error> {
+    let socket = socket.as_fd();
     let mut told = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: a structure of that length, which the kernel writes to, and its length, both alive.

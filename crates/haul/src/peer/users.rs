@@ -7,9 +7,13 @@
 
 use std::fs;
 
-use super::error::Error;
+use rustix::fd::AsFd;
 
-/// Users whose processes may be at the other end of a channel.
+use super::error::Error;
+use super::socket;
+
+/// Users whose processes may be at the other end of a socket: a channel's, a vhost-user port's or
+/// that of telemetry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Users {
     /// One's own, which is that of [`geteuid(2)`], and root.
@@ -27,6 +31,21 @@ pub enum Users {
 const OVERFLOW: u32 = 65_534;
 
 impl Users {
+    /// Asks the kernel whose process is at the other end of a connected socket, before a word is
+    /// said.
+    ///
+    /// # Errors
+    /// [`Error::OtherUser`] where it may not be there; [`Error::System`].
+    pub(crate) fn check_other_end(
+        &self,
+        attempt: &'static str,
+        socket: impl AsFd,
+    ) -> Result<(), Error> {
+        let (process, user, _) = socket::other_end(socket)?;
+        // Process 0 is one in a PID namespace that this one cannot see.
+        self.check(attempt, Some(process).filter(|process| *process > 0), user)
+    }
+
     /// # Errors
     /// [`Error::OtherUser`] where a process of this user may not be at the other end.
     pub(crate) fn check(
@@ -73,6 +92,42 @@ impl Users {
             Self::OwnAnd(more) => !more.is_empty(),
             Self::Any => true,
         }
+    }
+}
+
+/// Who is at the other end, who may be, and what helps; `setting` is where others are allowed.
+pub(crate) fn refusal(
+    process: Option<i32>,
+    user: u32,
+    is_unknown: bool,
+    allowed: &[u32],
+    setting: &str,
+) -> String {
+    let process = match process {
+        Some(process) => format!("process {process} of user {user}"),
+        None => format!("a process of user {user} in a PID namespace that cannot be seen"),
+    };
+    let remedy = match is_unknown {
+        true => format!(
+            "{user} stands for every user without a number in this user namespace, so they cannot \
+             be told apart: run both ends in one user namespace, or map the user there, or allow \
+             all (--allow-user any, Users::Any)"
+        ),
+        false => format!(
+            "name a socket where only you can make one, as in $XDG_RUNTIME_DIR, or allow that user \
+             (--allow-user {user}, {setting})"
+        ),
+    };
+    format!("at the other end is {process}, and only {} allowed; {remedy}", listed(allowed))
+}
+
+/// `user 0 is`, `users 0, 12 and 1000 are`.
+fn listed(users: &[u32]) -> String {
+    let words: Vec<String> = users.iter().map(ToString::to_string).collect();
+    match words.split_last() {
+        Some((last, [])) => format!("user {last} is"),
+        Some((last, others)) => format!("users {} and {last} are", others.join(", ")),
+        None => "nobody is".into(),
     }
 }
 

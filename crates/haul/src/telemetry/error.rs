@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::peer::error::Error as PeerError;
+use crate::peer::in_the_way;
+use crate::peer::users::refusal;
 
 /// Why a program could not be asked. Each says what was tried, what came of it, and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +18,24 @@ pub enum Error {
         path: PathBuf,
         /// What the system said.
         reason: io::Error,
+    },
+    /// The program at the other end is of a user that may not be there. It was not asked.
+    #[error(
+        "cannot ask {}: {}",
+        path.display(),
+        refusal(*process, *user, *is_unknown, allowed, "Users")
+    )]
+    OtherUser {
+        /// The socket.
+        path: PathBuf,
+        /// Its process; `None` where it lives in a PID namespace that this one cannot see.
+        process: Option<i32>,
+        /// Its user.
+        user: u32,
+        /// Whether that number stands for all users that have none in this user namespace.
+        is_unknown: bool,
+        /// Users that may be there.
+        allowed: Vec<u32>,
     },
     /// The system refused something else.
     #[error("cannot {attempt} {}: {reason}; try again", path.display())]
@@ -128,16 +148,19 @@ pub enum Error {
     },
     /// No program is there.
     #[error(
-        "no DPDK program with telemetry is found{} (looked in {looked}); start one without \
+        "no DPDK program with telemetry is found{} (looked in {looked}{}); start one without \
          --no-telemetry as a primary process, run haul as its user or as root, or name its socket \
          with --socket",
-        wanted.as_ref().map_or(String::new(), |wanted| format!(" {wanted}"))
+        wanted.as_ref().map_or(String::new(), |wanted| format!(" {wanted}")),
+        left_alone(others).map_or(String::new(), |left| format!("; {left}"))
     )]
     NotFound {
         /// What it was to be: `with process 4711`.
         wanted: Option<String>,
         /// The folders.
         looked: String,
+        /// The users of sockets that were left alone, one for each socket.
+        others: Vec<u32>,
     },
     /// More than one is there.
     #[error("{} programs are found: {listed}; name one with --pid, --file-prefix or --socket", *count)]
@@ -149,9 +172,9 @@ pub enum Error {
     },
     /// This process cannot be asked there.
     #[error(
-        "cannot answer at {}: {reason}; name a socket in a folder that is yours, or go without \
-         (--no-telemetry)",
-        path.display()
+        "cannot answer at {}: {reason}; {}, or go without (--no-telemetry)",
+        path.display(),
+        in_the_way::remedy(reason).unwrap_or("name a socket in a folder that is yours")
     )]
     Serve {
         /// The socket.
@@ -159,6 +182,25 @@ pub enum Error {
         /// What the system said.
         reason: io::Error,
     },
+}
+
+/// How many sockets were left alone because other users' processes are behind them; `None` where
+/// none was.
+pub(super) fn left_alone(others: &[u32]) -> Option<String> {
+    let mut users = others.to_vec();
+    users.sort_unstable();
+    users.dedup();
+    let first = users.first()?;
+    let names: Vec<String> = users.iter().map(u32::to_string).collect();
+    let (sockets, of) = match (others.len(), names.len()) {
+        (1, _) => ("1 socket".to_owned(), "user"),
+        (count, 1) => (format!("{count} sockets"), "user"),
+        (count, _) => (format!("{count} sockets"), "users"),
+    };
+    Some(format!(
+        "{sockets} of {of} {} left alone, which --allow-user {first} would ask",
+        names.join(", ")
+    ))
 }
 
 /// What the system said.

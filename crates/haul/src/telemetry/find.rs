@@ -1,5 +1,6 @@
 //! Which programs there are.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use super::conversation::Telemetry;
 use super::error::Error;
 use super::processes;
+use crate::peer::users::Users;
 
 /// What DPDK's socket is called; programs that share a prefix (`--in-memory`) add `:1`, `:2` and so
 /// on.
@@ -19,7 +21,7 @@ const ROOT: &str = "/var/run";
 /// haul's folder in it.
 const OWN: &str = "haul";
 
-/// More programs than one machine runs.
+/// More programs than one machine runs, in one folder or all together.
 const SOCKETS_MAX: usize = 1024;
 
 /// Which program is wanted.
@@ -81,19 +83,20 @@ fn runtime_folder() -> Option<PathBuf> {
     folder.map(PathBuf::from).filter(|folder| folder.is_absolute())
 }
 
-/// The sockets below these folders, sorted. Whether anybody listens is not asked.
+/// The sockets below these folders, sorted. Whether anybody listens is not asked. Of each folder so
+/// many count, so that what one user puts into one hides nothing in another.
 #[must_use]
 pub fn sockets(folders: &[PathBuf]) -> Vec<Found> {
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found = Vec::new();
-    for prefix in folders.iter().flat_map(|folder| entries(folder)) {
-        for socket in entries(&prefix.path()) {
+    let below = |folder: &PathBuf| -> Vec<Found> {
+        let all = entries(folder).flat_map(|prefix| entries(&prefix.path()));
+        let named = all.filter(|socket| {
             let is_socket = socket.file_type().is_ok_and(|kind| kind.is_socket());
-            if is_name(&socket.file_name()) && is_socket && found.len() < SOCKETS_MAX {
-                found.push(Found::at(socket.path()));
-            }
-        }
-    }
+            is_name(&socket.file_name()) && is_socket
+        });
+        named.take(SOCKETS_MAX).map(|socket| Found::at(socket.path())).collect()
+    };
+    let mut found: Vec<Found> = folders.iter().flat_map(below).collect();
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
@@ -116,17 +119,19 @@ impl Found {
     }
 }
 
-/// Each file once, whatever paths lead to it.
-fn distinct(found: Vec<Found>) -> Vec<Found> {
-    let mut seen = Vec::new();
-    let mut is_new = |found: &Found| {
-        let Ok(file) = fs::metadata(&found.path) else { return false };
-        let file = (file.dev(), file.ino());
-        let is_new = !seen.contains(&file);
-        seen.extend(is_new.then_some(file));
-        is_new
+/// Each file once, whatever paths lead to it, those of users that may be there first: however many
+/// sockets another user makes, they hide none of these.
+fn distinct(found: Vec<Found>, users: &Users) -> Vec<Found> {
+    let mut seen = BTreeSet::new();
+    let facts = |found: Found| {
+        let facts = fs::metadata(&found.path).ok()?;
+        let is_new = seen.insert((facts.dev(), facts.ino()));
+        // The owner of the file is not always whoever listens, which is asked later.
+        is_new.then(|| (users.check("ask", None, facts.uid()).is_err(), found))
     };
-    found.into_iter().filter(|it| is_new(it)).take(SOCKETS_MAX).collect()
+    let mut found: Vec<(bool, Found)> = found.into_iter().filter_map(facts).collect();
+    found.sort_by_key(|(is_others, _)| *is_others);
+    found.into_iter().take(SOCKETS_MAX).map(|(_, found)| found).collect()
 }
 
 fn shown(folders: &[PathBuf]) -> String {
@@ -138,22 +143,33 @@ impl Telemetry {
     ///
     /// Programs are looked for in the [`folders`] and among the sockets that processes listen on,
     /// wherever those are. A process is known by its number here, also where it has another one in
-    /// its own namespace. Sockets whose program has ended are passed over.
+    /// its own namespace. Sockets whose program has ended are passed over. All are asked at once,
+    /// so that silent ones take one `deadline` together; those of other users than one's own and
+    /// root are left alone.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Several`], and those of [`connect`](Self::connect) where a
     /// socket is named or only one is there.
     pub fn find(wish: &Wish, deadline: Duration) -> Result<Self, Error> {
+        Self::find_for(wish, &Users::Own, deadline)
+    }
+
+    /// As [`find`](Self::find), among programs of these users.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_for(wish: &Wish, users: &Users, deadline: Duration) -> Result<Self, Error> {
         if let Wish::Socket(path) = wish {
-            return Self::connect(path, deadline);
+            return Self::connect_for(path, users, deadline);
         }
         let (folders, everywhere) = (folders(), "the sockets of processes");
         if let Wish::Process(process) = wish {
-            return Self::find_process(*process, &folders, deadline);
+            return Self::find_process(*process, &folders, users, deadline);
         }
         let listening = processes::all(is_name).into_iter().map(Found::at);
-        let found = distinct(sockets(&folders).into_iter().chain(listening).collect());
-        Self::choose(found, wish, deadline, format!("{}, {everywhere}", shown(&folders)))
+        let found = distinct(sockets(&folders).into_iter().chain(listening).collect(), users);
+        let looked = format!("{}, {everywhere}", shown(&folders));
+        Self::choose(found, wish, users, deadline, looked)
     }
 
     /// The same below these folders alone.
@@ -161,12 +177,17 @@ impl Telemetry {
     /// # Errors
     /// As [`find`](Self::find).
     pub fn find_in(folders: &[PathBuf], wish: &Wish, deadline: Duration) -> Result<Self, Error> {
-        Self::choose(sockets(folders), wish, deadline, shown(folders))
+        Self::choose(sockets(folders), wish, &Users::Own, deadline, shown(folders))
     }
 
     /// By the sockets that the process listens on; where those cannot be seen, by what programs say
     /// of themselves.
-    fn find_process(process: u32, folders: &[PathBuf], deadline: Duration) -> Result<Self, Error> {
+    fn find_process(
+        process: u32,
+        folders: &[PathBuf],
+        users: &Users,
+        deadline: Duration,
+    ) -> Result<Self, Error> {
         let own = processes::of_process(process, is_name);
         let (seen, why) = match own {
             Ok(own) => (own, "its own sockets"),
@@ -176,35 +197,41 @@ impl Telemetry {
             Err(_) => (Vec::new(), "its own sockets are hidden from this user"),
         };
         if !seen.is_empty() {
-            let found = distinct(seen.into_iter().map(Found::at).collect());
-            return Self::choose(found, &Wish::Any, deadline, String::new());
+            let found = distinct(seen.into_iter().map(Found::at).collect(), users);
+            return Self::choose(found, &Wish::Any, users, deadline, String::new());
         }
         let told = processes::folders_of(process);
         let below = told.iter().flat_map(|home| [home.join("dpdk"), home.join(OWN)]);
         let mut all: Vec<PathBuf> = below.chain(folders.iter().cloned()).collect();
         all.dedup();
         let looked = format!("{}; {why}", shown(&all));
-        Self::choose(distinct(sockets(&all)), &Wish::Process(process), deadline, looked)
+        let (found, wish) = (distinct(sockets(&all), users), Wish::Process(process));
+        Self::choose(found, &wish, users, deadline, looked)
     }
 
     /// The one of these sockets that is wanted.
     fn choose(
         mut found: Vec<Found>,
         wish: &Wish,
+        users: &Users,
         deadline: Duration,
         looked: String,
     ) -> Result<Self, Error> {
         if let Wish::Socket(path) = wish {
-            return Self::connect(path, deadline);
+            return Self::connect_for(path, users, deadline);
         }
         if let Wish::Prefix(prefix) = wish {
             found.retain(|found| found.prefix == *prefix);
         }
-        let (mut there, mut failed) = (Vec::new(), Vec::new());
-        for socket in found {
-            match Self::connect(&socket.path, deadline) {
+        let (mut there, mut failed, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let paths = found.into_iter().map(|found| found.path).collect();
+        for met in Self::connect_to_all(paths, users, deadline) {
+            match met {
                 Ok(telemetry) => there.push(telemetry),
-                Err(error) => failed.push(error),
+                Err(error) => {
+                    others.extend(user_of(&error));
+                    failed.push(error);
+                }
             }
         }
         if let Wish::Process(process) = wish {
@@ -216,10 +243,14 @@ impl Telemetry {
             Wish::Prefix(prefix) => Some(format!("with the file prefix {prefix:?}")),
         };
         match there.len() {
-            1 => Ok(there.remove(0)),
+            1 => {
+                let mut found = there.remove(0);
+                found.others = others;
+                Ok(found)
+            }
             // The one socket that is there says why better than "none".
             0 if failed.len() == 1 && !matches!(wish, Wish::Process(_)) => Err(failed.remove(0)),
-            0 => Err(Error::NotFound { wanted, looked }),
+            0 => Err(Error::NotFound { wanted, looked, others }),
             count => {
                 let each = |telemetry: &Self| {
                     format!("{} (process {})", telemetry.path().display(), telemetry.process())
@@ -229,4 +260,9 @@ impl Telemetry {
             }
         }
     }
+}
+
+/// The user whose program was left alone.
+fn user_of(error: &Error) -> Option<u32> {
+    if let Error::OtherUser { user, .. } = error { Some(*user) } else { None }
 }

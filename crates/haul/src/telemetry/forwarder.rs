@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -24,6 +24,7 @@ use super::find::{own_place, sockets};
 use super::server::Server;
 use crate::forward::{Counters, Direction, DropReason, Snapshot};
 use crate::peer::socket;
+use crate::peer::users::Users;
 
 /// Pairs of one answer, two entries each: more sizes than a burst has.
 const PAIRS_MAX: usize = 512;
@@ -40,13 +41,29 @@ pub struct PortAbout {
     pub modelled: Option<Value>,
 }
 
-/// Serves what a forwarder counts at `path`, or where others look for it; `snapshot` says what that
-/// is now, all workers' together, and `ports` what each port is. Ports are numbered in that order.
+/// Serves what a forwarder counts at `path`, or where others look for it, to one's own user and
+/// root; `snapshot` says what that is now, all workers' together, and `ports` what each port is.
+/// Ports are numbered in that order.
 ///
 /// # Errors
-/// [`Error::Serve`]; where no path is given, also that there is no place for one.
+/// [`Error::Serve`]; where no path is given, also that there is no place for one, of kind
+/// [`io::ErrorKind::Unsupported`].
 pub fn serve(
     path: Option<&Path>,
+    snapshot: impl FnMut() -> Snapshot + Send + 'static,
+    ports: Vec<PortAbout>,
+) -> Result<Server, Error> {
+    serve_for(path, &Users::Own, snapshot, ports)
+}
+
+/// As [`serve`], to these users: where they are others than one's own and root, everybody may
+/// connect that reaches the path, and all but these are turned away.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_for(
+    path: Option<&Path>,
+    users: &Users,
     snapshot: impl FnMut() -> Snapshot + Send + 'static,
     ports: Vec<PortAbout>,
 ) -> Result<Server, Error> {
@@ -54,20 +71,36 @@ pub fn serve(
     let answer = Box::new(move |name: &str, words: &[&str]| answers.answer(name, words));
     let version = concat!("haul ", env!("CARGO_PKG_VERSION"));
     if let Some(path) = path {
-        return Server::start(path, version, answer);
+        return Server::start(path, users, version, answer);
     }
+    let nowhere = "neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR names a folder";
     let place = own_place().ok_or_else(|| Error::Serve {
         path: "/run/user".into(),
-        reason: io::Error::other("neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR names a folder"),
+        reason: io::Error::new(io::ErrorKind::Unsupported, nowhere),
     })?;
     let folder = place.parent().unwrap_or(Path::new("/"));
+    let failed = |reason| Error::Serve { path: place.clone(), reason };
     if let Some(all) = folder.parent() {
+        own_folder(all).map_err(failed)?;
         remove_abandoned(all);
     }
+    own_folder(folder).map_err(failed)?;
+    Server::start_in(folder, &place, users, version, answer)
+}
+
+/// Makes a folder for this user alone, unless it is there. One that is another user's, or that
+/// others may write to, is refused: they could put another socket into the place of this one's.
+fn own_folder(path: &Path) -> io::Result<()> {
     let mut made = fs::DirBuilder::new();
-    made.recursive(true).mode(0o700);
-    made.create(folder).map_err(|reason| Error::Serve { path: place.clone(), reason })?;
-    Server::start_in(folder, &place, version, answer)
+    made.recursive(true).mode(0o700).create(path)?;
+    let facts = fs::symlink_metadata(path)?;
+    let (owner, mode) = (facts.uid(), facts.mode() & 0o7777);
+    if facts.is_dir() && owner == rustix::process::geteuid().as_raw() && mode & 0o022 == 0 {
+        return Ok(());
+    }
+    let what = if facts.is_dir() { "folder" } else { "link" };
+    let path = path.display();
+    Err(io::Error::other(format!("{path} is a {what} of user {owner} with mode {mode:o}")))
 }
 
 /// What processes left that were killed: sockets that nobody has, of processes that are not there.

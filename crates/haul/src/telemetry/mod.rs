@@ -3,7 +3,9 @@
 //! DPDK listens on a Unix socket of packets, `/var/run/dpdk/PREFIX/dpdk_telemetry.v2`. It greets
 //! with its version, its process and how long an answer may be; a command is a packet, and so is
 //! its answer, a JSON object whose only key is the command. The program at the other end may be
-//! anything: whatever it does, [`Telemetry::ask`] returns in time, with an answer or an [`Error`].
+//! anything: whatever it does, [`Telemetry::ask`] returns in time, with an answer or an [`Error`]. It
+//! is of one's own user or root, unless others are allowed ([`Users`]): programs of others are not
+//! asked.
 //!
 //! ```no_run
 //! use haul::telemetry::{Telemetry, Wish};
@@ -41,9 +43,10 @@ mod server;
 
 mod forwarder;
 
+pub use crate::peer::users::Users;
 pub use answer::{Greeting, read_answer, read_greeting};
 pub use conversation::Telemetry;
 pub use error::Error;
 pub use find::{Found, Wish, folders, sockets};
-pub use forwarder::{PortAbout, serve};
+pub use forwarder::{PortAbout, serve, serve_for};
 pub use server::Server;

@@ -1,25 +1,30 @@
 //! A telemetry socket of this process, in the words of DPDK's: a greeting, commands, answers. One
 //! thread serves all clients. A client that sends what is no command is answered null; one that
-//! does not read is closed.
+//! does not read is closed. While as many are there as are served at once, whoever has been silent
+//! for longest is closed for the next that comes.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::net::SocketType;
 use serde_json::{Value, json};
 
 use super::error::{Error, io_of};
 use crate::peer::fork::Thread;
 use crate::peer::listening::{self, Bound};
-use crate::peer::socket;
 use crate::peer::users::Users;
+use crate::peer::{closer, socket};
 
 /// Clients at once, as many as DPDK serves (MAX_CONNECTIONS).
 const CLIENTS_MAX: usize = 10;
+/// How long a client may be silent while others wait for its place: longer than `haul pcie watch`
+/// is by itself, 1 s, and shorter than it waits for a greeting, 2 s.
+const SILENT_MAX: Duration = Duration::from_millis(1500);
 /// The longest command, as DPDK's buffer for it.
 const COMMAND_BYTES_MAX: usize = 1024;
 /// The longest answer, as DPDK's (MAX_OUTPUT_LEN).
@@ -42,20 +47,28 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, for this user alone, and serves.
+    /// Listens at `path`, for these users, and serves.
     ///
     /// # Errors
     /// [`Error::Serve`]: the path is another's, or none that a socket can have.
-    pub(super) fn start(path: &Path, version: &str, answer: Answer) -> Result<Self, Error> {
+    pub(super) fn start(
+        path: &Path,
+        users: &Users,
+        version: &str,
+        answer: Answer,
+    ) -> Result<Self, Error> {
         let refused = |error| Error::Serve { path: path.into(), reason: io_of(error) };
-        let (listener, bound) = listening::listen(path, false).map_err(refused)?;
+        let (kind, backlog) = (SocketType::SEQPACKET, socket::BACKLOG);
+        let listening = listening::listen(path, kind, backlog, users.are_others());
+        let (listener, bound) = listening.map_err(refused)?;
         let (end, stop) = socket::pair().map_err(refused)?;
         let greeting = json!({
             "version": version,
             "pid": std::process::id(),
             "max_output_len": ANSWER_BYTES_MAX,
         });
-        let serving = Serving { listener, bound, stop, greeting, answer, clients: Vec::new() };
+        let (users, clients) = (users.clone(), Vec::new());
+        let serving = Serving { listener, bound, users, stop, greeting, answer, clients };
         let started = thread::Builder::new().name("haul-telemetry".into());
         let thread = started
             .spawn(move || serving.run())
@@ -71,10 +84,11 @@ impl Server {
     pub(super) fn start_in(
         folder: &Path,
         path: &Path,
+        users: &Users,
         version: &str,
         answer: Answer,
     ) -> Result<Self, Error> {
-        match Self::start(path, version, answer) {
+        match Self::start(path, users, version, answer) {
             Ok(mut server) => {
                 server.folder = Some(folder.into());
                 Ok(server)
@@ -116,22 +130,31 @@ impl Drop for Server {
 struct Serving {
     listener: OwnedFd,
     bound: Bound,
+    users: Users,
     stop: OwnedFd,
     greeting: Value,
     answer: Answer,
-    clients: Vec<OwnedFd>,
+    clients: Vec<Client>,
+}
+
+struct Client {
+    socket: OwnedFd,
+    /// When it said something last, or came.
+    heard: Instant,
 }
 
 impl Serving {
     fn run(mut self) {
         loop {
-            let is_room = self.clients.len() < CLIENTS_MAX;
+            let left = self.until_room();
             let mut ready: Vec<PollFd<'_>> = vec![PollFd::new(&self.stop, PollFlags::IN)];
             // Whoever comes to a full house waits in the queue.
-            let flags = if is_room { PollFlags::IN } else { PollFlags::empty() };
+            let flags = if left.is_zero() { PollFlags::IN } else { PollFlags::empty() };
             ready.push(PollFd::new(&self.listener, flags));
-            ready.extend(self.clients.iter().map(|client| PollFd::new(client, PollFlags::IN)));
-            match rustix::event::poll(&mut ready, None) {
+            let clients = self.clients.iter();
+            ready.extend(clients.map(|client| PollFd::new(&client.socket, PollFlags::IN)));
+            let pause = Timespec::try_from(left).ok().filter(|_| !left.is_zero());
+            match rustix::event::poll(&mut ready, pause.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => thread::sleep(NAP),
             }
@@ -140,29 +163,54 @@ impl Serving {
                 return;
             }
             let clients = std::mem::take(&mut self.clients);
-            for (client, is_ready) in clients.into_iter().zip(&is_ready[2..]) {
-                if !is_ready || self.serve(&client) {
+            for (mut client, is_ready) in clients.into_iter().zip(&is_ready[2..]) {
+                if *is_ready {
+                    client.heard = Instant::now();
+                }
+                if !is_ready || self.serve(&client.socket) {
                     self.clients.push(client);
+                } else {
+                    closer::close([client.socket]);
                 }
             }
-            if is_ready[1] && is_room {
+            if is_ready[1] && self.until_room().is_zero() {
                 self.accept();
             }
         }
     }
 
+    /// How long it takes until one more can be served, at most.
+    fn until_room(&self) -> Duration {
+        match self.longest_silent() {
+            Some(place) if self.clients.len() >= CLIENTS_MAX => {
+                SILENT_MAX.saturating_sub(self.clients[place].heard.elapsed())
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn longest_silent(&self) -> Option<usize> {
+        (0..self.clients.len()).min_by_key(|place| self.clients[*place].heard)
+    }
+
     fn accept(&mut self) {
-        let client = match socket::accept(&self.listener, Some(Duration::ZERO)) {
-            Ok(Some(client)) => client,
+        let socket = match socket::accept(&self.listener, Some(Duration::ZERO)) {
+            Ok(Some(socket)) => socket,
             Ok(None) => return,
             Err(_) => return thread::sleep(NAP),
         };
-        let is_allowed = socket::other_end(&client)
-            .and_then(|(process, user, _)| Users::Own.check("serve", Some(process), user));
         let greeting = self.greeting.to_string();
-        if is_allowed.is_ok() && socket::say(&client, greeting.as_bytes()).is_ok() {
-            self.clients.push(client);
+        let is_allowed = self.users.check_other_end("serve", &socket).is_ok();
+        if !is_allowed || socket::say(&socket, greeting.as_bytes()).is_err() {
+            return closer::close([socket]);
         }
+        // Not for whoever is turned away.
+        if self.clients.len() >= CLIENTS_MAX
+            && let Some(place) = self.longest_silent()
+        {
+            closer::close([self.clients.swap_remove(place).socket]);
+        }
+        self.clients.push(Client { socket, heard: Instant::now() });
     }
 
     /// Answers what a client asks; false where it is to be closed.
@@ -212,7 +260,7 @@ mod tests {
             "/long" => Some(json!("x".repeat(ANSWER_BYTES_MAX))),
             _ => None,
         };
-        Server::start(path, "haul 1", Box::new(answer)).unwrap()
+        Server::start(path, &Users::Own, "haul 1", Box::new(answer)).unwrap()
     }
 
     #[test]
@@ -229,7 +277,7 @@ mod tests {
         let message = format!("/{}", "y".repeat(1022));
         assert!(matches!(second.ask(&message), Err(Error::Refused { .. })));
         assert_eq!(second.ask("/echo,\"").unwrap(), json!(["\""]));
-        assert!(Server::start(&path, "haul 2", Box::new(|_, _| None)).is_err());
+        assert!(Server::start(&path, &Users::Own, "haul 2", Box::new(|_, _| None)).is_err());
         drop(server);
         assert!(!path.exists());
         assert!(matches!(first.ask("/echo"), Err(Error::Ended { .. })));
@@ -268,6 +316,35 @@ mod tests {
         let mut good = Telemetry::connect(path, DEADLINE).unwrap();
         assert_eq!(good.ask("/echo,7").unwrap(), json!(["7"]));
         drop(silent);
+    }
+
+    /// Clients that fill the house and say nothing, or one thing, make room for whoever comes; one
+    /// that asks stays.
+    #[test]
+    fn silent_clients_keep_nobody_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = echo(&folder.path().join("socket"));
+        let connect = || Telemetry::connect(server.path(), DEADLINE);
+        let mut asks = connect().unwrap();
+        let mut silent: Vec<_> = (1..CLIENTS_MAX).map(|_| connect().unwrap()).collect();
+        silent.iter_mut().for_each(|it| drop(it.ask("/echo,1").unwrap()));
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    assert_eq!(asks.ask("/echo,2").unwrap(), json!(["2"]));
+                    thread::sleep(SILENT_MAX / 100);
+                }
+            });
+            let waits: Vec<_> = (0..3).map(|_| scope.spawn(connect)).collect();
+            for waits in waits {
+                let mut came = waits.join().unwrap().unwrap();
+                assert_eq!(came.ask("/echo,9").unwrap(), json!(["9"]));
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let gone = silent.iter_mut().filter_map(|it| it.ask("/echo,3").err()).count();
+        assert_eq!(gone, 3, "as many as came");
     }
 
     /// More than are served at once wait for their turn.

@@ -11,7 +11,9 @@
 mod conformance;
 mod flow;
 mod interfaces;
+mod ledger;
 mod merged;
 mod network;
+mod paths;
 mod pools;
 mod support;

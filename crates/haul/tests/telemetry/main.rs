@@ -197,3 +197,30 @@ fn programs_are_found_by_prefix_process_or_being_alone() {
         Err(Error::NotFound { wanted: None, .. })
     ));
 }
+
+/// However many say nothing: they are asked at once, and one that answers is found among them.
+#[test]
+fn silent_programs_are_waited_for_together() {
+    const SILENT: usize = 40;
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("dpdk");
+    let time = |folders: &[PathBuf]| {
+        let begun = Instant::now();
+        let found = Telemetry::find_in(folders, &Wish::Any, DEADLINE).map(drop);
+        assert!(matches!(found, Err(Error::Silent { .. } | Error::NotFound { .. })), "{found:?}");
+        begun.elapsed()
+    };
+    let silent = |number: usize| listen(&root.join(format!("{number}/dpdk_telemetry.v2")));
+    let mut all = vec![silent(0)];
+    let one = time(std::slice::from_ref(&root));
+    all.extend((1..SILENT).map(silent));
+    let many = time(std::slice::from_ref(&root));
+    // One after the other it was 40 times as long.
+    assert!(many < one * 8, "{many:?} for {SILENT}, {one:?} for one");
+    let path = root.join("speaks/dpdk_telemetry.v2");
+    let served = program(&path, vec![GREETING.into()]);
+    let found = Telemetry::find_in(&[root], &Wish::Any, DEADLINE).unwrap();
+    assert_eq!((found.path(), found.left_alone()), (&*path, None));
+    drop(found);
+    served.join().unwrap();
+}

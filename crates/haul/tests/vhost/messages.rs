@@ -1,6 +1,8 @@
 //! Messages that may not be: the conversation ends, is counted, and the next one is served.
 
+use std::fs::{self, DirEntry};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use haul::forward::{DropReason, Link, Port};
 
@@ -215,4 +217,35 @@ fn memory_that_is_cut_short_ends_the_conversation_alone() {
         other.check_service();
         assert_eq!(other.counters().resets, 0);
     }
+}
+
+/// The flags of each descriptor of a guest's memory and events that this process has.
+fn flags_of_guests() -> Vec<u32> {
+    let of_guest = |entry: &DirEntry| {
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.to_string_lossy().into_owned();
+        target.contains("memfd:guest") || target.contains("eventfd")
+    };
+    let flags = |entry: DirEntry| {
+        let info = Path::new("/proc/self/fdinfo").join(entry.file_name());
+        // Other tests close theirs.
+        let info = fs::read_to_string(info).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        u32::from_str_radix(flags.trim(), 8).ok()
+    };
+    let all = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    all.filter(of_guest).filter_map(flags).collect()
+}
+
+/// A program that this process starts has nothing of a guest's: neither its memory nor its events.
+#[test]
+fn descriptors_of_a_front_end_are_closed_on_exec() {
+    const CLOEXEC: u32 = 0o2_000_000;
+    let mut victim = Victim::new();
+    let _front = victim.front();
+    // Another test may receive one at this moment, but one that is kept is as it has to be.
+    victim.wait("what is kept to be closed on exec", |_| {
+        let flags = flags_of_guests();
+        flags.len() >= 4 && flags.iter().all(|flags| flags & CLOEXEC != 0)
+    });
 }

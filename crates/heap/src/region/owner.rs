@@ -1,5 +1,7 @@
 //! Whose a file is that was opened by a name.
 
+use core::ffi::CStr;
+
 use rustix::fd::BorrowedFd;
 
 use crate::error::{Attempt, Error};
@@ -20,4 +22,13 @@ pub(super) fn check_owner(file: BorrowedFd<'_>) -> Result<(), Error> {
         return Err(Error::OpenToOthers { mode: facts.mode });
     }
     Ok(())
+}
+
+/// What is wrong where a name is taken: by another user, whose file or link it is, or else `other`.
+pub(super) fn taken_by(path: &CStr, other: Error) -> Error {
+    let user = process::own_user();
+    match file::owner_at(path) {
+        Ok(owner) if owner != user => Error::OtherUser { owner, user },
+        _ => other,
+    }
 }

@@ -6,7 +6,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::backing::{Backing, Choice, Pages, Reason};
 use super::header::{Header, HeaderKind, Progress, Raw};
-use super::owner::check_owner;
+use super::owner::{check_owner, taken_by};
 use super::pool;
 use super::private::{PATIENCE_NS, advise_pages, bind_node, halving};
 use super::{Haste, Kind, Mapping, Refusal, Region, Wanted, header_words};
@@ -36,7 +36,7 @@ impl Region {
         let path = path_of(name);
         let path = path.as_c_str().map_err(|e| Error::refused(Attempt::CreateFile, 0, e))?;
         let file = file::create_named(path).map_err(|errno| match errno {
-            Errno::EXIST => Error::NameTaken(name),
+            Errno::EXIST => taken_by(path, Error::NameTaken(name)),
             _ => Error::refused(Attempt::CreateFile, 0, errno),
         })?;
         // The name is ours now, so a second file of that name was left by a heap that is gone; it
@@ -64,7 +64,7 @@ impl Region {
         let path = path.as_c_str().map_err(|e| Error::refused(Attempt::OpenFile, 0, e))?;
         let file = file::open_named(path).map_err(|errno| match errno {
             Errno::NOENT => Error::NoSuchName(name),
-            _ => Error::refused(Attempt::OpenFile, 0, errno),
+            _ => taken_by(path, Error::refused(Attempt::OpenFile, 0, errno)),
         })?;
         check_owner(file.as_fd())?;
         Self::attach(pages, file, pool::Source::Name(name))

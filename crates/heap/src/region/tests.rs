@@ -141,7 +141,17 @@ fn a_file_of_another_user_is_refused() {
         write_file(path, &[0; 8192], 0o600);
         std::os::unix::fs::chown(path, Some(65534), None).unwrap();
     });
-    assert_eq!(error, Error::OtherUser { owner: 65534, user: 0 });
+    let others = Error::OtherUser { owner: 65534, user: 0 };
+    assert_eq!(error, others);
+    // Where a link of theirs has the name, it is not followed, and a heap is not made.
+    let name = unique("squatted");
+    let path = format!("/dev/shm/haul-heap.{name}");
+    std::os::unix::fs::symlink("/dev/shm/gone", &path).unwrap();
+    std::os::unix::fs::lchown(&path, Some(65534), None).unwrap();
+    let made = Region::create_named(&wanted(64 * MIB), name).err();
+    let attached = Region::attach_named(Pages::Auto, name).err();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((made, attached), (Some(others), Some(others)));
 }
 
 #[test]

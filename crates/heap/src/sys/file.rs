@@ -157,6 +157,11 @@ pub(crate) fn number_of(path: &CStr) -> Result<u64, Errno> {
     fs::stat(path).map(|stat| stat.st_ino)
 }
 
+/// The user of what is at a path, a link itself and not what it leads to.
+pub(crate) fn owner_at(path: &CStr) -> Result<u32, Errno> {
+    fs::lstat(path).map(|stat| stat.st_uid)
+}
+
 /// Takes the name away; the file lives on until the last mapping of it goes.
 pub(crate) fn remove_named(path: &CStr) -> Result<(), Errno> {
     fs::unlink(path)

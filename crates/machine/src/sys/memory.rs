@@ -13,6 +13,27 @@ pub struct Memory {
     pub limit_bytes: Option<u64>,
 }
 
+/// A limit of memory of a control group, and how far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupLimit {
+    /// The limit in bytes.
+    pub limit_bytes: u64,
+    /// What is charged to the group, without what the kernel can drop at once (inactive pages of
+    /// files).
+    pub used_bytes: u64,
+    /// The file that says the limit: at that of `memory.high` processes are slowed down, at others
+    /// one is killed.
+    pub file: String,
+}
+
+impl GroupLimit {
+    /// Bytes until the limit.
+    #[must_use]
+    pub fn left_bytes(&self) -> u64 {
+        self.limit_bytes.saturating_sub(self.used_bytes)
+    }
+}
+
 /// Explicit huge pages by size, and the mode of transparent ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HugePages {
@@ -77,38 +98,97 @@ impl Sys {
         HugePages { pools, transparent: mode.and_then(|text| chosen(&text)) }
     }
 
-    /// The tightest memory limit of this process's control groups and what counts against it, in
-    /// bytes; both versions of control groups.
+    /// The tightest hard memory limit of this process's control groups and what counts against it,
+    /// in bytes; both versions of control groups.
     fn control_group(&self) -> Option<(u64, u64)> {
+        let limits = self.group_limits()?.into_iter().filter(|group| !group.is_soft);
+        let all = limits.map(|Group { limit, used, .. }| (limit, used));
+        all.min_by_key(|(limit, used)| limit.saturating_sub(*used))
+    }
+
+    /// The limits of memory of this process's control groups and of those around them, in both
+    /// versions, the one that it comes to first in front; `None` where the system does not tell.
+    #[must_use]
+    pub fn memory_limits(&self) -> Option<Vec<GroupLimit>> {
+        let limits = self.group_limits()?.into_iter();
+        let of = |Group { limit, used, droppable, file, .. }: Group| GroupLimit {
+            limit_bytes: limit,
+            used_bytes: used.saturating_sub(droppable),
+            file: format!("/{file}"),
+        };
+        let mut limits: Vec<GroupLimit> = limits.map(of).collect();
+        limits.sort_by_key(GroupLimit::left_bytes);
+        Some(limits)
+    }
+
+    /// Every limit of memory that holds for this process; `None` where its groups are not known.
+    fn group_limits(&self) -> Option<Vec<Group>> {
         let membership = self.text("proc/self/cgroup")?;
-        let mut tightest: Option<(u64, u64)> = None;
+        let mut limits = Vec::new();
         for line in membership.lines() {
             let mut parts = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (parts.next()?, parts.next()?);
-            let (mount, limit_file, used_file) = match controllers {
-                "" => ("sys/fs/cgroup", "memory.max", "memory.current"),
-                "memory" => {
-                    ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
-                }
+            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+            let version = match controllers {
+                "" => &VERSION_2,
+                _ if controllers.split(',').any(|it| it == "memory") => &VERSION_1,
                 _ => continue,
             };
             // Every ancestor limits too. In a container the path may name a folder that is not
             // visible here; its own group is then at the mount itself, the last one tried.
             for group in ancestors(path) {
-                let Some(limit) = self.number(&format!("{mount}{group}/{limit_file}")) else {
-                    continue;
-                };
-                let used = self.number(&format!("{mount}{group}/{used_file}")).unwrap_or(0);
-                let left = limit.saturating_sub(used);
-                if tightest.is_none_or(|(l, u)| left < l.saturating_sub(u)) {
-                    tightest = Some((limit, used));
-                }
+                self.add_limits(version, &format!("{}{group}", version.mount), &mut limits);
             }
         }
-        // Version 1 says "no limit" with the largest multiple of the page size.
-        tightest.filter(|&(limit, _)| limit < 1 << 62)
+        Some(limits)
+    }
+
+    fn add_limits(&self, version: &Version, folder: &str, limits: &mut Vec<Group>) {
+        for (name, is_soft) in version.limits {
+            let file = format!("{folder}/{name}");
+            // Version 1 says "no limit" with the largest multiple of the page size.
+            let Some(limit) = self.number(&file).filter(|limit| *limit < 1 << 62) else { continue };
+            let used = self.number(&format!("{folder}/{}", version.used)).unwrap_or(0);
+            let stat = self.text(&format!("{folder}/memory.stat")).unwrap_or_default();
+            let droppable = stat.lines().find_map(|line| line.strip_prefix(version.droppable));
+            let droppable = droppable.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0);
+            limits.push(Group { limit, used, droppable, is_soft: *is_soft, file });
+        }
     }
 }
+
+/// A limit of a control group.
+struct Group {
+    limit: u64,
+    used: u64,
+    /// What of `used` the kernel can drop at once.
+    droppable: u64,
+    /// Whether it slows down instead of killing.
+    is_soft: bool,
+    file: String,
+}
+
+/// The files of a version of control groups.
+struct Version {
+    mount: &'static str,
+    /// With whether the limit slows down instead of killing.
+    limits: &'static [(&'static str, bool)],
+    used: &'static str,
+    droppable: &'static str,
+}
+
+const VERSION_1: Version = Version {
+    mount: "sys/fs/cgroup/memory",
+    limits: &[("memory.limit_in_bytes", false)],
+    used: "memory.usage_in_bytes",
+    droppable: "total_inactive_file ",
+};
+
+const VERSION_2: Version = Version {
+    mount: "sys/fs/cgroup",
+    limits: &[("memory.max", false), ("memory.high", true)],
+    used: "memory.current",
+    droppable: "inactive_file ",
+};
 
 /// `/a/b` -> `/a/b`, `/a`, ``. A path that climbs (`/../..`, seen from a nested namespace) is
 /// reduced to the mount.

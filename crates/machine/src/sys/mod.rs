@@ -36,7 +36,7 @@ mod disturbance;
 pub use cache::{Cache, Caches};
 pub use cpu::Processor;
 pub use device::{Devices, Dpdk};
-pub use memory::{HugePages, Memory, Pool};
+pub use memory::{GroupLimit, HugePages, Memory, Pool};
 pub use offer::{Offer, State};
 pub use pcie::{PcieDevice, PcieLink, PcieUnread};
 pub use permission::Permissions;

@@ -60,6 +60,7 @@ impl Sys {
             self.offer_caches(),
             self.offer_numa(),
             self.offer_memory(),
+            self.offer_group(),
             self.offer_huge_pages(),
             self.offer_transparent_pages(),
             cross_memory(&permissions),
@@ -143,6 +144,36 @@ impl Sys {
             "memory",
             detail,
             "free 1 GiB to measure the largest copies; smaller ones need less",
+        )
+    }
+
+    /// What a control group leaves of memory. A guest's memory is charged to whichever process
+    /// touches a page of it first, which may be haul.
+    fn offer_group(&self) -> Offer {
+        const NAME: &str = "control group's memory";
+        let Some(limits) = self.memory_limits() else {
+            return Offer::unknown(NAME, "mount /proc; haul takes it for unlimited");
+        };
+        let Some(limit) = limits.first() else { return Offer::ok(NAME, "no limit".into()) };
+        let (all, left) = (limit.limit_bytes, limit.left_bytes());
+        let detail = format!(
+            "{} left of {}, by {}",
+            Bytes(left).approximate(),
+            Bytes(all).approximate(),
+            limit.file
+        );
+        // A small guest's memory is 1 GiB, and a tenth is gone before anybody looks.
+        if left >= 1 << 30 && left >= all / 10 {
+            return Offer::ok(NAME, detail);
+        }
+        Offer::missing(
+            NAME,
+            detail,
+            "the limit is near: pages of a guest's memory that haul touches first, packet pools, \
+             heaps and channels are charged to this group, and at the limit the kernel slows down \
+             or kills a process of it; raise the limit (systemctl set-property UNIT \
+             MemoryMax=..., docker run --memory=...), or have the guest's memory allocated by its \
+             hypervisor (prealloc=on)",
         )
     }
 
@@ -343,6 +374,51 @@ mod tests {
             assert_eq!(find(&offers, name).state, State::Missing, "{name}");
         }
         assert_eq!(find(&offers, "NUMA nodes").state, State::Unknown);
+    }
+
+    #[test]
+    fn a_limit_of_a_control_group_is_near_wherever_it_is_on_the_way_up() {
+        const MIB: u64 = 1 << 20;
+        let offer = |group: &str, files: &[(&str, String)]| {
+            let mut all = vec![("proc/self/cgroup", group)];
+            all.extend(files.iter().map(|(path, text)| (*path, text.as_str())));
+            let (_folder, sys) = root_with(&all);
+            find(&sys.offers(), "control group's memory").clone()
+        };
+        let (near, far) = ((100 * MIB).to_string(), (8192 * MIB).to_string());
+        for (group, limit, used) in [
+            ("0::/a/b", "sys/fs/cgroup/a/b/memory.max", "sys/fs/cgroup/a/b/memory.current"),
+            ("0::/a/b", "sys/fs/cgroup/a/memory.high", "sys/fs/cgroup/a/memory.current"),
+            ("0::/", "sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+            (
+                "4:memory:/a/b",
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+                "sys/fs/cgroup/memory/a/memory.usage_in_bytes",
+            ),
+            (
+                "4:cpu,memory:/a",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "sys/fs/cgroup/memory/memory.usage_in_bytes",
+            ),
+        ] {
+            let files = |bytes: &String| [(limit, far.clone()), (used, bytes.clone())];
+            let offered = offer(group, &files(&near));
+            assert_eq!(offered.state, State::Ok, "{limit}: {offered:?}");
+            let offered = offer(group, &files(&(8000 * MIB).to_string()));
+            assert_eq!(offered.state, State::Missing, "{limit}: {offered:?}");
+            assert!(offered.detail.contains(&format!("by /{limit}")), "{offered:?}");
+            assert!(offered.remedy.unwrap().contains("the limit is near"));
+        }
+        // What the kernel can drop at once is not in the way.
+        let (max, current) = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current");
+        let stat = ("sys/fs/cgroup/memory.stat", format!("anon 1\ninactive_file {}\n", 6000 * MIB));
+        let full = [(max, far.clone()), (current, (8000 * MIB).to_string()), stat];
+        assert_eq!(offer("0::/", &full).state, State::Ok);
+        assert_eq!(offer("0::/", &[(max, "max".to_owned())]).detail, "no limit");
+        assert_eq!(
+            find(&Sys::at("/nonexistent").offers(), "control group's memory").state,
+            State::Unknown
+        );
     }
 
     #[test]

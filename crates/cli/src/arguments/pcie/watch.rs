@@ -9,6 +9,7 @@ use haul_experiments::pcie::place::Wishes;
 use haul_model::pcie::{Nic, Version};
 
 use super::super::time::time;
+use super::super::users::Allowed;
 
 /// Shows the bursts of a running DPDK program, live: packets a second, how many packets each poll
 /// returned, what that moves across the link by the rules of the NIC's driver, and what counters of
@@ -33,6 +34,10 @@ pub(crate) struct Watch {
     /// The program's own option of that name
     #[arg(long, value_name = "PREFIX")]
     pub(crate) file_prefix: Option<String>,
+    /// Another user whose program may be asked, by name or number, or any; may be given several
+    /// times [default: programs of this user and of root alone]
+    #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
+    pub(crate) allow_user: Vec<Allowed>,
     /// How long, such as 5s, 500ms or 2m [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<50, 604_800>)]
     pub(crate) time: Option<Duration>,

@@ -5,7 +5,8 @@ use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Kind, Record};
 
 use super::LOOK;
-use crate::arguments::channel::{self, Allowed};
+use crate::arguments::channel;
+use crate::arguments::users::Allowed;
 use crate::command::{self, Command};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};

@@ -12,7 +12,8 @@ use haul_model::experiment::name;
 
 use super::took::Took;
 use super::{LOOK, ended};
-use crate::arguments::channel::{self, Allowed};
+use crate::arguments::channel;
+use crate::arguments::users::Allowed;
 use crate::command::Command;
 use crate::error::{Error, TransferError};
 use crate::flow::Flow;

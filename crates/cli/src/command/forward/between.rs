@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Addresses, DropReason, Findings, Host, Link, Mode, Order, Pace, Settings, Snapshot, Watch,
+    Addresses, DropReason, Findings, Host, Link, Mode, Order, Pace, Settings, Snapshot, Users,
+    Watch,
 };
 use haul::sys::Sys;
 use haul::telemetry::{self, PortAbout, Server};
@@ -18,6 +19,7 @@ use super::spec::Spec;
 use super::workers::{self, Workers};
 use super::{RECORDS, picture, ports};
 use crate::arguments::forward::Between as Arguments;
+use crate::arguments::users::Allowed;
 use crate::command::{Command, record, refuse_replacing};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -100,6 +102,11 @@ impl Between {
         }
     }
 
+    /// Who may be at the other end of a socket.
+    fn users(&self) -> Users {
+        Allowed::users(&self.arguments.allow_user)
+    }
+
     /// Lets others ask for the counters. Without a place for it nothing is served, unless a place
     /// was named.
     ///
@@ -114,9 +121,18 @@ impl Between {
         if self.arguments.no_telemetry {
             return Ok(None);
         }
-        match telemetry::serve(place, running.observer(), about.into()) {
+        match telemetry::serve_for(place, &self.users(), running.observer(), about.into()) {
+            Ok(server) => Ok(Some(server)),
             Err(error) if place.is_some() => Err(error),
-            served => Ok(served.ok()),
+            Err(telemetry::Error::Serve { reason, .. })
+                if reason.kind() == io::ErrorKind::Unsupported =>
+            {
+                Ok(None)
+            }
+            Err(error) => {
+                terminal::say(&format!("haul: warning: {error}"));
+                Ok(None)
+            }
         }
     }
 
@@ -160,7 +176,9 @@ impl Command for Between {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let names = names(&self.specs);
-        let open = |index: usize| ports::open(&self.specs[index], &names[index], self.workers);
+        let users = self.users();
+        let open =
+            |index: usize| ports::open(&self.specs[index], &names[index], &users, self.workers);
         let ports = [open(0)?, open(1)?];
         let paces: Vec<Pace> = ports.iter().flat_map(|it| it.paces.clone()).collect();
         let watches = ports.each_ref().map(|it| it.watches.clone());

@@ -2,8 +2,8 @@
 
 use haul::forward::{
     AfPacket, AfXdp, Copy, Generator, Nic, NicSettings, Null, PACKET_BYTES_MAX, Pace, Pcap,
-    PcapSettings, Port, Role, Sink, Sizes, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings,
-    Watch,
+    PcapSettings, Port, Role, Sink, Sizes, Traffic, Users, Vhost, VhostSettings, Virtio,
+    VirtioSettings, Watch,
 };
 use haul::telemetry::PortAbout;
 
@@ -41,18 +41,24 @@ impl Opened {
     }
 }
 
-/// Opens a port under this name, for so many workers: each has one of its queue pairs at least.
+/// Opens a port under this name, for so many workers: each has one of its queue pairs at least. At
+/// the other end of its socket are processes of these users.
 ///
 /// # Errors
 /// A value is not possible, or the system refuses something.
-pub(super) fn open(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
-    let mut opened = open_queues(spec, name, workers)?;
+pub(super) fn open(
+    spec: &Spec,
+    name: &str,
+    users: &Users,
+    workers: usize,
+) -> Result<Opened, Error> {
+    let mut opened = open_queues(spec, name, users, workers)?;
     opened.about.name = name.to_owned();
     opened.about.driver = format!("haul_{}", spec.kind());
     Ok(opened)
 }
 
-fn open_queues(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
+fn open_queues(spec: &Spec, name: &str, users: &Users, workers: usize) -> Result<Opened, Error> {
     Ok(match spec {
         Spec::Gen { .. } => generators(spec, name, workers)?,
         Spec::Sink => {
@@ -63,16 +69,17 @@ fn open_queues(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error>
         Spec::Nic { .. } => nics(spec, name, workers)?,
         Spec::Vhost { path, is_server, copy, queues } => {
             let Some(copy) = Copy::named(copy) else {
-                let known: Vec<&str> = Copy::names().collect();
+                let is_ceiling = |name: &&str| Copy::named(name).is_some_and(|it| it.is_ceiling());
+                let known: Vec<&str> = Copy::names().filter(|it| !is_ceiling(it)).collect();
                 return Err(Error::Copy { name: copy.clone(), known: known.join(", ") });
             };
-            let (role, queues) = (role(*is_server), *queues);
-            let settings = VhostSettings { role, copy, queues, ..VhostSettings::new(path) };
+            let (role, users, queues) = (role(*is_server), users.clone(), *queues);
+            let settings = VhostSettings { role, users, copy, queues, ..VhostSettings::new(path) };
             Opened::of(Vhost::open(name, &settings)?, workers)
         }
         Spec::Virtio { path, is_server, is_packed, queues } => {
             let (role, is_packed, queues) = (role(*is_server), *is_packed, *queues);
-            let new = VirtioSettings::new(path);
+            let new = VirtioSettings { users: users.clone(), ..VirtioSettings::new(path) };
             let settings = VirtioSettings { role, is_packed, queues, ..new };
             Opened::of(Virtio::open(name, &settings)?, workers)
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use haul::forward::Replay;
+use haul::forward::{Copy, Replay};
 use haul_model::pcie::{Offered, Packets, PcieError, Rate};
 
 use super::modelled::Modelled;
@@ -106,9 +106,7 @@ impl Spec {
             "vhost" => Self::Vhost {
                 path: options.path()?,
                 is_server: options.flag("server")?,
-                copy: options
-                    .take("copy", |text| Some(text.to_owned()))?
-                    .unwrap_or_else(|| "haul".to_owned()),
+                copy: options.copy()?,
                 queues: options.queues()?,
             },
             "virtio" => Self::Virtio {
@@ -252,6 +250,22 @@ impl Options<'_> {
         name.ok_or_else(|| format!("{kind} wants an interface: {kind}:interface=NAME"))
     }
 
+    /// What copies. What copies nothing bounds what a copy can reach in a flow whose guest is of
+    /// the same run; any other guest would read what is not its own.
+    fn copy(&mut self) -> Result<String, String> {
+        let name = self.take("copy", |text| Some(text.to_owned()))?;
+        let name = name.unwrap_or_else(|| "haul".to_owned());
+        match Copy::named(&name) {
+            Some(copy) if copy.is_ceiling() => Err(format!(
+                "{}:copy={name} copies nothing, so the guest would get what earlier packets left \
+                 in the buffers, those of other guests among them; have copy=haul or libc, or \
+                 measure that ceiling with haul forward pvp --copy {name}",
+                self.kind
+            )),
+            _ => Ok(name),
+        }
+    }
+
     fn queues(&mut self) -> Result<u16, String> {
         Ok(self.take("queues", |text| text.parse().ok())?.unwrap_or(1))
     }
@@ -385,6 +399,8 @@ mod tests {
             ("gen:flows=99999999999", "not possible"),
             ("vhost", "vhost wants a socket"),
             ("vhost:path=", "not possible"),
+            ("vhost:path=s,copy=none", "copies nothing, so the guest would get"),
+            ("vhost:path=s,copy=empty", "haul forward pvp --copy empty"),
             ("vhost:path=s,server=yes", "takes no value"),
             ("virtio:path=s,servers", "no option \"servers\""),
             ("virtio:path=s,queues=-1", "virtio:queues=-1 is not possible"),

@@ -19,6 +19,7 @@ use haul_model::{BytesPerSecond, Record};
 
 use super::{show_notes, view};
 use crate::arguments::pcie::watch::Watch as Arguments;
+use crate::arguments::users::Allowed;
 use crate::command::{Command, record};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -54,8 +55,12 @@ impl Watch {
 
     /// Watches until the time is over, somebody stops it, or the program goes.
     fn watch(&mut self) -> Result<(), Error> {
-        let telemetry =
-            Telemetry::find(&self.arguments.program(), DEADLINE).map_err(Experiment::from)?;
+        let users = Allowed::users(&self.arguments.allow_user);
+        let telemetry = Telemetry::find_for(&self.arguments.program(), &users, DEADLINE);
+        let telemetry = telemetry.map_err(Experiment::from)?;
+        if let Some(left) = telemetry.left_alone() {
+            terminal::say(&format!("haul: note: {left}"));
+        }
         let version = telemetry.version().to_owned();
         self.version.clone_from(&version);
         let name =

@@ -8,6 +8,8 @@ use haul_model::Bytes;
 use rustix::process::Resource;
 
 use crate::peer;
+use crate::peer::in_the_way;
+use crate::peer::users::refusal;
 
 use super::names::Mechanism;
 
@@ -51,8 +53,8 @@ pub enum Error {
     ///
     /// [`Settings::users`]: crate::channel::Settings::users
     #[error(
-        "cannot {attempt}: at the other end is {}, and only {} allowed; {}",
-        process_of(*process, *user), listed(allowed), remedy_of_user(*is_unknown, *user)
+        "cannot {attempt}: {}",
+        refusal(*process, *user, *is_unknown, allowed, "Settings::users")
     )]
     OtherUser {
         /// `connect`, `accept`.
@@ -245,43 +247,15 @@ fn went(attempt: &str, done: Bytes, size: Bytes) -> String {
     }
 }
 
-fn process_of(process: Option<i32>, user: u32) -> String {
-    match process {
-        Some(process) => format!("process {process} of user {user}"),
-        None => format!("a process of user {user} in a PID namespace that cannot be seen"),
-    }
-}
-
-/// `user 0 is`, `users 0, 12 and 1000 are`.
-fn listed(users: &[u32]) -> String {
-    let words: Vec<String> = users.iter().map(ToString::to_string).collect();
-    match words.split_last() {
-        Some((last, [])) => format!("user {last} is"),
-        Some((last, others)) => format!("users {} and {last} are", others.join(", ")),
-        None => "nobody is".into(),
-    }
-}
-
-fn remedy_of_user(is_unknown: bool, user: u32) -> String {
-    match is_unknown {
-        true => format!(
-            "{user} stands for every user without a number in this user namespace, so they cannot be told \
-             apart: run both ends in one user namespace, or map the user there, or allow all \
-             (--allow-user any, Users::Any)"
-        ),
-        false => format!(
-            "name a socket where only you can make one, as in $XDG_RUNTIME_DIR, or allow that user \
-             (--allow-user {user}, Settings::users)"
-        ),
-    }
-}
-
 /// A path that can be seen where there is none.
 fn shown(path: &Path) -> String {
     if path.as_os_str().is_empty() { "\"\"".into() } else { path.display().to_string() }
 }
 
 fn remedy_of_socket(attempt: &str, path: &Path, reason: &io::Error) -> &'static str {
+    if let Some(remedy) = in_the_way::remedy(reason) {
+        return remedy;
+    }
     match reason.kind() {
         io::ErrorKind::InvalidInput if path.as_os_str().is_empty() => "name a path",
         io::ErrorKind::NotFound if attempt != "connect to" => {
@@ -290,9 +264,7 @@ fn remedy_of_socket(attempt: &str, path: &Path, reason: &io::Error) -> &'static 
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "start the receiver first: haul channel recv SOCKET"
         }
-        io::ErrorKind::AddrInUse => {
-            "another process has it, or it is no socket, or not yours to replace: name another path"
-        }
+        io::ErrorKind::AddrInUse => "another process has it: name another path",
         io::ErrorKind::PermissionDenied => "name a socket that you may use",
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => {
             "name a shorter path, 107 B at most"

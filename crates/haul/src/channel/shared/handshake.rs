@@ -55,8 +55,7 @@ impl<'a> Hand<'a> {
         socket: &'a OwnedFd,
         settings: &'a Settings,
     ) -> Result<Self, Error> {
-        let (process, user, _) = socket::other_end(socket)?;
-        settings.users.check(attempt, named(process), user)?;
+        settings.users.check_other_end(attempt, socket)?;
         let mut nonce = [0; 8];
         rustix::rand::getrandom(&mut nonce, GetRandomFlags::empty())
             .map_err(Error::system("have random numbers"))?;

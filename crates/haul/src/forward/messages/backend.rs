@@ -14,7 +14,7 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandler};
 
-use crate::peer::descriptor::keep;
+use crate::peer::descriptor::keep_received;
 use crate::peer::guest::Described;
 
 /// Something that cannot be: the conversation ends. Why, as a person hears it.
@@ -160,7 +160,7 @@ fn wire<T>(done: Done<T>) -> Result<T> {
 
 /// A descriptor of the peer's, to be kept.
 fn owned(file: File) -> Result<OwnedFd> {
-    keep(file.into()).map_err(|reason| Error::ReqHandlerError(reason.into()))
+    keep_received(file.into()).map_err(|reason| Error::ReqHandlerError(reason.into()))
 }
 
 /// What this device has not.

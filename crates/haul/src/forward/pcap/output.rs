@@ -1,10 +1,11 @@
 //! A capture that packets are appended to.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use haul_machine::file::{foreign_owner, left_by_another};
 use haul_model::capture::{BYTE_ORDER, ETHERNET, PCAP_NS, kind};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
@@ -12,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::super::error::Error;
 use crate::peer::descriptor::kept;
+use crate::peer::in_the_way::locker;
 use crate::peer::memory::file_bytes_max;
 
 /// As many bytes of a packet as are kept, by both headers: more than any packet has.
@@ -36,27 +38,23 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Makes a file, or empties it, and writes its header.
+    /// Makes a file for this user alone, or empties one that is there, and writes its header. No
+    /// link is followed, and no file is written to that another user left in a folder that others
+    /// may write to: it would be that user's to read.
     ///
     /// # Errors
     /// [`Error::Path`], also where it is the one that is read: `read`.
     pub(super) fn create(path: &Path, read: Option<Option<(u64, u64)>>) -> Result<Self, Error> {
         let refused = |reason: io::Error| failure(path, reason);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-        let file = kept(rustix::fs::open(path, flags, mode));
-        let file = file.map_err(|reason| refused(reason.into()))?;
-        let file = File::from(file);
+        let file = open(path).map_err(refused)?;
         let facts = file.metadata().map_err(refused)?;
-        if !facts.is_file() {
-            return Err(refused(io::Error::other("it is no regular file")));
-        }
         if read.flatten() == Some((facts.dev(), facts.ino())) {
             return Err(refused(io::Error::other("it is the file that is read")));
         }
         // Where files cannot be locked, nobody is kept from it.
         if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            return Err(refused(io::Error::other("another port writes it")));
+            let why = format!("another port writes it: {} has it locked", locker(&file));
+            return Err(refused(io::Error::other(why)));
         }
         file.set_len(0).map_err(refused)?;
         let is_ng = path.extension().is_some_and(|it| it.eq_ignore_ascii_case("pcapng"));
@@ -134,6 +132,42 @@ fn wall_ns() -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
+/// Opens a file itself, or makes it; nothing of what was in it has changed.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = match kept(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)) {
+        Ok(file) => File::from(file),
+        // What stands there says more than that it cannot be opened.
+        Err(reason) => return Err(in_the_way(path).unwrap_or_else(|| reason.into())),
+    };
+    let facts = file.metadata()?;
+    if !facts.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if let Some(owner) = foreign_owner(path, facts.uid())? {
+        let what = "a regular file of user";
+        return Err(io::Error::other(format!("{what} {owner} is there, {SHARED}")));
+    }
+    Ok(file)
+}
+
+const SHARED: &str = "in a folder that others may write to";
+
+/// Why nothing can be written at a path, where that is because of what stands there.
+fn in_the_way(path: &Path) -> Option<io::Error> {
+    let status = fs::symlink_metadata(path).ok()?;
+    let owner = status.uid();
+    if status.is_symlink() {
+        let target = fs::read_link(path).ok()?;
+        let target = target.display();
+        let what = format!("a symbolic link of user {owner} to {target} is there: name the file");
+        return Some(io::Error::other(what));
+    }
+    let (owner, kind) = left_by_another(path).ok()??;
+    Some(io::Error::other(format!("{kind} of user {owner} is there, {SHARED}")))
+}
+
 /// A pcap file's, version 2.4.
 fn header() -> Vec<u8> {
     let words = [PCAP_NS, 0x0004_0002, 0, 0, KEPT_BYTES_MAX, u32::from(ETHERNET)];
@@ -155,6 +189,7 @@ fn failure(path: &Path, reason: io::Error) -> Error {
     let remedy = match reason.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space, or write less",
         io::ErrorKind::FileTooLarge => "raise the limit (ulimit -f), or write less",
+        io::ErrorKind::Other => "remove it, or name a file in a folder that only you may write to",
         _ => "name a file of your own, in a folder that exists",
     };
     Error::Path { attempt: "write the capture", path: path.into(), reason, remedy }

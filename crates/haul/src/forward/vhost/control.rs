@@ -11,6 +11,7 @@ use super::super::messages::Conversation;
 use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
 use super::device::Device;
 use crate::peer::fork::Thread;
+use crate::peer::users::Users;
 
 /// The thread, ended when this goes.
 #[derive(Debug)]
@@ -22,9 +23,14 @@ pub(super) struct Control {
 
 impl Control {
     /// Starts it. A server's socket is there when this returns.
-    pub(super) fn start(device: Arc<Device>, path: &Path, role: Role) -> Result<Self, Error> {
+    pub(super) fn start(
+        device: Arc<Device>,
+        path: &Path,
+        role: Role,
+        users: &Users,
+    ) -> Result<Self, Error> {
         let wake = Wake::new()?;
-        let meeting = Meeting::new(path, role)?;
+        let meeting = Meeting::new(path, role, users)?;
         let (its_device, its_wake) = (device.clone(), wake.clone());
         let started = thread::Builder::new()
             .name("haul-vhost".into())
@@ -53,7 +59,14 @@ impl Drop for Control {
 
 fn converse(device: &Arc<Device>, meeting: &Meeting, wake: &Wake) {
     while !device.is_stopped() {
-        let Some(socket) = meeting.wait(wake) else { continue };
+        let socket = match meeting.wait(wake) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => continue,
+            Err(why) => {
+                device.turned_away(why);
+                continue;
+            }
+        };
         let Ok(other) = socket.try_clone() else {
             // The process may open no more files, and the front end connects again.
             wake.pause(RETRY_NS);

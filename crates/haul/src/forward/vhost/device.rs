@@ -178,6 +178,11 @@ impl Device {
         }
     }
 
+    /// Who came may not be at the other end: why.
+    pub(super) fn turned_away(&self, why: String) {
+        self.met.turned_away(why);
+    }
+
     /// A conversation begins; false where none may any more.
     pub(super) fn begin(&self, socket: UnixStream) -> bool {
         *locked(&self.socket) = Some(socket);

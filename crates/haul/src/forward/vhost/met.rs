@@ -30,6 +30,11 @@ impl Met {
         *state = State { obstacle: state.obstacle.take(), ..State::default() };
     }
 
+    /// Who came last was not let in; no conversation began.
+    pub(super) fn turned_away(&self, why: String) {
+        self.state().obstacle = Some(why);
+    }
+
     /// The front end asked how many queue pairs there are.
     pub(super) fn asked(&self) {
         self.state().has_asked = true;

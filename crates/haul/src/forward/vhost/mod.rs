@@ -39,6 +39,7 @@ use super::error::Error;
 use super::pool::{BURST_MAX, Burst, Pool};
 use super::ring::features;
 use super::user_socket::Role;
+use crate::peer::users::Users;
 use chain::Scratch;
 use control::Control;
 use device::Device;
@@ -50,9 +51,12 @@ pub struct VhostSettings {
     pub path: PathBuf,
     /// Who listens on it.
     pub role: Role,
+    /// Users whose processes may be at the other end: others are refused before a word is said.
+    pub users: Users,
     /// Queue pairs, 1 to 64.
     pub queues: u16,
-    /// What copies packets.
+    /// What copies packets. With [`Copy::None`] and [`Copy::Empty`] a guest gets whatever was in
+    /// the pool before, another guest's packets among it.
     pub copy: Copy,
     /// Whether packets may take several buffers of the guest's. Packets longer than one of them
     /// need it.
@@ -60,10 +64,11 @@ pub struct VhostSettings {
 }
 
 impl VhostSettings {
-    /// One queue pair, with mergeable buffers, at a socket that this side listens on.
+    /// One queue pair, with mergeable buffers, at a socket that this side listens on, for
+    /// processes of one's own user and root.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let (role, queues, copy) = (Role::Server, 1, Copy::Haul);
-        Self { path: path.into(), role, queues, copy, is_mergeable: true }
+        let (role, users, queues, copy) = (Role::Server, Users::Own, 1, Copy::Haul);
+        Self { path: path.into(), role, users, queues, copy, is_mergeable: true }
     }
 }
 
@@ -115,7 +120,8 @@ impl Vhost {
         }
         let mergeable = if is_mergeable { features::MERGEABLE } else { 0 };
         let device = Arc::new(Device::new(queues, FEATURES | mergeable));
-        let control = Arc::new(Control::start(device.clone(), &settings.path, role)?);
+        let control =
+            Arc::new(Control::start(device.clone(), &settings.path, role, &settings.users)?);
         let port = |queue| Self {
             name: name.into(),
             queue,

@@ -28,6 +28,7 @@ use super::error::Error;
 use super::pool::{Burst, Pool};
 use super::ring::features;
 use super::user_socket::Role;
+use crate::peer::users::Users;
 use device::Device;
 use layout::Broken;
 use queue::Queue;
@@ -40,6 +41,9 @@ pub struct VirtioSettings {
     pub path: PathBuf,
     /// Who listens on it.
     pub role: Role,
+    /// Users whose processes may be at the other end: others are refused before the pool's memory
+    /// is shared, all of which the back end can read and write.
+    pub users: Users,
     /// Queue pairs, 1 to 8; the back end has to have as many.
     pub queues: u16,
     /// Descriptors of each ring: a power of two, 64 to 32,768.
@@ -55,11 +59,12 @@ pub struct VirtioSettings {
 
 impl VirtioSettings {
     /// One queue pair of split rings of 1,024 with mergeable buffers, used in order, at a socket
-    /// that the back end listens on.
+    /// that the back end listens on, a process of one's own user or root.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             role: Role::Client,
+            users: Users::Own,
             queues: 1,
             size: 1024,
             is_mergeable: true,
@@ -115,7 +120,7 @@ impl Virtio {
             let (what, value) = ("a number of queue pairs of", queues.to_string());
             return Err(Error::Value { what, value, limit: "1 to 8 are" });
         }
-        let opening = Opening::new(&settings.path, role)?;
+        let opening = Opening::new(&settings.path, role, &settings.users)?;
         let needed = NEEDED | if is_packed { features::PACKED } else { 0 };
         let device = Arc::new(Device::new(opening, queues, wanted(settings), needed));
         let port = |pair| Self {
@@ -187,15 +192,14 @@ impl Virtio {
         self.leave_session(pool);
     }
 
-    /// Leaves the session; what the rings held comes back to the pool.
+    /// Leaves the session; what the rings held comes back to the pool. Packets that the back end
+    /// had not given back were counted as they were handed to it, and count as sent: whether it
+    /// took them nobody can say.
     fn leave_session(&mut self, pool: &mut Pool) {
         self.session = None;
-        let mut lost = 0;
         if let Some(queues) = &mut self.queues {
-            lost = queues[FROM_GUEST].outstanding() as u64;
             queues.iter_mut().for_each(|queue| queue.reset(pool));
         }
-        self.counters.tx.dropped(DropReason::Reset, lost);
     }
 }
 

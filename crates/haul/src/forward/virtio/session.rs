@@ -18,6 +18,7 @@ use super::super::ring::features;
 use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
 use crate::peer::fork::{Here, Thread};
 use crate::peer::guest::Described;
+use crate::peer::users::Users;
 
 /// How long a back end may take for one answer, before another try.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -178,8 +179,8 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Opening {
-    pub(super) fn new(path: &Path, role: Role) -> Result<Self, Error> {
-        let (wake, meeting) = (Wake::new()?, Arc::new(Meeting::new(path, role)?));
+    pub(super) fn new(path: &Path, role: Role, users: &Users) -> Result<Self, Error> {
+        let (wake, meeting) = (Wake::new()?, Arc::new(Meeting::new(path, role, users)?));
         let here = Here::now();
         Ok(Self { meeting, wake, common: Arc::default(), thread: None, here })
     }
@@ -250,7 +251,14 @@ impl Drop for Opening {
 fn meet(meeting: &Meeting, wake: &Wake, common: &Common, offer: &Offer) {
     let is_stopped = || common.is_stopped.load(Ordering::SeqCst);
     while !is_stopped() {
-        let Some(socket) = meeting.wait(wake) else { continue };
+        let socket = match meeting.wait(wake) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => continue,
+            Err(why) => {
+                *locked(&common.obstacle) = Some(why);
+                continue;
+            }
+        };
         let Ok(other) = socket.try_clone() else {
             // The process may open no more files.
             wake.pause(RETRY_NS);

@@ -1,0 +1,42 @@
+//! Users on the command line, named in one way by every command that meets other processes.
+
+use haul::channel::Users;
+use haul::sys;
+
+/// A user that `--allow-user` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// Everybody.
+    Any,
+    /// This one.
+    One(u32),
+}
+
+impl Allowed {
+    /// # Errors
+    /// No user has this name.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text == "any" {
+            return Ok(Self::Any);
+        }
+        let known = text.parse().ok().or_else(|| sys::user_of(text));
+        let remedy = "name one that `getent passwd` lists, its number, or any";
+        known.map(Self::One).ok_or_else(|| format!("no user has this name; {remedy}"))
+    }
+
+    /// All of them together.
+    pub(crate) fn users(all: &[Self]) -> Users {
+        let numbers: Option<Vec<u32>> = all
+            .iter()
+            .map(|one| match one {
+                Self::Any => None,
+                Self::One(number) => Some(*number),
+            })
+            .collect();
+        match numbers {
+            None => Users::Any,
+            Some(numbers) if numbers.is_empty() => Users::Own,
+            Some(numbers) => Users::OwnAnd(numbers),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Who may be at the other end of the sockets of `haul forward` and `haul pcie watch`: processes of
+//! one's own user and of root, unless others are allowed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Ran, finish, haul, is_root, public_folder, run, unprivileged};
+
+/// What a busy machine may take until a socket is there.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The user that `unprivileged` makes a process of.
+const NOBODY: &str = "65534";
+
+fn start(mut command: Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn wait_for(path: &Path) {
+    let begun = Instant::now();
+    while !path.exists() {
+        assert!(begun.elapsed() < PATIENCE, "nothing at {}", path.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn end(child: Child) -> Ran {
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    finish(child)
+}
+
+/// Another user's program, and a folder that everybody may make sockets in.
+struct Others {
+    _folder: tempfile::TempDir,
+    program: PathBuf,
+    shared: PathBuf,
+}
+
+impl Others {
+    fn new(what: &str) -> Option<Self> {
+        if !is_root() {
+            eprintln!("SKIPPED: {what}: not running as root: run the tests as root");
+            return None;
+        }
+        let (folder, program) = public_folder();
+        let shared = folder.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        Some(Self { _folder: folder, program, shared })
+    }
+
+    /// A forwarder of the other user's that listens at `path`, and one end of it.
+    fn forward(&self, port: &str, other: &str) -> Command {
+        let words = ["forward", "--no-telemetry", "--port", other, "--port", port];
+        unprivileged(&self.program, &words)
+    }
+}
+
+fn forward(port: &str, other: &str, more: &[&str]) -> Ran {
+    let words = ["forward", "--no-telemetry", "--port", other, "--port", port];
+    run(&mut haul(&[&words[..], more].concat()))
+}
+
+#[test]
+fn a_socket_of_another_user_gets_no_memory_and_no_packet() {
+    let Some(others) = Others::new("another user's socket") else { return };
+    for (own, theirs) in [("virtio", "vhost"), ("vhost", "virtio")] {
+        let path = others.shared.join(own);
+        let squatter =
+            start(others.forward(&format!("{theirs}:path={},server", path.display()), "sink"));
+        wait_for(&path);
+        let port = format!("{own}:path={}", path.display());
+        let generator = "gen:rate=10k";
+        let ran = forward(&port, generator, &["--for", "1500ms"]).expect(0);
+        ran.says(&["has no link", "of user 65534", "user 0 is allowed", "--allow-user 65534"]);
+        let allowed = forward(&port, generator, &["--for", "1500ms", "--allow-user", NOBODY]);
+        let allowed = allowed.expect(0);
+        assert!(!allowed.err.contains("has no link"), "{allowed:#?}");
+        // What the other user got is of the second alone: its sink saw packets from it.
+        let got = end(squatter).expect(0);
+        assert!(got.out.contains("sink0"), "{got:#?}");
+    }
+}
+
+#[test]
+fn a_socket_is_open_to_users_that_are_allowed_and_to_no_others() {
+    let Some(others) = Others::new("another user's guest") else { return };
+    for (allowed, is_let_in) in [(NOBODY, true), ("any", true), ("65533", false)] {
+        let path = others.shared.join(format!("socket-{allowed}"));
+        let port = format!("vhost:path={},server", path.display());
+        let words = ["forward", "--no-telemetry", "--port", "gen:rate=10k", "--port", &port];
+        let server = start(haul(&[&words[..], &["--allow-user", allowed]].concat()));
+        wait_for(&path);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666, "{mode:o}");
+        let guest = format!("virtio:path={}", path.display());
+        let mut command = others.forward(&guest, "sink");
+        command.args(["--for", "1500ms"]);
+        let guest = run(&mut command).expect(0);
+        let server = end(server).expect(0);
+        assert_eq!(server.err.contains("of user 65534"), !is_let_in, "{allowed}: {server:#?}");
+        assert_eq!(guest.out.contains("by the packets"), is_let_in, "{allowed}: {guest:#?}");
+    }
+}
+
+#[test]
+fn programs_of_other_users_are_left_alone_and_said_to_be() {
+    let Some(others) = Others::new("another user's telemetry") else { return };
+    let path = others.shared.join("dpdk/theirs/dpdk_telemetry.v2");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::set_permissions(path.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
+    let words = ["forward", "--port", "null:size=64", "--port", "null", "--telemetry"];
+    let mut command = unprivileged(&others.program, &words);
+    command.arg(&path);
+    let theirs = start(command);
+    wait_for(&path);
+    let watch = |more: &[&str]| {
+        let words =
+            ["pcie", "watch", "--for", "300ms", "--every", "100ms", "--json", "--nic", "ice"];
+        let mut command = haul(&[&words[..], &["--link", "gen3x8"], more].concat());
+        run(command.env("XDG_RUNTIME_DIR", &others.shared))
+    };
+    let process = theirs.id().to_string();
+    let named = path.to_str().unwrap();
+    for how in [["--file-prefix", "theirs"], ["--socket", named], ["--pid", &process]] {
+        watch(&how).expect(1).says(&["of user 65534", "--allow-user 65534"]);
+        watch(&[&how[..], &["--allow-user", NOBODY]].concat()).expect(0);
+    }
+    // Beside one's own it is said that it was not asked.
+    let own = others.shared.join("haul/theirs/dpdk_telemetry.v2");
+    fs::create_dir_all(own.parent().unwrap()).unwrap();
+    let mut command = haul(&words);
+    command.arg(&own);
+    let mine = start(command);
+    wait_for(&own);
+    watch(&["--file-prefix", "theirs"]).expect(0).says(&["1 socket of user 65534 left alone"]);
+    end(mine).expect(0);
+    end(theirs).expect(0);
+}
+
+/// As many as are served at once say nothing: a watcher is let in all the same.
+#[test]
+fn silent_clients_keep_no_watcher_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let words = ["forward", "--port", "null:size=64", "--port", "null", "--telemetry"];
+    let mut command = haul(&words);
+    command.arg(&path);
+    let forwarder = start(command);
+    wait_for(&path);
+    let client = |_| {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let address = SocketAddrUnix::new(&path).unwrap();
+        while rustix::net::connect(&socket, &address).is_err() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        socket
+    };
+    let _silent: Vec<_> = (0..10).map(client).collect();
+    let words = ["pcie", "watch", "--for", "300ms", "--every", "100ms", "--json", "--nic", "ice"];
+    let mut watch = haul(&[&words[..], &["--link", "gen3x8", "--socket"]].concat());
+    run(watch.arg(&path)).expect(0);
+    end(forwarder).expect(0);
+}

@@ -1,0 +1,88 @@
+//! What another user left where this user's file was to be.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode};
+
+/// The user of what stands at `path`, a link itself and not what it leads to, where that is
+/// [foreign](foreign_owner); with what it is, in words.
+///
+/// # Errors
+/// Nothing stands there, or the system does not say what.
+pub fn left_by_another(path: &Path) -> io::Result<Option<(u32, &'static str)>> {
+    let status = rustix::fs::lstat(path)?;
+    let kind = name_of(FileType::from_raw_mode(status.st_mode));
+    Ok(foreign_owner(path, status.st_uid)?.map(|owner| (owner, kind)))
+}
+
+/// The owner of a file at `path`, where that is neither this user nor the folder's owner and the
+/// folder is one that others may put files into, such as `/tmp`: the file may be there to be
+/// written to, followed or waited for. As the kernel has it for links, FIFOs and files
+/// (`fs.protected_symlinks`, `protected_fifos` and `protected_regular`, proc_sys_fs(5)), and also
+/// where these are switched off.
+///
+/// # Errors
+/// The system does not say what the folder is.
+pub fn foreign_owner(path: &Path, owner: u32) -> io::Result<Option<u32>> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = rustix::fs::stat(parent.unwrap_or(Path::new(".")))?;
+    let mode = Mode::from_raw_mode(folder.st_mode);
+    let is_shared = mode.contains(Mode::WOTH) || mode.contains(Mode::WGRP | Mode::SVTX);
+    let is_ours = owner == rustix::process::geteuid().as_raw() || owner == folder.st_uid;
+    Ok((is_shared && !is_ours).then_some(owner))
+}
+
+/// `a symbolic link`, `a FIFO`.
+pub(super) fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a regular file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice => "a character device",
+        FileType::BlockDevice => "a block device",
+        _ => "something else",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    /// Of nobody who runs this.
+    const SOMEBODY: u32 = 54_321;
+
+    #[test]
+    fn a_file_is_foreign_in_folders_that_others_may_write_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let own = rustix::process::geteuid().as_raw();
+        for (mode, owner, is_foreign) in [
+            (0o700, SOMEBODY, false),
+            (0o755, SOMEBODY, false),
+            (0o775, SOMEBODY, false),
+            (0o1777, SOMEBODY, true),
+            (0o777, SOMEBODY, true),
+            (0o1770, SOMEBODY, true),
+            (0o1777, own, false),
+        ] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            let expected = is_foreign.then_some(owner);
+            assert_eq!(foreign_owner(&path, owner).unwrap(), expected, "{mode:o}");
+        }
+        assert!(left_by_another(&path).is_err(), "nothing is there");
+        fs::write(&path, "").unwrap();
+        assert_eq!(left_by_another(&path).unwrap(), None);
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).unwrap();
+        if chown(&path, Some(SOMEBODY), None).is_err() {
+            eprintln!("SKIPPED: somebody else's file: not running as root: run the tests as root");
+            return;
+        }
+        assert_eq!(left_by_another(&path).unwrap(), Some((SOMEBODY, "a regular file")));
+    }
+}
