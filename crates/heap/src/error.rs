@@ -96,6 +96,8 @@ pub enum Attempt {
     Populate,
     /// A second descriptor of the heap's file.
     Duplicate,
+    /// To handle SIGBUS, for memory of the heap's file that another process takes away.
+    Guard,
 }
 
 impl Attempt {
@@ -110,6 +112,7 @@ impl Attempt {
             Self::Map => "map memory",
             Self::Populate => "populate the first metadata",
             Self::Duplicate => "duplicate the heap's descriptor",
+            Self::Guard => "handle SIGBUS for the heap's file",
         }
     }
 }

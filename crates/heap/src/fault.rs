@@ -22,17 +22,21 @@ pub enum AllocError {
     TooManyThreads,
     /// This process came from a fork, and all places for processes are taken by live ones.
     TooManyProcesses,
+    /// Memory of the heap's file was gone as it was touched: another process has cut the file short,
+    /// or punched a hole into it where no page is left.
+    Gone,
 }
 
 impl AllocError {
     /// By number.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::TooLarge,
         Self::BadAlign,
         Self::Exhausted,
         Self::NoNode,
         Self::TooManyThreads,
         Self::TooManyProcesses,
+        Self::Gone,
     ];
 }
 
@@ -67,6 +71,10 @@ impl fmt::Display for AllocError {
             ),
             Self::TooManyProcesses => f.write_str(
                 "every place for a process belongs to one that lives: end processes that share the heap",
+            ),
+            Self::Gone => f.write_str(
+                "memory of the heap's file is gone, for another process has cut the file short or \
+                 punched a hole into it: drop the heap, find that process, and make a new one",
             ),
         }
     }

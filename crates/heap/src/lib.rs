@@ -61,6 +61,7 @@
 //! - `bin`: the blocks of one class that a thread holds;
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
+//! - [`guard`]: SIGBUS, caught where memory of a file is touched that others can take away;
 //! - `looks`: how often all slots of a class are searched;
 //! - `crowd`: how many threads of many build at once;
 //! - [`error`]: why there is no heap;
@@ -86,6 +87,8 @@ mod crowd;
 pub mod error;
 pub mod fault;
 pub mod global;
+#[doc(hidden)]
+pub mod guard;
 pub mod heap;
 pub mod inspect;
 pub mod iova;

@@ -10,19 +10,19 @@
 //!   it is, the kernel says; a guest's owner cannot mount one of a local disk.
 //! - A region has to lie inside its file as it is mapped. If the file is cut short later, a touch
 //!   finds zeros, and the memory [`is_broken`](Guest::is_broken) from then on: see
-//!   [`guard`](super::guard).
+//!   [`haul_heap::guard`].
 //! - Regions do not overlap, in the guest's addresses or in the peer's own.
 //! - Every address of the peer's is looked up before it is used, with the length that is used of
 //!   it. What is read there is read once.
 
 use std::ptr::NonNull;
 
+use haul_heap::guard::Guard;
 use rustix::fd::AsFd;
 use rustix::fs::FileType;
 use rustix::mm::ProtFlags;
 
 use super::error::Error;
-use super::guard::Guard;
 use super::memory;
 
 /// A region as the peer describes it.
@@ -147,7 +147,7 @@ impl Mapped {
         let length = (before + bytes).next_multiple_of(page) as usize;
         let (at, flags) = ((offset - before) as usize, ProtFlags::READ | ProtFlags::WRITE);
         let start = memory::map_part(file, at, length, flags)?;
-        let guard = match Guard::new(start.as_ptr().addr(), length) {
+        let guard = match memory::guarded(start, length, page as usize) {
             Ok(guard) => Some(guard),
             Err(error) => {
                 memory::unmap(start, length);

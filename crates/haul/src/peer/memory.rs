@@ -1,7 +1,8 @@
 //! Memory files: made, and those of a peer mapped under a contract.
 //!
 //! A mapping of a file that shrinks kills its reader with SIGBUS. So nothing of a peer's is mapped
-//! unless a contract says by what that cannot be; it has a name, and whoever maps gives it.
+//! unless a contract says by what that cannot be; it has a name, and whoever maps gives it. What a
+//! peer can still do to it, it can punch holes, is caught where the memory is touched ([`guarded`]).
 //! [`Sealed`] is the one of a peer that seals its memory: seals and size are looked at before it is
 //! mapped, and pages are there before they are touched. The contract of memory that nobody seals, a
 //! virtual machine's, is in [`guest`](super::guest).
@@ -11,6 +12,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::LazyLock;
 
+use haul_heap::guard::Guard;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -113,7 +115,22 @@ pub(crate) fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd,
 const RESERVE_BYTES: usize = 4 << 20;
 
 /// The smallest page of this architecture's processors.
-const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// Guards a mapping of the caller's in a file whose pages are of so many bytes: a page that a peer
+/// takes away is no signal, and the guard knows of it. To be dropped before the mapping.
+///
+/// # Errors
+/// [`Error::System`].
+pub(crate) fn guarded(
+    base: NonNull<u8>,
+    size_bytes: usize,
+    page_bytes: usize,
+) -> Result<Guard, Error> {
+    let size_bytes = size_bytes.next_multiple_of(page_bytes);
+    let guard = Guard::new(base.addr().get(), size_bytes, page_bytes);
+    guard.map_err(Error::system("guard memory that a peer can take away"))
+}
 
 /// Gives a part of a memory file pages.
 pub(crate) fn reserve(file: BorrowedFd<'_>, offset: usize, length: usize) -> Result<(), Error> {

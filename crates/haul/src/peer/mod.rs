@@ -18,7 +18,6 @@
 //! - `poller`: what an event loop polls;
 //! - `memory`: memory files, and the contract under which one of a peer's is mapped;
 //! - `region`: memory that is shared with a peer, mapped;
-//! - `guard`: SIGBUS, caught where memory that cannot be sealed is touched;
 //! - `guest`: the memory of a virtual machine, mapped under the contract for it.
 //!
 //! System calls that concern another process are made here, and nowhere else.
@@ -28,7 +27,6 @@ pub(crate) mod deadline;
 pub(crate) mod descriptor;
 pub(crate) mod error;
 pub(crate) mod fork;
-pub(crate) mod guard;
 pub(crate) mod guest;
 pub(crate) mod in_the_way;
 pub(crate) mod life;

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use haul_copy::Hint;
+use haul_heap::guard::Guard;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -19,6 +20,8 @@ pub(crate) struct Region {
     base: NonNull<u8>,
     size_bytes: usize,
     file: OwnedFd,
+    /// None as it is dropped: before the mapping goes.
+    guard: Option<Guard>,
 }
 
 // SAFETY: the mapping belongs to this value alone and is reached only by atomics and by copies of
@@ -50,7 +53,16 @@ impl Region {
     fn map(file: OwnedFd, size_bytes: usize) -> Result<Self, Error> {
         let flags = ProtFlags::READ | ProtFlags::WRITE;
         let base = memory::map_file(file.as_fd(), size_bytes, flags, MapFlags::SHARED)?;
-        Ok(Self { base, size_bytes, file })
+        let mut region = Self { base, size_bytes, file, guard: None };
+        region.guard = Some(memory::guarded(base, size_bytes, memory::PAGE_BYTES)?);
+        Ok(region)
+    }
+
+    /// Whether memory of it was gone as it was touched: the peer has punched a hole into it, and
+    /// the system had no page for the touch. What stands there is this process's own.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_broken)
     }
 
     pub(crate) fn size_bytes(&self) -> usize {
@@ -95,7 +107,7 @@ impl Region {
     /// Copies `target.len()` bytes at `offset` to private memory. They are the peer's word.
     pub(crate) fn read(&self, offset: usize, target: &mut [u8], hint: Hint) {
         let source = self.at(offset, target.len()).as_ptr();
-        // SAFETY: the source is inside the mapping, whose pages cannot go; the target is a slice
+        // SAFETY: the source is inside the mapping, whose pages are guarded; the target is a slice
         // of that length in private memory. The peer may write meanwhile: any bytes will do.
         unsafe { haul_copy::copy_hinted_raw(target.as_mut_ptr(), source, target.len(), hint) }
     }
@@ -103,7 +115,7 @@ impl Region {
     /// Copies `source` into the shared memory at `offset`.
     pub(crate) fn write(&self, offset: usize, source: &[u8], hint: Hint) {
         let target = self.at(offset, source.len()).as_ptr();
-        // SAFETY: the target is inside the mapping, whose pages cannot go; no reference to these
+        // SAFETY: the target is inside the mapping, whose pages are guarded; no reference to these
         // bytes exists anywhere in this process.
         unsafe { haul_copy::copy_hinted_raw(target, source.as_ptr(), source.len(), hint) }
     }
@@ -166,6 +178,7 @@ impl Fetch {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        self.guard = None;
         memory::unmap(self.base, self.size_bytes);
     }
 }

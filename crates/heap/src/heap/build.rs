@@ -5,7 +5,7 @@ use core::ops::Range;
 use rustix::fd::BorrowedFd;
 
 use super::debug::Debug;
-use super::{Grid, Heap};
+use super::{Grid, Grids, Heap};
 use crate::error::{Attempt, Error, Name};
 use crate::fault::Misuse;
 use crate::layout::{PAGE, SHIFT_MIN, UNIT};
@@ -17,6 +17,8 @@ use crate::region::backing::{Pages, PagesTold};
 use crate::region::external::External;
 use crate::region::{Region, Wanted};
 use crate::sync::AtomicU16;
+use crate::sys::memory::Source;
+use crate::sys::{self, Errno};
 
 /// Threads, in all processes that share a heap, that can have a cache of their own at once: 12 KiB
 /// of addresses each, of which memory is taken for what is used.
@@ -279,6 +281,38 @@ impl Grid {
     };
 }
 
+impl Grids {
+    /// The grids of a heap. Two system calls.
+    fn of(memory: &Memory) -> Result<Self, Errno> {
+        let start = sys::memory::reserve(Self::BYTES, Self::BYTES)?;
+        // SAFETY: the range was just reserved for the grids alone.
+        unsafe { sys::memory::map_at(start.addr().get(), Self::BYTES, Source::Anonymous) }?;
+        let grids = Self { start: start.cast() };
+        // SAFETY: mapped just now, for so many, and nobody else has it.
+        let all =
+            unsafe { core::slice::from_raw_parts_mut(grids.start.as_ptr(), SliceWord::FORMS) };
+        all.fill(Grid::NONE);
+        let (geometry, safe) = (memory.tables.geometry(), safe_range(memory));
+        for (class, about) in TABLE[..CLASSES].iter().enumerate() {
+            all[SliceWord::form_of_span(class) / SliceWord::FORM_UNIT] = Grid {
+                words: memory.tables.slots(about.shift).as_ptr(),
+                inverse: 1 << (u32::BITS + SHIFT_MIN - about.shift),
+                safe_start: (safe.start / UNIT) as u32,
+                safe_end: (safe.end / UNIT) as u32,
+                bin_slots: if geometry.nodes == 1 { about.bin_slots } else { 0 },
+            };
+        }
+        Ok(grids)
+    }
+}
+
+impl Drop for Grids {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of` for this value alone, whose owner is going.
+        let _ = unsafe { sys::memory::unmap(self.start.addr().get(), Self::BYTES) };
+    }
+}
+
 impl Heap {
     fn over(memory: Memory, asked: &Builder) -> Result<Self, Error> {
         let geometry = *memory.tables.geometry();
@@ -288,17 +322,7 @@ impl Heap {
             true => Some(Debug::new(geometry.nodes as usize)?),
             false => None,
         };
-        let safe = safe_range(&memory);
-        let mut grids = [Grid::NONE; SliceWord::FORMS];
-        for (class, about) in TABLE[..CLASSES].iter().enumerate() {
-            grids[SliceWord::form_of_span(class) / SliceWord::FORM_UNIT] = Grid {
-                words: memory.tables.slots(about.shift).as_ptr(),
-                inverse: 1 << (u32::BITS + SHIFT_MIN - about.shift),
-                safe_start: (safe.start / UNIT) as u32,
-                safe_end: (safe.end / UNIT) as u32,
-                bin_slots: if geometry.nodes == 1 { about.bin_slots } else { 0 },
-            };
-        }
+        let grids = Grids::of(&memory).map_err(|errno| Error::refused(Attempt::Map, 0, errno))?;
         Ok(Self {
             grids,
             data: memory.region.data(),

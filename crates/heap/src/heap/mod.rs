@@ -54,8 +54,8 @@ pub use resize::ReallocError;
 #[repr(C, align(64))]
 pub struct Heap {
     // What every call reads, and nothing writes once the heap is built.
-    /// By the form of a slice's word. First, so that a form leads to its grid by one addition.
-    grids: [Grid; SliceWord::FORMS],
+    /// By the form of a slice's word.
+    grids: Grids,
     data: NonNull<u8>,
     data_bytes: usize,
     data_units: usize,
@@ -81,6 +81,16 @@ struct Slot<'a> {
     grid: &'a Grid,
     units: usize,
     word: &'a AtomicU16,
+}
+
+/// A grid for each form of a slice's word. In memory of their own: a heap is a value that its
+/// maker's stack holds twice, and a thread's may have 64 KiB.
+struct Grids {
+    start: NonNull<Grid>,
+}
+
+impl Grids {
+    const BYTES: usize = SliceWord::FORMS * SliceWord::FORM_UNIT;
 }
 
 /// What the paths need to know of the slots in a slice, by the form of its word. Where the form is
@@ -329,9 +339,9 @@ impl Heap {
     fn grid(&self, form: usize) -> &Grid {
         debug_assert!(form < SliceWord::FORMS * SliceWord::FORM_UNIT);
         // SAFETY: there is a grid for each form, and from one to the next are as many bytes.
-        let grid = unsafe { self.grids.as_ptr().byte_add(form) };
+        let grid = unsafe { self.grids.start.byte_add(form) };
         // SAFETY: one of `self`'s, as just said.
-        unsafe { &*grid }
+        unsafe { grid.as_ref() }
     }
 
     /// This thread's entry in a row of the directory. A thread that has not registered has number

@@ -111,7 +111,21 @@ impl Heap {
     #[inline(never)]
     fn alloc_unclassed(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
         let checked = self.check(size, align, node);
-        Outcome::new(checked.and_then(|()| self.alloc_large(size, align, node, tag)))
+        let block = checked.and_then(|()| self.alloc_large(size, align, node, tag));
+        Outcome::new(self.if_whole(block))
+    }
+
+    /// What was found, unless memory of the heap's file was gone meanwhile or before: what is seen
+    /// of the heap since is this process's own.
+    fn if_whole(&self, block: Result<NonNull<u8>, AllocError>) -> Result<NonNull<u8>, AllocError> {
+        if self.is_broken() { Err(AllocError::Gone) } else { block }
+    }
+
+    /// Whether memory of a shared heap's file was gone as it was touched: another process has cut
+    /// the file short, or punched a hole into it where no page is left. What stands there since is
+    /// this process's own, and no new blocks come of the heap ([`AllocError::Gone`]).
+    pub fn is_broken(&self) -> bool {
+        self.memory.region.is_broken()
     }
 
     /// Takes a slot when the thread's bin is empty, is not there yet, or was scribbled over.
@@ -121,10 +135,11 @@ impl Heap {
         if u32::from(node.0) > self.nodes {
             return Outcome::new(Err(AllocError::NoNode));
         }
-        Outcome::new(match self.debug {
+        let block = match self.debug {
             None => self.pop_anywhere(class, node, tag),
             Some(_) => self.alloc_debug(class, size, node, tag),
-        })
+        };
+        Outcome::new(self.if_whole(block))
     }
 
     pub(super) fn pop_anywhere(

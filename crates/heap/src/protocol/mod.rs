@@ -14,7 +14,8 @@
 //! - `slot`: how the slots of a span change hands;
 //! - `count`: how its free slots are counted;
 //! - `span`: how a span is taken apart;
-//! - `record`: how the records of processes and caches change hands.
+//! - `record`: how the records of processes and caches change hands;
+//! - `versioned`: words that a signal handler reads as one.
 
 pub(crate) mod bitmap;
 pub(crate) mod class;
@@ -29,4 +30,5 @@ pub(crate) mod span;
 pub(crate) mod step;
 #[cfg(feature = "steps")]
 pub mod step;
+pub(crate) mod versioned;
 pub(crate) mod word;

@@ -17,7 +17,8 @@ use core::ptr::NonNull;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::Name;
-use crate::layout::{GAP_AT, GAP_BYTES, Geometry, PAGE, SLICE};
+use crate::guard::Guard;
+use crate::layout::{GAP_AT, GAP_BYTES, Geometry, NODES_MAX, PAGE, SLICE};
 use crate::sync::{AtomicU64, Relaxed};
 use crate::sys::{self, Errno};
 
@@ -99,6 +100,11 @@ struct Gap {
     address: usize,
 }
 
+/// What guards the mappings of files that other processes have: the metadata, and of each node the
+/// pages of the pool and the others.
+#[derive(Default)]
+struct Guards([Option<Guard>; 1 + 2 * NODES_MAX]);
+
 /// The mappings of one heap in this process.
 pub(crate) struct Region {
     metadata: NonNull<u8>,
@@ -112,6 +118,8 @@ pub(crate) struct Region {
     /// Whether the metadata, which is private, is opened for writing as it comes into use: the
     /// kernel counts what can be written to, and metadata is sparse.
     is_gradual: bool,
+    /// Of a shared heap's file; given back before its mappings go.
+    guards: Guards,
     /// Accessible again on drop, before the memory goes or is the caller's again.
     _gap: Gap,
     /// Unmapped on drop; `None` where the caller owns the memory.
@@ -153,6 +161,12 @@ impl Region {
     /// Whether metadata has to be [brought](Self::bring_metadata) before it is written to.
     pub(crate) fn is_metadata_reserved(&self) -> bool {
         self.is_gradual || self.file().is_some()
+    }
+
+    /// Whether memory of its files was gone as it was touched: what stands there is this process's
+    /// own.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.guards.0.iter().flatten().any(Guard::is_broken)
     }
 
     /// The heap's file, for a shared heap.

@@ -13,7 +13,7 @@ use super::backing::{Backing, Choice, Pages};
 use super::external::External;
 use super::header::{Header, HeaderKind, Progress};
 use super::opened::Opened;
-use super::{Gap, Haste, Kind, Mapping, Refusal, Region, Wanted, header_words};
+use super::{Gap, Guards, Haste, Kind, Mapping, Refusal, Region, Wanted, header_words};
 use crate::error::{Attempt, Error};
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, NODES_MAX, PAGE};
 use crate::sync::AtomicU64;
@@ -106,6 +106,7 @@ impl Region {
             asked: wanted.pages,
             refused: AtomicU64::new(0),
             is_gradual: false,
+            guards: Guards::default(),
             // SAFETY: as above: the area is there for longer than the heap.
             _gap: unsafe { Gap::of(metadata) },
             _metadata_mapping: mapping,
@@ -130,6 +131,7 @@ impl Region {
             asked,
             refused: AtomicU64::new(0),
             is_gradual: false,
+            guards: Guards::default(),
             // SAFETY: it goes when the mapping does, which holds the whole metadata, or before.
             _gap: unsafe { Gap::of(metadata.start) },
             _metadata_mapping: Some(metadata),

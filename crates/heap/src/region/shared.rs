@@ -11,6 +11,7 @@ use super::pool;
 use super::private::{PATIENCE_NS, advise_pages, bind_node, halving};
 use super::{Haste, Kind, Mapping, Refusal, Region, Wanted, header_words};
 use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
+use crate::guard::Guard;
 use crate::layout::{ALIGN_MAX, Geometry, PAGE};
 use crate::sys::file::{self, Path};
 use crate::sys::memory::{self, Source};
@@ -129,7 +130,7 @@ impl Region {
         // SAFETY: the header was just mapped and populated.
         header.write(unsafe { header_words(metadata.start) });
         let kind = Kind::Shared { file, pool: second, name };
-        Ok(Self::of(header.geometry, kind, choice, wanted.pages, metadata, data))
+        Self::of(header.geometry, kind, choice, wanted.pages, metadata, data).guarded()
     }
 
     fn attach(pages: Pages, file: OwnedFd, source: pool::Source<'_>) -> Result<Self, Error> {
@@ -148,7 +149,32 @@ impl Region {
             _ => None,
         };
         let kind = Kind::Shared { file, pool: second, name };
-        Ok(Self::of(header.geometry, kind, choice, pages, metadata, data))
+        Self::of(header.geometry, kind, choice, pages, metadata, data).guarded()
+    }
+
+    /// Has its files watched: other processes can cut those with a name short, and punch holes into
+    /// any.
+    fn guarded(mut self) -> Result<Self, Error> {
+        let page = sys::machine::page_bytes();
+        let (geometry, stride) = (&self.geometry, self.geometry.node_stride());
+        let (pool_bytes, huge) = self
+            .choice
+            .pool
+            .map_or((0, page), |(size, pages)| (pages as usize * PAGE, size.bytes()));
+        let (data, bytes) = (self.data.addr().get(), geometry.node_pages as usize * PAGE);
+        let metadata = (self.metadata.addr().get(), Header::shared(self.geometry).data_offset);
+        let parts = (0..geometry.nodes as usize).flat_map(|node| {
+            let start = data + node * stride;
+            [(start, pool_bytes, huge), (start + pool_bytes, bytes - pool_bytes, page)]
+        });
+        let all = parts.chain([(metadata.0, metadata.1 as usize, page)]);
+        let refused = |errno| Error::refused(Attempt::Guard, 0, errno);
+        for (place, (start, bytes, page)) in self.guards.0.iter_mut().zip(all) {
+            if bytes > 0 {
+                *place = Some(Guard::new(start, bytes, page).map_err(refused)?);
+            }
+        }
+        Ok(self)
     }
 
     pub(super) fn provide_shared(

@@ -196,6 +196,54 @@ pub(crate) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
     raw::unguard(address, bytes)
 }
 
+/// Puts zeros of this process's own in the place of what is mapped there, to be read and written.
+/// From a signal handler too.
+///
+/// # Safety
+///
+/// The range must be the caller's, and whoever uses it must bear any bytes there.
+pub(crate) unsafe fn put_zeros(address: usize, bytes: usize) -> Result<(), Errno> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
+    // SAFETY: the caller's promise.
+    unsafe { mm::mmap_anonymous(address as *mut c_void, bytes, protection, flags) }.map(drop)
+}
+
+/// A page that [`put_spare`] puts anywhere: its memory is there.
+pub(crate) fn spare() -> Result<usize, Errno> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    let bytes = super::machine::page_bytes();
+    // SAFETY: with no address asked for, the kernel picks a range that nothing else uses.
+    let spare = unsafe { mm::mmap_anonymous(core::ptr::null_mut(), bytes, protection, flags) }?;
+    // SAFETY: just mapped, to be written.
+    unsafe { spare.cast::<u8>().write_volatile(0) };
+    Ok(spare.addr())
+}
+
+/// Puts a spare page, again and again, in the place of what is mapped there: for a process that may
+/// have no more memory, by its own limit or the system's. From a signal handler too.
+///
+/// # Safety
+///
+/// As for [`put_zeros`]; `spare` is of [`spare`].
+pub(crate) unsafe fn put_spare(spare: usize, address: usize, bytes: usize) -> Result<(), Errno> {
+    let page = super::machine::page_bytes();
+    let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED);
+    // In one piece, for a part of a huge page cannot be replaced. Nothing that can be written is
+    // mapped by this, so that no limit refuses it.
+    // SAFETY: the caller's promise.
+    unsafe {
+        mm::mmap_anonymous(address as *mut c_void, bytes, none, flags | MapFlags::NORESERVE)
+    }?;
+    for at in (address..address + bytes).step_by(page) {
+        let (from, to) = (spare as *mut c_void, at as *mut c_void);
+        // Of a shared mapping, no bytes of it are a second one of the same page (mremap(2)).
+        // SAFETY: the caller's promise.
+        unsafe { mm::mremap_fixed(from, 0, page, mm::MremapFlags::MAYMOVE, to) }?;
+    }
+    Ok(())
+}
+
 /// Takes `[address, address + bytes)` out of the address space.
 ///
 /// # Safety

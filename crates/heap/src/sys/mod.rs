@@ -9,6 +9,7 @@
 //! - [`limit`]: what the process may have at most;
 //! - [`file`]: memory files, files by name, small files read into a buffer;
 //! - [`memory`]: address space reserved, mapped, populated, given back;
+//! - [`signal`]: what a process does for a signal;
 //! - [`process`]: who runs, and whether it still does;
 //! - [`machine`]: page sizes, huge pages, nodes, memory.
 
@@ -22,6 +23,7 @@ pub(crate) mod limit;
 pub(crate) mod machine;
 pub(crate) mod memory;
 pub(crate) mod process;
+pub(crate) mod signal;
 
 pub(crate) use rustix::io::Errno;
 

@@ -5,7 +5,8 @@
 //! of the processor's.
 //!
 //! - `records`: processes and caches that come, go and are reaped;
-//! - `counts`: free slots, and blocks by their words.
+//! - `counts`: free slots, and blocks by their words;
+//! - `words`: words that a signal handler reads.
 #![cfg(loom)]
 
 mod counts;
@@ -14,6 +15,7 @@ mod counts;
 mod protocol;
 mod records;
 mod sync;
+mod words;
 
 use std::ops::Range;
 

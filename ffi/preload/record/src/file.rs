@@ -332,17 +332,6 @@ pub(crate) unsafe fn unmap_block(block: NonNull<u8>) {
     let _ = unsafe { rustix::mm::munmap(block.as_ptr().cast(), BLOCK_BYTES as usize) };
 }
 
-/// Puts zeroed memory in place of what was mapped from the file. Whether it is there now.
-///
-/// # Safety
-/// They are whole blocks that [`File`] mapped, and what is stored there is of no use any more.
-pub(crate) unsafe fn replace_by_memory(block: *mut u8, length: usize) -> bool {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-    // SAFETY: the caller's promise: it replaces a mapping of ours and nothing else.
-    unsafe { rustix::mm::mmap_anonymous(block.cast(), length, protection, flags) }.is_ok()
-}
-
 /// A clock in nanoseconds; 0 where it cannot be read. No system call where the kernel has a page
 /// for it.
 pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {

@@ -30,7 +30,6 @@
 //! - `file`: the trace's file: created, grown, mapped;
 //! - `thread`: what one thread has of it;
 //! - `tree`: what the processes of one run know of each other;
-//! - `guard`: SIGBUS, of a trace that was cut or of the program;
 //! - `recorder`: whether to record, and the way of an event from a call into the file;
 //! - `libc_calls`: `malloc` and its kin;
 //! - `dpdk_calls`: `rte_malloc` and its kin;
@@ -50,8 +49,6 @@ mod file;
 mod thread;
 
 mod tree;
-
-mod guard;
 
 mod recorder;
 

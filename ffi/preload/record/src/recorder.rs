@@ -1,16 +1,16 @@
 //! Whether to record, and the way of an event from a call into the file.
 
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use haul_heap::guard;
 use haul_model::trace::{Call, Event};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::file::{self, Failure, File, PATH_BYTES};
 use crate::filter;
-use crate::guard;
 use crate::real;
 use crate::thread::{THREADS_MAX, Thread};
 use crate::tree;
@@ -116,7 +116,7 @@ impl Recorder {
         let (reserve, length) = state.file.reserved();
         let is_in = !reserve.is_null() && address.wrapping_sub(reserve.addr()) < length;
         // SAFETY: it is the whole reserve.
-        let survives = (is_in && unsafe { file::replace_by_memory(reserve, length) })
+        let survives = (is_in && unsafe { guard::replace_page(reserve.addr(), length) })
             || state.threads.iter().any(|thread| thread.survives_cut(address));
         if survives {
             end(state, Failure::Cut);
@@ -191,7 +191,10 @@ fn begin(state: &State, phase: u32) -> bool {
     match state.file.create(base, parent, LIMIT.load(Ordering::Relaxed)) {
         Ok(()) => {
             LAST_PROCESS.store(state.file.process.load(Ordering::Relaxed), Ordering::Relaxed);
-            guard::install(on_bus);
+            // A child inherits it. Where it cannot be had, a trace that is cut is the program's end.
+            if !guard::is_on() {
+                let _ = guard::install_for(Recorder::survives_cut);
+            }
             state.phase.store(RECORDING, Ordering::Release);
             true
         }
@@ -206,18 +209,6 @@ fn base() -> &'static [u8] {
     // SAFETY: the constructor wrote it before `STATE` was set.
     let (path, length) = unsafe { &*BASE.0.get() };
     path.get(..*length).unwrap_or_default()
-}
-
-unsafe extern "C" fn on_bus(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives it, and it stays while this runs.
-    let about = unsafe { &*info };
-    let is_fault = about.si_code > 0;
-    // SAFETY: every SIGBUS has room for it; of one that was sent it is not looked at.
-    let address = unsafe { about.si_addr() };
-    if !(is_fault && Recorder::survives_cut(address.addr())) {
-        // SAFETY: this is a handler, and these are the kernel's.
-        unsafe { guard::forward(number, info, context, is_fault) };
-    }
 }
 
 /// Takes a place for the calling thread.

@@ -5,7 +5,9 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use crate::{guard, real};
+use haul_heap::guard::{self, Action};
+
+use crate::real;
 
 /// The set without SIGBUS.
 fn unblocked(set: libc::sigset_t) -> libc::sigset_t {
@@ -35,13 +37,51 @@ pub unsafe extern "C" fn sigaction(
         // SAFETY: the caller's promise for `old`; `new` is ours or null.
         return unsafe { real::sigaction(number, new, old) };
     }
-    let before = guard::kept();
-    let status = new.map_or(0, guard::replace);
+    let before = action_of(guard::kept());
+    let status = new.map_or(0, keep);
     if status == 0 && !old.is_null() {
         // SAFETY: the caller's promise.
         unsafe { old.write(before) };
     }
     status
+}
+
+/// `SA_RESTORER` of x86's `asm/signal.h`, which libc sets for itself.
+const SA_RESTORER: u64 = 0x0400_0000;
+
+/// An action in libc's form, whose mask is longer than the kernel's.
+fn action_of(Action { handler, flags, mask }: Action) -> libc::sigaction {
+    // SAFETY: zeros are an action: the default one, with an empty mask.
+    let mut action = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
+    (action.sa_sigaction, action.sa_flags) = (handler, (flags & !SA_RESTORER) as u32 as c_int);
+    for signal in 1..=u64::BITS {
+        if mask >> (signal - 1) & 1 == 1 {
+            // SAFETY: a whole set, and a signal that there is.
+            unsafe { libc::sigaddset(&raw mut action.sa_mask, signal as c_int) };
+        }
+    }
+    action
+}
+
+/// Keeps the program's new action: 0, or -1 with the error number.
+fn keep(new: libc::sigaction) -> c_int {
+    let is_in = |signal: &u32| {
+        // SAFETY: a whole set, and a signal that there is.
+        unsafe { libc::sigismember(&raw const new.sa_mask, *signal as c_int) == 1 }
+    };
+    let mask = (1..=u64::BITS).filter(is_in).fold(0, |mask, signal| mask | 1 << (signal - 1));
+    let (handler, flags) = (new.sa_sigaction, u64::from(new.sa_flags as u32));
+    // SAFETY: what the program has run for the signal is the program's.
+    match unsafe { guard::keep(Action { handler, flags, mask }) } {
+        Ok(()) => 0,
+        Err(errno) => {
+            // SAFETY: it has no conditions.
+            let place = unsafe { libc::__errno_location() };
+            // SAFETY: errno is this thread's own.
+            unsafe { place.write(errno.raw_os_error()) };
+            -1
+        }
+    }
 }
 
 /// # Safety
@@ -57,7 +97,7 @@ pub unsafe extern "C" fn signal(number: c_int, handler: libc::sighandler_t) -> l
     // As glibc's, by which a call that was interrupted goes on.
     (new.sa_sigaction, new.sa_flags) = (handler, libc::SA_RESTART);
     let before = guard::kept();
-    if guard::replace(new) == 0 { before.sa_sigaction } else { libc::SIG_ERR }
+    if keep(new) == 0 { before.handler } else { libc::SIG_ERR }
 }
 
 /// Blocks all that the program wants blocked but SIGBUS.

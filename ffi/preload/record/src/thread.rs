@@ -5,6 +5,7 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use haul_heap::guard;
 use haul_model::trace::{BLOCK_HEADER_BYTES, BlockHeader, Call, Coder, EVENT_BYTES_MAX, Event};
 
 use crate::file::{self, BLOCK_BYTES, Failure, File};
@@ -43,7 +44,7 @@ impl Thread {
         let is_in = !block.is_null() && address.wrapping_sub(block.addr()) < BLOCK_BYTES as usize;
         // SAFETY: the block is this thread's mapping, whose stores need not come to the file any
         // more.
-        is_in && unsafe { file::replace_by_memory(block, BLOCK_BYTES as usize) }
+        is_in && unsafe { guard::replace_page(block.addr(), BLOCK_BYTES as usize) }
     }
 
     /// As a new owner finds it: no call under way. The block stays, to be gone on with.

@@ -160,6 +160,9 @@ impl Sends for Lay {
         };
         let hint = if self.length < STREAMED_BYTES_MIN { Hint::ReadSoon } else { Hint::Streamed };
         out.source.write_to(region, at, step, hint);
+        if region.is_broken() {
+            return Err(Error::memory_gone());
+        }
         self.laid += step as u64;
         out.account.copied_bytes += step as u64;
         if self.laid < self.length {
@@ -217,7 +220,9 @@ impl Receives for Let {
             return Ok(self.offer(lane, target, pools, message));
         }
         if lane.names(LAID, message) {
-            self.offered = None;
+            if self.offered.take().is_some_and(|pool| pool.is_broken()) {
+                return Err(Error::memory_gone());
+            }
             return Ok(Step::Done(Taken::Whole));
         }
         if lane.names(ABANDONED, message) {

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use haul_heap::guard::Guard;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -41,6 +42,8 @@ pub(crate) struct Pool {
     base: NonNull<u8>,
     size_bytes: usize,
     file: OwnedFd,
+    /// None as it is dropped: before the mapping goes.
+    guard: Option<Guard>,
     /// The peer has it.
     is_handed_over: AtomicBool,
     space: Mutex<Space>,
@@ -72,7 +75,15 @@ impl Pool {
         let base = memory::map_file(file.as_fd(), size_bytes, protection, MapFlags::SHARED)?;
         let space = Space { free: vec![(0, size_bytes)], leased: Vec::new(), used: 0 };
         let (is_handed_over, space) = (AtomicBool::new(false), Mutex::new(space));
-        Ok(Self { number, base, size_bytes, file, is_handed_over, space, here: Here::now() })
+        let (guard, here) = (None, Here::now());
+        let mut pool = Self { number, base, size_bytes, file, guard, is_handed_over, space, here };
+        pool.guard = Some(memory::guarded(base, size_bytes, PAGE_BYTES)?);
+        Ok(pool)
+    }
+
+    /// Whether memory of it was gone as it was touched.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_broken)
     }
 
     pub(crate) fn is_handed_over(&self) -> bool {
@@ -181,6 +192,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.guard = None;
         memory::unmap(self.base, self.size_bytes);
     }
 }

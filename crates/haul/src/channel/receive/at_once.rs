@@ -43,6 +43,9 @@ impl Inbox {
             && header.length <= self.lane.link.settings.size_max;
         let target = target.get_mut(..length).filter(|_| is_usual)?;
         region.read(at + HEADER_BYTES, target, Hint::Unknown);
+        if region.is_broken() {
+            return None;
+        }
         self.inline_before = length;
         let calls_before = self.lane.system_calls;
         self.consumed = self.consumed.next();

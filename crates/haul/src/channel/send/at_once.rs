@@ -24,8 +24,9 @@ impl Outbox {
     /// where nothing happened.
     ///
     /// # Errors
-    /// [`Error::PeerGone`], of a receiver that has not taken the message. Looked at last: the
-    /// receiver does not wait for what it costs.
+    /// [`Error::Memory`], of shared memory that the receiver took away; [`Error::PeerGone`], of a
+    /// receiver that has not taken the message. Looked at last: the receiver does not wait for what
+    /// it costs.
     #[inline]
     pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> Option<Result<Account, Error>> {
         if self.longest_at_once.is_none_or(|longest| bytes.len() > longest) {
@@ -46,6 +47,9 @@ impl Outbox {
         self.next = self.next.next();
         self.lane.tell(layout::PUBLISHED, self.next.index());
         self.fetch_slots(bytes.len());
+        if let Err(error) = self.lane.link.check_memory() {
+            return Some(Err(error));
+        }
         if self.lane.is_known_gone() && self.lane.load(layout::CONSUMED) != self.next.index() {
             return Some(Err(gone(length)));
         }

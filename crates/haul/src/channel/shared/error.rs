@@ -197,6 +197,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// Memory that both ends share was gone as it was touched.
+    #[cold]
+    pub(crate) fn memory_gone() -> Self {
+        let found = "shared memory with a hole, which the system has no page for".into();
+        Self::Memory { found, expected: "memory that stays" }
+    }
+
     /// A value that the peer cannot have, see [`Error::Protocol`].
     pub(crate) fn protocol(what: &'static str, value: u64, limit: u64) -> Self {
         Self::Protocol { what, value, limit }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
+use haul_heap::guard;
 use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 
@@ -129,7 +130,10 @@ impl Lane {
             return;
         }
         self.looked = now;
-        self.system_calls += 1;
+        // The program may have set a handler of its own for SIGBUS since. What is refused is tried
+        // again.
+        let _ = guard::install();
+        self.system_calls += 3;
         let place = Place::of_this_thread();
         if place != self.place {
             self.place = place;

@@ -136,7 +136,13 @@ impl Link {
     /// # Errors
     /// [`Error::Broken`].
     pub(crate) fn check_whole(&self) -> Result<(), Error> {
-        if self.is_broken.load(Relaxed) { Err(Error::Broken) } else { Ok(()) }
+        if self.is_broken.load(Relaxed) { Err(Error::Broken) } else { self.check_memory() }
+    }
+
+    /// # Errors
+    /// [`Error::Memory`]: the peer has taken memory away that both ends share.
+    pub(crate) fn check_memory(&self) -> Result<(), Error> {
+        if self.region.is_broken() { Err(Error::memory_gone()) } else { Ok(()) }
     }
 
     /// Nothing after this is believed.

@@ -85,7 +85,10 @@ fn drive_until<T: Transfer>(
     transfer.lane().take_up();
     let (mut waiting, mut announced, mut sleep) = (Waiting::default(), None, SLEEP_MIN);
     loop {
-        match transfer.step()? {
+        let step = transfer.step();
+        // First, for what was read there means nothing then.
+        transfer.lane().link.check_memory()?;
+        match step? {
             Step::Done(output) => return Ok(Some(output)),
             Step::Moved => {
                 if is_over(&mut clock, transfer)? {
@@ -146,7 +149,9 @@ pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>
     };
     let mut has_announced = false;
     loop {
-        match transfer.step()? {
+        let step = transfer.step();
+        transfer.lane().link.check_memory()?;
+        match step? {
             Step::Done(output) => return Ok(Some(output)),
             Step::Moved if has_left(transfer)? => {
                 transfer.lane().link.check_whole()?;
@@ -180,7 +185,9 @@ fn finish_without_peer<T: Transfer>(
     mut is_over: impl FnMut(&mut T) -> Result<bool, Error>,
 ) -> Result<Option<T::Output>, Error> {
     loop {
-        match transfer.step()? {
+        let step = transfer.step();
+        transfer.lane().link.check_memory()?;
+        match step? {
             Step::Done(output) => return Ok(Some(output)),
             Step::Moved if is_over(transfer)? => return Ok(None),
             Step::Moved => {}

@@ -5,8 +5,11 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use haul_copy::{Hint, copy_hinted_raw};
+use haul_heap::guard::Guard;
 use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Node};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::peer::error::Error as PeerError;
 use crate::peer::memory::{self, Sealed};
@@ -14,9 +17,12 @@ use crate::peer::memory::{self, Sealed};
 /// Threads that can have a cache of the heap: whoever makes blocks of it is one worker.
 const CACHES: u32 = 8;
 
-/// The memory. Its size is sealed, so that who gets the file cannot cut it short.
+/// The memory. Its size is sealed, so that who gets the file cannot cut it short. Holes can be
+/// punched into it all the same: where the system has no page for a touch then, it is guarded.
 pub(crate) struct Memory {
     heap: ManuallyDrop<Heap>,
+    /// Goes before the mapping.
+    guard: ManuallyDrop<Guard>,
     /// What the heap had its memory from, by `Box::into_raw`; goes after it.
     whole: NonNull<Whole>,
     base: NonNull<u8>,
@@ -68,6 +74,13 @@ impl Memory {
         memory::seal(&file, Sealed::Size).map_err(said)?;
         let base = memory::map_aligned(file.as_fd(), bytes, EXTENT_BYTES).map_err(said)?;
         memory::populate_to_write(base, bytes);
+        let guard = match memory::guarded(base, bytes, page_bytes(is_huge)) {
+            Ok(guard) => guard,
+            Err(error) => {
+                memory::unmap(base, bytes);
+                return Err(said(error));
+            }
+        };
         let address = base.as_ptr().expose_provenance();
         let whole = Whole { base: address, bytes, is_taken: AtomicBool::new(false) };
         let whole = NonNull::from(Box::leak(Box::new(whole)));
@@ -78,9 +91,11 @@ impl Memory {
         // the heap hands out parts of it, and its metadata is its own.
         match unsafe { Heap::builder().caches(CACHES).external(external) } {
             Ok(heap) => {
-                Ok(Self { heap: ManuallyDrop::new(heap), whole, base, bytes, file, is_huge })
+                let (heap, guard) = (ManuallyDrop::new(heap), ManuallyDrop::new(guard));
+                Ok(Self { heap, guard, whole, base, bytes, file, is_huge })
             }
             Err(error) => {
+                drop(guard);
                 release(whole, base, bytes);
                 Err(error.to_string())
             }
@@ -112,10 +127,55 @@ impl Memory {
         self.bytes
     }
 
+    /// Whether pages of it were gone as they were touched. What stands in their places is this
+    /// process's own: packets go on there, and nobody else sees them.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.guard.is_broken()
+    }
+
+    /// Gives the file pages where it has none, and maps it anew, with what stands in the memory
+    /// now. The caller is the pool's worker, so that nobody else writes to it meanwhile but who has
+    /// the file. As long as a copy of all of it.
+    ///
+    /// # Errors
+    /// What the system said: it has no such pages. Nothing has changed then.
+    pub(crate) fn mend(&self) -> Result<(), String> {
+        let file = self.file.as_fd();
+        memory::reserve(file, 0, self.bytes).map_err(said)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let place = memory::map_file(file, self.bytes, access, MapFlags::SHARED).map_err(said)?;
+        let copied = memory::guarded(place, self.bytes, page_bytes(self.is_huge));
+        let is_whole = copied.is_ok_and(|guard| {
+            // SAFETY: both are mappings of so many bytes. Where they have the same pages they lie
+            // apart all the same, and each byte is read before it is written.
+            unsafe {
+                copy_hinted_raw(place.as_ptr(), self.base.as_ptr(), self.bytes, Hint::Unknown)
+            };
+            !guard.is_broken()
+        });
+        memory::unmap(place, self.bytes);
+        if !is_whole {
+            return Err("its pages were taken away again".into());
+        }
+        let (at, flags) = (self.base.as_ptr().cast(), MapFlags::SHARED | MapFlags::FIXED);
+        // SAFETY: replaces this value's mapping by one of the same length and access, with the same
+        // bytes in it; pointers into it stay good.
+        let mapped = unsafe { rustix::mm::mmap(at, self.bytes, access, flags, file, 0) };
+        mapped.map_err(|error| format!("cannot map it: {error}"))?;
+        self.guard.mended();
+        Ok(())
+    }
+
     /// Whether its pages are huge ones of the kernel's pool.
     pub(crate) fn is_huge(&self) -> bool {
         self.is_huge
     }
+}
+
+/// Bytes of its pages.
+fn page_bytes(is_huge: bool) -> usize {
+    if is_huge { 2 << 20 } else { memory::PAGE_BYTES }
 }
 
 /// The words for what these calls can meet.
@@ -137,6 +197,8 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: it is not used again.
         unsafe { ManuallyDrop::drop(&mut self.heap) };
+        // SAFETY: likewise.
+        unsafe { ManuallyDrop::drop(&mut self.guard) };
         release(self.whole, self.base, self.bytes);
     }
 }

@@ -32,6 +32,8 @@ mod vring;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use haul_heap::guard;
+
 use super::contract::{Agreement, Link, Port};
 use super::copy::{Copier, Copy};
 use super::counters::{Counters, DropReason};
@@ -212,6 +214,9 @@ impl Port for Vhost {
     }
 
     fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
+        // The program may have set a handler of its own for SIGBUS since. What is refused is tried
+        // again.
+        let _ = guard::install();
         self.counters.resets = self.device.resets();
         Ok(())
     }

@@ -81,9 +81,14 @@ impl Device {
         Ok(None)
     }
 
-    /// Why there is no session, where a back end was met that did not agree.
+    /// Why there is no session, where a back end was met that did not agree, or was left.
     pub(super) fn obstacle(&self) -> Option<String> {
         self.state().opening.obstacle()
+    }
+
+    /// A back end was left, for this reason.
+    pub(super) fn left(&self, why: String) {
+        self.state().opening.left(why);
     }
 
     /// No session begins any more.

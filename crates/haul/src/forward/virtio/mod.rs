@@ -22,6 +22,9 @@ mod session;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use haul_heap::guard;
+
+use super::clock::now_ns;
 use super::contract::{Agreement, Link, Port};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
@@ -93,8 +96,17 @@ pub struct Virtio {
     device: Arc<Device>,
     session: Option<Arc<Session>>,
     is_stopped: bool,
+    /// When the pool's memory is mended next, where pages of it were taken away.
+    mends_ns: u64,
     counters: Counters,
 }
+
+/// How long after an attempt to mend the pool's memory the next one is made.
+const MEND_NS: u64 = 100_000_000;
+
+/// What a back end did that was left.
+const LIED: &str = "a ring held what no device writes";
+const TOOK: &str = "it took pages of the pool's memory away, for which the system has no others";
 
 /// Rings of a pair: to the guest and from it.
 const TO_GUEST: usize = 0;
@@ -132,6 +144,7 @@ impl Virtio {
             device: device.clone(),
             session: None,
             is_stopped: false,
+            mends_ns: 0,
             counters: Counters::default(),
         };
         Ok((0..queues).map(port).collect())
@@ -190,6 +203,25 @@ impl Virtio {
         }
         self.counters.resets += 1;
         self.leave_session(pool);
+        let why = if pool.memory().is_broken() { TOOK } else { LIED };
+        self.device.left(format!("the back end was left: {why}"));
+    }
+
+    /// Whether the pool's memory is the one that a back end would see: what was taken away of it is
+    /// given back, as soon as the system has it.
+    fn is_whole(&mut self, pool: &Pool) -> bool {
+        if !pool.memory().is_broken() {
+            return true;
+        }
+        let now_ns = now_ns();
+        if now_ns < self.mends_ns {
+            return false;
+        }
+        self.mends_ns = now_ns + MEND_NS;
+        let Err(why) = pool.memory().mend() else { return true };
+        let pages = if pool.memory().is_huge() { "huge pages (vm.nr_hugepages)" } else { "memory" };
+        self.device.left(format!("the back end was left: {TOOK} ({why}): free {pages}"));
+        false
     }
 
     /// Leaves the session; what the rings held comes back to the pool. Packets that the back end
@@ -270,13 +302,22 @@ impl Port for Virtio {
         if self.is_stopped {
             return Ok(());
         }
+        // The program may have set a handler of its own for SIGBUS since. What is refused is tried
+        // again.
+        let _ = guard::install();
+        if self.session.is_some() && pool.memory().is_broken() {
+            self.end_session(pool);
+        }
         if self.session.as_ref().is_some_and(|session| session.is_over()) {
             if let Some(session) = &self.session {
                 session.end();
             }
             self.leave_session(pool);
         }
-        if self.session.is_some() { Ok(()) } else { self.join_session(pool) }
+        if self.session.is_some() || !self.is_whole(pool) {
+            return Ok(());
+        }
+        self.join_session(pool)
     }
 
     fn link(&self) -> Link {

@@ -118,11 +118,11 @@ impl Queue {
         let result = self.take_filled(pool, burst, features, counts);
         let packets = burst.len() - before;
         match result {
-            Ok(bytes) => {
+            Ok(bytes) if !self.memory.is_broken() => {
                 counts.batch(packets, bytes);
                 Ok(packets)
             }
-            Err(Broken) => {
+            _ => {
                 for _ in 0..packets {
                     burst.pop_last().into_iter().for_each(|packet| pool.free(packet));
                 }
@@ -279,6 +279,9 @@ impl Queue {
         // Not for each burst: the used index is a line of the device's.
         if self.ring.free_count() < usize::from(self.ring.size()) / 2 {
             self.reclaim(pool)?;
+        }
+        if self.memory.is_broken() {
+            return Err(Broken);
         }
         let (mut packets, mut bytes) = (0, 0);
         while !burst.is_empty() {

@@ -194,6 +194,11 @@ impl Opening {
         locked(&self.common.obstacle).clone()
     }
 
+    /// A back end was left, for this reason.
+    pub(super) fn left(&self, why: String) {
+        *locked(&self.common.obstacle) = Some(why);
+    }
+
     /// Begins to meet a back end.
     pub(super) fn begin(&mut self, offer: Offer) -> Result<(), Error> {
         let (meeting, wake) = (self.meeting.clone(), self.wake.clone());

@@ -31,6 +31,8 @@ static struct sock_filter only_exit[] = {
 };
 static struct sock_fprog filter = {4, only_exit};
 
+static void passed_by(int number) { (void)number; }
+
 int main(int count, char **arguments) {
     const char *what = arguments[1];
     int strict = 0;
@@ -53,6 +55,12 @@ int main(int count, char **arguments) {
         sigset_t all;
         sigfillset(&all);
         if (sigprocmask(SIG_BLOCK, &all, NULL) || truncate(trace, 0)) return 2;
+    } else if (!strcmp(what, "cut-sent")) {
+        if (signal(SIGBUS, passed_by) == SIG_ERR || kill(getpid(), SIGBUS)) return 2;
+        if (truncate(trace, 0)) return 2;
+    } else if (!strcmp(what, "cut-limited")) {
+        struct rlimit none = {1, 1};
+        if (setrlimit(RLIMIT_DATA, &none) || truncate(trace, 0)) return 2;
     } else if (!strcmp(what, "prctl-filter") || !strcmp(what, "seccomp-filter")) {
         if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 2;
         if (*what == 'p' ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0)
@@ -121,7 +129,7 @@ fn a_program_that_may_read_and_write_only_is_recorded_up_to_there_and_lives() {
 
 #[test]
 fn a_trace_that_is_cut_costs_the_program_nothing() {
-    for what in ["cut", "cut-blocked"] {
+    for what in ["cut", "cut-blocked", "cut-sent", "cut-limited"] {
         let recording = Recording::new();
         let base = recording.folder.path().join("t");
         let Some(output) = giving_up(&recording, what, &base.to_string_lossy()) else { return };

@@ -1,0 +1,63 @@
+//! What a process does for a signal. By the kernel's own calls, so that no library stands between.
+
+use super::Errno;
+use super::raw::{self, KernelAction};
+
+/// `SIGBUS` of the kernel's `include/uapi/asm-generic/signal.h`.
+pub(crate) const BUS: u32 = 7;
+
+/// The kernel's default for a signal, and to ignore it.
+pub(crate) const DEFAULT: usize = 0;
+pub(crate) const IGNORE: usize = 1;
+
+/// Flags of an action, of the kernel's `include/uapi/asm-generic/signal-defs.h`.
+pub(crate) mod flag {
+    pub(crate) const SIGINFO: u64 = 4;
+    pub(crate) const ONSTACK: u64 = 0x0800_0000;
+    pub(crate) const RESETHAND: u64 = 0x8000_0000;
+}
+
+/// What is done for a signal: the handler, its flags, and what is blocked while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Action {
+    /// The address of a function; 0 for the kernel's default, 1 for nothing.
+    pub handler: usize,
+    /// The flags of sigaction(2).
+    pub flags: u64,
+    /// A bit for each signal, from 1 on.
+    pub mask: u64,
+}
+
+impl Action {
+    fn of(KernelAction { handler, flags, mask, .. }: KernelAction) -> Self {
+        Self { handler, flags, mask }
+    }
+}
+
+/// The action in force.
+pub(crate) fn action(signal: u32) -> Result<Action, Errno> {
+    // SAFETY: nothing is set.
+    unsafe { raw::action(signal, None) }.map(Action::of)
+}
+
+/// Sets an action: the one before.
+///
+/// # Safety
+///
+/// The action's handler must be a default, or a function that may run as a handler.
+pub(crate) unsafe fn set_action(signal: u32, action: Action) -> Result<Action, Errno> {
+    let Action { handler, flags, mask } = action;
+    let new = KernelAction { handler, flags, restorer: 0, mask };
+    // SAFETY: the caller's promise.
+    unsafe { raw::action(signal, Some(new)) }.map(Action::of)
+}
+
+/// Has this thread get a signal that it had blocked.
+pub(crate) fn unblock(signal: u32) {
+    raw::unblock(signal);
+}
+
+/// Sends this thread a signal.
+pub(crate) fn raise(signal: u32) {
+    raw::raise(signal);
+}
