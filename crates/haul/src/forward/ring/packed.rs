@@ -239,6 +239,16 @@ impl Packed {
         self.half(place.index, 1).store(word.to_le(), Ordering::Release);
     }
 
+    /// Writes a descriptor but its flags, as a driver does before it makes it available.
+    #[cfg(test)]
+    pub(crate) fn set_words(&self, place: Place, address: u64, id: u16, length: u32) {
+        self.set_address(place, address);
+        let half = self.half(place.index, 1);
+        let flags = u64::from_le(half.load(Ordering::Relaxed)) >> 48 << 48;
+        let word = flags | u64::from(id) << 32 | u64::from(length);
+        half.store(word.to_le(), Ordering::Relaxed);
+    }
+
     /// Makes every descriptor neither available nor used, as a ring begins.
     pub(crate) fn clear(&self) {
         for index in 0..self.size {

@@ -10,7 +10,7 @@ use super::super::messages::{Done, Refused, refuse};
 use super::super::ring::features;
 use super::super::ring::packed::{self, Packed, Place};
 use super::super::ring::split::{self, Split};
-use super::inflight::{Area, Note, Noted};
+use super::inflight::{Area, Note};
 use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
@@ -154,10 +154,7 @@ impl Vring {
         let shows_last = self.is_read() && agreed.features & features::IN_ORDER != 0;
         let note = self.note(agreed)?;
         let noted = note.as_ref().map(|note| note.read(self.size)).transpose()?.flatten();
-        // Of a burst that was about to be shown, the ring knows whether it was.
-        let places = noted.map(|Noted { shown, shows }| [shown, shows]);
-        let places: Vec<Place> = places.into_iter().flatten().chain([base]).collect();
-        Ok(PackedRing::new(ring, &places, has_events, shows_last, note))
+        Ok(PackedRing::new(ring, (noted, base), has_events, shows_last, note))
     }
 
     pub(super) fn deactivate(&mut self) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::super::super::ring::packed::{OF_LINE, Packed, Place};
 use super::super::super::ring::split::NEXT;
-use super::super::inflight::Note;
+use super::super::inflight::{Note, Noted};
 use super::resume::{Resumed, resume};
 use super::{Bad, Broken, Chain, First, Layout, Walk};
 
@@ -31,17 +31,17 @@ pub(in super::super) struct PackedRing {
 }
 
 impl PackedRing {
-    /// Goes on at the first of the places that can be, or where the ring itself shows, and says how
-    /// many chains were lost with the one before; `shows_last` where the order is kept and the
-    /// device reads.
+    /// Goes on where a device before it has noted, else at the front end's place if that can be, or
+    /// where the ring itself shows, and says how many chains were lost with the one before;
+    /// `shows_last` where the order is kept and the device reads.
     pub(in super::super) fn new(
         ring: Packed,
-        places: &[Place],
+        (noted, base): (Option<Noted>, Place),
         has_events: bool,
         shows_last: bool,
         note: Option<Note>,
     ) -> (Self, u64) {
-        let Resumed { place: next, lost } = resume(&ring, places, shows_last);
+        let Resumed { place: next, lost } = resume(&ring, noted, base, shows_last);
         if let Some(note) = &note {
             note.begin_packed(next);
         }

@@ -19,12 +19,20 @@
 //! a place of the round before. Where both sides keep the order and the device reads, a burst is
 //! shown by its first descriptor alone, and the ring counts first: see `place_in_order`. Nothing
 //! here is more than a place in the ring, whatever the driver wrote.
+//!
+//! The driver goes on meanwhile. A driver that writes a whole ring anew, its last descriptor first,
+//! and is stopped in the middle leaves a ring that looks as if it had come less far: nothing in it
+//! tells the truth. So where a device of haul's has noted its place, the note counts before all
+//! that the ring shows, and is held against the two descriptors beside that place alone, which
+//! say the same however far the driver came: see `by_note`. Without a note, a driver that makes
+//! chains available one by one and leaves a descriptor free is understood at any instant.
 
 use std::thread;
 use std::time::Duration;
 
 use super::super::super::ring::packed::{Entry, Packed, Place};
 use super::super::super::ring::split::NEXT;
+use super::super::inflight::Noted;
 
 /// Times that the ring is read, and how long between two: a driver that makes a chain available
 /// meanwhile may write the first descriptor last.
@@ -58,9 +66,63 @@ impl Resumed {
     }
 }
 
-/// Where to go on: at the first of the places that can be, else where the ring shows. `is_sparse`
-/// where of a burst the first and the last descriptor alone are marked.
-pub(super) fn resume(ring: &Packed, places: &[Place], is_sparse: bool) -> Resumed {
+/// Where to go on: where a device of haul's has noted, else at the front end's place if that can
+/// be, else where the ring shows. `is_sparse` where of a burst the first and the last descriptor
+/// alone are marked.
+pub(super) fn resume(ring: &Packed, noted: Option<Noted>, base: Place, is_sparse: bool) -> Resumed {
+    if let Some(resumed) = noted.and_then(|noted| by_note(ring, noted, is_sparse)) {
+        return resumed;
+    }
+    let noted = noted.into_iter().flat_map(|Noted { shown, shows }| [shown, shows]);
+    let places: Vec<Place> = noted.chain([base]).collect();
+    by_ring(ring, &places, is_sparse)
+}
+
+/// Where to go on by what was noted; `None` where the ring shows that it was not of this ring.
+fn by_note(ring: &Packed, noted: Noted, is_sparse: bool) -> Option<Resumed> {
+    let Noted { shown, shows } = noted;
+    let is_shown = ring.available(shown).is_none();
+    let place = if is_shown { shows } else { shown };
+    if !can_be_noted(ring, place) {
+        return None;
+    }
+    if is_shown || is_sparse && shown == shows {
+        return Some(Resumed::at(place));
+    }
+    // The burst was not shown, so the driver has left all of it alone.
+    let size = ring.size();
+    let length = (1..=size).find(|count| shown.plus(*count, size) == shows).unwrap_or(size);
+    let entry = |ahead| {
+        let at = shown.plus(ahead, size);
+        let is_used = ring.used(at).is_some();
+        (ring.any(at), if is_used { Whose::Driver } else { Whose::Device })
+    };
+    let burst: Vec<_> = (0..length).map(entry).collect();
+    if !is_sparse {
+        return Some(give_back(ring, shown, &burst));
+    }
+    let (last, Whose::Driver) = burst.last()? else { return Some(Resumed::at(shown)) };
+    ring.put_used(shown, last.id, 0);
+    Some(Resumed { place: shows, lost: ends(&burst) })
+}
+
+/// Whether a device of haul's can be at a place: it has not used what stands there, and has used
+/// what stands before, which the driver may have made available again.
+fn can_be_noted(ring: &Packed, place: Place) -> bool {
+    let before = place.minus_one(ring.size());
+    let again = Place { is_odd: !before.is_odd, ..before };
+    let is_used = ring.used(before).is_some() || ring.available(again).is_some();
+    is_used && ring.used(place).is_none()
+}
+
+/// How many chains end here, of which the last one may have been overwritten.
+fn ends(entries: &[(Entry, Whose)]) -> u64 {
+    let ends = |(entry, _): &&(Entry, Whose)| entry.descriptor().flags & NEXT == 0;
+    entries.iter().filter(ends).count() as u64
+}
+
+/// Where to go on: at the first of the places that can be, else where the ring shows.
+fn by_ring(ring: &Packed, places: &[Place], is_sparse: bool) -> Resumed {
     let read = |tried| {
         let pause = if tried == 0 { Duration::ZERO } else { PAUSE };
         thread::sleep(pause);
@@ -75,7 +137,9 @@ pub(super) fn resume(ring: &Packed, places: &[Place], is_sparse: bool) -> Resume
         return behind.place_in_order(ring, places);
     }
     let place = places.iter().find(|place| behind.can_be(**place));
-    behind.give_back(ring, place.map_or_else(|| behind.place(behind.first()), |place| *place))
+    let place = place.map_or_else(|| behind.place(behind.first()), |place| *place);
+    let ahead = behind.ahead(place).unwrap_or(behind.entries.len());
+    give_back(ring, place, &behind.entries[ahead..])
 }
 
 impl Behind {
@@ -202,41 +266,35 @@ impl Behind {
         {
             // It was not shown yet. Of its last descriptor the flags are gone.
             ring.put_used(self.place(start), last.id, 0);
-            let ends = |(entry, _): &&(Entry, Whose)| entry.descriptor().flags & NEXT == 0;
-            let lost = self.entries[start..=end].iter().filter(ends).count() as u64;
-            return Resumed { place, lost };
+            return Resumed { place, lost: ends(&self.entries[start..=end]) };
         }
         Resumed::at(place)
     }
+}
 
-    /// Gives back, empty, what a burst had overwritten before its first descriptor was shown, and
-    /// says where the next one begins.
-    fn give_back(&self, ring: &Packed, place: Place) -> Resumed {
-        let ahead = self.ahead(place).unwrap_or(self.entries.len());
-        let Some((first, Whose::Device)) = self.entries.get(ahead) else {
-            return Resumed::at(place);
-        };
-        let rest = &self.entries[ahead + 1..];
-        let hidden = rest.iter().take_while(|(_, whose)| *whose == Whose::Driver).count();
-        if hidden == 0 {
-            return Resumed::at(place);
-        }
-        // The id of a chain is that of its last descriptor.
-        let (mut id, mut tail) = (first.id, 0);
-        let mut flags = first.descriptor().flags;
-        while flags & NEXT != 0
-            && let Some((entry, _)) = rest.get(tail)
-        {
-            (id, flags, tail) = (entry.id, entry.descriptor().flags, tail + 1);
-        }
-        let count = hidden.max(tail);
-        for (index, (entry, _)) in rest[..count].iter().enumerate() {
-            ring.put_used(self.place(ahead + 1 + index), entry.id, 0);
-        }
-        ring.put_used(place, id, 0);
-        let lost = 1 + chains(&rest[tail..count]);
-        Resumed { place: self.place(ahead + 1 + count), lost }
+/// Gives back, empty, what a burst had overwritten before its first descriptor was shown, and says
+/// where the next one begins. The burst begins at the place, with the first of the entries.
+fn give_back(ring: &Packed, place: Place, entries: &[(Entry, Whose)]) -> Resumed {
+    let [(first, Whose::Device), rest @ ..] = entries else { return Resumed::at(place) };
+    let hidden = rest.iter().take_while(|(_, whose)| *whose == Whose::Driver).count();
+    if hidden == 0 {
+        return Resumed::at(place);
     }
+    // The id of a chain is that of its last descriptor.
+    let (mut id, mut tail) = (first.id, 0);
+    let mut flags = first.descriptor().flags;
+    while flags & NEXT != 0
+        && let Some((entry, _)) = rest.get(tail)
+    {
+        (id, flags, tail) = (entry.id, entry.descriptor().flags, tail + 1);
+    }
+    let count = hidden.max(tail);
+    let at = |ahead: usize| place.plus(ahead as u16, ring.size());
+    for (index, (entry, _)) in rest[..count].iter().enumerate() {
+        ring.put_used(at(1 + index), entry.id, 0);
+    }
+    ring.put_used(place, id, 0);
+    Resumed { place: at(1 + count), lost: 1 + chains(&rest[tail..count]) }
 }
 
 /// How many chains were used here: each begins with its id, which stands again at its end.

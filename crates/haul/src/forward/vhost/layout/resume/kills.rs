@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::super::super::super::ring::packed::{Packed, Place, death};
 use super::super::super::super::ring::split::NEXT;
-use super::super::super::inflight::{Area, Note, Noted};
+use super::super::super::inflight::{Area, Note};
 use super::super::packed::PackedRing;
 use super::super::{First, Layout};
 
@@ -46,9 +46,7 @@ impl Memory {
     /// A device that goes on at what was noted, or at the front end's place.
     fn device(&self, base: Place, shows_last: bool) -> (PackedRing, u64) {
         let noted = self.note().and_then(|note| note.read(SIZE.into()).unwrap());
-        let places = noted.into_iter().flat_map(|Noted { shown, shows }| [shown, shows]);
-        let places: Vec<Place> = places.chain([base]).collect();
-        PackedRing::new(self.ring(), &places, false, shows_last, self.note())
+        PackedRing::new(self.ring(), (noted, base), false, shows_last, self.note())
     }
 
     /// As before any device.
@@ -57,6 +55,18 @@ impl Memory {
         self.note().iter().for_each(Note::forget);
     }
 }
+
+/// One of a driver's stores: a descriptor but its flags, or, without an address, these.
+#[derive(Clone, Copy)]
+struct Store {
+    place: Place,
+    id: u16,
+    address: u64,
+    flags: u16,
+}
+
+/// Bytes of a descriptor of a batch: a number that is also one of descriptors.
+const BATCH_BYTES: u32 = 3;
 
 /// A driver whose chains are numbered.
 struct Driver {
@@ -80,23 +90,69 @@ impl Driver {
         self.shape[number % self.shape.len()]
     }
 
-    /// Gives chains while fewer descriptors than `most` are out.
+    /// Gives chains while no more descriptors than `most` are out, each one by itself.
     fn give(&mut self, most: u16) {
-        loop {
-            let (id, length) = (self.next.index, self.length(self.given));
-            let out: u16 = self.out.iter().map(|(_, length)| length).sum();
-            if out + length > most {
-                return;
-            }
+        while let Some((id, length)) = self.next_chain(most) {
             for ahead in (0..length).rev() {
                 let place = self.next.plus(ahead, SIZE);
                 self.ring.set_address(place, BASE + self.given as u64 * 16 + u64::from(ahead));
                 let flags = if ahead + 1 < length { NEXT } else { 0 };
                 self.ring.put_available(place, id, 60, flags);
             }
-            self.next = self.next.plus(length, SIZE);
-            self.out.push_back((id, length));
-            self.given += 1;
+            self.has_given(id, length);
+        }
+    }
+
+    /// The next chain's id and length, if no more descriptors than `most` are out with it.
+    fn next_chain(&self, most: u16) -> Option<(u16, u16)> {
+        let (id, length) = (self.next.index, self.length(self.given));
+        let out: u16 = self.out.iter().map(|(_, length)| length).sum();
+        (out + length <= most).then_some((id, length))
+    }
+
+    fn has_given(&mut self, id: u16, length: u16) {
+        self.next = self.next.plus(length, SIZE);
+        self.out.push_back((id, length));
+        self.given += 1;
+    }
+
+    /// The stores by which chains are given, all at once or each by itself, the last descriptor
+    /// first: descriptors but their flags, and then these.
+    fn stores(&mut self, most: u16, at_once: bool) -> VecDeque<Store> {
+        let mut all = VecDeque::new();
+        loop {
+            let chains = self.batch(most, if at_once { usize::MAX } else { 1 });
+            if chains.is_empty() {
+                return all;
+            }
+            all.extend(&chains);
+            all.extend(chains.iter().rev().map(|store| Store { address: 0, ..*store }));
+        }
+    }
+
+    /// Descriptors of the next chains, of so many at most.
+    fn batch(&mut self, most: u16, chains: usize) -> Vec<Store> {
+        let (mut stores, end) = (Vec::new(), self.given.saturating_add(chains));
+        while self.given < end
+            && let Some((id, length)) = self.next_chain(most)
+        {
+            for ahead in 0..length {
+                let address = BASE + self.given as u64 * 16 + u64::from(ahead);
+                let flags = if ahead + 1 < length { NEXT } else { 0 };
+                stores.push(Store { place: self.next.plus(ahead, SIZE), id, address, flags });
+            }
+            self.has_given(id, length);
+        }
+        stores
+    }
+
+    /// Makes the first of the stores.
+    fn store(&self, stores: &mut VecDeque<Store>, count: usize) {
+        for Store { place, id, address, flags } in stores.drain(..count) {
+            match address {
+                0 => self.ring.put_available(place, id, BATCH_BYTES, flags),
+                address => self.ring.set_words(place, address, id, BATCH_BYTES),
+            }
         }
     }
 
@@ -196,6 +252,64 @@ impl Case {
         };
         (0..).take_while(|stores| has_died(*stores)).count() as u64
     }
+}
+
+/// A device that served all that it got and died, a driver that is stopped after so many stores of
+/// what it gives next, and a device that goes on meanwhile; false where there are no more stores.
+fn goes_on_beside_a_driver(memory: &Memory, case: Case, stores: usize) -> bool {
+    let Case { shape, shows_last, bursts, burst, out, .. } = case;
+    memory.clear();
+    let mut driver = Driver::new(memory.ring(), shape);
+    let ((mut first, _), mut read) = (memory.device(Place::START, shows_last), Vec::new());
+    for _ in 0..bursts {
+        driver.give(out);
+        serve(&mut first, burst, &mut read);
+        driver.take(shows_last);
+    }
+    let mut rest = driver.stores(out, memory.area.is_some());
+    let (count, has_more) = (stores.min(rest.len()), stores < rest.len());
+    driver.store(&mut rest, count);
+    let ((mut second, lost), mut later) = (memory.device(Place::START, shows_last), Vec::new());
+    let left = rest.len();
+    driver.store(&mut rest, left);
+    for most in [3, 3, 8, 8] {
+        serve(&mut second, most, &mut later);
+        driver.take(shows_last);
+    }
+    let name = format!("{case:?}, {stores} stores: {read:?} {later:?}");
+    assert!(driver.out.is_empty(), "not all came back: {name}");
+    assert!(later.iter().copied().eq(read.len()..driver.given), "not all, or twice: {name}");
+    assert_eq!(lost, 0, "{name}");
+    has_more
+}
+
+/// Every case with at most so many descriptors out.
+fn go_on_beside_a_driver(memory: &Memory, outs: &[u16]) {
+    let mut tried = 0;
+    let shapes = SHAPES.into_iter().flat_map(|shape| (1..9).map(move |bursts| (shape, bursts)));
+    for ((shape, bursts), shows_last) in shapes.flat_map(|it| [false, true].map(|last| (it, last)))
+    {
+        for (burst, out) in [1, 2, 3, 8].into_iter().flat_map(|n| outs.iter().map(move |o| (n, *o)))
+        {
+            let (goes_on, stores) = (true, 0);
+            let case = Case { shape, shows_last, bursts, burst, out, goes_on, stores };
+            let goes_on = |stores: &usize| goes_on_beside_a_driver(memory, case, *stores);
+            tried += (0..).take_while(goes_on).count();
+        }
+    }
+    assert!(tried > 1000, "{tried}");
+}
+
+/// Of a driver that gives a whole ring at once, the last descriptor first, too.
+#[test]
+fn a_device_that_noted_its_place_goes_on_whatever_the_driver_is_at() {
+    go_on_beside_a_driver(&Memory::new(true), &[8, 7, 5]);
+}
+
+/// Of a driver that gives its chains one by one and leaves a descriptor free.
+#[test]
+fn a_ring_shows_its_place_whatever_a_careful_driver_is_at() {
+    go_on_beside_a_driver(&Memory::new(false), &[7, 5]);
 }
 
 /// Every case.
