@@ -39,8 +39,9 @@ fn guarded(at: *mut u8, pages: usize) -> Guard {
 }
 
 fn send_bus() {
+    let process = std::process::id() as libc::pid_t;
     // SAFETY: what the signal does is what this process has set for it.
-    unsafe { libc::kill(libc::getpid(), BUS) };
+    unsafe { libc::kill(process, BUS) };
 }
 
 /// Sends it; whether this process lives on.
