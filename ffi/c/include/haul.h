@@ -876,7 +876,7 @@ enum haul_status haul_heap_free(const struct haul_heap *heap, void *block);
  * block.
  *
  * # Safety
- * heap is NULL or a heap.
+ * heap is NULL or a heap; block, where it is a live block of the heap, is the caller's.
  */
 size_t haul_heap_usable_size(const struct haul_heap *heap, const void *block);
 
@@ -1225,8 +1225,8 @@ enum haul_status haul_channel_wait_size(struct haul_channel *channel, size_t *si
  * haul_channel_recv(), which does.
  *
  * # Safety
- * channel is NULL or a channel; data is NULL or has size writable bytes; account is NULL or
- * writable.
+ * channel is NULL or a channel; data is NULL or has size writable bytes, and after an error it is
+ * kept as just said; account is NULL or writable.
  */
 enum haul_status haul_channel_recv_into(struct haul_channel *channel,
                                         void *data,

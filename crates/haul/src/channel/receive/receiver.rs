@@ -68,7 +68,8 @@ impl Receiver {
     /// # let trusting = Settings { trusts_peer: true, ..Settings::default() };
     /// # let (one, other) = pair()?;
     /// # let theirs = trusting.clone();
-    /// # let peer = std::thread::spawn(move || Channel::connect_over(one, &theirs)?.send(&[7; 4096]));
+    /// # let send = move || Channel::connect_over(one, &theirs)?.send(&[7; 4096]);
+    /// # let peer = std::thread::spawn(send);
     /// let mut channel = Channel::accept_over(other, &trusting)?;
     /// let mut target = vec![0; 1 << 20];
     /// // SAFETY: where this fails the program ends with the memory in place.

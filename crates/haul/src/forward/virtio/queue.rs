@@ -328,7 +328,8 @@ const FILL_MIN: usize = 32;
 #[inline]
 fn buffers_of(pool: &Pool, packet: &Packet) -> u16 {
     let at = pool.front(packet, size_of::<u16>());
-    // SAFETY: the last two bytes of the headroom, where the header ends; the device may write there meanwhile, and any value is checked.
+    // SAFETY: the last two bytes of the headroom, where the header ends; the device may write there
+    // meanwhile, and any value is checked.
     u16::from_le(unsafe { at.cast::<u16>().as_ptr().read_unaligned() })
 }
 
