@@ -95,9 +95,9 @@ pub(crate) fn locker(file: &impl AsFd) -> String {
     }
 }
 
-/// Whom a table as `/proc/locks` names for a file: a number, the kind of lock, how it binds, what it
-/// is for, the process, and the file as `major:minor:inode`. Who only waits has an arrow before the
-/// kind.
+/// The process that a table as `/proc/locks` names for a file: a number, the kind of lock, how it
+/// binds, what it is for, the process, and the file as `major:minor:inode`. One that only waits has
+/// an arrow before the kind.
 fn holder(table: &str, (major, minor): (u32, u32), inode: u64) -> Option<i32> {
     let file = format!("{major:02x}:{minor:02x}:{inode}");
     let holds = |line: &str| {
