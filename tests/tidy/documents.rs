@@ -66,6 +66,35 @@ pub(crate) fn broken_links(tree: &Tree) -> Vec<String> {
     findings
 }
 
+/// What SECURITY.md promises, whose test is not there: each is named as a function in the file that
+/// the link leads to.
+pub(crate) fn promises_without_a_test(tree: &Tree) -> Vec<String> {
+    const PAGE: &str = "SECURITY.md";
+    let text = tree.get(PAGE).unwrap_or_default();
+    let mut findings = Vec::new();
+    for (line, text) in text.lines().enumerate().map(|(index, text)| (index + 1, text)) {
+        let parts: Vec<&str> = text.split("[`").skip(1).collect();
+        for part in &parts {
+            let named = part.split_once("`](").and_then(|(name, rest)| {
+                let (path, _) = rest.split_once(')')?;
+                Some((name, path))
+            });
+            let has_test = named.is_some_and(|(name, path)| {
+                let is_it = |text: &str| text.contains(&format!("fn {name}("));
+                path.ends_with(".rs") && tree.get(path).is_some_and(is_it)
+            });
+            if !has_test {
+                findings.push(format!("{PAGE}:{line}: no test is at [`{part}"));
+            }
+        }
+        let is_row = text.starts_with("| ") && !text.starts_with("| promise ");
+        if is_row && parts.is_empty() {
+            findings.push(format!("{PAGE}:{line}: a promise names no test"));
+        }
+    }
+    findings
+}
+
 /// Files under `docs/` that no chain of links leads to from where a reader begins, and scripts that
 /// neither a document nor another script names.
 pub(crate) fn unmentioned(tree: &Tree) -> Vec<String> {
@@ -220,6 +249,19 @@ mod tests {
         ] {
             assert_eq!(findings(dirty).len(), 1, "{dirty}");
         }
+    }
+
+    #[test]
+    fn a_promise_without_its_test_is_found() {
+        let findings = |row: &str| {
+            let page = format!("| promise | shown by |\n|---|---|\n{row}\n");
+            let test = ("src/a.rs", "#[test]\nfn it_holds() {}\n");
+            promises_without_a_test(&Tree::of(&[("SECURITY.md", &page), test])).len()
+        };
+        assert_eq!(findings("| a | [`it_holds`](src/a.rs) |"), 0);
+        assert_eq!(findings("| a | nothing |"), 1);
+        assert_eq!(findings("| a | [`it_hold`](src/a.rs), [`it_holds`](src/a.rs) |"), 1);
+        assert_eq!(findings("| a | [`it_holds`](src/b.rs) |"), 1);
     }
 
     #[test]

@@ -126,6 +126,11 @@ fn links_in_documents_resolve() {
 }
 
 #[test]
+fn promises_name_their_tests() {
+    assert_clean(documents::promises_without_a_test(&Tree::load()));
+}
+
+#[test]
 fn records_and_pictures_are_light() {
     assert_clean(documents::heavy(&Tree::load()));
 }

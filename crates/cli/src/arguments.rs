@@ -4,6 +4,7 @@
 //!
 //! - `number`: how a whole number is;
 //! - `time`: how a time is written;
+//! - `users`: how users are named that other processes may have;
 //! - `copy`: of `haul copy`;
 //! - `channel`: of `haul channel`;
 //! - `forward`: of `haul forward`;

@@ -151,13 +151,15 @@ pub(crate) enum Error {
     },
     /// Another run writes the same records.
     #[error(
-        "cannot write results into {}: another haul is writing them there; wait until it has ended, or \
-         name another folder with --out",
+        "cannot write results into {}: {holder} has them locked, as a haul does that is writing them \
+         there; wait until it has ended, or name another folder with --out",
         path.display()
     )]
     Busy {
         /// The records.
         path: PathBuf,
+        /// The process that has them: `process 71 of user 12`.
+        holder: String,
     },
     /// What a command will write does not fit into its folder.
     #[error(

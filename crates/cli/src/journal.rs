@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use haul::file::{Destination, Temporary, destination};
+use haul::file::{Destination, Temporary, destination, lock_holder};
 use haul_model::{Bytes, Line, Record};
 
 use crate::error::Error;
@@ -188,7 +188,9 @@ fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
     // For writing too where that is allowed: over NFS nothing else is locked.
     let open = || File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
     match is_file.then(open) {
-        Some(Ok(file)) if is_locked_by_another(&file) => Err(Error::Busy { path: path.into() }),
+        Some(Ok(file)) if is_locked_by_another(&file) => {
+            Err(Error::Busy { path: path.into(), holder: lock_holder(&file) })
+        }
         Some(Ok(file)) => Ok(Some(file)),
         _ => Ok(None),
     }
@@ -200,7 +202,9 @@ fn create_locked(path: PathBuf) -> Result<File, Error> {
     let created = File::options().write(true).create_new(true).open(&path);
     let file = created.map_err(|reason| match reason.kind() {
         // Looked at a moment ago, the name was free.
-        io::ErrorKind::AlreadyExists => Error::Busy { path: path.clone() },
+        io::ErrorKind::AlreadyExists => {
+            Error::Busy { path: path.clone(), holder: "another process".to_owned() }
+        }
         _ => folder_error(&path, reason),
     })?;
     let identity = |found: fs::Metadata| (found.dev(), found.ino());
@@ -209,7 +213,8 @@ fn create_locked(path: PathBuf) -> Result<File, Error> {
     // Before the lock, another run may have taken it for an empty earlier one, and removed it.
     let is_own = fs::symlink_metadata(&path).is_ok_and(|found| identity(found) == own);
     if is_locked || !is_own {
-        return Err(Error::Busy { path });
+        let holder = lock_holder(&file);
+        return Err(Error::Busy { path, holder });
     }
     Ok(file)
 }
@@ -374,7 +379,11 @@ mod tests {
             let error = open().unwrap_err();
             assert!(matches!(error, Error::Busy { .. }), "{error}");
             let message = error.to_string();
-            assert!(message.contains("another haul is writing"), "{message}");
+            // Where the kernel shows no locks it is another process.
+            assert!(
+                message.contains("process") && message.contains(" has them locked"),
+                "{message}"
+            );
             first.add(record("first"));
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

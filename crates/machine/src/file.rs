@@ -19,7 +19,7 @@ use rustix::fs::{Access, FileType, Mode, OFlags};
 
 use crate::error::Error;
 
-pub use foreign::{foreign_owner, left_by_another};
+pub use foreign::{foreign_owner, left_by_another, lock_holder};
 pub use temporary::{Temporary, remove_temporary_files};
 pub use whole::Whole;
 

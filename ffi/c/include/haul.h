@@ -99,8 +99,8 @@ typedef enum haul_status {
      */
     HAUL_ERROR_NOT_FOUND = 7,
     /**
-     * The heap belongs to another user, or others may write to it; or the socket is not to be used;
-     * or the peer is of a user that is not allowed.
+     * The heap belongs to another user, or others may write to it; or the socket is not to be
+     * used; or the peer is of a user that is not allowed.
      */
     HAUL_ERROR_FORBIDDEN = 8,
     /**

@@ -23,8 +23,8 @@ pub enum haul_status {
     HAUL_ERROR_EXISTS = 6,
     /// No heap has this name, or nobody listens at this path.
     HAUL_ERROR_NOT_FOUND = 7,
-    /// The heap belongs to another user, or others may write to it; or the socket is not to be used;
-    /// or the peer is of a user that is not allowed.
+    /// The heap belongs to another user, or others may write to it; or the socket is not to be
+    /// used; or the peer is of a user that is not allowed.
     HAUL_ERROR_FORBIDDEN = 8,
     /// The file is no heap, of another version, cut, unfinished or damaged.
     HAUL_ERROR_NOT_A_HEAP = 9,

@@ -44,6 +44,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul forward --port nic:model=ice", Run("--for 300ms", "nic0")),
     ("haul forward --port gen --port vhost", Elsewhere("forward.rs, both ends")),
     ("haul forward --port virtio", Elsewhere("forward.rs, both ends")),
+    ("haul forward --allow-user", Elsewhere("forward_users.rs, both ends")),
     ("haul forward --port gen:count=1000 --port pcap:out=made", Run("", "pcap0")),
     ("haul forward --port pcap:in=made.pcapng,loop=100", Run("", "99000 twice")),
     ("haul forward --port afxdp", Elsewhere("forward_ports.rs, on a pair")),

@@ -23,8 +23,8 @@ pub(crate) fn keep(made: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(&made, FIRST)
 }
 
-/// As [`keep`], for one that a crate received without MSG_CMSG_CLOEXEC: from here on no program that
-/// this process starts inherits it.
+/// As [`keep`], for one that a crate received without MSG_CMSG_CLOEXEC: from here on no program
+/// that this process starts inherits it.
 ///
 /// # Errors
 /// As [`keep`]; what fcntl(2) says.

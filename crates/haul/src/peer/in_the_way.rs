@@ -7,8 +7,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use haul_machine::file::lock_holder;
 use rustix::fd::AsFd;
-use rustix::fs::{fstat, major, minor};
 
 /// What is in the way. It travels as the reason of an [`io::Error`], of kind
 /// [`AddrInUse`](io::ErrorKind::AddrInUse).
@@ -69,7 +69,7 @@ impl InTheWay {
 
     /// A lock of a folder, flock(2), that whoever may read it can take.
     pub(crate) fn of_lock(folder: &impl AsFd) -> Self {
-        let what = format!("{} has locked the folder of the socket (flock)", locker(folder));
+        let what = format!("{} has locked the folder of the socket (flock)", lock_holder(folder));
         let remedy = "end that process, or name a path in a folder that only you may read";
         Self { what, remedy }
     }
@@ -80,34 +80,6 @@ pub(crate) fn remedy(reason: &io::Error) -> Option<&'static str> {
     reason.get_ref()?.downcast_ref::<InTheWay>().map(|it| it.remedy)
 }
 
-/// The process that has locked an open file, flock(2), as far as the kernel says.
-pub(crate) fn locker(file: &impl AsFd) -> String {
-    let all = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let status = fstat(file).ok();
-    let process = status.and_then(|status| {
-        let device = (major(status.st_dev), minor(status.st_dev));
-        holder(&all, device, status.st_ino)
-    });
-    let Some(process) = process else { return "another process".into() };
-    match fs::metadata(format!("/proc/{process}")) {
-        Ok(status) => format!("process {process} of user {}", status.uid()),
-        Err(_) => format!("process {process}"),
-    }
-}
-
-/// Whom a table as `/proc/locks` names for a file: a number, the kind of lock, how it binds, what it
-/// is for, the process, and the file as `major:minor:inode`. Who only waits has an arrow before the
-/// kind.
-fn holder(table: &str, (major, minor): (u32, u32), inode: u64) -> Option<i32> {
-    let file = format!("{major:02x}:{minor:02x}:{inode}");
-    let holds = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let is_it = *words.get(1)? == "FLOCK" && *words.get(5)? == file;
-        is_it.then(|| words.get(4)?.parse().ok()).flatten()
-    };
-    table.lines().find_map(holds).filter(|process| *process > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::fs::{FlockOperation, flock};
@@ -115,14 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_holder_of_a_lock_is_found_and_nobody_who_waits() {
-        let table = "1: FLOCK  ADVISORY  WRITE 71 08:01:99 0 EOF\n\
-            1: -> FLOCK  ADVISORY  WRITE 72 08:01:44 0 EOF\n\
-            2: POSIX  ADVISORY  WRITE 73 08:01:44 0 EOF\n\
-            3: FLOCK  ADVISORY  READ 74 08:01:44 0 EOF\nnonsense\n\n";
-        assert_eq!(holder(table, (8, 1), 44), Some(74));
-        assert_eq!(holder(table, (8, 1), 99), Some(71));
-        assert_eq!(holder(table, (8, 2), 99), None);
+    fn the_holder_of_a_lock_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let held = fs::File::open(folder.path()).unwrap();
         flock(&held, FlockOperation::LockExclusive).unwrap();

@@ -339,6 +339,29 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_is_open_to_others_is_not_used() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (own, link) = (folder.path().join("run/haul"), folder.path().join("link"));
+        own_folder(&own).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+        own_folder(&own).unwrap();
+        symlink(&own, &link).unwrap();
+        assert!(own_folder(&link).unwrap_err().to_string().contains("is a link of user"));
+        for mode in [0o777, 0o1777, 0o770] {
+            fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
+            let said = own_folder(&own).unwrap_err().to_string();
+            assert!(said.contains(&format!("with mode {mode:o}")), "{said}");
+        }
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+        own_folder(&own).unwrap();
+        if std::os::unix::fs::chown(&own, Some(54_321), None).is_ok() {
+            let said = own_folder(&own).unwrap_err().to_string();
+            assert!(said.contains("is a folder of user 54321"), "{said}");
+        }
+    }
+
+    #[test]
     fn what_killed_processes_left_is_taken_away() {
         let folder = tempfile::tempdir().unwrap();
         // No process has this number: the kernel's limit is 2^22.

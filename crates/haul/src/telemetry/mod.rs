@@ -3,9 +3,9 @@
 //! DPDK listens on a Unix socket of packets, `/var/run/dpdk/PREFIX/dpdk_telemetry.v2`. It greets
 //! with its version, its process and how long an answer may be; a command is a packet, and so is
 //! its answer, a JSON object whose only key is the command. The program at the other end may be
-//! anything: whatever it does, [`Telemetry::ask`] returns in time, with an answer or an [`Error`]. It
-//! is of one's own user or root, unless others are allowed ([`Users`]): programs of others are not
-//! asked.
+//! anything: whatever it does, [`Telemetry::ask`] returns in time, with an answer or an [`Error`].
+//! It is of one's own user or root, unless others are allowed ([`Users`]): programs of others are
+//! not asked.
 //!
 //! ```no_run
 //! use haul::telemetry::{Telemetry, Wish};

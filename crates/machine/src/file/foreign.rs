@@ -1,9 +1,12 @@
-//! What another user left where this user's file was to be.
+//! What another user left where this user's file was to be, and who has locked it.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode};
+use rustix::fd::AsFd;
+use rustix::fs::{FileType, Mode, fstat, major, minor};
 
 /// The user of what stands at `path`, a link itself and not what it leads to, where that is
 /// [foreign](foreign_owner); with what it is, in words.
@@ -33,6 +36,36 @@ pub fn foreign_owner(path: &Path, owner: u32) -> io::Result<Option<u32>> {
     Ok((is_shared && !is_ours).then_some(owner))
 }
 
+/// The process that has locked an open file, flock(2), with its user, as far as the kernel says:
+/// `process 71 of user 12`, or `another process`.
+#[must_use]
+pub fn lock_holder(file: impl AsFd) -> String {
+    let all = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let status = fstat(file).ok();
+    let process = status.and_then(|status| {
+        let device = (major(status.st_dev), minor(status.st_dev));
+        holder(&all, device, status.st_ino)
+    });
+    let Some(process) = process else { return "another process".into() };
+    match fs::metadata(format!("/proc/{process}")) {
+        Ok(status) => format!("process {process} of user {}", status.uid()),
+        Err(_) => format!("process {process}"),
+    }
+}
+
+/// The process that a table as `/proc/locks` names for a file: a number, the kind of lock, how it
+/// binds, what it is for, the process, and the file as `major:minor:inode`. One that only waits has
+/// an arrow before the kind.
+fn holder(table: &str, (major, minor): (u32, u32), inode: u64) -> Option<i32> {
+    let file = format!("{major:02x}:{minor:02x}:{inode}");
+    let holds = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_it = *words.get(1)? == "FLOCK" && *words.get(5)? == file;
+        is_it.then(|| words.get(4)?.parse().ok()).flatten()
+    };
+    table.lines().find_map(holds).filter(|process| *process > 0)
+}
+
 /// `a symbolic link`, `a FIFO`.
 pub(super) fn name_of(kind: FileType) -> &'static str {
     match kind {
@@ -49,7 +82,6 @@ pub(super) fn name_of(kind: FileType) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::{PermissionsExt, chown};
 
     use super::*;
@@ -84,5 +116,16 @@ mod tests {
             return;
         }
         assert_eq!(left_by_another(&path).unwrap(), Some((SOMEBODY, "a regular file")));
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_and_nobody_who_waits() {
+        let table = "1: FLOCK  ADVISORY  WRITE 71 08:01:99 0 EOF\n\
+            1: -> FLOCK  ADVISORY  WRITE 72 08:01:44 0 EOF\n\
+            2: POSIX  ADVISORY  WRITE 73 08:01:44 0 EOF\n\
+            3: FLOCK  ADVISORY  READ 74 08:01:44 0 EOF\nnonsense\n\n";
+        assert_eq!(holder(table, (8, 1), 44), Some(74));
+        assert_eq!(holder(table, (8, 1), 99), Some(71));
+        assert_eq!(holder(table, (8, 2), 99), None);
     }
 }

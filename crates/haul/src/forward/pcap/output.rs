@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use haul_machine::file::{foreign_owner, left_by_another};
+use haul_machine::file::{foreign_owner, left_by_another, lock_holder};
 use haul_model::capture::{BYTE_ORDER, ETHERNET, PCAP_NS, kind};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
@@ -13,7 +13,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::super::error::Error;
 use crate::peer::descriptor::kept;
-use crate::peer::in_the_way::locker;
 use crate::peer::memory::file_bytes_max;
 
 /// As many bytes of a packet as are kept, by both headers: more than any packet has.
@@ -53,7 +52,7 @@ impl Output {
         }
         // Where files cannot be locked, nobody is kept from it.
         if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            let why = format!("another port writes it: {} has it locked", locker(&file));
+            let why = format!("another port writes it: {} has it locked", lock_holder(&file));
             return Err(refused(io::Error::other(why)));
         }
         file.set_len(0).map_err(refused)?;
