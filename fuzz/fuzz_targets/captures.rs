@@ -2,6 +2,7 @@
 //! file, or an error that says where. What a port writes of them is a capture again, with as many.
 #![no_main]
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,10 @@ use libfuzzer_sys::fuzz_target;
 /// Rounds after which a capture that does not end is one that never will: each round takes up to 32
 /// packets, and each packet at least 16 bytes of the file.
 const ROUNDS_MAX: usize = 4096;
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::new(Pool::new(64).unwrap());
+}
 
 fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("haul-fuzz-{}-{name}", std::process::id()))
@@ -47,7 +52,7 @@ fn headers(mut bytes: &[u8]) -> u64 {
 }
 
 /// Takes all packets of a file and writes them to another; how many came, and whether to the end.
-fn replay(input: &Path, output: &Path) -> Option<(u64, bool)> {
+fn replay(pool: &mut Pool, input: &Path, output: &Path) -> Option<(u64, bool)> {
     let settings = PcapSettings {
         input: Some(input.into()),
         passes: Some(1),
@@ -61,14 +66,13 @@ fn replay(input: &Path, output: &Path) -> Option<(u64, bool)> {
             return None;
         }
     };
-    let mut pool = Pool::new(64).unwrap();
     let mut burst = Burst::new();
     let mut is_right = true;
     for _ in 0..ROUNDS_MAX {
-        let came = port.rx_burst(&mut pool, &mut burst);
-        port.tx_burst(&mut pool, &mut burst);
+        let came = port.rx_burst(pool, &mut burst);
+        port.tx_burst(pool, &mut burst);
         pool.free_burst(&mut burst);
-        is_right &= port.service(&mut pool).is_ok();
+        is_right &= port.service(pool).is_ok();
         if port.link() == Link::Finished || !is_right {
             break;
         }
@@ -76,7 +80,7 @@ fn replay(input: &Path, output: &Path) -> Option<(u64, bool)> {
     }
     let (counters, notes) = (port.counters().clone(), port.notes());
     assert!(notes.iter().all(|note| !note.is_empty()));
-    port.stop(&mut pool);
+    port.stop(pool);
     assert_eq!(pool.available(), pool.size());
     assert_eq!(counters.tx.packets + counters.tx.drops_sum(), counters.rx.packets);
     Some((counters.tx.packets, is_right))
@@ -86,12 +90,15 @@ fuzz_target!(|bytes: &[u8]| {
     let packets = headers(bytes);
     let [first, second, third] = ["in.pcap", "out.pcap", "again.pcapng"].map(path);
     fs::write(&first, bytes).expect("a temporary file");
-    if let Some((sent, is_right)) = replay(&first, &second) {
-        assert!(sent <= packets || !is_right, "{sent} of {packets}");
-        if sent > 0 {
-            let again = replay(&second, &third).expect("haul reads what it writes");
-            assert_eq!(again, (sent, true));
+    // One for all files: to make one takes longer than a file.
+    POOL.with_borrow_mut(|pool| {
+        if let Some((sent, is_right)) = replay(pool, &first, &second) {
+            assert!(sent <= packets || !is_right, "{sent} of {packets}");
+            if sent > 0 {
+                let again = replay(pool, &second, &third).expect("haul reads what it writes");
+                assert_eq!(again, (sent, true));
+            }
         }
-    }
+    });
     [first, second, third].iter().for_each(|file| drop(fs::remove_file(file)));
 });

@@ -3,6 +3,7 @@
 //! sent is counted, every buffer comes back, and the next back end finds rings that are new.
 #![no_main]
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -238,7 +239,7 @@ impl Victim {
         self.port.service(&mut self.pool).expect("a port that goes on");
     }
 
-    fn check(mut self) {
+    fn check(mut self) -> Pool {
         let (held, tx) = (self.pool.size() - self.pool.available(), &self.port.counters().tx);
         assert!(self.port.link() == Link::Up || held == 0, "{held} buffers are nowhere");
         // What a back end had when it was left was given to it before.
@@ -248,11 +249,17 @@ impl Victim {
         assert_eq!(self.port.counters().rx.packets, self.came);
         self.port.stop(&mut self.pool);
         assert_eq!(self.pool.available(), self.pool.size());
+        self.pool
     }
 }
 
 fn path() -> PathBuf {
     std::env::temp_dir().join(format!("haul-fuzz-virtio-{}", std::process::id()))
+}
+
+thread_local! {
+    /// What the last life left, which is whole again.
+    static POOL: Cell<Option<Pool>> = const { Cell::new(None) };
 }
 
 /// One for all lives: to make one is most of a life.
@@ -274,7 +281,8 @@ fuzz_target!(|life: Life| {
         ..VirtioSettings::new(path())
     };
     let port = Virtio::open("virtio0", &settings).unwrap().pop().unwrap();
-    let mut victim = Victim { port, pool: Pool::new(192).unwrap(), given: 0, came: 0 };
+    let pool = POOL.take().unwrap_or_else(|| Pool::new(192).unwrap());
+    let mut victim = Victim { port, pool, given: 0, came: 0 };
     victim.port.service(&mut victim.pool).unwrap();
     let (socket, _) = listener.accept().unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -296,5 +304,5 @@ fuzz_target!(|life: Life| {
     let _ = back.socket.shutdown(std::net::Shutdown::Both);
     let mut rest = [0; 64];
     while matches!(back.socket.read(&mut rest), Ok(1..)) {}
-    victim.check();
+    POOL.set(Some(victim.check()));
 });
