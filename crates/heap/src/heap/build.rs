@@ -188,9 +188,9 @@ impl Builder {
     }
 
     /// Creates a heap that processes of this user share by a name. It outlives them all, until
-    /// [`Heap::remove_name`]. Its file can be cut short by any process of this user, and a touch of
-    /// what is gone is a SIGBUS then: the kernel seals only files without a name. Those of
-    /// [`Builder::shared_fd`] are sealed.
+    /// [`Heap::remove_name`]. Its file can be cut short by any process of this user, for the kernel
+    /// seals only files without a name, as those of [`Builder::shared_fd`]. What is gone reads as
+    /// zeros then, and no more blocks come of it: [`AllocError::Gone`](crate::AllocError::Gone).
     ///
     /// # Errors
     /// [`Error::NameTaken`]; [`Error::BadName`]; as [`Builder::build`].

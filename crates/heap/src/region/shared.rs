@@ -134,7 +134,10 @@ impl Region {
     }
 
     fn attach(pages: Pages, file: OwnedFd, source: pool::Source<'_>) -> Result<Self, Error> {
-        let header = read_header(file.as_fd())?;
+        // By a name a heap is found while its creator still makes it; a descriptor comes of one that
+        // is made.
+        let patience_ns = if matches!(source, pool::Source::Name(_)) { PATIENCE_NS } else { 0 };
+        let header = read_header(file.as_fd(), patience_ns)?;
         let second = pool::open(&header, file.as_fd(), source)?;
         let from_pool = header.pool.map(|pool| (pool.size, pool.pages));
         let choice = Choice::shared_with(pages, from_pool, Reason::AsCreated);
@@ -304,8 +307,8 @@ fn populate_start(
     })
 }
 
-/// Reads and checks the header of a file, waiting for whoever still writes it.
-fn read_header(file: BorrowedFd<'_>) -> Result<Header, Error> {
+/// Reads and checks the header of a file, waiting so long for whoever still writes it.
+fn read_header(file: BorrowedFd<'_>, patience_ns: u64) -> Result<Header, Error> {
     let inspect = |errno| Error::refused(Attempt::InspectFile, 0, errno);
     let start = sys::now_ns();
     loop {
@@ -323,7 +326,7 @@ fn read_header(file: BorrowedFd<'_>) -> Result<Header, Error> {
             }
             return Ok(header);
         }
-        if sys::now_ns().saturating_sub(start) > PATIENCE_NS {
+        if sys::now_ns().saturating_sub(start) >= patience_ns {
             if is_whole {
                 return Err(Error::Unfinished);
             }

@@ -355,6 +355,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_whose_memory_was_taken_away_is_known() {
+        let mut pools = Pools::default();
+        let lease = pools.lease(POOL_BYTES_MIN).unwrap();
+        assert_eq!((bytes_of(&lease, 1)[0], lease.pool.is_broken()), (0, false));
+        let gone = rustix::fs::memfd_create(c"gone", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let (base, rights) = (lease.base().as_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the pool's own mapping, whose users bear any bytes there.
+        unsafe { rustix::mm::mmap(base, POOL_BYTES_MIN, rights, flags, &gone, 0) }.unwrap();
+        assert_eq!(bytes_of(&lease, POOL_BYTES_MIN)[PAGE_BYTES], 0);
+        assert!(lease.pool.is_broken());
+    }
+
+    #[test]
     fn a_new_pool_takes_no_memory() {
         let mut pools = Pools::default();
         let lease = pools.lease(GROWN_BYTES_MAX).unwrap();

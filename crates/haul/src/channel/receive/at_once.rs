@@ -113,6 +113,46 @@ mod tests {
         }
     }
 
+    /// Has no page of this end's mapping be there any more, as after a hole where the system has no
+    /// page for the touch.
+    fn lose(end: &Channel) {
+        let region = &end.sender.outbox.lane.link.region;
+        let base = region.at(0, region.size_bytes());
+        let file = rustix::fs::memfd_create(c"gone", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let rights = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+        let flags = rustix::mm::MapFlags::SHARED | rustix::mm::MapFlags::FIXED;
+        // SAFETY: the mapping is this end's own, whose users bear any bytes there.
+        let lost = unsafe {
+            rustix::mm::mmap(base.as_ptr().cast(), region.size_bytes(), rights, flags, &file, 0)
+        };
+        assert_eq!(lost.unwrap().addr(), base.addr().get());
+    }
+
+    #[test]
+    fn memory_that_a_peer_takes_away_ends_the_channel_with_an_error() {
+        let settings = Settings { wait: std::time::Duration::from_secs(5), ..Settings::default() };
+        for length in [8, 20_000, 1 << 20] {
+            let (mut one, _other) = ends(&settings);
+            lose(&one);
+            let error = one.send(&vec![1; length]).unwrap_err();
+            assert!(matches!(error, Error::Memory { .. }), "{length}: {error}");
+            let error = one.send(&[1]).unwrap_err();
+            assert!(matches!(error, Error::Memory { .. } | Error::Broken), "{length}: {error}");
+
+            let (mut one, mut other) = ends(&settings);
+            thread::scope(|scope| {
+                let sent = scope.spawn(move || one.send(&vec![1; length]).map(drop));
+                other.wait_length().unwrap();
+                lose(&other);
+                let error = other.recv_into(&mut vec![0; length]).unwrap_err();
+                assert!(matches!(error, Error::Memory { .. }), "{length}: {error}");
+                drop(other);
+                // It was there already, or its receiver has gone.
+                let _ = sent.join().unwrap();
+            });
+        }
+    }
+
     #[test]
     fn what_goes_around_the_caches_to_a_far_end_is_whole() {
         for integrity in [false, true] {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::peer::users::Users;
 /// How long a back end may take for one answer, before another try.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// How long it may take for one as the port is stopped: that is waited for.
+/// How long it may take for all of a queue pair as the port is stopped: that is waited for.
 const ANSWER_AT_STOP: Duration = Duration::from_millis(100);
 
 /// The memory that is shared: a file of one region, at this process's own addresses.
@@ -129,17 +129,23 @@ impl Session {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Has the back end stop some of its rings. One that does not answer is left as it is.
+    /// Has the back end stop some of its rings. One that does not answer in time loses the socket: a
+    /// thread of its own waits for the answer, which the socket's time limit does not end.
     pub(super) fn stop(&self, rings: Range<usize>) {
-        // A socket whose time cannot be limited is not waited for.
-        if self.socket.set_read_timeout(Some(ANSWER_AT_STOP)).is_ok() {
+        let (done, is_done) = mpsc::channel();
+        let ask = || {
             let mut frontend = locked(&self.frontend);
-            for ring in rings {
-                if frontend.stop(ring).is_err() {
-                    break;
-                }
+            let mut rings = rings.clone();
+            rings.all(|ring| frontend.stop(ring).is_ok());
+            let _ = done.send(());
+        };
+        thread::scope(|scope| {
+            let asking = thread::Builder::new().name("haul-virtio".into());
+            let asking = asking.spawn_scoped(scope, ask);
+            if asking.is_err() || is_done.recv_timeout(ANSWER_AT_STOP).is_err() {
+                self.end();
             }
-        }
+        });
     }
 }
 

@@ -1,0 +1,104 @@
+//! Any bytes as a capture, read as a port does and header by header: packets that lie inside the
+//! file, or an error that says where. What a port writes of them is a capture again, with as many.
+#![no_main]
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use haul::forward::{Burst, Link, Pcap, PcapSettings, Pool, Port};
+use haul_model::capture::{Header, Headers};
+use libfuzzer_sys::fuzz_target;
+
+/// Rounds after which a capture that does not end is one that never will: each round takes up to 32
+/// packets, and each packet at least 16 bytes of the file.
+const ROUNDS_MAX: usize = 4096;
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::new(Pool::new(64).unwrap());
+}
+
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("haul-fuzz-{}-{name}", std::process::id()))
+}
+
+/// Every header of the bytes; how many packets they have that are whole.
+fn headers(mut bytes: &[u8]) -> u64 {
+    let (mut headers, mut packets) = (Headers::new(), 0);
+    while let Some((head, rest)) = bytes.split_at_checked(headers.wanted()) {
+        let plain = headers.read_plain(head);
+        let wanted = headers.wanted();
+        let Ok(header) = headers.read(head) else { break };
+        let skip = match header {
+            Header::Longer => {
+                assert!(headers.wanted() > wanted && headers.wanted() <= 4108);
+                continue;
+            }
+            Header::Packet(packet) => {
+                assert!(packet.original >= packet.kept && u64::from(packet.kept) <= packet.skip);
+                assert!(plain.is_none_or(|plain| plain == packet), "{plain:?}, {packet:?}");
+                packets += u64::from(packet.kept as usize <= rest.len());
+                packet.skip
+            }
+            Header::Other { skip } => skip,
+            Header::End => 0,
+        };
+        let Some(after) = usize::try_from(skip).ok().and_then(|skip| rest.get(skip..)) else {
+            break;
+        };
+        bytes = after;
+    }
+    packets
+}
+
+/// Takes all packets of a file and writes them to another; how many came, and whether to the end.
+fn replay(pool: &mut Pool, input: &Path, output: &Path) -> Option<(u64, bool)> {
+    let settings = PcapSettings {
+        input: Some(input.into()),
+        passes: Some(1),
+        output: Some(output.into()),
+        ..PcapSettings::default()
+    };
+    let mut port = match Pcap::open("pcap0", &settings) {
+        Ok(port) => port,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return None;
+        }
+    };
+    let mut burst = Burst::new();
+    let mut is_right = true;
+    for _ in 0..ROUNDS_MAX {
+        let came = port.rx_burst(pool, &mut burst);
+        port.tx_burst(pool, &mut burst);
+        pool.free_burst(&mut burst);
+        is_right &= port.service(pool).is_ok();
+        if port.link() == Link::Finished || !is_right {
+            break;
+        }
+        assert!(came > 0 || port.link() == Link::Up, "a capture without an end");
+    }
+    let (counters, notes) = (port.counters().clone(), port.notes());
+    assert!(notes.iter().all(|note| !note.is_empty()));
+    port.stop(pool);
+    assert_eq!(pool.available(), pool.size());
+    assert_eq!(counters.tx.packets + counters.tx.drops_sum(), counters.rx.packets);
+    Some((counters.tx.packets, is_right))
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let packets = headers(bytes);
+    let [first, second, third] = ["in.pcap", "out.pcap", "again.pcapng"].map(path);
+    fs::write(&first, bytes).expect("a temporary file");
+    // One for all files: to make one takes longer than a file.
+    POOL.with_borrow_mut(|pool| {
+        if let Some((sent, is_right)) = replay(pool, &first, &second) {
+            assert!(sent <= packets || !is_right, "{sent} of {packets}");
+            if sent > 0 {
+                let again = replay(pool, &second, &third).expect("haul reads what it writes");
+                assert_eq!(again, (sent, true));
+            }
+        }
+    });
+    [first, second, third].iter().for_each(|file| drop(fs::remove_file(file)));
+});
