@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::error::Error;
+use crate::peer::caller::Caller;
 use crate::peer::descriptor::{keep, kept};
 use crate::peer::fork::Here;
 use crate::peer::listening::{self, Bound};
@@ -57,6 +58,19 @@ impl Wake {
         // Nothing but a pause.
         let _ = poll(&mut ready, Some(&pause));
     }
+}
+
+/// What calls the other side.
+///
+/// # Errors
+/// [`Error::System`].
+pub(crate) fn caller() -> Result<Caller, Error> {
+    Caller::new().map_err(|reason| Error::System {
+        attempt: "set up calls to the other side (io_setup)",
+        reason,
+        remedy: "let this process call io_setup and io_submit, and raise the limit of contexts \
+                 (sysctl fs.aio-max-nr)",
+    })
 }
 
 /// Nanoseconds between two attempts to meet the other side.

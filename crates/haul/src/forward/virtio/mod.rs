@@ -27,7 +27,8 @@ use super::counters::{Counters, DropReason};
 use super::error::Error;
 use super::pool::{Burst, Pool};
 use super::ring::features;
-use super::user_socket::Role;
+use super::user_socket::{Role, caller};
+use crate::peer::caller::Caller;
 use device::Device;
 use layout::Broken;
 use queue::Queue;
@@ -88,6 +89,8 @@ pub struct Virtio {
     device: Arc<Device>,
     session: Option<Arc<Session>>,
     is_stopped: bool,
+    /// Calls the back end, without waiting for anything that it has too.
+    caller: Caller,
     counters: Counters,
 }
 
@@ -118,7 +121,8 @@ impl Virtio {
         let opening = Opening::new(&settings.path, role)?;
         let needed = NEEDED | if is_packed { features::PACKED } else { 0 };
         let device = Arc::new(Device::new(opening, queues, wanted(settings), needed));
-        let port = |pair| Self {
+        let callers = (0..queues).map(|_| caller()).collect::<Result<Vec<_>, _>>()?;
+        let port = |(pair, caller)| Self {
             name: name.into(),
             pair,
             size,
@@ -127,9 +131,10 @@ impl Virtio {
             device: device.clone(),
             session: None,
             is_stopped: false,
+            caller,
             counters: Counters::default(),
         };
-        Ok((0..queues).map(port).collect())
+        Ok((0..queues).zip(callers).map(port).collect())
     }
 
     /// The features that were agreed on, once there is a link.
@@ -172,7 +177,7 @@ impl Virtio {
             queues[TO_GUEST].begin(features, true);
             queues[FROM_GUEST].begin(features, false);
             queues[TO_GUEST].fill(pool, session.header_bytes());
-            queues[TO_GUEST].call(session.kick(first + TO_GUEST));
+            queues[TO_GUEST].call(&self.caller, session.kick(first + TO_GUEST));
         }
         self.session = session;
         Ok(())
@@ -228,7 +233,7 @@ impl Port for Virtio {
         let queue = &mut queues[TO_GUEST];
         let result = queue.receive(pool, burst, session.features(), &mut self.counters.rx);
         queue.fill(pool, session.header_bytes());
-        queue.call(session.kick(ring + TO_GUEST));
+        queue.call(&self.caller, session.kick(ring + TO_GUEST));
         match result {
             Ok(packets) => packets,
             Err(Broken) => {
@@ -251,7 +256,7 @@ impl Port for Virtio {
         let header_bytes = session.header_bytes();
         match queue.send(pool, burst, header_bytes, &mut self.counters.tx) {
             Ok(packets) => {
-                queue.call(session.kick(ring + FROM_GUEST));
+                queue.call(&self.caller, session.kick(ring + FROM_GUEST));
                 packets
             }
             Err(Broken) => {

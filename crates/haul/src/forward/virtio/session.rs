@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -128,17 +128,24 @@ impl Session {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Has the back end stop some of its rings. One that does not answer is left as it is.
+    /// Has the back end stop some of its rings. One that does not answer in time is left. The
+    /// socket's own limit of time does not do: what waits for the answer waits again behind it. So
+    /// a thread waits for the answers, and the end of the conversation ends that.
     pub(super) fn stop(&self, rings: Range<usize>) {
-        // A socket whose time cannot be limited is not waited for.
-        if self.socket.set_read_timeout(Some(ANSWER_AT_STOP)).is_ok() {
+        let limit = ANSWER_AT_STOP * u32::try_from(rings.len()).unwrap_or(1);
+        let (done, is_done) = mpsc::channel();
+        let ask = move || {
             let mut frontend = locked(&self.frontend);
-            for ring in rings {
-                if frontend.stop(ring).is_err() {
-                    break;
-                }
+            let is_stopped = rings.into_iter().all(|ring| frontend.stop(ring).is_ok());
+            // Nobody may wait any more.
+            let _ = done.send(is_stopped);
+        };
+        thread::scope(|scope| {
+            let asking = thread::Builder::new().name("haul-virtio".into()).spawn_scoped(scope, ask);
+            if asking.is_err() || is_done.recv_timeout(limit).is_err() {
+                self.end();
             }
-        }
+        });
     }
 }
 
