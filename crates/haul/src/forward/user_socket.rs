@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::error::Error;
 use crate::peer::caller::Caller;
+use crate::peer::closer;
 use crate::peer::descriptor::{keep, kept};
 use crate::peer::fork::Here;
 use crate::peer::listening::{self, Bound};
@@ -101,15 +102,13 @@ impl Meeting {
     pub(crate) fn wait(&self, wake: &Wake) -> Option<UnixStream> {
         match self {
             Self::Listening(listening) => {
-                let mut ready = [
-                    PollFd::new(&listening.socket, PollFlags::IN),
-                    PollFd::new(&*wake.0, PollFlags::IN),
-                ];
+                let listener = listening.socket.as_ref()?;
+                let mut ready =
+                    [PollFd::new(listener, PollFlags::IN), PollFd::new(&*wake.0, PollFlags::IN)];
                 let waited = poll(&mut ready, None);
                 let is_over = socket::is_over(ready[0].revents());
-                let accepted = waited.and_then(|_| {
-                    kept(rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC))
-                });
+                let accepted = waited
+                    .and_then(|_| kept(rustix::net::accept_with(listener, SocketFlags::CLOEXEC)));
                 match accepted {
                     Ok(socket) => Some(UnixStream::from(socket)),
                     // The front end has gone again, or the thread was woken.
@@ -137,7 +136,8 @@ impl Meeting {
 /// A socket that front ends connect to. Its path goes with it.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    socket: OwnedFd,
+    /// Until it is closed.
+    socket: Option<OwnedFd>,
     bound: Bound,
     /// The process that listens: a child of fork leaves the path alone.
     here: Here,
@@ -165,7 +165,7 @@ fn listen(path: &Path) -> Result<Listening, Error> {
         bound.remove();
         return Err(refused(reason.into()));
     }
-    Ok(Listening { socket, bound, here: Here::now() })
+    Ok(Listening { socket: Some(socket), bound, here: Here::now() })
 }
 
 fn refused(path: &Path, reason: std::io::Error) -> Error {
@@ -181,6 +181,8 @@ impl Drop for Listening {
     fn drop(&mut self) {
         if self.here.is_here() {
             self.bound.remove();
+            // Who waits to be accepted may have sent descriptors already.
+            closer::close(self.socket.take());
         }
     }
 }

@@ -13,7 +13,8 @@ use super::answer::{Greeting, beginning, read_answer, read_greeting};
 use super::error::{Error, io_of};
 use crate::peer::deadline::after;
 use crate::peer::error::Error as PeerError;
-use crate::peer::socket;
+use crate::peer::fork::Here;
+use crate::peer::socket::{self, Socket};
 
 /// The longest answer that is taken, whatever the program announces: 64 times DPDK's own limit.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -28,12 +29,14 @@ const NAP: Duration = Duration::from_millis(10);
 /// the program.
 #[derive(Debug)]
 pub struct Telemetry {
-    socket: OwnedFd,
+    socket: Socket,
     path: PathBuf,
     greeting: Greeting,
     deadline: Duration,
     /// For one answer.
     buffer: Vec<u8>,
+    /// The process that has it: as a child of fork drops its copy, the parent's goes on.
+    here: Here,
     /// What failed: after that, an answer that comes late would be taken for the next one's.
     failed: Option<String>,
 }
@@ -57,7 +60,15 @@ impl Telemetry {
         let bytes = greeting.answer_bytes_max.clamp(GREETING_BYTES_MAX, ANSWER_BYTES_MAX);
         // DPDK announces its buffer; what it sends may have a NUL behind it.
         buffer.resize(bytes + 1, 0);
-        Ok(Self { socket, path: path.into(), greeting, deadline, buffer, failed: None })
+        Ok(Self {
+            socket,
+            path: path.into(),
+            greeting,
+            deadline,
+            buffer,
+            here: Here::now(),
+            failed: None,
+        })
     }
 
     /// `DPDK 22.11.11`.
@@ -127,9 +138,17 @@ impl Telemetry {
     }
 }
 
-fn connect(path: &Path, until: Instant) -> Result<OwnedFd, Error> {
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if !self.here.is_here() {
+            self.socket.leave_to_others();
+        }
+    }
+}
+
+fn connect(path: &Path, until: Instant) -> Result<Socket, Error> {
     loop {
-        match socket::connect(path) {
+        match socket::connect(path).and_then(Socket::adopt) {
             Ok(socket) => return Ok(socket),
             Err(PeerError::Socket { reason, .. })
                 if reason.kind() == io::ErrorKind::WouldBlock && Instant::now() < until =>

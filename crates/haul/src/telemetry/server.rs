@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::error::{Error, io_of};
 use crate::peer::fork::Thread;
 use crate::peer::listening::{self, Bound};
-use crate::peer::socket;
+use crate::peer::socket::{self, Socket};
 use crate::peer::users::Users;
 
 /// Clients at once, as many as DPDK serves (MAX_CONNECTIONS).
@@ -119,7 +119,7 @@ struct Serving {
     stop: OwnedFd,
     greeting: Value,
     answer: Answer,
-    clients: Vec<OwnedFd>,
+    clients: Vec<Socket>,
 }
 
 impl Serving {
@@ -130,7 +130,7 @@ impl Serving {
             // Whoever comes to a full house waits in the queue.
             let flags = if is_room { PollFlags::IN } else { PollFlags::empty() };
             ready.push(PollFd::new(&self.listener, flags));
-            ready.extend(self.clients.iter().map(|client| PollFd::new(client, PollFlags::IN)));
+            ready.extend(self.clients.iter().map(|client| PollFd::new(&**client, PollFlags::IN)));
             match rustix::event::poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => thread::sleep(NAP),
@@ -157,6 +157,8 @@ impl Serving {
             Ok(None) => return,
             Err(_) => return thread::sleep(NAP),
         };
+        // What it sends is no reason to wait as it is closed.
+        let Ok(client) = Socket::adopt(client) else { return };
         let is_allowed = socket::other_end(&client)
             .and_then(|(process, user, _)| Users::Own.check("serve", Some(process), user));
         let greeting = self.greeting.to_string();

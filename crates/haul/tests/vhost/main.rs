@@ -12,9 +12,11 @@
 //! - `pairs`: queue pairs of which the guest enables some;
 //! - `random`: rings and messages at random;
 //! - `silent`: peers that say nothing;
+//! - `closing`: descriptors that take long to be closed;
 //! - `held_up`: what a peer may do to hold a worker up.
 
 mod chains;
+mod closing;
 mod dying;
 mod front;
 mod held_up;

@@ -18,7 +18,7 @@ use rustix::fd::{AsFd, OwnedFd};
 
 use super::super::clock::now_ns;
 use super::super::contract::Agreement;
-use super::super::messages::{AreaAt, Backend, Done, Refused, refuse};
+use super::super::messages::{AreaAt, Backend, Done, Refused, leave, refuse};
 use super::super::ring::{packed, split};
 use super::inflight::Area;
 use super::met::Met;
@@ -212,7 +212,8 @@ impl Device {
 
     /// A conversation begins; false where none may any more.
     pub(super) fn begin(&self, socket: UnixStream) -> bool {
-        *locked(&self.socket) = Some(socket);
+        let before = locked(&self.socket).replace(socket);
+        before.into_iter().for_each(leave);
         self.is_refused.store(false, Ordering::Relaxed);
         self.met.begin();
         !self.is_stopped()
@@ -225,7 +226,8 @@ impl Device {
             self.met.refused(why);
         }
         let was_wrong = wrong.is_some();
-        *locked(&self.socket) = None;
+        let socket = locked(&self.socket).take();
+        socket.into_iter().for_each(leave);
         self.reset();
         let was_wrong = was_wrong || self.is_refused();
         if was_wrong {

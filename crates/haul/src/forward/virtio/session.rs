@@ -18,6 +18,7 @@ use super::super::ring::features;
 use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
 use crate::peer::fork::{Here, Thread};
 use crate::peer::guest::Described;
+use crate::peer::socket::refuse_descriptors;
 
 /// How long a back end may take for one answer, before another try.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -258,6 +259,7 @@ fn meet(meeting: &Meeting, wake: &Wake, common: &Common, offer: &Offer) {
     let is_stopped = || common.is_stopped.load(Ordering::SeqCst);
     while !is_stopped() {
         let Some(socket) = meeting.wait(wake) else { continue };
+        refuse_descriptors(socket.as_fd());
         let Ok(other) = socket.try_clone() else {
             // The process may open no more files.
             wake.pause(RETRY_NS);
