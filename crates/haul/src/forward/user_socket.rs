@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType};
 
 use super::error::Error;
+use crate::peer::caller::Caller;
 use crate::peer::descriptor::kept;
 use crate::peer::error::Error as PeerError;
 use crate::peer::fork::Here;
@@ -59,6 +60,19 @@ impl Wake {
         // Nothing but a pause.
         let _ = poll(&mut ready, Some(&pause));
     }
+}
+
+/// What calls the other side.
+///
+/// # Errors
+/// [`Error::System`].
+pub(crate) fn caller() -> Result<Caller, Error> {
+    Caller::new().map_err(|reason| Error::System {
+        attempt: "set up calls to the other side (io_setup)",
+        reason,
+        remedy: "let this process call io_setup and io_submit, and raise the limit of contexts \
+                 (sysctl fs.aio-max-nr)",
+    })
 }
 
 /// Nanoseconds between two attempts to meet the other side.
@@ -115,15 +129,13 @@ impl Meeting {
     fn connection(&self, wake: &Wake) -> Option<OwnedFd> {
         match &self.place {
             Place::Listening(listening) => {
-                let mut ready = [
-                    PollFd::new(&listening.socket, PollFlags::IN),
-                    PollFd::new(&*wake.0, PollFlags::IN),
-                ];
+                let listener = listening.socket.as_ref()?;
+                let mut ready =
+                    [PollFd::new(listener, PollFlags::IN), PollFd::new(&*wake.0, PollFlags::IN)];
                 let waited = poll(&mut ready, None);
                 let is_over = socket::is_over(ready[0].revents());
-                let accepted = waited.and_then(|_| {
-                    kept(rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC))
-                });
+                let accepted = waited
+                    .and_then(|_| kept(rustix::net::accept_with(listener, SocketFlags::CLOEXEC)));
                 match accepted {
                     Ok(socket) => Some(socket),
                     // The front end has gone again, or the thread was woken.
@@ -152,7 +164,8 @@ fn after_a_pause(wake: &Wake) -> Option<OwnedFd> {
 /// A socket that front ends connect to. Its path goes with it.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    socket: OwnedFd,
+    /// Until it is closed.
+    socket: Option<OwnedFd>,
     bound: Bound,
     /// The process that listens: a child of fork leaves the path alone.
     here: Here,
@@ -174,7 +187,7 @@ fn listen(path: &Path, users: &Users) -> Result<Listening, Error> {
         }
         other => refused(path, std::io::Error::other(format!("{other:?}"))),
     })?;
-    Ok(Listening { socket, bound, here: Here::now() })
+    Ok(Listening { socket: Some(socket), bound, here: Here::now() })
 }
 
 fn refused(path: &Path, reason: std::io::Error) -> Error {
@@ -189,6 +202,8 @@ impl Drop for Listening {
     fn drop(&mut self) {
         if self.here.is_here() {
             self.bound.remove();
+            // Who waits to be accepted may have sent descriptors already.
+            closer::close(self.socket.take());
         }
     }
 }

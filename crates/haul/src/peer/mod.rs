@@ -6,6 +6,7 @@
 //! - `descriptor`: descriptors that this library keeps;
 //! - `error`: what can go wrong, for each part to say in its own words;
 //! - `life`: whether another process has the same;
+//! - `caller`: events that a peer has too, signalled without waiting;
 //! - `deadline`: how long something may take;
 //! - `closer`: descriptors that a peer may hold up as they are closed;
 //! - `received`: descriptors that came from a peer;
@@ -22,6 +23,7 @@
 //!
 //! System calls that concern another process are made here, and nowhere else.
 
+pub(crate) mod caller;
 pub(crate) mod closer;
 pub(crate) mod deadline;
 pub(crate) mod descriptor;

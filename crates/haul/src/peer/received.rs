@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
+use super::caller::is_event;
 use super::closer;
 use super::error::Error;
 
@@ -61,6 +62,15 @@ impl Received {
             Self::Foreign => "a descriptor that is not of memory",
         };
         Err(Error::Memory { found: found.into(), expected })
+    }
+}
+
+/// Closes descriptors that are not kept, without waiting for their peer.
+pub(crate) fn let_go(files: Vec<OwnedFd>) {
+    let is_foreign = |file: &OwnedFd| !is_memory(file) && !is_event(file);
+    let foreign: Vec<_> = files.into_iter().filter(is_foreign).collect();
+    if !foreign.is_empty() {
+        closer::close(foreign);
     }
 }
 

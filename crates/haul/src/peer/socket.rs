@@ -19,7 +19,7 @@ use super::closer;
 use super::deadline::after;
 use super::descriptor::{keep, kept};
 use super::error::Error;
-use super::received::Received;
+use super::received::{self, Received};
 
 /// Longest packet that is sent or taken.
 pub(crate) const PACKET_BYTES: usize = 128;
@@ -278,10 +278,13 @@ pub(crate) fn say(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
 }
 
-/// Takes the bytes of the next packet alone, without waiting; how long it is, whatever fits.
+/// Takes the bytes of the next packet alone, without waiting, for it or for a descriptor that came
+/// with it; how long it is, whatever fits.
 pub(crate) fn hear(socket: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-    rustix::net::recv(socket, buffer, flags).map(|(_, bytes)| bytes)
+    let taken = take(socket.as_fd(), buffer, flags)?;
+    received::let_go(taken.files);
+    Ok(taken.length)
 }
 
 /// Makes the peer's poll return. A full socket has such packets enough.
@@ -293,32 +296,75 @@ pub(crate) fn nudge(socket: &OwnedFd) {
 /// pipe where pipes are expected.
 pub(crate) fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Option<Packet>, Errno> {
     let mut bytes = [0; PACKET_BYTES];
+    let taken = match take(socket.as_fd(), &mut bytes, RecvFlags::DONTWAIT) {
+        Ok(taken) => taken,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(reason) => return Err(reason),
+    };
+    let Taken { length, files, is_cut, sender } = taken;
+    // A packet of no bytes comes with who sent it, the end of all packets with nothing.
+    if length == 0 && sender.is_none() {
+        return Err(Errno::CONNRESET);
+    }
+    let file = Received::of(files, is_cut, are_pipes_expected);
+    Ok(Some(Packet { bytes, length, file, sender }))
+}
+
+/// What came at once. Its descriptors are the peer's: to close one may mean to wait, see
+/// [`received::let_go`].
+pub(crate) struct Taken {
+    /// Bytes.
+    pub(crate) length: usize,
+    pub(crate) files: Vec<OwnedFd>,
+    /// Descriptors are missing.
+    is_cut: bool,
+    sender: Option<(i32, u32, u32)>,
+}
+
+/// Takes bytes and all descriptors that came with them.
+///
+/// # Errors
+/// What recvmsg(2) says.
+pub(crate) fn take(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> Result<Taken, Errno> {
     let mut control = [0_u64; CONTROL_BYTES / 8];
-    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: PACKET_BYTES };
+    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all bytes zero are a value of this plain structure of numbers and null pointers.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = CONTROL_BYTES as _;
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let flags = flags.bits() as i32 | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header names one vector and one control buffer, both alive, writable, of the
     // lengths said there, and referred to by nothing else.
     let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     if result < 0 {
-        let reason = io::Error::last_os_error();
-        return match Errno::from_io_error(&reason) {
-            Some(Errno::AGAIN | Errno::INTR) => Ok(None),
-            reason => Err(reason.unwrap_or(Errno::IO)),
-        };
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
     }
     let (files, is_cut, sender) = controls(&header);
-    // A packet of no bytes comes with who sent it, the end of all packets with nothing.
-    if result == 0 && sender.is_none() {
-        return Err(Errno::CONNRESET);
-    }
-    let file = Received::of(files, is_cut, are_pipes_expected);
-    Ok(Some(Packet { bytes, length: result as usize, file, sender }))
+    Ok(Taken { length: result as usize, files, is_cut, sender })
+}
+
+/// Lets the peer send no descriptors, where the kernel knows of that (Linux 6.16): who wants none
+/// need not close any.
+pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) {
+    /// SO_PASSRIGHTS of asm-generic/socket.h.
+    const PASS_RIGHTS: i32 = 83;
+    let none = 0_i32;
+    // SAFETY: an option of four bytes, which are read alone. Another kernel refuses its number.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            PASS_RIGHTS,
+            (&raw const none).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
 }
 
 /// Room for 253 descriptors, SCM_MAX_FD of the kernel, and credentials: two headers of 16 B, 1016 B

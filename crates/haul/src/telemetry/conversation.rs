@@ -17,8 +17,9 @@ use super::answer::{Greeting, beginning, read_answer, read_greeting};
 use super::error::{Error, io_of, left_alone};
 use crate::peer::deadline::after;
 use crate::peer::error::Error as PeerError;
+use crate::peer::fork::Here;
+use crate::peer::socket::{self, Socket};
 use crate::peer::users::Users;
-use crate::peer::{closer, socket};
 
 /// The longest answer that is taken, whatever the program announces: 64 times DPDK's own limit.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -33,12 +34,14 @@ const NAP: Duration = Duration::from_millis(10);
 /// the program.
 #[derive(Debug)]
 pub struct Telemetry {
-    socket: OwnedFd,
+    socket: Socket,
     path: PathBuf,
     greeting: Greeting,
     deadline: Duration,
     /// For one answer.
     buffer: Vec<u8>,
+    /// The process that has it: as a child of fork drops its copy, the parent's goes on.
+    here: Here,
     /// What failed: after that, an answer that comes late would be taken for the next one's.
     failed: Option<String>,
     /// The users of other sockets that were left alone as this program was looked for.
@@ -156,6 +159,14 @@ impl Telemetry {
     }
 }
 
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if !self.here.is_here() {
+            self.socket.leave_to_others();
+        }
+    }
+}
+
 /// Sockets that are open at once while programs are looked for.
 const OPEN_MAX: usize = 256;
 
@@ -177,7 +188,7 @@ enum State {
     /// Nobody has taken the connection yet.
     New,
     /// It is to greet.
-    Connected(OwnedFd),
+    Connected(Socket),
     Over(Result<Telemetry, Error>),
 }
 
@@ -209,7 +220,7 @@ impl Call {
     /// Connects, and asks whose process is at the other end.
     fn connect(&mut self, users: &Users) {
         let path = self.path.clone();
-        let socket = match socket::connect(&path) {
+        let socket = match socket::connect(&path).and_then(Socket::adopt) {
             Ok(socket) => socket,
             Err(PeerError::Socket { reason, .. }) if reason.kind() == io::ErrorKind::WouldBlock => {
                 // Its queue of clients is full: nobody waits at another user's.
@@ -226,12 +237,9 @@ impl Call {
                 return;
             }
         };
-        self.state = match users.check_other_end("ask", &socket) {
+        self.state = match users.check_other_end("ask", &*socket) {
             Ok(()) => State::Connected(socket),
-            Err(error) => {
-                closer::close([socket]);
-                State::Over(Err(refused(path, error)))
-            }
+            Err(error) => State::Over(Err(refused(path, error))),
         };
     }
 
@@ -259,13 +267,12 @@ impl Call {
                 buffer.resize(bytes + 1, 0);
                 let path = self.path.clone();
                 let (failed, others) = (None, Vec::new());
-                let met = Telemetry { socket, path, greeting, deadline, buffer, failed, others };
+                let here = Here::now();
+                let met =
+                    Telemetry { socket, path, greeting, deadline, buffer, here, failed, others };
                 State::Over(Ok(met))
             }
-            (Err(error), State::Connected(socket)) => {
-                closer::close([socket]);
-                State::Over(Err(error))
-            }
+            (Err(error), State::Connected(_)) => State::Over(Err(error)),
             (_, state) => state,
         };
     }
@@ -276,10 +283,7 @@ impl Call {
         match self.state {
             State::Over(result) => result,
             State::New => Err(Error::Connect { path, reason: io::ErrorKind::WouldBlock.into() }),
-            State::Connected(socket) => {
-                closer::close([socket]);
-                Err(Error::Silent { path, command: String::new(), waited })
-            }
+            State::Connected(_) => Err(Error::Silent { path, command: String::new(), waited }),
         }
     }
 }
@@ -290,9 +294,9 @@ fn ready(calls: &[Call], pause: Duration) -> Vec<usize> {
         State::Connected(socket) => Some((index, socket)),
         _ => None,
     });
-    let open: Vec<(usize, &OwnedFd)> = open.collect();
+    let open: Vec<(usize, &Socket)> = open.collect();
     let mut set: Vec<PollFd<'_>> =
-        open.iter().map(|(_, socket)| PollFd::new(*socket, PollFlags::IN)).collect();
+        open.iter().map(|(_, socket)| PollFd::new(&***socket, PollFlags::IN)).collect();
     let pause = Timespec::try_from(pause).ok();
     // Whatever poll refuses, the time goes on.
     if poll(&mut set, pause.as_ref()).is_err() {

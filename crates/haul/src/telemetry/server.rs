@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::error::{Error, io_of};
 use crate::peer::fork::Thread;
 use crate::peer::listening::{self, Bound};
+use crate::peer::socket::{self, Socket};
 use crate::peer::users::Users;
-use crate::peer::{closer, socket};
 
 /// Clients at once, as many as DPDK serves (MAX_CONNECTIONS).
 const CLIENTS_MAX: usize = 10;
@@ -138,7 +138,7 @@ struct Serving {
 }
 
 struct Client {
-    socket: OwnedFd,
+    socket: Socket,
     /// When it said something last, or came.
     heard: Instant,
 }
@@ -152,7 +152,7 @@ impl Serving {
             let flags = if left.is_zero() { PollFlags::IN } else { PollFlags::empty() };
             ready.push(PollFd::new(&self.listener, flags));
             let clients = self.clients.iter();
-            ready.extend(clients.map(|client| PollFd::new(&client.socket, PollFlags::IN)));
+            ready.extend(clients.map(|client| PollFd::new(&*client.socket, PollFlags::IN)));
             let pause = Timespec::try_from(left).ok().filter(|_| !left.is_zero());
             match rustix::event::poll(&mut ready, pause.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -169,8 +169,6 @@ impl Serving {
                 }
                 if !is_ready || self.serve(&client.socket) {
                     self.clients.push(client);
-                } else {
-                    closer::close([client.socket]);
                 }
             }
             if is_ready[1] && self.until_room().is_zero() {
@@ -199,16 +197,18 @@ impl Serving {
             Ok(None) => return,
             Err(_) => return thread::sleep(NAP),
         };
+        // What it sends is no reason to wait as it is closed.
+        let Ok(socket) = Socket::adopt(socket) else { return };
         let greeting = self.greeting.to_string();
-        let is_allowed = self.users.check_other_end("serve", &socket).is_ok();
+        let is_allowed = self.users.check_other_end("serve", &*socket).is_ok();
         if !is_allowed || socket::say(&socket, greeting.as_bytes()).is_err() {
-            return closer::close([socket]);
+            return;
         }
         // Not for whoever is turned away.
         if self.clients.len() >= CLIENTS_MAX
             && let Some(place) = self.longest_silent()
         {
-            closer::close([self.clients.swap_remove(place).socket]);
+            self.clients.swap_remove(place);
         }
         self.clients.push(Client { socket, heard: Instant::now() });
     }

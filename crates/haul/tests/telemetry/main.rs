@@ -1,13 +1,18 @@
 //! The client of DPDK's telemetry against programs that behave, and programs that do not.
 
-use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use haul::telemetry::{Error, Found, Telemetry, Wish, sockets};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketType, sockopt,
+};
 
 const DEADLINE: Duration = Duration::from_millis(300);
 /// Far more than any answer takes on a busy machine.
@@ -223,4 +228,55 @@ fn silent_programs_are_waited_for_together() {
     assert_eq!((found.path(), found.left_alone()), (&*path, None));
     drop(found);
     served.join().unwrap();
+}
+
+/// A connection whose last descriptor, as it is closed, waits until what was written has gone: for
+/// 100 s, as its other end, the second, takes nothing more.
+fn slow() -> Option<(OwnedFd, TcpStream)> {
+    let Ok(listener) = TcpListener::bind("127.0.0.1:0") else {
+        eprintln!(
+            "SKIPPED: descriptors that are slow to be closed: no loopback network: ip link set lo up"
+        );
+        return None;
+    };
+    let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let other = listener.accept().unwrap().0;
+    slow.set_nonblocking(true).unwrap();
+    while slow.write(&[0; 65536]).is_ok() {}
+    slow.set_nonblocking(false).unwrap();
+    sockopt::set_socket_linger(&slow, Some(Duration::from_secs(100))).unwrap();
+    Some((slow.into(), other))
+}
+
+/// Sends a packet with a descriptor, of which the sender keeps none.
+fn hand_over(socket: &OwnedFd, packet: &[u8], file: OwnedFd) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    // The other side may have gone.
+    let parts = [IoSlice::new(packet)];
+    let _ = rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL);
+}
+
+#[test]
+fn a_descriptor_that_comes_with_an_answer_holds_nobody_up_as_it_is_closed() {
+    let Some((greeted, _one)) = slow() else { return };
+    let Some((left, _other)) = slow() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let socket = listen(&path);
+    let serving = thread::spawn(move || {
+        let client = rustix::net::accept(&socket).unwrap();
+        // One with the greeting, and one that nobody reads.
+        hand_over(&client, GREETING.as_bytes(), greeted);
+        hand_over(&client, b"{}", left);
+        client
+    });
+    let start = Instant::now();
+    let dpdk = Telemetry::connect(&path, PATIENCE).unwrap();
+    assert_eq!(dpdk.process(), 4711);
+    drop(dpdk);
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    drop(serving);
 }

@@ -131,12 +131,17 @@ impl Front {
         let mut bytes = Vec::new();
         [code, flags, length].iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
         bytes.extend(body);
+        self.say_bytes_with(&bytes, files)
+    }
+
+    /// Sends bytes, with descriptors.
+    pub(crate) fn say_bytes_with(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> bool {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
             assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
         }
-        let parts = [IoSlice::new(&bytes)];
+        let parts = [IoSlice::new(bytes)];
         let flags = SendFlags::NOSIGNAL;
         rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, flags).is_ok()
     }

@@ -11,11 +11,15 @@
 //! - `killed_chains`: the same with chains of several descriptors;
 //! - `pairs`: queue pairs of which the guest enables some;
 //! - `random`: rings and messages at random;
-//! - `silent`: peers that say nothing.
+//! - `silent`: peers that say nothing;
+//! - `closing`: descriptors that take long to be closed;
+//! - `held_up`: what a peer may do to hold a worker up.
 
 mod chains;
+mod closing;
 mod dying;
 mod front;
+mod held_up;
 mod killed;
 mod killed_chains;
 mod messages;

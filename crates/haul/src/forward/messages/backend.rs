@@ -1,11 +1,14 @@
 //! The back end's side: a device that a front end asks, and the conversation in which it does.
 
 use std::fs::File;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use rustix::fd::OwnedFd;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -14,8 +17,9 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandler};
 
-use crate::peer::descriptor::keep_received;
+use crate::peer::descriptor::{keep, keep_received};
 use crate::peer::guest::Described;
+use crate::peer::{closer, received, socket};
 
 /// Something that cannot be: the conversation ends. Why, as a person hears it.
 #[derive(Debug)]
@@ -68,30 +72,103 @@ pub(crate) trait Backend: Send + Sync {
 }
 
 /// What a front end says, one message after the other.
+///
+/// The crate that reads the messages closes the descriptors in them as it likes, and to close one
+/// may mean to wait for whoever sent it. So each message is taken here first, as a whole, and the
+/// crate reads it from a socket of this process's own: what it closes is never the last of a
+/// descriptor. What it answers goes the same way back.
 pub(crate) struct Conversation<B: Backend> {
     requests: BackendReqHandler<Handler<B>>,
-    socket: UnixStream,
+    /// The other end of the one that the crate reads.
+    inner: UnixStream,
+    socket: Option<UnixStream>,
     backend: Arc<B>,
 }
 
-/// SET_VRING_ENABLE with its header, as it is sent: request, flags, bytes that follow; ring, state.
-const ENABLE_BYTES: usize = HEADER_BYTES + 8;
-const HEADER_BYTES: usize = 12;
+/// A message, as it came. Its descriptors are closed aside.
+struct Message {
+    bytes: Vec<u8>,
+    files: Vec<OwnedFd>,
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        received::let_go(std::mem::take(&mut self.files));
+    }
+}
+
+/// SET_VRING_ENABLE: ring, state.
 const ENABLE: u32 = 18;
+const ENABLE_BYTES: usize = HEADER_BYTES + 8;
+/// Request, flags, bytes that follow.
+const HEADER_BYTES: usize = 12;
+/// The longest message behind its header, and most descriptors of one, as the crate takes them.
+const BODY_BYTES_MAX: usize = 4096;
+const FILES_MAX: usize = 32;
 /// Flags: the protocol's version in the lower two bits, then whether this is a reply, then whether
 /// one is asked for.
 const VERSION: u32 = 1;
 const IS_REPLY: u32 = 1 << 2;
 const WANTS_REPLY: u32 = 1 << 3;
 
+/// Why a conversation ends, as a person hears it; nothing where the other side has gone.
+type Ends = Option<String>;
+
+impl Message {
+    /// Waits for the next one.
+    fn receive(socket: &UnixStream) -> std::result::Result<Self, Ends> {
+        let mut message = Self { bytes: Vec::new(), files: Vec::new() };
+        message.fill(socket, HEADER_BYTES)?;
+        let [_, _, length] = words(&message.bytes);
+        if length as usize > BODY_BYTES_MAX {
+            return Err(Some(format!("it sent a message of {length} B, of which 4,096 are read")));
+        }
+        message.fill(socket, HEADER_BYTES + length as usize)?;
+        Ok(message)
+    }
+
+    /// Takes what there is until it has so many bytes.
+    fn fill(&mut self, socket: &UnixStream, bytes: usize) -> std::result::Result<(), Ends> {
+        let mut filled = self.bytes.len();
+        self.bytes.resize(bytes, 0);
+        while filled < bytes {
+            let flags = RecvFlags::empty();
+            match socket::take(socket.as_fd(), &mut self.bytes[filled..], flags) {
+                Err(Errno::INTR) => {}
+                Ok(taken) if taken.length > 0 => {
+                    filled += taken.length;
+                    self.files.extend(taken.files);
+                }
+                Ok(_) if filled > 0 => {
+                    return Err(Some("it went in the middle of a message".to_owned()));
+                }
+                // What a stopped port does to its own socket, or the other side to its.
+                Ok(_) | Err(_) => return Err(None),
+            }
+            if self.files.len() > FILES_MAX {
+                return Err(Some("it sent more than 32 descriptors with a message".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it enables or disables a ring. QEMU enables the rings of a network device before it
+    /// sets any feature, and the crate takes that for a mistake.
+    fn is_enabling(&self) -> bool {
+        let [code, flags, _] = words(&self.bytes);
+        code == ENABLE && flags & !WANTS_REPLY == VERSION && self.bytes.len() == ENABLE_BYTES
+    }
+}
+
 impl<B: Backend> Conversation<B> {
     /// # Errors
     /// The process has no descriptor left.
     pub(crate) fn new(socket: UnixStream, backend: Arc<B>) -> std::io::Result<Self> {
-        let other = socket.try_clone()?;
+        let (inner, outer) = UnixStream::pair()?;
+        let [inner, outer] = [keep(inner.into())?, keep(outer.into())?].map(UnixStream::from);
         let handler = Arc::new(Handler(backend.clone()));
-        let requests = BackendReqHandler::from_stream(other, handler);
-        Ok(Self { requests, socket, backend })
+        let requests = BackendReqHandler::from_stream(outer, handler);
+        Ok(Self { requests, inner, socket: Some(socket), backend })
     }
 
     /// Waits for a message and does what it asks for. `Ok(false)` where the front end has gone as
@@ -100,38 +177,41 @@ impl<B: Backend> Conversation<B> {
     /// # Errors
     /// What was wrong with the message.
     pub(crate) fn next(&mut self) -> std::result::Result<bool, String> {
-        if self.is_enabling() {
-            return self.enable();
+        let Some(socket) = &self.socket else { return Ok(false) };
+        let message = match Message::receive(socket) {
+            Ok(message) => message,
+            Err(ends) => return ends.map_or(Ok(false), Err),
+        };
+        if message.is_enabling() {
+            return self.enable(socket, &message);
         }
-        match self.requests.handle_request() {
+        let files: Vec<_> = message.files.iter().map(AsFd::as_fd).collect();
+        if say(&self.inner, &message.bytes, &files).is_err() {
+            return Ok(false);
+        }
+        let done = self.requests.handle_request();
+        self.answer(socket);
+        match done {
             Ok(()) => Ok(true),
-            Err(Error::Disconnected) => Ok(false),
-            // What a stopped port does to its own socket, or the other side to its.
-            Err(Error::SocketBroken(_)) => Ok(false),
+            Err(Error::Disconnected | Error::SocketBroken(_)) => Ok(false),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Whether the next message enables or disables a ring. QEMU enables the rings of a network
-    /// device before it sets any feature, and the crate takes that for a mistake.
-    fn is_enabling(&self) -> bool {
-        let mut header = [0; HEADER_BYTES];
-        let flags = RecvFlags::PEEK | RecvFlags::WAITALL;
-        let there = rustix::net::recv(&self.socket, &mut header, flags);
-        let [code, flags, bytes] = words(&header);
-        there.is_ok_and(|(_, count)| count == HEADER_BYTES)
-            && code == ENABLE
-            && flags & !WANTS_REPLY == VERSION
-            && bytes as usize == ENABLE_BYTES - HEADER_BYTES
+    /// Sends what the crate has answered.
+    fn answer(&self, socket: &UnixStream) {
+        let mut bytes = [0; HEADER_BYTES + BODY_BYTES_MAX];
+        while let Ok(taken) = socket::take(self.inner.as_fd(), &mut bytes, RecvFlags::DONTWAIT)
+            && taken.length > 0
+        {
+            let files: Vec<_> = taken.files.iter().map(AsFd::as_fd).collect();
+            // Who has gone needs no answer.
+            let _ = say(socket, &bytes[..taken.length], &files);
+        }
     }
 
-    fn enable(&self) -> std::result::Result<bool, String> {
-        let mut message = [0; ENABLE_BYTES];
-        let there = rustix::net::recv(&self.socket, &mut message, RecvFlags::WAITALL);
-        if there.is_err() || there.is_ok_and(|(_, count)| count < ENABLE_BYTES) {
-            return Ok(false);
-        }
-        let [_, flags, _, ring, state] = words(&message);
+    fn enable(&self, socket: &UnixStream, message: &Message) -> std::result::Result<bool, String> {
+        let [_, flags, _, ring, state] = words(&message.bytes);
         let done = match state {
             0 | 1 => self.backend.set_enabled(ring, state == 1),
             _ => refuse(format!("it gave ring {ring} the state {state}")),
@@ -140,10 +220,39 @@ impl<B: Backend> Conversation<B> {
             let result = u32::from(done.is_err());
             let reply = [ENABLE, VERSION | IS_REPLY, 8, result, 0].map(u32::to_ne_bytes).concat();
             // Who has gone needs no reply.
-            let _ = rustix::net::send(&self.socket, &reply, SendFlags::NOSIGNAL);
+            let _ = say(socket, &reply, &[]);
         }
         done.map(|()| true).map_err(|Refused(why)| why)
     }
+}
+
+impl<B: Backend> Drop for Conversation<B> {
+    /// Messages that were not read may have descriptors in them.
+    fn drop(&mut self) {
+        self.socket.take().into_iter().for_each(leave);
+    }
+}
+
+/// Ends a connection, and closes it without waiting for what is on its way in it.
+pub(crate) fn leave(socket: UnixStream) {
+    // It may be over already.
+    let _ = socket.shutdown(std::net::Shutdown::Both);
+    closer::close([OwnedFd::from(socket)]);
+}
+
+/// Sends bytes, and descriptors with them.
+fn say(
+    socket: &UnixStream,
+    bytes: &[u8],
+    files: &[BorrowedFd<'_>],
+) -> std::result::Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let parts = [IoSlice::new(bytes)];
+    rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
 /// The words of a message, in this machine's order, as the protocol has it.

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend as Caller, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
@@ -162,15 +162,15 @@ impl Frontend {
     }
 }
 
-/// An event that a back end waits for.
+/// An event that a back end waits for, and has itself: a [`Caller`](crate::peer::caller::Caller)
+/// signals it.
 #[derive(Debug)]
 pub(crate) struct Kick(EventFd);
 
-impl Kick {
-    /// Calls the back end.
-    pub(crate) fn call(&self) {
-        // One that is full has been called already.
-        let _ = self.0.write(1);
+impl AsFd for Kick {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the event is open as long as it is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
     }
 }
 

@@ -11,5 +11,5 @@
 mod backend;
 mod frontend;
 
-pub(crate) use backend::{AreaAt, Backend, Conversation, Done, Refused, refuse};
+pub(crate) use backend::{AreaAt, Backend, Conversation, Done, Refused, leave, refuse};
 pub(crate) use frontend::{Frontend, Kick, RingAt};

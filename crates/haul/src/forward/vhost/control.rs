@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::thread;
 
 use super::super::error::Error;
-use super::super::messages::Conversation;
+use super::super::messages::{Conversation, leave};
 use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
 use super::device::Device;
+use crate::peer::closer;
 use crate::peer::fork::Thread;
 use crate::peer::users::Users;
 
@@ -59,6 +60,11 @@ impl Drop for Control {
 
 fn converse(device: &Arc<Device>, meeting: &Meeting, wake: &Wake) {
     while !device.is_stopped() {
+        if closer::check().is_err() {
+            // Too much of those before is not closed yet.
+            wake.pause(RETRY_NS);
+            continue;
+        }
         let socket = match meeting.wait(wake) {
             Ok(Some(socket)) => socket,
             Ok(None) => continue,
@@ -69,12 +75,15 @@ fn converse(device: &Arc<Device>, meeting: &Meeting, wake: &Wake) {
         };
         let Ok(other) = socket.try_clone() else {
             // The process may open no more files, and the front end connects again.
+            leave(socket);
             wake.pause(RETRY_NS);
             continue;
         };
         if device.begin(other) {
             let wrong = talk(device, socket);
             device.end(wrong);
+        } else {
+            leave(socket);
         }
     }
 }

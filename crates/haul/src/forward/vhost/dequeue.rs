@@ -62,6 +62,7 @@ impl<L: Layout> Active<L> {
             return Ok(0);
         }
         scratch.parts.clear();
+        self.followed = 0;
         let before = burst.len();
         let result = self.take_chains(pool, burst, scratch, counts);
         // SAFETY: sources were looked up in the guest's memory, which this ring keeps, targets are
@@ -70,7 +71,7 @@ impl<L: Layout> Active<L> {
         let packets = burst.len() - before;
         match result {
             Ok(bytes) if !self.memory.is_broken() => {
-                if packets > 0 || burst.room() > 0 {
+                if packets > 0 || burst.room() > 0 && self.may_follow() {
                     self.rest.found(packets);
                 }
                 counts.batch(packets, bytes);
@@ -96,9 +97,8 @@ impl<L: Layout> Active<L> {
         counts: &mut Direction,
     ) -> Result<u64, Broken> {
         let mut bytes = 0;
-        // Chains that are dropped take time as well: no more than a ring of them a call.
-        let mut dropped = 0;
-        while burst.room() > 0 && dropped < self.ring.size() {
+        // Chains that are dropped take time as well.
+        while burst.room() > 0 && self.may_follow() {
             let wanted = burst.room().min(scratch.firsts.len());
             let ready = self.ring.look(&mut scratch.firsts[..wanted])?;
             let (packets, fast_bytes) = self.dequeue_fast(pool, burst, ready, scratch);
@@ -111,10 +111,7 @@ impl<L: Layout> Active<L> {
             }
             match self.dequeue_one(pool, burst, scratch)? {
                 One::Came(length) => bytes += length as u64,
-                One::Dropped(reason) => {
-                    counts.dropped(reason, 1);
-                    dropped += 1;
-                }
+                One::Dropped(reason) => counts.dropped(reason, 1),
                 One::Waits => break,
             }
         }

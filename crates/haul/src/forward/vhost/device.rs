@@ -1,24 +1,29 @@
 //! What the front end said of the device, and the rings that follow from it.
 //!
-//! Two threads meet here: the one that has the conversation, and the worker of a queue. Each ring
-//! is behind a lock that the worker takes for a burst and never waits for. A ring is active when
-//! all that it needs was said: then it holds the memory, which stays mapped until the last ring
-//! gives it up. The front end's answer to "stop this ring" comes after the worker's last touch.
+//! Two threads meet here: the one that has the conversation, and the worker of a queue. What was
+//! said is the conversation's alone, behind a lock that no worker takes. Each ring is behind a lock
+//! that the worker takes for a burst, and the conversation for as long as it takes to take the ring
+//! away or to put it there: what is slow, above all to read a ring that another process writes, it
+//! does while it has the ring for itself. A ring is active when all that it needs was said: then it
+//! holds the memory, which stays mapped until the last ring gives it up. The front end's answer to
+//! "stop this ring" comes after the worker's last touch.
 
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 
 use super::super::clock::now_ns;
 use super::super::contract::Agreement;
-use super::super::messages::{AreaAt, Backend, Done, Refused, refuse};
+use super::super::messages::{AreaAt, Backend, Done, Refused, leave, refuse};
 use super::super::ring::{packed, split};
 use super::inflight::Area;
 use super::met::Met;
-use super::vring::{Agreed, Vring, check_event};
+use super::vring::{Agreed, Slot, Vring};
+use crate::peer::caller::{Caller, is_event};
 use crate::peer::guest::{Described, Guest, said};
 
 /// How often a worker looks whether another one has left a ring, before it gives its processor
@@ -26,13 +31,38 @@ use crate::peer::guest::{Described, Guest, said};
 const SPINS: u32 = 256;
 const WAIT_NS: u64 = 1_000_000;
 
+/// How long a message may wait, in all, for drivers that write the rings that it starts; and how
+/// long between two looks at one.
+const PATIENCE: Duration = Duration::from_millis(250);
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// A ring, as workers see it.
+#[derive(Debug, Default)]
+struct Ring {
+    slot: Mutex<Slot>,
+    is_active: AtomicBool,
+    /// Descriptors; 0 where that was not said.
+    size: AtomicU32,
+}
+
+/// What was said, which is the conversation's alone.
+#[derive(Debug)]
+struct Said {
+    agreed: Agreed,
+    rings: Vec<Vring>,
+}
+
 /// A device of several queue pairs, for one front end at a time.
 #[derive(Debug)]
 pub(super) struct Device {
-    rings: Vec<Mutex<Vring>>,
-    is_active: Vec<AtomicBool>,
-    agreed: Mutex<Agreed>,
+    rings: Vec<Ring>,
+    said: Mutex<Said>,
+    /// Of what was said, for workers: the features, and what makes the memory slow.
+    features: AtomicU64,
+    slow: Mutex<Option<String>>,
     offered: u64,
+    /// For calls as rings are started; each worker has its own.
+    caller: Caller,
     /// The conversation's socket, so that another thread can end it.
     socket: Mutex<Option<UnixStream>>,
     is_stopped: AtomicBool,
@@ -46,13 +76,16 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Device {
-    pub(super) fn new(queue_pairs: u16, offered: u64) -> Self {
+    pub(super) fn new(queue_pairs: u16, offered: u64, caller: Caller) -> Self {
         let rings = 2 * usize::from(queue_pairs);
+        let said = Said { agreed: Agreed::default(), rings: (0..rings).map(Vring::of).collect() };
         Self {
-            rings: (0..rings).map(|index| Mutex::new(Vring::of(index))).collect(),
-            is_active: (0..rings).map(|_| AtomicBool::new(false)).collect(),
-            agreed: Mutex::default(),
+            rings: (0..rings).map(|_| Ring::default()).collect(),
+            said: Mutex::new(said),
+            features: AtomicU64::new(0),
+            slow: Mutex::default(),
             offered,
+            caller,
             socket: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
@@ -61,12 +94,12 @@ impl Device {
         }
     }
 
-    /// The ring, for a burst; `None` where the front end changes it at the moment.
+    /// The ring, for a burst; `None` where another thread has it at the moment.
     #[inline]
-    pub(super) fn ring(&self, index: usize) -> Option<MutexGuard<'_, Vring>> {
-        match self.rings[index].try_lock() {
-            Ok(ring) => Some(ring),
-            Err(TryLockError::Poisoned(ring)) => Some(ring.into_inner()),
+    pub(super) fn ring(&self, index: usize) -> Option<MutexGuard<'_, Slot>> {
+        match self.rings[index].slot.try_lock() {
+            Ok(slot) => Some(slot),
+            Err(TryLockError::Poisoned(slot)) => Some(slot.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -75,12 +108,12 @@ impl Device {
     /// burst, where the guest uses fewer rings than there are: that is waited for, up to a
     /// millisecond.
     #[inline]
-    pub(super) fn ring_soon(&self, index: usize) -> Option<MutexGuard<'_, Vring>> {
+    pub(super) fn ring_soon(&self, index: usize) -> Option<MutexGuard<'_, Slot>> {
         self.ring(index).or_else(|| self.wait_for_ring(index))
     }
 
     #[cold]
-    fn wait_for_ring(&self, index: usize) -> Option<MutexGuard<'_, Vring>> {
+    fn wait_for_ring(&self, index: usize) -> Option<MutexGuard<'_, Slot>> {
         let start_ns = now_ns();
         loop {
             (0..SPINS).for_each(|_| std::hint::spin_loop());
@@ -125,8 +158,9 @@ impl Device {
                  in the guest enables more)"
             ));
         }
-        let slow = locked(&self.agreed).memory.as_ref().and_then(|memory| memory.slow());
-        notes.extend(slow.filter(|_| used > 0));
+        if used > 0 {
+            notes.extend(locked(&self.slow).clone());
+        }
         notes
     }
 
@@ -136,13 +170,13 @@ impl Device {
 
     /// Whether packets go through the ring.
     pub(super) fn is_active(&self, index: usize) -> bool {
-        self.is_active[index].load(Ordering::Relaxed)
+        self.rings[index].is_active.load(Ordering::Relaxed)
     }
 
     /// What was agreed on, as far as this ring is concerned; `None` where nothing was.
     pub(super) fn agreement(&self, index: usize) -> Option<Agreement> {
-        let features = locked(&self.agreed).features;
-        let ring_size = locked(&self.rings[index]).size;
+        let features = self.features.load(Ordering::Relaxed);
+        let ring_size = self.rings[index].size.load(Ordering::Relaxed);
         (features != 0 && ring_size != 0).then_some(Agreement { features, ring_size })
     }
 
@@ -156,16 +190,14 @@ impl Device {
         self.met.obstacle()
     }
 
-    /// Leaves the front end, which did what it may not: it has to connect again.
+    /// Leaves the front end, which did what it may not, or whose memory has gone: it has to connect
+    /// again.
     #[cold]
-    pub(super) fn break_off(&self) {
-        let is_gone = locked(&self.agreed).memory.as_ref().is_some_and(|memory| memory.is_broken());
-        self.met.refused(match is_gone {
-            true => {
-                "its memory could not be read any more: the file was cut short, or is on a full \
-                     disk"
-            }
-            false => "a ring of it held what no driver writes",
+    pub(super) fn break_off(&self, is_gone: bool) {
+        self.met.refused(if is_gone {
+            "its memory could not be read any more: the file was cut short, or is on a full disk"
+        } else {
+            "a ring of it held what no driver writes"
         });
         self.is_refused.store(true, Ordering::Relaxed);
         self.hang_up();
@@ -185,7 +217,8 @@ impl Device {
 
     /// A conversation begins; false where none may any more.
     pub(super) fn begin(&self, socket: UnixStream) -> bool {
-        *locked(&self.socket) = Some(socket);
+        let before = locked(&self.socket).replace(socket);
+        before.into_iter().for_each(leave);
         self.is_refused.store(false, Ordering::Relaxed);
         self.met.begin();
         !self.is_stopped()
@@ -198,7 +231,8 @@ impl Device {
             self.met.refused(why);
         }
         let was_wrong = wrong.is_some();
-        *locked(&self.socket) = None;
+        let socket = locked(&self.socket).take();
+        socket.into_iter().for_each(leave);
         self.reset();
         let was_wrong = was_wrong || self.is_refused();
         if was_wrong {
@@ -227,46 +261,81 @@ impl Device {
     }
 
     fn try_change(&self, index: u32, change: impl FnOnce(&mut Vring) -> Done) -> Done {
-        let Some(place) = self.rings.get(index as usize) else {
+        let mut said = locked(&self.said);
+        let Said { agreed, rings } = &mut *said;
+        let Some(vring) = rings.get_mut(index as usize) else {
             self.met.wanted(index, self.pairs());
             return refuse(format!("it spoke of ring {index}"));
         };
-        let agreed = locked(&self.agreed);
-        let mut ring = locked(place);
-        ring.deactivate();
-        let result = change(&mut ring).and_then(|()| ring.activate(&agreed));
-        self.is_active[index as usize].store(ring.active.is_some(), Ordering::Relaxed);
-        if ring.active.is_some() {
-            self.met.started();
-        }
-        result
+        self.restart_one(vring, change, agreed, &mut self.patience())
     }
 
-    fn set_memory_to(&self, memory: Option<Arc<Guest>>) -> Done {
-        let mut agreed = locked(&self.agreed);
-        agreed.memory = memory;
-        self.restart(&agreed)
+    /// Waits a little, as long as that is not too long.
+    fn patience(&self) -> impl FnMut() -> bool {
+        let start = Instant::now();
+        move || {
+            let has_time = !self.is_stopped() && start.elapsed() < PATIENCE;
+            if has_time {
+                thread::sleep(PAUSE);
+            }
+            has_time
+        }
+    }
+
+    /// Takes a ring away, changes what was said of it, and starts it again if it can be.
+    fn restart_one(
+        &self,
+        vring: &mut Vring,
+        change: impl FnOnce(&mut Vring) -> Done,
+        agreed: &Agreed,
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Done {
+        let ring = &self.rings[vring.index];
+        let [active, left] = locked(&ring.slot).take();
+        if let Some(active) = &active {
+            vring.has_stopped(active);
+        }
+        // Memory that goes with them goes while nobody waits for it.
+        drop((active, left));
+        let started = change(vring).and_then(|()| vring.activate(agreed, pause));
+        let (started, done) = match started {
+            Ok(started) => (started, Ok(())),
+            Err(refused) => (None, Err(refused)),
+        };
+        let is_active = started.is_some();
+        let before = locked(&ring.slot).put(started, vring.call.clone());
+        drop(before);
+        ring.is_active.store(is_active, Ordering::Relaxed);
+        ring.size.store(vring.size, Ordering::Relaxed);
+        if is_active {
+            self.met.started();
+            // A back end that was killed may have shown what it used, and not have called.
+            vring.call.iter().for_each(|call| self.caller.call(call.as_fd()));
+        }
+        done
+    }
+
+    fn set_memory_to(&self, memory: Guest) -> Done {
+        *locked(&self.slow) = memory.slow();
+        let mut said = locked(&self.said);
+        // Unmapped as its last ring is stopped.
+        said.agreed.memory = Some(Arc::new(memory));
+        self.restart(&mut said)
     }
 
     /// Starts every ring anew, with what is agreed now.
-    fn restart(&self, agreed: &Agreed) -> Done {
-        let mut result = Ok(());
-        for (place, is_active) in self.rings.iter().zip(&self.is_active) {
-            let mut ring = locked(place);
-            ring.deactivate();
-            result = result.and(ring.activate(agreed));
-            is_active.store(ring.active.is_some(), Ordering::Relaxed);
-            if ring.active.is_some() {
-                self.met.started();
-            }
-        }
-        result
+    fn restart(&self, Said { agreed, rings }: &mut Said) -> Done {
+        let mut pause = self.patience();
+        let restarted =
+            rings.iter_mut().map(|vring| self.restart_one(vring, |_| Ok(()), agreed, &mut pause));
+        // All are, whatever becomes of one.
+        restarted.fold(Ok(()), Done::and)
     }
 
     fn use_area(&self, area: Area) -> Done {
-        let mut agreed = locked(&self.agreed);
-        agreed.area = Some(Arc::new(area));
-        self.restart(&agreed)
+        let mut said = locked(&self.said);
+        said.agreed.area = Some(Arc::new(area));
+        self.restart(&mut said)
     }
 
     fn refuse<T>(&self, done: Done<T>) -> Done<T> {
@@ -284,15 +353,16 @@ impl Backend for Device {
     }
 
     fn set_features(&self, features: u64) -> Done {
-        let mut agreed = locked(&self.agreed);
+        let mut said = locked(&self.said);
         let others = features & !self.offered;
         if others != 0 {
             return self
                 .refuse(refuse(format!("it took features that were not offered, {others:#x}")));
         }
         self.met.agreed();
-        agreed.features = features;
-        self.refuse(self.restart(&agreed))
+        said.agreed.features = features;
+        self.features.store(features, Ordering::Relaxed);
+        self.refuse(self.restart(&mut said))
     }
 
     fn queue_pairs(&self) -> u64 {
@@ -305,7 +375,7 @@ impl Backend for Device {
         // the conversation anyway.
         self.met.shared();
         match Guest::map(&regions) {
-            Ok(memory) => self.refuse(self.set_memory_to(Some(Arc::new(memory)))),
+            Ok(memory) => self.refuse(self.set_memory_to(memory)),
             Err(error) => self.refuse(refuse(said(&error))),
         }
     }
@@ -331,7 +401,7 @@ impl Backend for Device {
 
     fn set_base(&self, ring: u32, base: u32) -> Done {
         self.change(ring, |ring| {
-            ring.base = base;
+            ring.set_base(base);
             Ok(())
         })
     }
@@ -342,10 +412,10 @@ impl Backend for Device {
             ring.call = None;
             Ok(())
         })?;
-        let agreed = locked(&self.agreed);
-        let ring = locked(&self.rings[ring as usize]);
-        ring.forget(&agreed);
-        Ok(ring.base)
+        let said = locked(&self.said);
+        let ring = &said.rings[ring as usize];
+        ring.forget(&said.agreed);
+        Ok(ring.base())
     }
 
     fn start_ring(&self, ring: u32) -> Done {
@@ -357,10 +427,10 @@ impl Backend for Device {
 
     fn set_call(&self, ring: u32, event: Option<OwnedFd>) -> Done {
         self.change(ring, |ring| {
-            if let Some(event) = &event {
-                check_event(event)?;
+            if event.as_ref().is_some_and(|event| !is_event(event)) {
+                return refuse("it gave a descriptor that is no eventfd to be called by");
             }
-            ring.call = event;
+            ring.call = event.map(Arc::new);
             Ok(())
         })
     }
@@ -387,10 +457,16 @@ impl Backend for Device {
     }
 
     fn reset(&self) {
-        for (index, (place, is_active)) in self.rings.iter().zip(&self.is_active).enumerate() {
-            *locked(place) = Vring::of(index);
-            is_active.store(false, Ordering::Relaxed);
+        let mut said = locked(&self.said);
+        said.agreed = Agreed::default();
+        self.features.store(0, Ordering::Relaxed);
+        *locked(&self.slow) = None;
+        // Nothing is active, of which nothing was agreed.
+        let _ = self.restart(&mut said);
+        said.rings.iter_mut().for_each(|vring| *vring = Vring::of(vring.index));
+        for (ring, vring) in self.rings.iter().zip(&said.rings) {
+            drop(locked(&ring.slot).put(None, None));
+            ring.size.store(vring.size, Ordering::Relaxed);
         }
-        *locked(&self.agreed) = Agreed::default();
     }
 }

@@ -23,7 +23,7 @@ use super::super::pool::{Burst, Packet, Pool};
 use super::super::ring::features::{self, HEADER_BYTES_MAX};
 use super::super::ring::prefetch;
 use super::super::ring::split::WRITE;
-use super::chain::{Gathered, Piece, Scratch, zip};
+use super::chain::{Gathered, PACKET_DESCRIPTORS_MAX, Piece, Scratch, zip};
 use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
 
@@ -83,7 +83,8 @@ impl<L: Layout> Active<L> {
         scratch.parts.clear();
         let mut done = Done::default();
         scratch.drops.clear();
-        while done.gone < burst.len() {
+        self.followed = 0;
+        while done.gone < burst.len() && self.may_follow() {
             let packets = &burst.indices()[done.gone..];
             let wanted = packets.len().min(scratch.firsts.len());
             let ready = self.ring.look(&mut scratch.firsts[..wanted])?;
@@ -114,7 +115,7 @@ impl<L: Layout> Active<L> {
         if self.memory.is_broken() {
             return Err(Broken);
         }
-        if done.gone < burst.len() {
+        if done.gone < burst.len() && self.may_follow() {
             self.rest.full(self.ring.size());
         }
         pool.free_first(burst, done.gone);
@@ -175,12 +176,14 @@ impl<L: Layout> Active<L> {
         scratch: &mut Scratch,
     ) -> Result<One, Broken> {
         let needed = self.header_bytes + pool.length(packet);
+        let followed = self.followed;
         scratch.pieces.clear();
         let (mut room, mut chains, mut place) = (0, 0_usize, self.ring.place());
         // The used entries: each chain and how much of the packet it takes.
         let mut taken = [(Chain::default(), 0_u32); CHAINS_MAX];
         while room < needed {
-            if chains == CHAINS_MAX || (chains > 0 && !self.is_mergeable) {
+            let is_long = self.followed - followed > PACKET_DESCRIPTORS_MAX;
+            if chains == CHAINS_MAX || is_long || (chains > 0 && !self.is_mergeable) {
                 // Without mergeable buffers no later chain can help.
                 return Ok(self.give_back(&taken[..chains], DropReason::TooLong));
             }

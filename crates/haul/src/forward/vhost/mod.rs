@@ -33,6 +33,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use haul_heap::guard;
+use rustix::fd::AsFd;
 
 use super::contract::{Agreement, Link, Port};
 use super::copy::{Copier, Copy};
@@ -40,7 +41,8 @@ use super::counters::{Counters, DropReason};
 use super::error::Error;
 use super::pool::{BURST_MAX, Burst, Pool};
 use super::ring::features;
-use super::user_socket::Role;
+use super::user_socket::{Role, caller};
+use crate::peer::caller::Caller;
 use crate::peer::users::Users;
 use chain::Scratch;
 use control::Control;
@@ -102,6 +104,8 @@ pub struct Vhost {
     device: Arc<Device>,
     copier: Copier,
     scratch: Scratch,
+    /// Calls the guest, without waiting for anything that the guest has too.
+    caller: Caller,
     counters: Counters,
     /// Of all queue pairs together: the thread ends with the last of them.
     _control: Arc<Control>,
@@ -121,19 +125,21 @@ impl Vhost {
             return Err(Error::Value { what, value, limit: "1 to 64 are" });
         }
         let mergeable = if is_mergeable { features::MERGEABLE } else { 0 };
-        let device = Arc::new(Device::new(queues, FEATURES | mergeable));
+        let device = Arc::new(Device::new(queues, FEATURES | mergeable, caller()?));
+        let callers = (0..queues).map(|_| caller()).collect::<Result<Vec<_>, _>>()?;
         let control =
             Arc::new(Control::start(device.clone(), &settings.path, role, &settings.users)?);
-        let port = |queue| Self {
+        let port = |(queue, caller)| Self {
             name: name.into(),
             queue,
             device: device.clone(),
             copier: Copier::new(settings.copy),
             scratch: Scratch::new(BURST_MAX),
+            caller,
             counters: Counters::default(),
             _control: control.clone(),
         };
-        Ok((0..queues).map(port).collect())
+        Ok((0..queues).zip(callers).map(port).collect())
     }
 
     /// Keeps the device: its guest stays connected to it after its ports have gone, and finds that
@@ -165,8 +171,11 @@ impl Port for Vhost {
     }
 
     fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
-        let Self { device, copier, scratch, counters, .. } = self;
+        let Self { device, copier, scratch, caller, counters, .. } = self;
         let Some(mut ring) = device.ring(2 * usize::from(self.queue) + 1) else { return 0 };
+        if ring.is_changing {
+            return 0;
+        }
         if ring.lost > 0 {
             counters.rx.dropped(DropReason::Reset, std::mem::take(&mut ring.lost));
         }
@@ -176,23 +185,28 @@ impl Port for Vhost {
         };
         match active.dequeue(pool, burst, copier, scratch, &mut counters.rx) {
             Ok(packets) => {
-                ring.publish();
+                let call = ring.publish();
+                drop(ring);
+                call.iter().for_each(|call| caller.call(call.as_fd()));
                 packets
             }
             Err(layout::Broken) => {
-                ring.active = None;
+                let is_gone = ring.leave();
                 drop(ring);
-                device.break_off();
+                device.break_off(is_gone);
                 0
             }
         }
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
-        let Self { device, queue, copier, scratch, counters, .. } = self;
+        let Self { device, queue, copier, scratch, caller, counters, .. } = self;
         // While the front end changes the ring, packets wait.
         let to_guest = device.ring_to_guest(*queue);
         let Some(mut ring) = device.ring_soon(to_guest) else { return 0 };
+        if ring.is_changing {
+            return 0;
+        }
         let Some(active) = &mut ring.active else {
             drop(ring);
             self.drop_all(pool, burst, DropReason::NoLink);
@@ -200,13 +214,15 @@ impl Port for Vhost {
         };
         match active.enqueue(pool, burst, copier, scratch, &mut counters.tx) {
             Ok(packets) => {
-                ring.publish();
+                let call = ring.publish();
+                drop(ring);
+                call.iter().for_each(|call| caller.call(call.as_fd()));
                 packets
             }
             Err(layout::Broken) => {
-                ring.active = None;
+                let is_gone = ring.leave();
                 drop(ring);
-                device.break_off();
+                device.break_off(is_gone);
                 self.drop_all(pool, burst, DropReason::Reset);
                 0
             }

@@ -4,13 +4,13 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 
 use super::super::messages::{Done, Refused, refuse};
 use super::super::ring::features;
 use super::super::ring::packed::{self, Packed, Place};
 use super::super::ring::split::{self, Split};
-use super::inflight::{Area, Note};
+use super::inflight::{Area, Note, Noted};
 use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
@@ -28,6 +28,8 @@ pub(super) struct Active<L> {
     pub(super) is_mergeable: bool,
     pub(super) has_indirect: bool,
     pub(super) rest: Rest,
+    /// Descriptors that were followed in this call.
+    pub(super) followed: usize,
 }
 
 /// One of either layout.
@@ -37,20 +39,33 @@ pub(super) enum AnyActive {
     Packed(Active<PackedRing>),
 }
 
-/// What was said of a ring.
+/// A ring, as its worker has it for a burst.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) active: Option<AnyActive>,
+    /// Whether the front end is changing it: packets wait meanwhile, and no worker does.
+    pub(super) is_changing: bool,
+    pub(super) call: Option<Arc<OwnedFd>>,
+    /// Packets of the guest's that a device before this one had taken and not shown, and that were
+    /// not counted yet.
+    pub(super) lost: u64,
+    /// One that no packets go through any more. To give its memory back takes time, which is not
+    /// the worker's.
+    left: Option<AnyActive>,
+}
+
+/// What was said of a ring: the conversation's alone.
 #[derive(Debug, Default)]
 pub(super) struct Vring {
-    index: usize,
+    pub(super) index: usize,
     pub(super) is_started: bool,
     pub(super) is_enabled: bool,
     pub(super) size: u32,
     pub(super) areas: Option<[u64; 3]>,
-    pub(super) base: u32,
-    pub(super) call: Option<OwnedFd>,
-    pub(super) active: Option<AnyActive>,
-    /// Packets of the guest's that a device before this one had taken and not shown, and that were
-    /// not counted yet.
-    pub(super) lost: u64,
+    base: u32,
+    /// Whether that is where this device was, and not the front end's word alone.
+    is_base_own: bool,
+    pub(super) call: Option<Arc<OwnedFd>>,
 }
 
 /// What was said of the device as a whole.
@@ -62,16 +77,48 @@ pub(super) struct Agreed {
     pub(super) area: Option<Arc<Area>>,
 }
 
-/// Only an event can be written to without waiting: a pipe, say, may be full.
-pub(super) fn check_event(event: &OwnedFd) -> Done {
-    let path = format!("/proc/self/fd/{}", event.as_raw_fd());
-    let is_event =
-        std::fs::read_link(path).is_ok_and(|kind| kind.ends_with("anon_inode:[eventfd]"));
-    if !is_event {
-        return refuse("it gave a descriptor that is no eventfd to be called by");
+/// A ring that was started, and packets that were lost with the device before this one.
+pub(super) type Started = (AnyActive, u64);
+
+impl Slot {
+    /// Shows the driver what was used, once for a burst; the event to call it by, if it waits to
+    /// be called. That is for when nobody waits for the ring any more.
+    #[inline]
+    pub(super) fn publish(&mut self) -> Option<Arc<OwnedFd>> {
+        let wants_call = match &mut self.active {
+            Some(AnyActive::Split(active)) => active.ring.publish(),
+            Some(AnyActive::Packed(active)) => active.ring.publish(),
+            None => false,
+        };
+        if wants_call { self.call.clone() } else { None }
     }
-    let done = rustix::io::ioctl_fionbio(event, true);
-    done.map_err(|reason| Refused(format!("the event that it gave cannot be set up: {reason}")))
+
+    /// Leaves the ring, which the guest has broken; whether memory of its was gone.
+    #[cold]
+    pub(super) fn leave(&mut self) -> bool {
+        self.left = self.active.take();
+        self.left.as_ref().is_some_and(|left| left.memory().is_broken())
+    }
+
+    /// Takes the ring away, for as long as it is changed; and one that was left.
+    pub(super) fn take(&mut self) -> [Option<AnyActive>; 2] {
+        self.is_changing = true;
+        [self.active.take(), self.left.take()]
+    }
+
+    /// Puts it there as it was changed; the event that it had, to be closed.
+    pub(super) fn put(
+        &mut self,
+        started: Option<Started>,
+        call: Option<Arc<OwnedFd>>,
+    ) -> Option<Arc<OwnedFd>> {
+        if let Some((active, lost)) = started {
+            self.active = Some(active);
+            self.lost += lost;
+        }
+        self.is_changing = false;
+        std::mem::replace(&mut self.call, call)
+    }
 }
 
 impl Vring {
@@ -99,27 +146,41 @@ impl Vring {
         }
     }
 
-    /// Starts the ring if all that it needs was said.
-    pub(super) fn activate(&mut self, agreed: &Agreed) -> Done {
+    /// The front end says how far the ring came.
+    pub(super) fn set_base(&mut self, base: u32) {
+        self.is_base_own &= base == self.base;
+        self.base = base;
+    }
+
+    /// How far it came.
+    pub(super) fn base(&self) -> u32 {
+        self.base
+    }
+
+    /// The ring was stopped.
+    pub(super) fn has_stopped(&mut self, active: &AnyActive) {
+        (self.base, self.is_base_own) = (active.base(), true);
+    }
+
+    /// The ring, started if all that it needs was said. One that has to be read for that may be
+    /// written meanwhile: `pause` waits a little, and says whether there is time to wait.
+    pub(super) fn activate(
+        &self,
+        agreed: &Agreed,
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Done<Option<Started>> {
         let is_enabled = self.is_enabled || agreed.features & features::PROTOCOL_FEATURES == 0;
-        let (Some(memory), Some(areas)) = (&agreed.memory, self.areas) else { return Ok(()) };
+        let (Some(memory), Some(areas)) = (&agreed.memory, self.areas) else { return Ok(None) };
         if !self.is_started || !is_enabled || self.size == 0 {
-            return Ok(());
+            return Ok(None);
         }
-        let is_packed = agreed.features & features::PACKED != 0;
-        let active = if is_packed {
-            let (ring, lost) = self.packed(memory, areas, agreed)?;
-            if self.is_read() {
-                self.lost += lost;
-            }
-            AnyActive::Packed(Active::new(ring, memory, agreed))
-        } else {
-            AnyActive::Split(Active::new(self.split(memory, areas, agreed)?, memory, agreed))
-        };
-        self.active = Some(active);
-        // A back end that was killed may have shown what it used, and not have called.
-        self.call.iter().for_each(signal);
-        Ok(())
+        if agreed.features & features::PACKED == 0 {
+            let active = Active::new(self.split(memory, areas, agreed)?, memory, agreed);
+            return Ok(Some((AnyActive::Split(active), 0)));
+        }
+        let (ring, lost) = self.packed(memory, areas, agreed, pause)?;
+        let lost = if self.is_read() { lost } else { 0 };
+        Ok(Some((AnyActive::Packed(Active::new(ring, memory, agreed)), lost)))
     }
 
     fn split(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<SplitRing> {
@@ -140,7 +201,13 @@ impl Vring {
         Ok(SplitRing::new(ring, agreed.features & features::EVENT_INDEX != 0, note))
     }
 
-    fn packed(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<(PackedRing, u64)> {
+    fn packed(
+        &self,
+        memory: &Guest,
+        areas: [u64; 3],
+        agreed: &Agreed,
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Done<(PackedRing, u64)> {
         // What is available and what was used are one place here: the upper half, of used ones, is
         // of front ends that know better.
         let Self { index, size, base, .. } = self;
@@ -154,26 +221,9 @@ impl Vring {
         let shows_last = self.is_read() && agreed.features & features::IN_ORDER != 0;
         let note = self.note(agreed)?;
         let noted = note.as_ref().map(|note| note.read(self.size)).transpose()?.flatten();
-        Ok(PackedRing::new(ring, (noted, base), has_events, shows_last, note))
-    }
-
-    pub(super) fn deactivate(&mut self) {
-        if let Some(active) = self.active.take() {
-            self.base = active.base();
-        }
-    }
-
-    /// Shows the driver what was used, once for a burst, and calls it if it waits to be called.
-    #[inline]
-    pub(super) fn publish(&mut self) {
-        let wants_call = match &mut self.active {
-            Some(AnyActive::Split(active)) => active.ring.publish(),
-            Some(AnyActive::Packed(active)) => active.ring.publish(),
-            None => false,
-        };
-        if wants_call && let Some(call) = &self.call {
-            signal(call);
-        }
+        let own = self.is_base_own.then_some(Noted { shown: base, shows: base });
+        let places = (noted.or(own), base);
+        Ok(PackedRing::new(ring, places, (has_events, shows_last), note, pause))
     }
 }
 
@@ -187,11 +237,19 @@ impl<L> Active<L> {
             is_mergeable: agreed.features & features::MERGEABLE != 0,
             has_indirect: agreed.features & features::INDIRECT != 0,
             rest: Rest::new(),
+            followed: 0,
         }
     }
 }
 
 impl AnyActive {
+    fn memory(&self) -> &Guest {
+        match self {
+            Self::Split(active) => &active.memory,
+            Self::Packed(active) => &active.memory,
+        }
+    }
+
     fn base(&self) -> u32 {
         match self {
             Self::Split(active) => active.ring.base(),
@@ -218,16 +276,4 @@ fn find(
         })?;
     }
     Ok(places)
-}
-
-/// Adds one to an event, unless that would wait.
-#[cold]
-fn signal(event: &OwnedFd) {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut ready = [PollFd::new(event, PollFlags::OUT)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if poll(&mut ready, Some(&now)).is_ok_and(|count| count == 1) {
-        // One that is full has been signalled already.
-        let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
-    }
 }

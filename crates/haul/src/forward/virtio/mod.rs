@@ -30,7 +30,8 @@ use super::counters::{Counters, DropReason};
 use super::error::Error;
 use super::pool::{Burst, Pool};
 use super::ring::features;
-use super::user_socket::Role;
+use super::user_socket::{Role, caller};
+use crate::peer::caller::Caller;
 use crate::peer::users::Users;
 use device::Device;
 use layout::Broken;
@@ -98,6 +99,8 @@ pub struct Virtio {
     is_stopped: bool,
     /// When the pool's memory is mended next, where pages of it were taken away.
     mends_ns: u64,
+    /// Calls the back end, without waiting for anything that it has too.
+    caller: Caller,
     counters: Counters,
 }
 
@@ -135,7 +138,8 @@ impl Virtio {
         let opening = Opening::new(&settings.path, role, &settings.users)?;
         let needed = NEEDED | if is_packed { features::PACKED } else { 0 };
         let device = Arc::new(Device::new(opening, queues, wanted(settings), needed));
-        let port = |pair| Self {
+        let callers = (0..queues).map(|_| caller()).collect::<Result<Vec<_>, _>>()?;
+        let port = |(pair, caller)| Self {
             name: name.into(),
             pair,
             size,
@@ -145,9 +149,10 @@ impl Virtio {
             session: None,
             is_stopped: false,
             mends_ns: 0,
+            caller,
             counters: Counters::default(),
         };
-        Ok((0..queues).map(port).collect())
+        Ok((0..queues).zip(callers).map(port).collect())
     }
 
     /// The features that were agreed on, once there is a link.
@@ -190,7 +195,7 @@ impl Virtio {
             queues[TO_GUEST].begin(features, true);
             queues[FROM_GUEST].begin(features, false);
             queues[TO_GUEST].fill(pool, session.header_bytes());
-            queues[TO_GUEST].call(session.kick(first + TO_GUEST));
+            queues[TO_GUEST].call(&self.caller, session.kick(first + TO_GUEST));
         }
         self.session = session;
         Ok(())
@@ -264,7 +269,7 @@ impl Port for Virtio {
         let queue = &mut queues[TO_GUEST];
         let result = queue.receive(pool, burst, session.features(), &mut self.counters.rx);
         queue.fill(pool, session.header_bytes());
-        queue.call(session.kick(ring + TO_GUEST));
+        queue.call(&self.caller, session.kick(ring + TO_GUEST));
         match result {
             Ok(packets) => packets,
             Err(Broken) => {
@@ -287,7 +292,7 @@ impl Port for Virtio {
         let header_bytes = session.header_bytes();
         match queue.send(pool, burst, header_bytes, &mut self.counters.tx) {
             Ok(packets) => {
-                queue.call(session.kick(ring + FROM_GUEST));
+                queue.call(&self.caller, session.kick(ring + FROM_GUEST));
                 packets
             }
             Err(Broken) => {

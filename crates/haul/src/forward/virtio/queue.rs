@@ -5,6 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use rustix::fd::AsFd;
+
 use super::super::counters::{Direction, DropReason};
 use super::super::error::Error;
 use super::super::messages::{Kick, RingAt};
@@ -15,6 +17,7 @@ use super::super::ring::features::{self, HEADER_BYTES_MAX};
 use super::super::ring::prefetch;
 use super::super::ring::split::WRITE;
 use super::layout::{Broken, Buffer, Order, Ring};
+use crate::peer::caller::Caller;
 
 const _: () = assert!(HEADER_BYTES_MAX <= HEADROOM_BYTES);
 
@@ -246,7 +249,7 @@ impl Queue {
 
     /// Calls the device if it waits to be called and there is something new.
     #[inline]
-    pub(super) fn call(&mut self, kick: Option<&Kick>) {
+    pub(super) fn call(&mut self, caller: &Caller, kick: Option<&Kick>) {
         if !std::mem::take(&mut self.is_new) {
             return;
         }
@@ -255,7 +258,7 @@ impl Queue {
         if !self.ring.device_wants_no_calls()
             && let Some(kick) = kick
         {
-            kick.call();
+            caller.call(kick.as_fd());
         }
     }
 

@@ -18,6 +18,7 @@ use super::super::ring::features;
 use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
 use crate::peer::fork::{Here, Thread};
 use crate::peer::guest::Described;
+use crate::peer::socket::refuse_descriptors;
 use crate::peer::users::Users;
 
 /// How long a back end may take for one answer, before another try.
@@ -129,20 +130,21 @@ impl Session {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Has the back end stop some of its rings. One that does not answer in time loses the socket: a
-    /// thread of its own waits for the answer, which the socket's time limit does not end.
+    /// Has the back end stop some of its rings. One that does not answer in time is left. The
+    /// socket's own limit of time does not do: what waits for the answer waits again behind it. So
+    /// a thread waits for the answers, and the end of the conversation ends that.
     pub(super) fn stop(&self, rings: Range<usize>) {
+        let limit = ANSWER_AT_STOP * u32::try_from(rings.len()).unwrap_or(1);
         let (done, is_done) = mpsc::channel();
-        let ask = || {
+        let ask = move || {
             let mut frontend = locked(&self.frontend);
-            let mut rings = rings.clone();
-            rings.all(|ring| frontend.stop(ring).is_ok());
-            let _ = done.send(());
+            let is_stopped = rings.into_iter().all(|ring| frontend.stop(ring).is_ok());
+            // Nobody may wait any more.
+            let _ = done.send(is_stopped);
         };
         thread::scope(|scope| {
-            let asking = thread::Builder::new().name("haul-virtio".into());
-            let asking = asking.spawn_scoped(scope, ask);
-            if asking.is_err() || is_done.recv_timeout(ANSWER_AT_STOP).is_err() {
+            let asking = thread::Builder::new().name("haul-virtio".into()).spawn_scoped(scope, ask);
+            if asking.is_err() || is_done.recv_timeout(limit).is_err() {
                 self.end();
             }
         });
@@ -270,6 +272,7 @@ fn meet(meeting: &Meeting, wake: &Wake, common: &Common, offer: &Offer) {
                 continue;
             }
         };
+        refuse_descriptors(socket.as_fd());
         let Ok(other) = socket.try_clone() else {
             // The process may open no more files.
             wake.pause(RETRY_NS);

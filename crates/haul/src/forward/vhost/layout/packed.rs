@@ -33,15 +33,15 @@ pub(in super::super) struct PackedRing {
 impl PackedRing {
     /// Goes on where a device before it has noted, else at the front end's place if that can be, or
     /// where the ring itself shows, and says how many chains were lost with the one before;
-    /// `shows_last` where the order is kept and the device reads.
+    /// `shows_last` where the order is kept and the device reads. For `pause` see [`resume`].
     pub(in super::super) fn new(
         ring: Packed,
         (noted, base): (Option<Noted>, Place),
-        has_events: bool,
-        shows_last: bool,
+        (has_events, shows_last): (bool, bool),
         note: Option<Note>,
+        pause: &mut dyn FnMut() -> bool,
     ) -> (Self, u64) {
-        let Resumed { place: next, lost } = resume(&ring, noted, base, shows_last);
+        let Resumed { place: next, lost } = resume(&ring, noted, base, shows_last, pause);
         if let Some(note) = &note {
             note.begin_packed(next);
         }

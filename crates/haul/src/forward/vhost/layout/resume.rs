@@ -27,17 +27,9 @@
 //! say the same however far the driver came: see `by_note`. Without a note, a driver that makes
 //! chains available one by one and leaves a descriptor free is understood at any instant.
 
-use std::thread;
-use std::time::Duration;
-
 use super::super::super::ring::packed::{Entry, Packed, Place};
 use super::super::super::ring::split::NEXT;
 use super::super::inflight::Noted;
-
-/// Times that the ring is read, and how long between two: a driver that makes a chain available
-/// meanwhile may write the first descriptor last.
-const TRIES: usize = 50;
-const PAUSE: Duration = Duration::from_micros(100);
 
 /// The descriptors of the round behind the driver's place, from the oldest on.
 struct Behind {
@@ -69,13 +61,22 @@ impl Resumed {
 /// Where to go on: where a device of haul's has noted, else at the front end's place if that can
 /// be, else where the ring shows. `is_sparse` where of a burst the first and the last descriptor
 /// alone are marked.
-pub(super) fn resume(ring: &Packed, noted: Option<Noted>, base: Place, is_sparse: bool) -> Resumed {
+///
+/// A driver may write meanwhile. So the ring counts as it was read twice, with a `pause` between
+/// the two, which says whether there is time for one; or else as it was read last.
+pub(super) fn resume(
+    ring: &Packed,
+    noted: Option<Noted>,
+    base: Place,
+    is_sparse: bool,
+    pause: &mut dyn FnMut() -> bool,
+) -> Resumed {
     if let Some(resumed) = noted.and_then(|noted| by_note(ring, noted, is_sparse)) {
         return resumed;
     }
     let noted = noted.into_iter().flat_map(|Noted { shown, shows }| [shown, shows]);
     let places: Vec<Place> = noted.chain([base]).collect();
-    by_ring(ring, &places, is_sparse)
+    by_ring(ring, &places, is_sparse, pause)
 }
 
 /// Where to go on by what was noted; `None` where the ring shows that it was not of this ring.
@@ -115,6 +116,11 @@ fn can_be_noted(ring: &Packed, place: Place) -> bool {
     is_used && ring.used(place).is_none()
 }
 
+/// All descriptors of a ring.
+fn read(ring: &Packed) -> Vec<Entry> {
+    (0..ring.size()).map(|index| ring.any(Place { index, is_odd: false })).collect()
+}
+
 /// How many chains end here, of which the last one may have been overwritten.
 fn ends(entries: &[(Entry, Whose)]) -> u64 {
     let ends = |(entry, _): &&(Entry, Whose)| entry.descriptor().flags & NEXT == 0;
@@ -122,13 +128,13 @@ fn ends(entries: &[(Entry, Whose)]) -> u64 {
 }
 
 /// Where to go on: at the first of the places that can be, else where the ring shows.
-fn by_ring(ring: &Packed, places: &[Place], is_sparse: bool) -> Resumed {
-    let read = |tried| {
-        let pause = if tried == 0 { Duration::ZERO } else { PAUSE };
-        thread::sleep(pause);
-        Behind::read(ring, tried + 1 == TRIES)
-    };
-    let Some(behind) = (0..TRIES).find_map(read) else {
+fn by_ring(
+    ring: &Packed,
+    places: &[Place],
+    is_sparse: bool,
+    pause: &mut dyn FnMut() -> bool,
+) -> Resumed {
+    let Some(behind) = Behind::settled(ring, pause) else {
         let is_unused = |place: &&Place| ring.used(**place).is_none();
         let last = places.last().copied().unwrap_or(Place::START);
         return Resumed::at(places.iter().find(is_unused).copied().unwrap_or(last));
@@ -143,13 +149,25 @@ fn by_ring(ring: &Packed, places: &[Place], is_sparse: bool) -> Resumed {
 }
 
 impl Behind {
+    /// As the ring stands once its driver writes no more, or there is no more time.
+    fn settled(ring: &Packed, pause: &mut dyn FnMut() -> bool) -> Option<Self> {
+        let mut before = read(ring);
+        while pause() {
+            let now = read(ring);
+            let settled = if now == before { Self::of(&now, false) } else { None };
+            if settled.is_some() {
+                return settled;
+            }
+            before = now;
+        }
+        Self::of(&before, true)
+    }
+
     /// `None` where what stands there is of no driver, or it writes at the moment: from a driver
     /// that was stopped then, which is the last explanation, comes an island of descriptors in the
     /// round behind its place.
-    fn read(ring: &Packed, may_have_island: bool) -> Option<Self> {
-        let size = ring.size();
-        let all = (0..size).map(|index| ring.any(Place { index, is_odd: false }));
-        let entries: Vec<Entry> = all.collect();
+    fn of(entries: &[Entry], may_have_island: bool) -> Option<Self> {
+        let size = entries.len() as u16;
         let round = |index: usize| entries[index].rounds()[0];
         // Behind the end of the ring it is another round.
         let before = |index: usize| match index.checked_sub(1) {

@@ -46,7 +46,7 @@ impl Memory {
     /// A device that goes on at what was noted, or at the front end's place.
     fn device(&self, base: Place, shows_last: bool) -> (PackedRing, u64) {
         let noted = self.note().and_then(|note| note.read(SIZE.into()).unwrap());
-        PackedRing::new(self.ring(), (noted, base), false, shows_last, self.note())
+        PackedRing::new(self.ring(), (noted, base), (false, shows_last), self.note(), &mut || false)
     }
 
     /// As before any device.

@@ -10,6 +10,11 @@ fn ring() -> Packed {
     unsafe { Packed::new([at(), at(), at()], SIZE.into()) }
 }
 
+/// Where a device goes on by what the ring shows now.
+fn resume_at(ring: &Packed, places: &[Place], is_sparse: bool) -> Resumed {
+    by_ring(ring, places, is_sparse, &mut || false)
+}
+
 /// The place that so many descriptors were gone through to.
 fn at(count: u16) -> Place {
     (0..count).fold(Place::START, |place, _| place.plus(1, SIZE))
@@ -35,7 +40,7 @@ fn a_ring_shows_where_its_device_was() {
             // Not even the front end's word is needed, and an old one does no harm.
             for old in [&[][..], &[Place::START], &[at(4)], &[place, Place::START]] {
                 assert_eq!(
-                    by_ring(&ring, old, false),
+                    resume_at(&ring, old, false),
                     Resumed::at(place),
                     "{used} of {available}, {old:?}"
                 );
@@ -56,7 +61,7 @@ fn a_burst_that_a_death_cut_short_is_given_back_empty() {
                 let name = format!("{done} of {burst} behind {used}, noted: {noted}");
                 let noted = if noted { vec![at(used), at(used + burst)] } else { vec![] };
                 let expected = Resumed { place: at(used + done + 1), lost: 1 + u64::from(done) };
-                assert_eq!(by_ring(&ring, &noted, false), expected, "{name}");
+                assert_eq!(resume_at(&ring, &noted, false), expected, "{name}");
                 assert_eq!(ring.used(at(used)), Some((used, 0)), "{name}");
                 for more in 1..=done {
                     assert_eq!(ring.used(at(used + more)), Some((more, 0)), "{name}");
@@ -84,7 +89,7 @@ fn chains_of_other_devices_go_on_where_they_say() {
             ring.put_used(at(3 * chain), chain, 60);
         }
         let place = at(3 * used);
-        assert_eq!(by_ring(&ring, &[place], false).place, place, "{used}");
+        assert_eq!(resume_at(&ring, &[place], false).place, place, "{used}");
     }
 }
 
@@ -106,9 +111,9 @@ fn run_in_order(burst: u16, again: u16) -> Packed {
 fn a_burst_in_order_of_other_devices_ends_where_they_say() {
     for burst in 1..=SIZE {
         let (ring, place) = (run_in_order(burst, 0), at(burst));
-        assert_eq!(by_ring(&ring, &[place], true).place, place, "{burst}");
+        assert_eq!(resume_at(&ring, &[place], true).place, place, "{burst}");
         // A place of another round says nothing.
-        assert_eq!(by_ring(&ring, &[at(burst + SIZE)], true).place, at(1), "{burst}");
+        assert_eq!(resume_at(&ring, &[at(burst + SIZE)], true).place, at(1), "{burst}");
     }
 }
 
@@ -119,7 +124,7 @@ fn a_burst_in_order_of_other_devices_ends_where_they_say() {
 fn bursts_whose_beginning_is_overwritten_look_the_same() {
     let words = |ring: Packed| (0..SIZE).map(|index| ring.any(at(index))).collect::<Vec<_>>();
     assert_eq!(words(run_in_order(2, 1)), words(run_in_order(5, 1)));
-    assert_eq!(by_ring(&run_in_order(5, 1), &[at(5)], true).place, at(1));
+    assert_eq!(resume_at(&run_in_order(5, 1), &[at(5)], true).place, at(1));
 }
 
 /// A driver that was stopped while it made a chain available, whose first descriptor it writes
@@ -132,7 +137,7 @@ fn a_driver_that_was_stopped_in_a_chain_moves_nothing() {
             (1..=rest).for_each(|more| ring.put_available(at(used + out + more), 9, 60, 0));
             for in_order in [false, true] {
                 assert_eq!(
-                    by_ring(&ring, &[at(4)], in_order).place,
+                    resume_at(&ring, &[at(4)], in_order).place,
                     at(used),
                     "{name}, {in_order}"
                 );
@@ -147,6 +152,6 @@ fn words_of_no_driver_move_nothing() {
     let ring = run(1, 0);
     [3, 5].into_iter().for_each(|index| ring.put_available(at(index), 5, 60, 0));
     let place = Place { index: 6, is_odd: false };
-    assert_eq!(by_ring(&ring, &[place], false).place, place);
-    assert_eq!(by_ring(&ring, &[], false).place, Place::START);
+    assert_eq!(resume_at(&ring, &[place], false).place, place);
+    assert_eq!(resume_at(&ring, &[], false).place, Place::START);
 }
