@@ -217,6 +217,11 @@ impl Region {
         here.is_some() && here == self.pool_file().and_then(identity)
     }
 
+    /// Whether the memory of any page is to come from a pool.
+    pub(crate) fn has_pool(&self) -> bool {
+        self.choice.pool.is_some()
+    }
+
     /// Whether a page's memory is to come from a pool.
     pub(crate) fn is_of_pool(&self, page: usize) -> bool {
         self.pool_of(page).is_some()
