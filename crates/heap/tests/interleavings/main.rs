@@ -429,7 +429,8 @@ impl Noted {
     }
 
     fn finds(&self, count: usize) -> Option<usize> {
-        let wanted = Wanted { count, align: 1, from: 0, end: 2, tries: 1 };
+        // More pages than there are, so that it begins with groups.
+        let wanted = Wanted { count, align: 1, from: 0, end: 9, tries: 1 };
         self.runs().find(&wanted)
     }
 }
@@ -470,10 +471,7 @@ fn a_slice_that_is_freed_while_a_search_finds_nothing_in_its_group_is_found() {
         // The page is right, the group says too much, and the search makes it right.
         noted.note_page(1);
         let other = noted.clone();
-        let thread = thread::spawn(move || {
-            let wanted = Wanted { count: 1, align: 1, from: 0, end: 9, tries: 1 };
-            other.runs().find(&wanted)
-        });
+        let thread = thread::spawn(move || other.finds(1));
         noted.free(1);
         assert!(thread.join().unwrap().is_none_or(|found| found == 1));
         assert_eq!(noted.finds(1), Some(1));
