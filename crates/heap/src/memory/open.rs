@@ -201,7 +201,7 @@ impl Memory {
     }
 
     /// Notes that memory of a page lies idle.
-    fn note_idle(&self, page: usize) {
+    pub(super) fn note_idle(&self, page: usize) {
         if !self.tables.idle().is_set(page) {
             self.tables.idle().set(page);
             step!("page.note.after_idle");

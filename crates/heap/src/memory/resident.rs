@@ -136,6 +136,8 @@ impl Memory {
         }
         if let Some(index) = first {
             self.count(index, 0, more as i64);
+            // Else nothing leads to it until a block of the page is freed.
+            self.note_idle(index / PAGE_SLICES);
         }
     }
 
@@ -250,11 +252,23 @@ impl Memory {
             // First, for whoever has them next asks for what they lack.
             slice::set_resident(slices, run.clone(), 0);
             step!("resident.shed.before_discard");
-            self.discard(run.start * SLICE, run.end * SLICE);
+            if !self.part_untouched(page, &run) {
+                self.discard(run.start * SLICE, run.end * SLICE);
+            }
             step!("resident.shed.after_discard");
         }
         self.give_back(run, me);
         if is_mine { pieces } else { 0 }
+    }
+
+    /// Where slices, which are the caller's, lie in a page of which nothing was touched, has the
+    /// kernel bring small pages to it: whether that was so. The first touch would bring what is
+    /// given back now.
+    fn part_untouched(&self, page: PageWord, run: &Range<usize>) -> bool {
+        Backing::from_number(page.backing()) == Backing::Transparent
+            && self.region.is_untouched(run.start / PAGE_SLICES)
+            // SAFETY: these slices are this thread's alone, and nothing is in them.
+            && unsafe { self.region.part(run.start * SLICE, run.len() * SLICE) }
     }
 
     /// Gives the memory between two offsets back, which is the caller's alone; false where the

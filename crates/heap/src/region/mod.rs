@@ -295,6 +295,12 @@ impl Region {
         }
     }
 
+    /// Whether the first touch of a page of a heap of one process can bring all of it still.
+    pub(crate) fn is_untouched(&self, page: usize) -> bool {
+        matches!(&self.kind, Kind::Private(_))
+            && sys::memory::is_untouched(self.page_address(page), PAGE)
+    }
+
     /// Has the kernel bring small pages to a part of the data of which nothing is resident, where
     /// it would bring a huge one; false where it cannot be told so. It reads a page and drops the
     /// rest: what was mapped is the huge page of zeros, which is taken apart for that.
