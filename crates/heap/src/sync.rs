@@ -4,7 +4,6 @@
 pub(crate) use core::sync::atomic::{
     AtomicU16, AtomicU32, AtomicU64,
     Ordering::{self, Acquire, Relaxed, Release, SeqCst},
-    fence,
 };
 
 /// Stores to a word that another thread may exchange at this instant: whatever it read last, either
@@ -15,3 +14,10 @@ macro_rules! overwrite {
     };
 }
 pub(crate) use overwrite;
+
+/// Between a change of one word and a look at another, by each of two threads, of which one is to
+/// see the other's change. All four are `SeqCst`, so their one order does it.
+macro_rules! barrier {
+    () => {};
+}
+pub(crate) use barrier;

@@ -42,7 +42,10 @@ pub(crate) struct CacheRecord {
     /// The first of the slices, to the end of their page, that are claimed for spans to come, plus
     /// 1; 0 for none.
     pub(crate) ahead: AtomicU32,
-    rest: [AtomicU32; 111],
+    /// The first slice of the large block that was freed last, plus 1, and how many it had; 0 for
+    /// none.
+    pub(crate) left: [AtomicU32; 2],
+    rest: [AtomicU32; 109],
     /// By class.
     pub(crate) bins: [Bin; CLASSES],
 }
@@ -63,7 +66,10 @@ pub(crate) struct NodeHints {
     /// Slices that are not free, in the upper half, and how many pieces of the free ones can be
     /// resident: in a cache line of its own.
     pub(crate) account: AtomicU64,
-    more_rest: [AtomicU64; 55],
+    /// Slices of blocks that were freed, and not yet made up for by requests that gave idle memory
+    /// back: about, for threads overwrite each other's.
+    pub(crate) freed: AtomicU64,
+    more_rest: [AtomicU64; 54],
 }
 
 const _: () = {
@@ -86,6 +92,8 @@ pub(crate) struct Tables {
     slices: usize,
     page_words: usize,
     slice_words: usize,
+    node_pages: usize,
+    group_words: usize,
 }
 
 // SAFETY: all that is reached through it is atomic, and the mapping belongs to no thread.
@@ -106,7 +114,19 @@ impl Tables {
         let (pages, slices) = (geometry.pages(), geometry.slices());
         let (page_words, slice_words) = (bitmap_words(pages), bitmap_words(slices));
         let layout = Layout::of(&geometry);
-        Self { base, geometry, layout, pages, slices, page_words, slice_words }
+        let node_pages = geometry.node_stride_pages();
+        let group_words = group_words(node_pages);
+        Self {
+            base,
+            geometry,
+            layout,
+            pages,
+            slices,
+            page_words,
+            slice_words,
+            node_pages,
+            group_words,
+        }
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -173,8 +193,7 @@ impl Tables {
 
     /// Where a node's free slices follow each other.
     pub(crate) fn runs(&self, node: usize) -> Runs<'_> {
-        let pages = self.geometry.node_stride_pages();
-        let groups = group_words(pages);
+        let (pages, groups) = (self.node_pages, self.group_words);
         // SAFETY: the layout has room for a word for each of the node's groups there.
         let groups = unsafe { self.table(self.layout.group_runs + node * groups * 8, groups) };
         let first = node * pages * PAGE_SLICES;

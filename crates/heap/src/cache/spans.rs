@@ -213,7 +213,8 @@ impl Keeper<'_> {
             Parted::Done => {
                 step!("cache.take_apart.before_note");
                 self.memory.count_freed(&run, pieces);
-                self.memory.note_free(run);
+                self.memory.note_turn(&run);
+                self.memory.note_freed(&run, pieces);
                 true
             }
             Parted::Gone => true,

@@ -149,7 +149,8 @@ impl Heap {
             slice::build_large(slices, head..head + count, owner, me);
             step!("large.cut.before_note");
             self.memory.count_freed(&rest, pieces);
-            self.memory.note_free(rest);
+            self.memory.note_turn(&rest);
+            self.memory.note_freed(&rest, pieces);
             return true;
         }
         let pages = self.memory.pages_of(keeper.node);

@@ -265,9 +265,21 @@ impl Heap {
     }
 
     /// This thread's cache in a row of the directory, claimed if it has none, from the dead if need
-    /// be; else one that it has in common with others.
+    /// be; else one that it has in common with others. An entry that is not empty was made by this
+    /// thread in this process, so a look at it is all that most calls take.
+    #[inline]
     pub(crate) fn keeper(&self, row: usize) -> Result<Held<'_>, AllocError> {
-        if self.entry(row).is_empty() && local::is_refused() {
+        let entry = self.entry(row);
+        if entry.is_empty() {
+            return self.first_keeper(row);
+        }
+        Ok(Held { keeper: self.keeper_at(entry)?, _turn: None })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_keeper(&self, row: usize) -> Result<Held<'_>, AllocError> {
+        if local::is_refused() {
             return self.common_keeper(row);
         }
         let own = match self.keeper_of_living(row) {
@@ -321,11 +333,15 @@ impl Heap {
         Err(AllocError::TooManyThreads)
     }
 
-    /// As [`Heap::keeper`], but nobody is reaped. An entry that is not empty was made by this
-    /// thread in this process, so a look at it is all that most calls take.
+    /// As [`Heap::keeper`], but nobody is reaped.
     pub(crate) fn keeper_of_living(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
         let entry = self.entry(row);
-        let entry = if entry.is_empty() { self.enter(row)? } else { entry };
+        self.keeper_at(if entry.is_empty() { self.enter(row)? } else { entry })
+    }
+
+    /// The cache of an entry that is not empty.
+    #[inline]
+    fn keeper_at(&self, entry: &Entry) -> Result<Keeper<'_>, AllocError> {
         let (id, node) = (entry.id(), entry.node());
         let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
         let is_frugal = local::is_of_many();

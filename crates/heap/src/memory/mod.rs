@@ -37,6 +37,7 @@ mod resident;
 mod run;
 mod whole;
 
+use open::longest_order;
 pub(crate) use run::Request;
 
 /// How often a thread that holds a slice for a moment is waited for.
@@ -124,7 +125,7 @@ impl Memory {
         Self { region, tables, is_reserved, known: AtomicU64::new(0), looks, crowd }
     }
 
-    /// Notes that slices became free, so that they are found.
+    /// Notes that slices became free, so that they are found, whatever was noted of them.
     pub(crate) fn note_free(&self, run: Range<usize>) {
         for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
             self.note_page(page);
@@ -136,7 +137,7 @@ impl Memory {
         let pieces = self.pieces_of(run.clone());
         slice::unclaim(self.tables.slices(), run.clone(), me);
         self.count_freed(&run, pieces);
-        self.note_free(run);
+        self.note_freed(&run, pieces);
     }
 
     /// The node that a slice belongs to.
@@ -273,7 +274,8 @@ impl Memory {
     fn note_full(&self, page: usize, order: usize) {
         self.order(order).clear(page);
         step!("page.full.after_clear");
-        if self.longest_order(page) > order {
+        // Who frees slices that are noted as free sets no bit.
+        if longest_order(self.note_page_runs(page)) > order {
             self.order(order).set(page);
         }
     }
@@ -320,7 +322,7 @@ impl Memory {
             step!("page.take.after_claim");
             let ready = || self.make_ready(page, me, Haste::Now);
             let kept = page::keep_claims(slices, &run, me, ready);
-            return match kept.and_then(|()| self.supply(&run, count * SLICE, me)) {
+            return match kept.and_then(|had| self.supply(&run, had, count * SLICE, me)) {
                 Ok(()) => Ok(run.start),
                 Err(Refused::Busy) => {
                     // It is being mapped, and who noted its free runs meanwhile did not see these.
@@ -369,7 +371,7 @@ impl Memory {
             // Else each such request would ask for it again.
             self.note_unusable(last);
         }
-        result.and_then(|()| self.supply(run, bytes, me))
+        self.supply(run, result?, bytes, me)
     }
 }
 

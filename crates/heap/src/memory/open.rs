@@ -1,16 +1,18 @@
 //! How a node's pages come into the bitmaps: those that were never used in their order, those of a
 //! caller's memory as they are provided, and all of them again when slices of theirs come free.
 
+use core::ops::Range;
+
 use super::{Memory, PATIENCE};
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES};
+use crate::protocol::runs::mask_of;
 use crate::protocol::slice;
 use crate::protocol::step::step;
 use crate::protocol::word::{PageWord, Slice, SliceWord};
 use crate::region::Provided;
 use crate::region::backing::Backing;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use crate::sync::fence;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
 /// Pages that are put into the bitmaps at once at most where fewer were asked for: what a word has
@@ -162,16 +164,33 @@ impl Memory {
     }
 
     /// Notes what is free in a page: the bits of the orders that it has runs of, its runs, and
-    /// whether memory of it lies idle.
+    /// whether memory of it lies idle. Also what a dead thread left to be noted.
     pub(crate) fn note_page(&self, page: usize) {
-        self.note_page_up(page, false);
+        let mask = self.note_runs(page);
+        self.note_orders(page, mask);
+        if self.masks(page).1 != 0 {
+            self.note_idle(page);
+        }
     }
 
-    /// As [`Memory::note_page`]; where `is_thorough`, also what a dead thread left to be noted.
-    pub(crate) fn note_page_up(&self, page: usize, is_thorough: bool) {
-        // Of who frees a slice and who clears a bit at once, one sees what the other did.
-        fence(SeqCst);
-        let (mask, idle) = self.masks(page);
+    /// Notes that slices became free, so that they are found, and how many pieces of them can be
+    /// resident. Looks at nothing but the hints.
+    pub(crate) fn note_freed(&self, run: &Range<usize>, pieces: usize) {
+        for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
+            let freed = mask_of(run, page * PAGE_SLICES, PAGE_SLICES);
+            // Where it is noted already, nobody cleared a bit of the page since: a thread that does
+            // notes anew what is free there.
+            if let Some(mask) = self.note_freed_runs(page, freed) {
+                self.note_orders(page, mask);
+            }
+            if pieces > 0 {
+                self.note_idle(page);
+            }
+        }
+    }
+
+    /// Notes for which orders a page has runs, of which those slices are free.
+    fn note_orders(&self, page: usize, mask: u32) {
         for order in 0..longest_order(mask) {
             let bitmap = self.order(order);
             if !bitmap.is_set(page) {
@@ -179,10 +198,11 @@ impl Memory {
                 step!("page.note.between");
             }
         }
-        if is_thorough || self.is_external() || !self.says_runs(page, mask) {
-            self.note_runs(page, is_thorough);
-        }
-        if idle != 0 && !self.tables.idle().is_set(page) {
+    }
+
+    /// Notes that memory of a page lies idle.
+    pub(super) fn note_idle(&self, page: usize) {
+        if !self.tables.idle().is_set(page) {
             self.tables.idle().set(page);
             step!("page.note.after_idle");
         }
@@ -195,18 +215,15 @@ impl Memory {
         for index in 0..PAGE_SLICES {
             let word = slice::word(slices, index);
             mask |= u32::from(word.is_free()) << index;
-            idle |= u32::from(word.is_free() && word.resident() > 0) << index;
+            idle |= u32::from(word.is_free() & (word.resident() > 0)) << index;
         }
         (mask, idle)
     }
-
-    /// One more than the order of the longest aligned free run in a page; 0 where none is free.
-    pub(super) fn longest_order(&self, page: usize) -> usize {
-        longest_order(self.masks(page).0)
-    }
 }
 
-fn longest_order(mask: u32) -> usize {
+/// One more than the order of the longest aligned free run in a page, of which those slices are
+/// free whose bit is set; 0 where none is.
+pub(super) fn longest_order(mask: u32) -> usize {
     let (mut runs, mut order) = (mask, 0);
     while runs != 0 {
         // Bit i of `runs`: a free run of 2^order at i, a multiple of 2^order.

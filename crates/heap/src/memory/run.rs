@@ -6,7 +6,7 @@ use super::{Memory, Miss, PATIENCE, Patience};
 use crate::fault::AllocError;
 use crate::layout::PAGE_SLICES;
 use crate::protocol::page::Refused;
-use crate::protocol::runs::{Free, Wanted};
+use crate::protocol::runs::{self, Wanted};
 use crate::protocol::slice;
 use crate::protocol::step::step;
 use crate::protocol::word::{CacheId, PageWord};
@@ -55,6 +55,22 @@ impl Memory {
         }
     }
 
+    /// Claims these very slices of `node`, if they are what is asked for and free.
+    pub(crate) fn take_this_run(
+        &self,
+        node: usize,
+        run: Range<usize>,
+        request: Request,
+        me: CacheId,
+    ) -> Option<usize> {
+        let pages = self.used_pages(node);
+        let is_one = run.len() == request.count
+            && run.start & (request.align - 1) == 0
+            && run.start >= pages.start * PAGE_SLICES
+            && run.end <= pages.end * PAGE_SLICES;
+        (is_one && self.claim_run(&run, request, me).is_ok()).then_some(run.start)
+    }
+
     /// As [`Memory::take_run`], for when nothing is left: notes every page anew that was ever used,
     /// and looks at each that may have such slices.
     pub(crate) fn take_any_run(
@@ -63,7 +79,7 @@ impl Memory {
         request: Request,
         me: CacheId,
     ) -> Result<usize, AllocError> {
-        self.used_pages(node).for_each(|page| self.note_runs(page, true));
+        self.used_pages(node).for_each(|page| _ = self.note_runs(page));
         match self.take_open_run(node, request, me, usize::MAX) {
             Ok(head) => Ok(head),
             Err(_) => self.take_run(node, request, me),
@@ -88,21 +104,25 @@ impl Memory {
         me: CacheId,
         tries: usize,
     ) -> Result<usize, Miss> {
-        let (first, pages) = (self.first_page_of(node), self.pages_of(node));
+        let (first, pages) = (self.first_page_of(node), self.used_pages(node));
         let Request { count, align, .. } = request;
         let (start, end) = (pages.start - first, pages.end - first);
         let (from, end) = (start * PAGE_SLICES, end * PAGE_SLICES);
         let mut wanted = Wanted { count, align, from, end, tries };
         let (mut miss, mut losses) = (Miss::Full, 0);
-        let mask = |page| self.free_mask(first + page);
-        while let Some(found) = self.tables.runs(node).find(&wanted, &mask) {
+        let runs = self.tables.runs(node);
+        while let Some(found) = runs.find(&wanted) {
             if found + count > end {
                 // Words that lie.
                 break;
             }
             let head = first * PAGE_SLICES + found;
             let run = head..head + count;
-            match self.claim_run(&run, request, me) {
+            let claimed = match runs.is_said(&(found..found + count)) {
+                true => self.claim_run(&run, request, me),
+                false => Err(None),
+            };
+            match claimed {
                 Ok(()) => return Ok(head),
                 Err(Some(Miss::Refused)) => return Err(Miss::Refused),
                 Err(None) if losses < PATIENCE => losses += 1,
@@ -123,10 +143,11 @@ impl Memory {
         me: CacheId,
     ) -> Result<(), Option<Miss>> {
         let slices = self.tables.slices();
-        let pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
-        let are_free = || run.clone().rev().all(|index| slice::word(slices, index).is_free());
-        if !are_free() || slice::claim(slices, run.clone(), me).is_err() {
-            pages.for_each(|page| self.note_runs(page, false));
+        // Mostly it is what was allocated last that is noted as free.
+        let is_last_free = slice::word(slices, run.end - 1).is_free();
+        if !is_last_free || slice::claim(slices, run.clone(), me).is_err() {
+            let pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
+            pages.for_each(|page| _ = self.note_page_runs(page));
             return Err(None);
         }
         step!("run.take.after_claim");
@@ -138,29 +159,39 @@ impl Memory {
         })
     }
 
-    /// Notes where the free slices of a page lie.
-    pub(super) fn note_runs(&self, page: usize, is_thorough: bool) {
+    /// Notes which slices of a page are free: what is noted then.
+    pub(super) fn note_runs(&self, page: usize) -> u32 {
         let node = self.node_of(page * PAGE_SLICES);
-        let look = || Free::of_mask(self.free_mask(page));
-        self.tables.runs(node).note(page - self.first_page_of(node), is_thorough, look);
+        self.tables.runs(node).note(page - self.first_page_of(node), || self.free_mask(page))
     }
 
-    /// Whether it is noted that these slices of a page are free.
-    pub(super) fn says_runs(&self, page: usize, mask: u32) -> bool {
+    /// As [`Memory::note_runs`], of a page of which too much is noted, and of no group.
+    pub(super) fn note_page_runs(&self, page: usize) -> u32 {
         let node = self.node_of(page * PAGE_SLICES);
-        self.tables.runs(node).says(page - self.first_page_of(node), Free::of_mask(mask))
+        self.tables.runs(node).note_page(page - self.first_page_of(node), || self.free_mask(page))
+    }
+
+    /// Notes of a page that these slices of it are free: what is noted of it then, or `None` where
+    /// that was noted already.
+    pub(super) fn note_freed_runs(&self, page: usize, mask: u32) -> Option<u32> {
+        let said = runs::freed(&self.tables.page_runs()[page], mask);
+        if said.is_some() {
+            let node = self.node_of(page * PAGE_SLICES);
+            self.tables.runs(node).raise_groups(page - self.first_page_of(node));
+        }
+        said
     }
 
     /// Notes pages that were never used, and have come into use.
     pub(super) fn note_opened(&self, node: usize, pages: Range<usize>) {
         debug_assert!(pages.clone().all(|page| self.node_of(page * PAGE_SLICES) == node));
-        pages.for_each(|page| self.note_runs(page, false));
+        pages.for_each(|page| _ = self.note_freed_runs(page, !0));
     }
 
     /// Has no search led to a page.
     pub(super) fn note_no_runs(&self, page: usize) {
         let node = self.node_of(page * PAGE_SLICES);
-        self.tables.runs(node).note(page - self.first_page_of(node), false, || Free::NONE);
+        self.tables.runs(node).note_page(page - self.first_page_of(node), || 0);
     }
 
     /// Which slices of a page are free, where there is memory or may be.

@@ -46,6 +46,8 @@ impl Memory {
             self.note_page(page);
             return None;
         }
+        // Who frees slices that are noted as free sets no bit, and one was cleared.
+        self.note_page_runs(page);
         Some(slices)
     }
 

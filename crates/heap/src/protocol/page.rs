@@ -57,17 +57,16 @@ pub(crate) fn make_ready(
 }
 
 /// Has `ready` make the pages ready of slices that `me` claimed; the claims count if they are still
-/// there then. Else they are given back, except those that the cache that maps the page wrote over.
+/// there then: how many pieces of them can be resident. Else they are given back, except those that
+/// the cache that maps the page wrote over.
 pub(crate) fn keep_claims(
     slices: &[AtomicU64],
     run: &Range<usize>,
     me: CacheId,
     ready: impl FnOnce() -> Result<(), Refused>,
-) -> Result<(), Refused> {
-    let result = match ready() {
-        Ok(()) if !slice::is_claimed(slices, run.clone(), me) => Err(Refused::Busy),
-        other => other,
-    };
+) -> Result<usize, Refused> {
+    let claimed = || slice::claimed_pieces(slices, run.clone(), me).ok_or(Refused::Busy);
+    let result = ready().and_then(|()| claimed());
     if result.is_err() {
         slice::unclaim(slices, run.clone(), me);
     }

@@ -28,13 +28,12 @@ pub(crate) fn word(slices: &[AtomicU64], index: usize) -> SliceWord {
 
 /// Claims free slices for `me`: all of them, or none and the first that was not free.
 pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Result<(), usize> {
-    for index in run.clone() {
-        let old = word(slices, index);
-        let new = claimed(old, me);
-        if !old.is_free() || !exchange(&slices[index], old, new) {
+    for (index, word) in slices[run.clone()].iter().enumerate() {
+        let old = SliceWord(word.load(Acquire));
+        if !old.is_free() || !exchange(word, old, old.free_to_claimed(me)) {
             step!("slice.claim.before_roll_back");
-            unclaim(slices, run.start..index, me);
-            return Err(index);
+            unclaim(slices, run.start..run.start + index, me);
+            return Err(run.start + index);
         }
         step!("slice.claim.between");
     }
@@ -70,7 +69,7 @@ pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     for index in run {
         let old = SliceWord(slices[index].load(Relaxed));
         if old.is_claimed_by(me) {
-            exchange(&slices[index], old, free(old, old.generation()));
+            exchange(&slices[index], old, old.to_free());
         }
         step!("slice.unclaim.between");
     }
@@ -84,6 +83,35 @@ fn is_free(slices: &[AtomicU64], run: Range<usize>) -> bool {
 /// Whether slices are all claimed by `me`. Asked once their page is ready: then they stay so.
 pub(crate) fn is_claimed(slices: &[AtomicU64], mut run: Range<usize>, me: CacheId) -> bool {
     run.all(|index| word(slices, index).is_claimed_by(me))
+}
+
+/// How many pieces of slices can be resident.
+pub(crate) fn pieces(slices: &[AtomicU64], run: Range<usize>) -> usize {
+    slices[run].iter().map(|word| SliceWord(word.load(Acquire)).resident() as usize).sum()
+}
+
+/// How many pieces of slices can be resident that are all claimed by `me`; `None` where one is not.
+/// Asked once their page is ready: then they stay so.
+pub(crate) fn claimed_pieces(
+    slices: &[AtomicU64],
+    run: Range<usize>,
+    me: CacheId,
+) -> Option<usize> {
+    let (run, mut pieces) = (&slices[run], 0);
+    for word in run {
+        let word = SliceWord(word.load(Acquire));
+        if !word.is_claimed_by(me) {
+            return None;
+        }
+        pieces += word.length() as usize;
+    }
+    Some(pieces.min(run.len() * PIECES as usize))
+}
+
+/// How many pieces of the slices of a large block can be resident: all, but of the last.
+pub(crate) fn block_pieces(slices: &[AtomicU64], run: &Range<usize>) -> usize {
+    let last = word(slices, run.end - 1).resident() as usize;
+    (run.len() - 1) * PIECES as usize + last
 }
 
 /// Says how much of slices that `me` claimed is resident.
@@ -128,11 +156,16 @@ pub(crate) fn build_large(
     let (head, count) = (run.start, run.len() as u32);
     own(slices, head, |old| SliceWord::run(old.generation(), me, 0, count));
     step!("slice.build_large.after_run");
-    for tail in head + 1..run.end {
-        own(slices, tail, |old| {
-            let resident = if tail + 1 == run.end { old.resident() } else { PIECES };
-            SliceWord::tail(old.generation()).with_resident(resident)
-        });
+    let (last, rest) = match &slices[run] {
+        [_, rest @ .., last] => (Some(last), rest),
+        _ => (None, &[][..]),
+    };
+    for tail in rest {
+        set(tail, |old| SliceWord::tail(old.generation()).with_resident(PIECES));
+        step!("slice.build_large.between");
+    }
+    if let Some(last) = last {
+        set(last, SliceWord::to_tail);
         step!("slice.build_large.between");
     }
     step!("slice.build_large.before_head");
@@ -151,14 +184,16 @@ pub(crate) fn seize(slices: &[AtomicU64], run: Range<usize>, seen: SliceWord, me
 /// Makes the slices of a run of `me` free. Its slot words are all zero.
 pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     step!("slice.dissolve.after_run");
-    for tail in run.start + 1..run.end {
-        own(slices, tail, |old| claimed(old, me));
+    let run = &slices[run];
+    let Some((head, tails)) = run.split_first() else { return };
+    for tail in tails {
+        set(tail, |old| old.to_claimed(me));
         step!("slice.dissolve.between_tails");
     }
-    own(slices, run.start, |old| claimed(old, me));
+    set(head, |old| old.to_claimed(me));
     step!("slice.dissolve.after_head");
-    for index in run {
-        own(slices, index, |old| free(old, old.generation().wrapping_add(1)));
+    for word in run {
+        set(word, SliceWord::of_next_generation);
         step!("slice.dissolve.between_free");
     }
 }
@@ -166,13 +201,13 @@ pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
 /// Cuts the slices from `keep` on off a run of `me`, and makes them free; the head stays a run.
 pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: CacheId) {
     for tail in run.start + keep..run.end {
-        own(slices, tail, |old| claimed(old, me));
+        own(slices, tail, |old| old.to_claimed(me));
         step!("slice.cut.between_tails");
     }
     own(slices, run.start, |old| SliceWord::run(old.generation(), me, 0, keep as u32));
     step!("slice.cut.after_head");
     for index in run.start + keep..run.end {
-        own(slices, index, |old| free(old, old.generation().wrapping_add(1)));
+        own(slices, index, SliceWord::to_next_free);
         step!("slice.cut.between_free");
     }
 }
@@ -180,7 +215,7 @@ pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: Cach
 /// Makes a slice free that a dead cache claimed: `seen`. Who maps its page may write over it at
 /// this instant.
 pub(crate) fn reap_claim(slice: &AtomicU64, seen: SliceWord) {
-    exchange(slice, seen, free(seen, seen.generation().wrapping_add(1)));
+    exchange(slice, seen, seen.to_next_free());
     step!("reap.slice.after_free");
 }
 
@@ -191,16 +226,6 @@ fn own(slices: &[AtomicU64], index: usize, make: impl FnOnce(SliceWord) -> Slice
 
 fn set(word: &AtomicU64, make: impl FnOnce(SliceWord) -> SliceWord) {
     word.store(make(SliceWord(word.load(Relaxed))).0, Release);
-}
-
-/// The word of a slice that said `old` and is claimed by `me`.
-fn claimed(old: SliceWord, me: CacheId) -> SliceWord {
-    SliceWord::claimed(old.generation(), me).with_resident(old.resident())
-}
-
-/// The word of a slice that said `old` and is free, of this generation.
-fn free(old: SliceWord, generation: u16) -> SliceWord {
-    SliceWord::free(generation).with_resident(old.resident())
 }
 
 fn exchange(word: &AtomicU64, old: SliceWord, new: SliceWord) -> bool {

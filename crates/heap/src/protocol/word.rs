@@ -128,6 +128,11 @@ const GENERATION_AT: u32 = 14;
 const OWNER_AT: u32 = 30;
 const LENGTH_AT: u32 = 45;
 
+const GENERATION_MASK: u64 = 0xFFFF << GENERATION_AT;
+const LENGTH_MASK: u64 = 0xFF_FFFF_u64.rotate_left(LENGTH_AT);
+/// All of a slice is resident.
+const LENGTH_FULL: u64 = (PIECES as u64).rotate_left(LENGTH_AT);
+
 impl SliceWord {
     /// How many values class and kind together can have.
     pub(crate) const FORMS: usize = 1 << (GENERATION_AT - CLASS_AT);
@@ -194,24 +199,71 @@ impl SliceWord {
         Self::new(KIND_OUTSIDE, 0, generation, 0, 0)
     }
 
+    /// The word of a slice that said `self` and is claimed by a cache now: of the same generation,
+    /// and as much resident.
+    pub(crate) const fn to_claimed(self, cache: CacheId) -> Self {
+        self.changed(KIND_CLAIMED, cache)
+    }
+
+    /// The word of a slice that said `self` and is free now, as much resident: of the same
+    /// generation.
+    pub(crate) const fn to_free(self) -> Self {
+        self.changed(KIND_FREE, 0)
+    }
+
+    /// As [`SliceWord::to_free`], of the next generation.
+    pub(crate) const fn to_next_free(self) -> Self {
+        self.to_free().of_next_generation()
+    }
+
+    /// The word of a free slice as one of the next generation; of a claimed slice, as a free one.
+    pub(crate) const fn of_next_generation(self) -> Self {
+        let kept = GENERATION_MASK | LENGTH_MASK;
+        Self(((self.0 & kept) + (1 << GENERATION_AT)) & kept)
+    }
+
+    /// The word of a slice that said `self` and is a later one of a large block now: of the same
+    /// generation, and as much resident.
+    pub(crate) const fn to_tail(self) -> Self {
+        self.changed(KIND_TAIL, 0)
+    }
+
+    /// As [`SliceWord::to_claimed`], of the word of a free slice.
+    pub(crate) const fn free_to_claimed(self, cache: CacheId) -> Self {
+        let owner = (cache as u64 & 0x7FFF) << OWNER_AT;
+        Self(self.0 & (GENERATION_MASK | LENGTH_MASK) | owner | KIND_CLAIMED << KIND_AT)
+    }
+
+    /// This word as one of another kind that counts what is resident.
+    const fn changed(self, kind: u64, owner: u16) -> Self {
+        let resident = if self.counts_resident() { self.0 & LENGTH_MASK } else { LENGTH_FULL };
+        let owner = (owner as u64 & 0x7FFF) << OWNER_AT;
+        Self(self.0 & GENERATION_MASK | resident | owner | kind << KIND_AT)
+    }
+
     /// This word with so many pieces resident, if it has room for that.
     pub(crate) const fn with_resident(self, pieces: u32) -> Self {
         if !self.counts_resident() {
             return self;
         }
-        let mask = 0xFF_FFFF_u64.rotate_left(LENGTH_AT);
-        Self(self.0 & !mask | (pieces as u64).rotate_left(LENGTH_AT))
+        Self(self.0 & !LENGTH_MASK | (pieces as u64).rotate_left(LENGTH_AT))
     }
 
     /// How many pieces of the slice can be resident, from its first on: all, where the word has no
     /// room for a number.
     pub(crate) const fn resident(self) -> u32 {
-        let length = self.0.rotate_right(LENGTH_AT) as u32 & 0xFF_FFFF;
+        let length = self.length();
         if self.counts_resident() && length < PIECES { length } else { PIECES }
     }
 
+    /// The number in the word, which can be any.
+    pub(crate) const fn length(self) -> u32 {
+        self.0.rotate_right(LENGTH_AT) as u32 & 0xFF_FFFF
+    }
+
     const fn counts_resident(self) -> bool {
-        matches!(self.kind(), KIND_FREE | KIND_CLAIMED | KIND_TAIL)
+        // The same as a comparison with each: of a block of 256 slices, half of its instructions.
+        (1 << KIND_FREE | 1 << KIND_CLAIMED | 1 << KIND_TAIL) >> self.kind() & 1 == 1
     }
 
     pub(crate) const fn generation(self) -> u16 {
@@ -233,14 +285,14 @@ impl SliceWord {
 
     /// Whether it is claimed by a cache: as decoding it, in fewer instructions.
     pub(crate) const fn is_claimed_by(self, cache: CacheId) -> bool {
-        let owner = (self.0 >> OWNER_AT & 0x7FFF) as u16;
-        self.kind() == KIND_CLAIMED && owner == cache
+        let wanted = KIND_CLAIMED << KIND_AT | (cache as u64 & 0x7FFF) << OWNER_AT;
+        self.0 & (7 << KIND_AT | 0x7FFF << OWNER_AT) == wanted
     }
 
     pub(crate) const fn decode(self) -> Slice {
         let class = self.class();
         let owner = (self.0 >> OWNER_AT & 0x7FFF) as u16;
-        let length = self.0.rotate_right(LENGTH_AT) as u32 & 0xFF_FFFF;
+        let length = self.length();
         match self.kind() {
             KIND_FREE => Slice::Free,
             KIND_CLAIMED => Slice::Claimed(owner),
@@ -383,6 +435,38 @@ mod tests {
         for word in [SliceWord::span(7, 3), SliceWord::large(7, 1, 2, 5)] {
             assert_eq!((word.with_resident(3), word.resident()), (word, PIECES));
         }
+    }
+
+    #[test]
+    fn a_slice_word_keeps_generation_and_what_is_resident_as_it_changes() {
+        let scribbled = SliceWord(u64::MAX);
+        for generation in [0, 7, u16::MAX] {
+            let counted = [
+                SliceWord::free(generation),
+                SliceWord::claimed(generation, 0x7FFF),
+                SliceWord::tail(generation),
+            ];
+            let others = [
+                SliceWord::span(generation, 63),
+                SliceWord::large(generation, 127, 255, 0xFF_FFFF),
+                SliceWord::run(generation, 9, 63, 5),
+            ];
+            let next = generation.wrapping_add(1);
+            let check = |old: SliceWord, pieces| {
+                let with = |word: SliceWord| word.with_resident(pieces);
+                assert_eq!(old.to_claimed(3), with(SliceWord::claimed(generation, 3)));
+                assert_eq!(old.to_free().free_to_claimed(3), old.to_claimed(3));
+                assert_eq!(old.to_claimed(3).of_next_generation(), old.to_next_free());
+                assert_eq!(old.to_tail(), with(SliceWord::tail(generation)));
+                assert_eq!(old.to_free(), with(SliceWord::free(generation)));
+                assert_eq!(old.to_next_free(), with(SliceWord::free(next)));
+            };
+            for pieces in 0..=PIECES {
+                counted.into_iter().for_each(|old| check(old.with_resident(pieces), pieces));
+            }
+            others.into_iter().for_each(|old| check(old, PIECES));
+        }
+        assert!(scribbled.to_next_free().is_free() && scribbled.to_claimed(5).is_claimed_by(5));
     }
 
     #[test]

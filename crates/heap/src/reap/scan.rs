@@ -85,7 +85,7 @@ impl Scan<'_> {
             index += self.slice(index).max(1);
         }
         // Who died between freeing slices and saying so left them in no bitmap.
-        memory.note_page_up(page, true);
+        memory.note_page(page);
     }
 
     /// Whether a dead cache claimed the slice.

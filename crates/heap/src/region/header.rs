@@ -11,7 +11,7 @@ use crate::sys::huge::HugeSize;
 const MAGIC: u64 = u64::from_le_bytes(*b"haulheap");
 
 /// The version of everything that processes share: layout, words, protocols. Any change counts up.
-pub(crate) const VERSION: u32 = 11;
+pub(crate) const VERSION: u32 = 12;
 
 /// The header is complete.
 const READY: u64 = 0x0079_6461_6572_u64;

@@ -231,6 +231,11 @@ impl Region {
         here.is_some() && here == self.pool_file().and_then(identity)
     }
 
+    /// Whether the memory of any page is to come from a pool.
+    pub(crate) fn has_pool(&self) -> bool {
+        self.choice.pool.is_some()
+    }
+
     /// Whether a page's memory is to come from a pool.
     pub(crate) fn is_of_pool(&self, page: usize) -> bool {
         self.pool_of(page).is_some()
@@ -302,6 +307,12 @@ impl Region {
             // SAFETY: likewise, in every process.
             Kind::Shared { .. } => unsafe { sys::memory::discard_shared(start, bytes) }.is_ok(),
         }
+    }
+
+    /// Whether the first touch of a page of a heap of one process can bring all of it still.
+    pub(crate) fn is_untouched(&self, page: usize) -> bool {
+        matches!(&self.kind, Kind::Private(_))
+            && sys::memory::is_untouched(self.page_address(page), PAGE)
     }
 
     /// Has the kernel bring small pages to a part of the data of which nothing is resident, where

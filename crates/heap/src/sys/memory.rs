@@ -283,6 +283,14 @@ pub(crate) fn wipe_on_fork(address: usize, bytes: usize) -> Result<(), Errno> {
     advise(address, bytes, Advice::LinuxWipeOnFork)
 }
 
+/// Whether nothing is resident of a range of at most 2 MiB; false where the kernel does not tell.
+pub(crate) fn is_untouched(address: usize, bytes: usize) -> bool {
+    // One for each of the smallest pages that a kernel has.
+    let mut found = [0; (2 << 20) / 4096];
+    let is_told = !cfg!(miri) && raw::resident(address, bytes, &mut found).is_ok();
+    is_told && found.iter().all(|byte| byte & 1 == 0)
+}
+
 /// Gives the memory of a private range back; it reads as zeros afterwards.
 ///
 /// # Safety

@@ -13,6 +13,7 @@ mod number {
     pub(super) const GETCPU: usize = 309;
     pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const MADVISE: usize = 28;
+    pub(super) const MINCORE: usize = 27;
     pub(super) const GET_ROBUST_LIST: usize = 274;
     pub(super) const RT_SIGACTION: usize = 13;
     pub(super) const RT_SIGPROCMASK: usize = 14;
@@ -27,6 +28,7 @@ mod number {
     pub(super) const GETCPU: usize = 168;
     pub(super) const CLOCK_GETTIME: usize = 113;
     pub(super) const MADVISE: usize = 233;
+    pub(super) const MINCORE: usize = 232;
     pub(super) const GET_ROBUST_LIST: usize = 100;
     pub(super) const RT_SIGACTION: usize = 134;
     pub(super) const RT_SIGPROCMASK: usize = 135;
@@ -188,6 +190,17 @@ pub(super) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno>
     // SAFETY: mbind changes where future pages come from, not what any memory holds; it reads one
     // word from `mask`, which outlives the call.
     let result = unsafe { call(number::MBIND, arguments) };
+    check(result).map(drop)
+}
+
+/// Says of each page of the kernel's of `[address, address + bytes)` whether it is resident, by the
+/// lowest bit of a byte. `found` must be long enough.
+pub(super) fn resident(address: usize, bytes: usize, found: &mut [u8]) -> Result<(), Errno> {
+    debug_assert!(bytes.div_ceil(super::machine::page_bytes()) <= found.len());
+    let arguments = [address, bytes, found.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: mincore writes one byte a page to `found`, which outlives the call, and changes
+    // nothing else.
+    let result = unsafe { call(number::MINCORE, arguments) };
     check(result).map(drop)
 }
 

@@ -24,7 +24,7 @@ use loom::thread;
 
 use protocol::bitmap::{Bitmap, bitmap_words};
 use protocol::class::Class;
-use protocol::runs::{Free, Runs, Wanted, group_words};
+use protocol::runs::{self, Runs, Wanted, group_words};
 use protocol::slot::Slots;
 use protocol::span::{self, Parted};
 use protocol::word::{PageWord, Slice, SliceWord, Slot, SlotWord};
@@ -409,25 +409,31 @@ impl Noted {
         Runs::new(&self.pages, &self.groups, 0, 1)
     }
 
-    fn look(&self, page: usize) -> Free {
-        let free = usize::from(slice::word(&self.slices, page).is_free());
-        Free::new(free, free, free)
+    fn look(&self, page: usize) -> u32 {
+        u32::from(slice::word(&self.slices, page).is_free())
     }
 
     fn note(&self, page: usize) {
-        self.runs().note(page, false, || self.look(page));
+        self.runs().note(page, || self.look(page));
     }
 
-    /// Frees the slice of a page, and notes it.
+    /// What a search does that the page led astray.
+    fn note_page(&self, page: usize) {
+        self.runs().note_page(page, || self.look(page));
+    }
+
+    /// Frees the slice of a page, and says so.
     fn free(&self, page: usize) {
         slice::unclaim(&self.slices, page..page + 1, 9);
-        self.note(page);
+        if runs::freed(&self.pages[page], 1).is_some() {
+            self.runs().raise_groups(page);
+        }
     }
 
     fn finds(&self, count: usize) -> Option<usize> {
-        let wanted = Wanted { count, align: 1, from: 0, end: 2, tries: 1 };
-        let mask = |page| u32::from(slice::word(&self.slices, page).is_free());
-        self.runs().find(&wanted, &mask)
+        // More pages than there are, so that it begins with groups.
+        let wanted = Wanted { count, align: 1, from: 0, end: 9, tries: 1 };
+        self.runs().find(&wanted)
     }
 }
 
@@ -451,9 +457,25 @@ fn a_slice_that_is_freed_while_another_finds_its_page_full_is_found() {
         // Claimed without a word, as by a request: what is noted of it is old.
         slice::claim(&noted.slices, 1..2, 9).unwrap();
         let other = noted.clone();
-        let thread = thread::spawn(move || other.note(1));
+        let thread = thread::spawn(move || other.note_page(1));
         noted.free(1);
         thread.join().unwrap();
+        assert_eq!(noted.finds(1), Some(1));
+    });
+}
+
+#[test]
+fn a_slice_that_is_freed_while_a_search_finds_nothing_in_its_group_is_found() {
+    model(|| {
+        let noted = Arc::new(Noted::new());
+        noted.free(1);
+        slice::claim(&noted.slices, 1..2, 9).unwrap();
+        // The page is right, the group says too much, and the search makes it right.
+        noted.note_page(1);
+        let other = noted.clone();
+        let thread = thread::spawn(move || other.finds(1));
+        noted.free(1);
+        assert!(thread.join().unwrap().is_none_or(|found| found == 1));
         assert_eq!(noted.finds(1), Some(1));
     });
 }

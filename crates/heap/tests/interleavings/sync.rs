@@ -15,3 +15,12 @@ macro_rules! overwrite {
     }};
 }
 pub(crate) use overwrite;
+
+/// Between a change of one word and a look at another, by each of two threads, of which one is to
+/// see the other's change. loom has no one order of what is `SeqCst`, but for fences.
+macro_rules! barrier {
+    () => {
+        $crate::sync::fence($crate::sync::SeqCst)
+    };
+}
+pub(crate) use barrier;
