@@ -1,4 +1,4 @@
-//! Bursts of a running program: how many packets each had, how fast they came, and what that moves
+//! Bursts of a running program: the packets of each burst, their rate, and the bytes that they move
 //! across the link, estimated and counted.
 
 use std::collections::BTreeMap;
@@ -11,35 +11,35 @@ use haul_model::{BytesPerSecond, Kind, Record};
 use crate::select::field;
 use crate::text::{self, escape};
 
-/// Units of a drawing.
+/// Dimensions of a drawing in its own units.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 64.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 const RIGHT: f64 = 12.0;
-/// Bars of one drawing; more sizes are joined by neighbours.
+/// Bars of one drawing; neighbouring sizes share a bar if there are more.
 const BARS_MAX: usize = 48;
-/// Sizes that stand one below the other, so that a phone shows them all; more are columns.
+/// Sizes that fit below each other, so that a phone shows them all; more sizes become columns.
 const ROWS_MAX: usize = 12;
-/// Points of a line; more intervals are joined by their mean.
+/// Points of a line; more intervals are averaged in groups.
 const POINTS_MAX: usize = 360;
 
-/// More packets a second than any link carries.
+/// A rate above that of every link, in packets a second.
 const MOST: f64 = 1e15;
 
-/// The directions, with what a reader calls them.
+/// The directions with their names for the reader.
 const DIRECTIONS: [(&str, &str); 2] = [("rx", "received"), ("tx", "to be sent")];
 
 /// The four metrics, in the order of the estimate.
 const METRICS: [&str; 4] = ["inbound_read", "inbound_write", "outbound_read", "outbound_write"];
 
 pub(crate) const TITLE: &str = "Bursts of a running program";
-pub(crate) const ABOUT: &str = "How many packets each burst had, counted in the program by haul’s probe; packets a \
-    second in each interval; and what that moves across the link, estimated by the rules of the NIC’s driver, beside \
-    what a counter of this machine says where there is one.";
+pub(crate) const ABOUT: &str = "The packets of each burst, as haul’s probe counted them in the program; the packet \
+    rate in each interval; and the bytes that they move across the link, as the rules of the NIC’s driver predict \
+    them, beside a counter of this machine if it has one.";
 
-/// The newest run of these records, drawn; `None` where they are of something else.
+/// Draws the newest run of these records; `None` if the experiment is another one.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let last = records.last().filter(|_| experiment == name::PCIE_BURST)?;
     let newest = records.iter().filter(|record| record.run == last.run);
@@ -70,7 +70,7 @@ fn of_port(port: u64, records: &[&Record]) -> String {
     html + "</div>"
 }
 
-/// Bursts of all queues of a direction, by size.
+/// The bursts of all queues of a direction, by size.
 fn sum_of_batches(records: &[&Record], direction: &str) -> BTreeMap<u32, f64> {
     let mut sum = BTreeMap::new();
     let of = |record: &&&Record| field(record, key::DIRECTION).as_deref() == Some(direction);
@@ -86,7 +86,7 @@ fn sum_of_batches(records: &[&Record], direction: &str) -> BTreeMap<u32, f64> {
     sum
 }
 
-/// A bar for each size, as a share of all bursts; nothing where there was none.
+/// Draws a bar for each size as a share of all bursts; returns nothing if there was no burst.
 fn histogram(title: &str, batches: &BTreeMap<u32, f64>) -> String {
     let all: f64 = batches.values().sum();
     if all <= 0.0 || !all.is_finite() {
@@ -120,7 +120,7 @@ fn histogram(title: &str, batches: &BTreeMap<u32, f64>) -> String {
             HEIGHT - BOTTOM - height,
             text::number(*share)
         );
-        // Labels that would touch are left out; a bar says its size itself.
+        // Overlapping labels are left out; each bar carries its size as a tooltip.
         if place % bars.len().div_ceil(24) == 0 {
             let _ = write!(
                 svg,
@@ -132,7 +132,7 @@ fn histogram(title: &str, batches: &BTreeMap<u32, f64>) -> String {
     close(svg, title)
 }
 
-/// A line for each size, with its bar.
+/// A line with a bar for each size.
 fn rows(title: &str, bars: &[(String, f64)]) -> String {
     let line = |(label, share): &(String, f64)| {
         let percent = if *share < 0.1 { "< 0.1".to_owned() } else { three_digits(*share) };
@@ -150,7 +150,7 @@ fn rows(title: &str, bars: &[(String, f64)]) -> String {
     )
 }
 
-/// Packets a second of each direction, interval by interval, over all queues.
+/// The packet rate of each direction, interval by interval, over all queues.
 fn series(records: &[&Record]) -> Vec<(&'static str, Vec<f64>)> {
     let of_direction = |direction: &str| {
         let mut sum: Vec<f64> = Vec::new();
@@ -208,9 +208,9 @@ fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
     close(svg, title) + &format!("<p class=\"about\">{legend}</p>")
 }
 
-/// The four metrics, estimated and counted, and what the link carries of it.
+/// The four metrics, estimated and counted, and the share of the link's capacity.
 fn traffic(records: &[&Record]) -> String {
-    // An estimate says of which NIC; a modelled NIC's own counts do not.
+    // An estimate names its NIC; the counts of a modelled NIC do not.
     let is_estimate =
         |record: &Record| record.kind == Kind::Modelled && record.parameters.contains_key(key::NIC);
     let modelled =
@@ -261,7 +261,7 @@ fn traffic(records: &[&Record]) -> String {
     html
 }
 
-/// A round number at or above a value: 1, 2 or 5 and zeros.
+/// The smallest of 1, 2 and 5 times a power of ten that is at least the value.
 fn nice(value: f64) -> f64 {
     let unit = 10_f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -344,13 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_stands_beside_the_estimate() {
+    fn counter_is_shown_beside_the_estimate() {
         let mut counted = modelled("inbound_read", 1.2e9);
         (counted.kind, counted.subject) = (Kind::Measured, "intel-iio".into());
         let records = [modelled("inbound_read", 1e9), counted];
         let html = html(name::PCIE_BURST, &records.iter().collect::<Vec<_>>()).unwrap();
         assert!(html.contains("1.20 GB/s") && html.contains("intel-iio"), "{html}");
-        // A modelled NIC of haul's counts, too, and is not taken for the estimate.
+        // The counts of a modelled NIC are not mistaken for the estimate.
         let mut counted = modelled("inbound_read", 1.3e9);
         counted.parameters.remove(key::NIC);
         counted.subject = "modelled-nic".into();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_draws_nothing_and_many_sizes_are_joined() {
+    fn malformed_batches_draw_nothing_and_many_sizes_are_joined() {
         for batches in ["", "x", "1:x", "1:-5", ":", "1:1e999"] {
             let record = queue("rx", 0, batches, &[f64::MAX, f64::MAX]);
             let html = html(name::PCIE_BURST, &[&record]).unwrap();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn tops_are_round() {
+    fn axis_maximum_is_a_round_number() {
         for (value, top) in [(1.0, 1.0), (1.1, 2.0), (4e6, 5e6), (5.1e6, 1e7)] {
             assert!((nice(value) / top - 1.0).abs() < 1e-9, "{value}");
         }

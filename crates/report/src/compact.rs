@@ -1,4 +1,4 @@
-//! Records that take less room and make the same page.
+//! Compacts records so that they still produce the same page.
 
 use std::num::NonZeroU64;
 
@@ -7,18 +7,18 @@ use haul_model::{Line, Record};
 use crate::findings;
 use crate::stats::quantile_of_sorted;
 
-/// What more samples are reduced to: the least, the quartiles with the median, and the most.
+/// Quantiles to which samples are reduced: minimum, quartiles, median and maximum.
 const QUANTILES: usize = 5;
 
-/// Digits that are kept of a sample. A page shows bytes and picoseconds to the last digit, which
-/// nine digits changed in 70 of a million cells.
+/// Significant digits of a stored sample. A page shows bytes and picoseconds to the last digit;
+/// nine digits changed 70 of a million cells.
 const DIGITS: usize = 12;
 
-/// The same lines in less room: of records with more than five samples the least, the quartiles and
-/// the most, and twelve digits of each sample.
+/// The same lines in compact form: a record with more than five samples keeps the minimum, the
+/// quartiles and the maximum, and each sample keeps twelve digits.
 ///
-/// Samples that a page compares one by one, those of a channel's throughput, stay as they are
-/// taken.
+/// Samples that a page compares one by one, those of a channel's throughput, stay in the order in
+/// which they were taken.
 ///
 /// ```
 /// use haul_model::{Line, Record};
@@ -40,8 +40,8 @@ pub fn compact(mut lines: Vec<Line>) -> Vec<Line> {
     lines
 }
 
-/// Makes more samples than `quantiles` so many quantiles, ascending. A multiple of four and one has
-/// the quartiles and the median among them.
+/// Reduces more than `quantiles` samples to that many quantiles, ascending. A multiple of four plus
+/// one includes the quartiles and the median.
 pub(crate) fn thin(record: &mut Record, quantiles: usize) {
     if record.samples.len() <= quantiles {
         return;
@@ -55,7 +55,7 @@ pub(crate) fn thin(record: &mut Record, quantiles: usize) {
         .collect();
 }
 
-/// The value to so many significant digits.
+/// The value rounded to `digits` significant digits.
 pub(crate) fn digits(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
 }
@@ -79,9 +79,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_reads_of_samples_stays() {
+    fn quantiles_shown_on_a_page_are_preserved() {
         for count in [6, 7, 8, 9, 64, 65, 1000, 1001] {
-            // All of 0..count in an order that is not theirs.
+            // All of 0..count, out of order.
             let samples: Vec<f64> = (0..count)
                 .map(|i| f64::from(i * 387 % count) * 1.1 + 0.123_456_789_012_345)
                 .collect();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_and_those_that_are_compared_one_by_one_stay_in_their_order() {
+    fn few_samples_and_samples_compared_one_by_one_keep_their_order() {
         let few = compacted(record(vec![3.0, 1.0, 2.0]));
         assert_eq!((few.samples.as_slice(), few.quantiles_of), (&[3.0, 1.0, 2.0][..], None));
         let mut paired = record((0..100).rev().map(f64::from).collect());

@@ -8,15 +8,15 @@ use haul_model::{Line, Record};
 use crate::stats::quantile;
 use crate::text;
 
-/// Every record as one row, in the order of the lines, under a row of column names; machines are
+/// Every record as one row, in the order of the lines, below a row of column names. Machines are
 /// left out.
 ///
-/// Quoted as RFC 4180 says, with `\n` line ends. Columns: the record's fields, each parameter as
-/// `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`,
-/// the comparison (its ratio one of time or cost, below 1 better, whatever the record holds), and
-/// all `samples` apart by spaces (where they are quantiles, `quantiles_of` says
-/// of how many samples). Numbers are written so that they read back exactly. Text that a
-/// spreadsheet would take for a formula has an apostrophe before it.
+/// Quoted as RFC 4180 requires, with `\n` line ends. Columns: the record's fields, each parameter
+/// as `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`,
+/// the comparison (as a ratio of time or cost, below 1 is better, whichever the record holds), and
+/// all `samples` separated by spaces (if they are quantiles, `quantiles_of` gives the number of
+/// samples). Numbers are written so that they read back exactly. Text that a spreadsheet would
+/// evaluate as a formula is prefixed with an apostrophe.
 ///
 /// ```
 /// use haul_model::{Line, Record};
@@ -117,8 +117,8 @@ fn row(cells: &[String]) -> String {
     quoted.join(",") + "\n"
 }
 
-/// Text, but never a formula: a stranger's record must not run in the spreadsheet that opens it.
-/// Numbers, and lists of them, stay as they are.
+/// Text that no spreadsheet evaluates as a formula, because a record from elsewhere must not run
+/// code when it is opened. Numbers, and lists of them, stay as they are.
 fn guarded(cell: &str) -> Cow<'_, str> {
     let is_number = || cell.split(' ').all(|part| part.parse::<f64>().is_ok());
     if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number() {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formulas_are_text_and_numbers_stay_numbers() {
+    fn formula_becomes_text_and_number_stays_number() {
         for formula in ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "-"] {
             assert_eq!(guarded(formula), format!("'{formula}"));
         }

@@ -1,4 +1,4 @@
-//! The records that a page carries: enough of each to make the page again, and no more.
+//! The records that a page embeds: just enough of each to make the page again.
 
 use std::borrow::Cow;
 
@@ -6,18 +6,18 @@ use haul_model::Line;
 
 use crate::compact::{digits, thin};
 
-/// More samples than this are thinned.
+/// The largest number of samples that is embedded unchanged.
 const SAMPLES_MAX: usize = 64;
 
-/// What samples are thinned to: with 60 steps from the least to the most, the quartiles and the
-/// median are among them.
+/// Quantiles to which more samples are reduced. With 60 steps from the minimum to the maximum, the
+/// quartiles and the median are among them.
 const QUANTILES: usize = 61;
 
-/// Digits that are kept of a sample.
+/// Significant digits of an embedded sample.
 const DIGITS: usize = 4;
 
-/// Lines as JSON, with samples to four digits, and of more than [`SAMPLES_MAX`] only quantiles,
-/// ascending. Median and quartiles stay what they were, to four digits.
+/// Lines as JSON with samples to four digits. Of more than [`SAMPLES_MAX`] samples only quantiles
+/// are kept, ascending. Median and quartiles do not change within four digits.
 pub(crate) fn lines_json(lines: &[Line]) -> Vec<String> {
     lines.iter().map(|line| smaller(line).to_json()).collect()
 }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn many_samples_keep_their_quartiles() {
-        // 0..1000 in an order that is not theirs.
+        // All of 0..1000, out of order.
         let samples: Vec<f64> = (0..1000).map(|i| f64::from(i * 387 % 1000) + 0.123_456).collect();
         let found = embedded(samples.clone(), Some("busy"));
         assert_eq!(found.samples.len(), QUANTILES);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_stay_in_their_order() {
+    fn few_samples_keep_their_order() {
         let found = embedded(vec![7.345_678, 2.0, 123_456.0], None);
         assert_eq!(found.samples, [7.346, 2.0, 123_500.0]);
         assert!(found.parameters.is_empty());

@@ -1,7 +1,7 @@
-//! Records in, one self-contained HTML page out.
+//! Converts records to one self-contained HTML page.
 //!
-//! Sees nothing but records, so that any page can be made again, on another machine, from the saved
-//! file. Pure: no input or output, no clock; the same records give the same page, byte for byte.
+//! The crate sees only records, so that every page can be made again from the saved file on another
+//! machine. Pure: no input or output, no clock; the same records give the same page, byte for byte.
 //!
 //! ```
 //! use haul_model::{Line, Record};
@@ -15,25 +15,25 @@
 //!
 //! From the bottom up:
 //!
-//! - `text`, `stats`: words and numbers;
-//! - [`limit`]: how far a copy is from what memory allows;
-//! - `select`: which records belong together, by machine and by experiment;
-//! - [`compare`](mod@compare): what changed from one file of records to another;
-//! - `note`: what is said beside a figure;
+//! - `text`, `stats`: text and numbers;
+//! - [`limit`]: how far a copy is from the memory limit;
+//! - `select`: groups records by machine and by experiment;
+//! - [`compare`](mod@compare): changes from one file of records to another;
+//! - `note`: the note beside a figure;
 //! - `rerun`: the command that measures a record again;
-//! - `map`: what a heap holds, drawn;
+//! - `map`: the map of a heap, drawn;
 //! - `sim`: the simulated server's tables and figures, drawn;
 //! - `forward`: the forwarder's rates, ledger and histograms, drawn;
 //! - `burst`: bursts of a running program, drawn;
-//! - `sweep`: a modelled NIC over the rate, drawn;
-//! - `terms`: what a packet workload moves, term by term, drawn;
-//! - `findings`: the sentences that open the page;
-//! - `figures`: what the plots draw, as data;
+//! - `sweep`: a modelled NIC over the packet rate, drawn;
+//! - `terms`: the traffic of a packet workload, term by term, drawn;
+//! - `findings`: the sentences at the top of the page;
+//! - `figures`: the content of the plots as data;
 //! - `svg`: a figure without a browser;
 //! - `table`, `csv`: every number;
-//! - `compact`: records in less room;
-//! - `embed`: the records that a page carries;
-//! - `page`: the whole.
+//! - `compact`: records in less space;
+//! - `embed`: the records that a page embeds;
+//! - `page`: the whole page.
 #![forbid(unsafe_code)]
 
 mod text;

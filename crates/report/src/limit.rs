@@ -1,24 +1,25 @@
-//! How far a copy or a fill of one size is from what memory allows.
+//! How far a copy or a fill of one size is from the memory limit.
 
 use haul_model::Record;
 use haul_model::experiment::{key, name};
 
-/// The bytes a second that a `copy.size` record moved, on all of its threads together, in GB/s
-/// (10^9). `None` where the record says no size or no time.
+/// The rate at which a `copy.size` record moved bytes, over all of its threads, in GB/s (10^9).
+/// `None` if the record has no size or no time.
 #[must_use]
 pub fn throughput(record: &Record) -> Option<f64> {
     let size_bytes = record.parameters.get(key::SIZE_BYTES)?.as_f64()?;
     let is_time = record.metric == "time" && record.unit == "ns";
     let ns = record.median().filter(|ns| is_time && *ns > 0.0)?;
-    // Bytes a nanosecond are GB/s.
+    // Bytes per nanosecond are GB/s.
     Some(size_bytes * threads(record) / ns)
 }
 
-/// What memory allows `record`'s function on as many threads: the best `memory.bandwidth` among
-/// `records` of the same run and machine, by copying, or by writing for memset; in GB/s. Another
-/// run may have had another machine of that name, or the same at another hour.
+/// The memory limit of `record`'s function with the same number of threads, in GB/s: the best
+/// `memory.bandwidth` among `records` of the same run and machine, by copying, or by writing for
+/// memset. Other runs do not count: they may have had another machine of that name, or other
+/// conditions.
 ///
-/// A copy inside the caches passes it: it is the limit of memory, not of caches.
+/// A copy inside the caches exceeds it: it is the limit of memory, not of caches.
 ///
 /// ```
 /// use haul_model::Record;
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_of_the_same_operation_threads_and_machine() {
+    fn limit_has_same_operation_threads_and_machine() {
         let mut foreign = memory("copy", 1, 99.0);
         foreign.machine = "another".into();
         let mut earlier = memory("copy", 1, 98.0);
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn without_size_or_time_there_is_no_throughput() {
+    fn record_without_size_or_time_has_no_throughput() {
         let record = Record::new("run", "copy.size", "haul", "time", "ns");
         assert_eq!(throughput(&record), None);
         assert_eq!(throughput(&record.with("size_bytes", 64)), None);

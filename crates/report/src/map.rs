@@ -1,7 +1,7 @@
-//! A heap's map: its pages slice by slice, drawn; its classes and tags beside it.
+//! The map of a heap: its pages drawn slice by slice, with tables of its classes and tags.
 //!
-//! What moves (the tip, the choice of colours) is the script's, from the same text of slices that
-//! is drawn here.
+//! The script adds the interaction (the tooltip, the choice of colours), using the same text of
+//! slices that is drawn here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,21 +13,21 @@ use haul_model::{Bytes, Record};
 use crate::select::field;
 use crate::text::{self, escape};
 
-/// Pages that are drawn; a heap of more is drawn by its first ones. A page takes up to 4 KB of
+/// Limit of drawn pages; only the first ones of a larger heap are drawn. A page takes up to 4 KB of
 /// text.
 const PAGES_MAX: usize = 512;
 
-/// Maps that are drawn, the newest ones; the table has all.
+/// Limit of drawn maps, the newest first; the table has all.
 const MAPS_MAX: usize = 4;
 
-/// Colours that tags take in turn: `--s0` to `--s7` of the page's style.
+/// Colours that tags share in rotation: `--s0` to `--s7` of the page's style.
 const COLOURS: usize = 8;
 
-/// Units of the drawing: a slice's width, and a page's height.
+/// Dimensions of the drawing in its own units: a slice's width, and a page's height.
 const SLICE_WIDTH: usize = 10;
 const HEIGHT: f64 = 16.0;
 
-/// Every map among the records, as HTML; `None` where there is none.
+/// Every map among the records, as HTML; `None` if there is none.
 pub(crate) fn html(id: &str, records: &[&Record]) -> Option<String> {
     let mut maps: Vec<(String, Vec<&Record>)> = Vec::new();
     for record in records {
@@ -47,7 +47,7 @@ pub(crate) fn html(id: &str, records: &[&Record]) -> Option<String> {
     (!drawn.is_empty()).then(|| drawn.concat())
 }
 
-/// What tells one map from another.
+/// The identity of a record's map.
 pub(crate) fn key(record: &Record) -> String {
     let field = |name: &str| field(record, name).unwrap_or_default();
     [field("run"), field(key::HEAP), field(key::TRACE), field(key::OPERATIONS_DONE)].join("\u{1f}")
@@ -69,7 +69,7 @@ pub(crate) fn source(record: &Record) -> String {
     )
 }
 
-/// Records of one map, by what they are of.
+/// The records of one map, by kind.
 struct Map<'a> {
     whole: Vec<&'a Record>,
     classes: Vec<Class>,
@@ -111,7 +111,7 @@ impl<'a> Map<'a> {
         self.whole.iter().find(|record| record.metric == metric)?.median()
     }
 
-    /// Where a class stands among those in use, in percent: its colour.
+    /// The rank of a class among those in use, in percent, which determines its colour.
     fn share_of_class(&self, bytes: u64) -> usize {
         let place = self.classes.iter().position(|class| class.bytes == bytes).unwrap_or(0);
         100 * place / (self.classes.len().max(2) - 1)
@@ -127,7 +127,7 @@ fn classes(records: &[&Record]) -> Vec<Class> {
     for record in records {
         let Some(bytes) = number(record, key::CLASS_BYTES) else { continue };
         let text = |name: &str| field(record, name).unwrap_or_default();
-        // Large blocks, of class 0, stand behind the largest class.
+        // Large blocks, of class 0, follow the largest class.
         let class = classes.entry(bytes.wrapping_sub(1)).or_insert_with(|| Class {
             name: text(key::CLASS),
             bytes,
@@ -194,7 +194,7 @@ const KEY: &str = "<p class=\"key\"><span><svg viewBox=\"0 0 10 16\"><rect class
     <span><svg viewBox=\"0 0 10 16\"><rect class=\"live\" width=\"10\" height=\"16\"/></svg> large block</span> \
     <span><svg viewBox=\"0 0 10 16\"><rect class=\"edge\" x=\"0.5\" y=\"0.5\" width=\"9\" height=\"15\"/></svg> free slice</span></p>";
 
-/// What becomes of the memory, as one bar and in words.
+/// The use of the memory, as one bar and as text.
 fn shares(map: &Map<'_>) -> String {
     let ready = map.bytes("ready").unwrap_or(0.0);
     if ready <= 0.0 {
@@ -234,7 +234,7 @@ fn shares(map: &Map<'_>) -> String {
     )
 }
 
-/// One page. Equal neighbours are one rectangle.
+/// One page. Equal neighbouring slices form one rectangle.
 fn page_html(id: &str, page: &Record, map: &Map<'_>) -> String {
     let number = field(page, key::PAGE).unwrap_or_default();
     let state = field(page, key::STATE).unwrap_or_default();
@@ -268,7 +268,7 @@ fn page_html(id: &str, page: &Record, map: &Map<'_>) -> String {
     )
 }
 
-/// A run of equal slices from `x`, `width` wide.
+/// A run of equal slices at `x` with the given width.
 fn run_svg(slice: &Slice, x: usize, width: usize, (owner, map): (u64, &Map<'_>), svg: &mut String) {
     let (tag, class) = match slice {
         Slice::Span { tag, class_bytes, .. } => (u64::from(*tag), *class_bytes),

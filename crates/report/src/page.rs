@@ -1,9 +1,9 @@
-//! The page: findings, machine, plots, tables, in one file that asks nothing of any other.
+//! The page: findings, machine, plots and tables in one file that loads no other.
 //!
 //! From the bottom up:
 //!
-//! - `facts`: which machine and which kind of page it is;
-//! - `sentences`: verdicts, what was not compared, and all that the records say.
+//! - `facts`: the machine and the kind of the page;
+//! - `sentences`: verdicts, missing comparisons, and findings.
 
 mod facts;
 
@@ -25,7 +25,7 @@ use crate::table;
 use crate::text::{self, escape, script_json};
 
 const STYLE: &str = include_str!("../assets/report.css");
-/// The script in the order in which its parts use one another.
+/// The parts of the script, each after those that it uses.
 const SCRIPT: [&str; 6] = [
     include_str!("../assets/script/look.js"),
     include_str!("../assets/script/plot.js"),
@@ -38,18 +38,18 @@ const CHART_STYLE: &str = include_str!("../assets/vendor/uplot/uPlot.min.css");
 const CHART_SCRIPT: &str = include_str!("../assets/vendor/uplot/uPlot.iife.min.js");
 const CHART_LICENCE: &str = include_str!("../assets/vendor/uplot/LICENSE");
 
-/// What the page may load: nothing. A mistake of ours, or text of a stranger's record, cannot make
-/// it fetch anything.
+/// The content security policy: the page may load nothing. Neither a mistake in haul nor text in a
+/// record from elsewhere can make it fetch anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       img-src data:; base-uri 'none'; form-action 'none'";
 
-/// Records as one HTML file that works offline, without a server, and without JavaScript except for
-/// what moves.
+/// Formats records as one HTML file that works offline, without a server, and without JavaScript
+/// except for interaction.
 ///
-/// Every record appears: drawn where a plot knows its experiment, in a table always, and in the
-/// data that the page embeds, with samples to four digits and at most 64 of them. Text from records
-/// is escaped wherever it stands. An empty slice gives a page that says what to run. Costs time and
-/// memory in proportion to the records; the page itself is below 100 KB.
+/// Every record appears: in a plot if one covers its experiment, always in a table, and in the data
+/// that the page embeds, with at most 64 samples to four digits. Text from records is escaped
+/// everywhere. An empty slice gives a page that names the command to run. Costs time and memory in
+/// proportion to the records; the page itself is below 100 KB.
 #[must_use]
 pub fn html(lines: &[Line]) -> String {
     let sections = select::sections(lines);
@@ -80,11 +80,11 @@ const EMPTY: &str = "<section class=\"machine\"><h1>No records yet</h1><p class=
     <code>haul report survey.jsonl</code>.</p></section>";
 
 const FOOTER: &str = "<footer><h2>How to read this page</h2><p>Every figure is the median of its samples. What is \
-    compared was measured in turns within one run, so that a ratio is paired; its interval holds 95% of bootstrap \
-    resamples. The noise floor is how far the baseline came from itself in the same run. A difference counts where \
-    its whole interval lies on one side of 1 and it is beyond the floor; “no difference” where interval and floor \
-    exclude 5%; else the run cannot tell, and the page says what would settle it. “Measured” means that a clock or a counter said so; \
-    “modelled” that a formula or a simulator did. GB/s are 10⁹ bytes a second; KiB, MiB and GiB are powers of \
+    compared was measured alternately within one run, so that a ratio is paired; its interval holds 95% of bootstrap \
+    resamples. The noise floor is the distance of the baseline’s ratio to itself from 1 in the same run. A difference \
+    counts if its whole interval is on one side of 1 and it is beyond the floor. “No difference” means that interval \
+    and floor exclude 5%. Otherwise the run cannot tell, and the page says what would decide it. “Measured” means a \
+    value from a clock or a counter, “modelled” one from a formula or a simulator. GB/s are 10⁹ bytes a second; KiB, MiB and GiB are powers of \
     1024.</p><p class=\"downloads\" id=\"downloads\" hidden><button type=\"button\" id=\"save-records\">Save the records (JSON Lines)</button> \
     <span>They are inside this page, with samples to four digits, and with 61 quantiles where there were more than 64 \
     samples; the file that the page was made from (survey.jsonl, of a survey) has every sample.</span></p></footer>";
@@ -139,9 +139,9 @@ fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> 
     html + "</section>"
 }
 
-/// Links to the figures, which stay in sight.
+/// Links to the figures, which stay visible while scrolling.
 fn contents(figures: &[Figure<'_>]) -> String {
-    /// Fewer are seen without a list.
+    /// The least number of figures that needs a list.
     const FEWEST: usize = 3;
     if figures.len() < FEWEST {
         return String::new();
@@ -197,7 +197,7 @@ fn figure_html(figure: &Figure<'_>, order: usize, limits: &[&Record]) -> String 
     html
 }
 
-/// The records and the plots as data, and the scripts that draw them.
+/// The records, the plots as data, and the scripts that draw them.
 fn data(lines: &[Line], all: &[Vec<Figure<'_>>]) -> String {
     let records = embed::lines_json(lines);
     let plots: std::collections::BTreeMap<&str, _> = all

@@ -7,14 +7,16 @@ use haul_model::{Bytes, Record};
 
 use crate::select::{NO_READER, bytes, field, reader};
 
-/// The record's own `rerun` parameter, else the command that its experiment and parameters name.
+/// The record's own `rerun` parameter, or else the command that its experiment and parameters
+/// imply.
 pub(crate) fn command(record: &Record) -> String {
     if let Some(own) = record.parameters.get(key::RERUN).and_then(serde_json::Value::as_str) {
         return own.into();
     }
     match record.experiment.as_str() {
         name::COPY_DISTRIBUTION => {
-            // The name is that of a file without folder and extension, where one was read.
+            // For a distribution read from a file, the name lacks folder and extension, so the path
+            // is used.
             let is_file = record.parameters.contains_key(key::FILE);
             let sizes = if is_file { key::FILE } else { key::DISTRIBUTION };
             bench(record, &[(sizes, "--distribution"), (key::LEVEL, "--level")])
@@ -42,7 +44,7 @@ pub(crate) fn command(record: &Record) -> String {
     }
 }
 
-/// One command for all records of a plot where there is one, else that of the first.
+/// One command for all records of a plot if there is one, or else that of the first.
 pub(crate) fn command_of_all(records: &[&Record]) -> String {
     let Some(first) = records.first() else { return String::new() };
     let mut sizes: Vec<u64> =
@@ -88,7 +90,7 @@ fn forward_pvp(record: &Record) -> String {
     command
 }
 
-/// A command of a recorded trace.
+/// The command for a recorded trace.
 fn of_trace(command: &str, record: &Record) -> String {
     let trace = field(record, key::TRACE).unwrap_or_else(|| "TRACE".into());
     format!("{command} {}", quoted(&trace))
@@ -99,7 +101,7 @@ fn bench(record: &Record, own: &[(&str, &str)]) -> String {
     let common = [(key::FUNCTION, "--function"), (key::THREADS, "--threads")];
     options(&mut command, record, own);
     options(&mut command, record, &common);
-    // What is not said is the usual.
+    // An absent parameter has its default.
     if field(record, key::BRANCHES).is_some_and(|branches| branches != "random") {
         options(&mut command, record, &[(key::BRANCHES, "--branches")]);
     }
@@ -148,7 +150,7 @@ fn channel_bench(record: &Record) -> String {
     command + " --json"
 }
 
-/// The options that these parameters stand for, where the record has them.
+/// The options for these parameters, as far as the record has them.
 fn options(command: &mut String, record: &Record, own: &[(&str, &str)]) {
     for (parameter, option) in own {
         if let Some(value) = field(record, parameter) {
@@ -157,7 +159,7 @@ fn options(command: &mut String, record: &Record, own: &[(&str, &str)]) {
     }
 }
 
-/// One word of a POSIX shell's command line.
+/// Quotes a word for a POSIX shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_name_what_was_measured() {
+    fn command_repeats_the_recorded_measurement() {
         let record = Record::new("r", "copy.distribution", "haul", "time", "ns")
             .with("distribution", "it's; rm")
             .with("level", "l1")

@@ -1,5 +1,5 @@
-//! Which records belong together: by machine, then by experiment; and which of two that say the
-//! same thing is the newer.
+//! Groups records by machine and experiment, and selects the newer of two records of the same
+//! measurement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +8,17 @@ use haul_model::{Kind, Line, Machine, Record};
 
 use crate::text;
 
-/// A machine and what was measured on it or modelled for it.
+/// A machine and the figures that were measured on it or modelled for it.
 pub(crate) struct Section<'a> {
     /// [`Record::machine`] of all its records.
     pub id: &'a str,
-    /// What is known of it; `None` where the file has no line for it.
+    /// The machine's line; `None` if the file has none.
     pub machine: Option<&'a Machine>,
     /// Its records, in the order of the file.
     pub records: Vec<&'a Record>,
 }
 
-/// One section a machine, in the order in which the file first names them.
+/// One section per machine, in the order in which the file first names them.
 pub(crate) fn sections(lines: &[Line]) -> Vec<Section<'_>> {
     let mut sections: Vec<Section<'_>> = Vec::new();
     let mut section_of: BTreeMap<&str, usize> = BTreeMap::new();
@@ -52,7 +52,7 @@ impl<'a> Section<'a> {
         names.filter(|name| seen.insert(*name)).collect()
     }
 
-    /// The records of each experiment, in order: for whoever wants those of all of them.
+    /// The records of each experiment, in order. Use it when all experiments are needed.
     pub(crate) fn by_experiment(&self) -> BTreeMap<&'a str, Vec<&'a Record>> {
         let mut all: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
         for record in &self.records {
@@ -61,15 +61,15 @@ impl<'a> Section<'a> {
         all
     }
 
-    /// What a sentence may be made of: measured, with samples, and the newest of those that say the
-    /// same thing.
+    /// The records that a sentence may use: measured, with samples, and the newest of each
+    /// measurement.
     pub(crate) fn newest_measured(&self) -> Vec<&'a Record> {
         self.newest_by(identity)
     }
 
-    /// What a sentence may compare: as [`Section::newest_measured`], but in each run, for only what
-    /// one run measured in turns can be held against each other. The records of the newest run come
-    /// first.
+    /// The records that a sentence may compare: as [`Section::newest_measured`], but the newest
+    /// within each run, because only figures of one run are comparable. The records of the newest
+    /// run come first.
     pub(crate) fn measured_by_run(&self) -> Vec<&'a Record> {
         let mut records =
             self.newest_by(|record| format!("{}\u{1f}{}", record.run, identity(record)));
@@ -98,7 +98,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The records of each run, in the order in which the runs come.
+/// The records of each run, in the order of the runs.
 pub(crate) fn runs<'a>(records: &[&'a Record]) -> Vec<Vec<&'a Record>> {
     let mut place: BTreeMap<&str, usize> = BTreeMap::new();
     let mut runs: Vec<Vec<&Record>> = Vec::new();
@@ -112,12 +112,12 @@ pub(crate) fn runs<'a>(records: &[&'a Record]) -> Vec<Vec<&'a Record>> {
     runs
 }
 
-/// What a record is about, leaving out its run, its time, and what is only said beside it.
+/// The identity of a record's measurement, without its run, its time and its remarks.
 fn identity(record: &Record) -> String {
     identity_without(record, &[])
 }
 
-/// The same, leaving out these parameters as well.
+/// The identity of a record without these parameters.
 pub(crate) fn identity_without(record: &Record, left_out: &[&str]) -> String {
     let mut key = [record.experiment.as_str(), &record.subject, &record.metric].join("\u{1f}");
     for (name, value) in &record.parameters {
@@ -138,18 +138,18 @@ pub(crate) fn identity_without(record: &Record, left_out: &[&str]) -> String {
     key
 }
 
-/// How a subject was called. Records made before 2026-11-22 do not say it: there `haul` was called
-/// through C in every experiment, and only `haul-inline` was not.
+/// How a subject was called. Records made before 2026-11-22 lack the parameter: in these `haul` was
+/// called through C in every experiment, and only `haul-inline` was inlined.
 fn call(record: &Record) -> String {
     let unsaid = if record.subject == "haul-inline" { "inline" } else { "c" };
     field(record, key::CALL).unwrap_or_else(|| unsaid.into())
 }
 
-/// Its value where nothing was read, which those records that do not say it mean as well.
+/// The value if nothing was read, which also applies to records without the parameter.
 pub(crate) const NO_READER: &str = "nothing";
 
-/// What of each target was read right after its call: `nothing`, `first`, `last` or `all`. Records
-/// made before 2026-11-25 say whether the first bytes were.
+/// The part of each target that was read right after its call: `nothing`, `first`, `last` or `all`.
+/// Records made before 2026-11-25 only say whether the first bytes were.
 pub(crate) fn reader(record: &Record) -> String {
     match record.parameters.get(key::THEN_READ) {
         None | Some(serde_json::Value::Bool(false)) => NO_READER.into(),
@@ -158,8 +158,8 @@ pub(crate) fn reader(record: &Record) -> String {
     }
 }
 
-/// Records that one sentence may join: where some of them are of inlined code and others of calls
-/// through C, those of inlined code, which is what programs are compiled with.
+/// Records that one sentence may combine: if some are of inlined code and others of calls through
+/// C, those of inlined code, which is how programs are compiled.
 pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Record) -> Vec<T> {
     let is_inline = |each: &T| call(record_of(each)) == "inline";
     if !all.iter().any(is_inline) {
@@ -168,8 +168,8 @@ pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Reco
     all.into_iter().filter(is_inline).collect()
 }
 
-/// Records that one sentence may join: where some of them have a reader of what was written and
-/// others none, those that have none.
+/// Records that one sentence may combine: if some have a reader of the copied bytes and others have
+/// none, those without.
 pub(crate) fn of_one_reader<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Record) -> Vec<T> {
     let has_none = |each: &T| reader(record_of(each)) == NO_READER;
     if !all.iter().any(has_none) {
@@ -178,14 +178,14 @@ pub(crate) fn of_one_reader<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Re
     all.into_iter().filter(has_none).collect()
 }
 
-/// Parameters that say something beside the figure, in columns of their own. Records made before
-/// 2026-11-25 hold what memory allows, too; the page computes that.
+/// Parameters that are remarks on the figure, with columns of their own. Records made before
+/// 2026-11-25 also hold the memory limit, which the page computes.
 pub(crate) fn is_remark(parameter: &str) -> bool {
     matches!(parameter, key::NOTE | key::RERUN | key::SLICES | "limit_gb_s" | "of_limit")
 }
 
-/// Parameters that say under which conditions a figure was taken. The others are accounts of the
-/// run: they differ from one run of the same thing to the next.
+/// Parameters that are conditions of a figure. The others describe a run and differ between runs of
+/// the same measurement.
 pub(crate) fn is_condition(parameter: &str) -> bool {
     let is_account = matches!(
         parameter,
@@ -215,8 +215,8 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
     !is_account && !is_remark(parameter)
 }
 
-/// The names of parameters that `is_meant` means: those that most records have first, else by the
-/// alphabet.
+/// The names of parameters for which `is_meant` holds, the most frequent first, and alphabetically
+/// among equals.
 pub(crate) fn parameter_names<'a>(
     records: impl Iterator<Item = &'a Record>,
     is_meant: impl Fn(&str) -> bool,
@@ -230,12 +230,12 @@ pub(crate) fn parameter_names<'a>(
     names.into_iter().map(|(name, _)| name).collect()
 }
 
-/// A parameter as text; the record's own fields `subject`, `run` and `unit` go by the same way.
+/// A parameter as text; also the record's own fields `subject`, `run` and `unit`.
 pub(crate) fn field(record: &Record, name: &str) -> Option<String> {
     match name {
         "subject" => Some(record.subject.clone()),
         "run" => Some(record.run.clone()),
-        // Older records of sizes call it mixed where a copy's own two buffers lie.
+        // Older records of sizes use `mixed` for the level of a copy's own two buffers.
         key::LEVEL if record.experiment == experiment::COPY_SIZE => {
             let said = record.parameters.get(name).map(text::value)?;
             Some(if said == "mixed" { "nearest".into() } else { said })
@@ -252,13 +252,13 @@ pub(crate) fn bytes(record: &Record, name: &str) -> Option<u64> {
         .or_else(|| value.as_str()?.parse::<haul_model::Bytes>().ok().map(|bytes| bytes.0))
 }
 
-/// The number of threads; one where the record does not say.
+/// The number of threads; 1 if the record does not say.
 pub(crate) fn threads(record: &Record) -> u64 {
     record.parameters.get(key::THREADS).and_then(serde_json::Value::as_u64).unwrap_or(1)
 }
 
-/// The order in which a reader expects values: levels from near to far, numbers ascending, haul and
-/// libc before others, and everything else as it came.
+/// The sort key in the order that a reader expects: levels from near to far, numbers ascending,
+/// haul and libc before others, and everything else in the order of the records.
 pub(crate) fn rank(name: &str, value: &str, seen: usize) -> (u64, usize) {
     let known = match name {
         key::LEVEL => ["nearest", "l1", "l2", "llc", "cold", "mixed"].as_slice(),

@@ -1,12 +1,12 @@
-//! A figure without a browser: what the page shows before, or without, its script; and a picture
-//! for a document.
+//! A figure without a browser: the page shows it before, or without, its script; and it is a
+//! picture for a document.
 //!
-//! Draws the first view in the first mode. Everything that moves is the script's.
+//! Draws the first view in the first mode. Only the script provides interaction.
 //!
 //! From the bottom up:
 //!
-//! - `spark`: a course of ratios, as small as a word;
-//! - `scale`: where a value stands on an axis;
+//! - `spark`: a small line of ratios;
+//! - `scale`: the position of a value on an axis;
 //! - `canvas`: axes, lines, dots and the legend of one view.
 
 mod canvas;
@@ -39,7 +39,7 @@ const COLOURS: [(&str, &str, &str); 10] = [
 ];
 
 /// Every plot as an SVG document of its own, with the name of its experiment, in the order of the
-/// page. Follows the reader's light or dark theme; draws what the page draws at first.
+/// page. Follows the reader's light or dark theme, and shows the page's initial view.
 ///
 /// ```
 /// use haul_model::{Line, Record};
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_is_logarithmic_where_the_script_has_it_so() {
+    fn axis_is_logarithmic_where_the_script_makes_it_so() {
         let record = |size: u64, time: f64| {
             let mut record = haul_model::Record::new("r", "copy.size", "haul", "time", "ns")
                 .with("function", "memcpy")
@@ -111,7 +111,7 @@ mod tests {
             record.samples = vec![time];
             Line::from(record)
         };
-        // GB/s, which no mode of the plot has on such an axis of its own accord.
+        // GB/s, which no mode of the plot shows on a logarithmic axis by default.
         let drawn = |time: f64| svg(&[record(1000, 1.0), record(2000, time)]).remove(0).1;
         let ticks = |drawn: &str| drawn.matches("text-anchor=\"end\"").count();
         assert!(drawn(1e4).contains(">100</text>") && !drawn(1e4).contains(">0</text>"));

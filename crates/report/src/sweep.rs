@@ -1,5 +1,5 @@
-//! A modelled NIC at one rate after the other: the four metrics over the rate, counted beside
-//! estimated, what polls returned at each rate, and where the curve breaks.
+//! A modelled NIC at increasing rates: the four metrics over the rate, counted and estimated, the
+//! batches that polls returned at each rate, and the rate at which the curve breaks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,21 +11,21 @@ use haul_model::{BytesPerSecond, Record};
 use crate::select::field;
 use crate::text::{self, escape};
 
-/// Units of a chart.
+/// Dimensions of a chart in its own units.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 44.0;
 const RIGHT: f64 = 16.0;
-/// Units of a histogram, and how many are drawn at most: those at the break among them.
+/// Dimensions of a histogram, and the largest number of drawn ones, those at the break included.
 const CELL_WIDTH: f64 = 176.0;
 const CELL_HEIGHT: f64 = 120.0;
 const CELLS_MAX: usize = 12;
-/// Bars of a histogram; larger batches are joined in the last one.
+/// Bars of a histogram; larger batches share the last one.
 const BARS_MAX: usize = 12;
 
-/// The metrics that are drawn, with their titles.
+/// The drawn metrics with their titles.
 const METRICS: [(&str, &str); 3] = [
     ("inbound_read", "Inbound read: the device reads descriptors and packets to send"),
     ("inbound_write", "Inbound write: the device writes packets and completions"),
@@ -39,14 +39,14 @@ pub(crate) const ABOUT: &str = "One core forwards from a modelled NIC, which cou
 
 /// One rate.
 struct Point<'a> {
-    /// In M packets/s: what was forwarded.
+    /// The forwarded rate in M packets/s.
     rate: f64,
     record: &'a Record,
-    /// Counted and estimated, by metric.
+    /// The counted and the estimated value of each metric.
     metrics: BTreeMap<&'a str, (f64, f64)>,
 }
 
-/// The newest run of these records, drawn; `None` where they are of something else.
+/// Draws the newest run of these records; `None` if the experiment is another one.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let last = records.last().filter(|_| experiment == name::PCIE_SWEEP)?;
     let newest: Vec<&Record> =
@@ -60,11 +60,11 @@ pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let mut html = String::from("<div class=\"sim\">");
     let note = found.and_then(|record| field(record, key::NOTE));
     let text = note.unwrap_or_else(|| {
-        "The curve of outbound writes has no break of 5% at these rates: batches stayed as they were.".into()
+        "The curve of outbound writes has no break of 5% at these rates: the batches did not change.".into()
     });
     let _ = write!(html, "<p><b>{}</b></p>", escape(&text));
     let edge = at.and_then(|at| points.iter().position(|point| point.rate >= at * (1.0 - 1e-9)));
-    // It lies somewhere between two rates.
+    // The break is between two rates.
     let between =
         edge.and_then(|edge| Some(f64::midpoint(points[edge].rate, points.get(edge + 1)?.rate)));
     for (metric, title) in METRICS.iter().rev() {
@@ -104,7 +104,7 @@ fn points<'a>(records: &[&'a Record]) -> Vec<Point<'a>> {
     points
 }
 
-/// Dots counted, a line estimated; a mark at a rate.
+/// Counted values as dots, estimates as a line, and a mark at a rate.
 fn chart(metric: &str, title: &str, points: &[Point<'_>], mark: Option<f64>) -> String {
     let of = |point: &Point<'_>| point.metrics.get(metric).copied().unwrap_or_default();
     let most = points.iter().map(|point| of(point).0.max(of(point).1)).fold(0.0, f64::max);
@@ -156,7 +156,7 @@ fn chart(metric: &str, title: &str, points: &[Point<'_>], mark: Option<f64>) -> 
     )
 }
 
-/// Lines at round values, and both axes.
+/// Lines at round values, with both axes.
 fn grid(svg: &mut String, top: f64, right: f64) {
     for step in 0..=4 {
         let share = f64::from(step) / 4.0;
@@ -183,10 +183,10 @@ fn grid(svg: &mut String, top: f64, right: f64) {
     );
 }
 
-/// What polls returned at each rate: shares of all polls.
+/// The batches that polls returned at each rate, as shares of all polls.
 fn histograms(points: &[Point<'_>], edge: Option<usize>) -> String {
     let each = points.len().div_ceil(CELLS_MAX);
-    // The rates at either side of the break are among those that are drawn.
+    // The rates on both sides of the break are always drawn.
     let is_drawn = |place: usize| {
         place.is_multiple_of(each) || edge.is_some_and(|edge| [edge, edge + 1].contains(&place))
     };
@@ -207,7 +207,7 @@ fn histogram(point: &Point<'_>) -> String {
     if all <= 0.0 {
         return String::new();
     }
-    // The smallest batches that matter; what is larger or rarer is in the table.
+    // The smallest batches that are frequent enough; the table has all.
     bars.retain(|(_, polls)| polls / all >= 0.001);
     let more = bars.len() > BARS_MAX;
     bars.truncate(BARS_MAX);
@@ -246,7 +246,7 @@ fn histogram(point: &Point<'_>) -> String {
     svg + "</svg>"
 }
 
-/// Polls by batch, of `0:5,4:10`; what is no number is left out.
+/// Parses polls by batch, such as `0:5,4:10`; malformed parts are left out.
 fn batches(text: &str) -> Vec<(u32, f64)> {
     let pairs = text.split(',').filter_map(|pair| pair.split_once(':'));
     let numbers = pairs.filter_map(|(batch, polls)| {
@@ -256,10 +256,10 @@ fn batches(text: &str) -> Vec<(u32, f64)> {
     numbers.collect()
 }
 
-/// How far the estimate is from the counter, at most.
+/// The largest deviation of the estimate from the counter.
 fn deviation(points: &[Point<'_>]) -> String {
     let off = points.iter().flat_map(|point| {
-        // Transactions are among the records, too, and not of one kind.
+        // The records also contain transactions, which are of several kinds.
         let drawn = METRICS.iter().filter_map(|(metric, _)| point.metrics.get(metric));
         drawn.filter(|(counted, _)| *counted > 0.0).map(|(c, e)| (e / c - 1.0).abs())
     });
@@ -269,12 +269,12 @@ fn deviation(points: &[Point<'_>]) -> String {
         most => format!("at most {}%", three_digits(most * 100.0)),
     };
     format!(
-        "<p class=\"about\">The estimate is {most} from what was counted: at either end of a rate buffers are held that \
-         were not announced yet.</p>"
+        "<p class=\"about\">The estimate is {most} from what was counted, because at the start and the end of a rate the \
+         driver holds buffers that it has not announced yet.</p>"
     )
 }
 
-/// A round number at or above a value.
+/// The next round number that is at least the value.
 fn nice(value: f64) -> f64 {
     let unit = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 1.6, 2.0, 4.0, 5.0, 8.0, 10.0];
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_draws_nothing() {
+    fn malformed_batches_draw_nothing() {
         assert!(drawn(&[]).is_none());
         assert!(drawn(&sweep(1)).is_none());
         let mut records = sweep(3);

@@ -14,12 +14,12 @@ use crate::select::{is_condition, is_remark, parameter_names};
 use crate::stats::quantile;
 use crate::text::{self, escape, number};
 
-/// Parameters that have a column of their own; haul's own records have at most some twenty in one
-/// experiment. With a column for each of any number of names, 3,000 records of a stranger with a
-/// name each were a page of 173 MB.
+/// Limit of parameters with a column of their own; haul's own records have some twenty in one
+/// experiment. Without a limit, 3,000 records with a different parameter each made a page of 173
+/// MB.
 const COLUMNS_MAX: usize = 48;
 
-/// Headings that are spoken of below.
+/// Headings that are used below.
 const METRIC: &str = "metric";
 const MEDIAN: &str = "median";
 const UNIT: &str = "unit";
@@ -28,7 +28,7 @@ const RATIO: &str = "ratio";
 const VERDICT: &str = "verdict";
 const NOTE: &str = "note";
 
-/// What tells a row from others, in the order in which a reader looks for it.
+/// Parameters that distinguish rows, in the order of importance to a reader.
 const WANTED: [&str; 11] = [
     key::WHAT,
     key::DIRECTION,
@@ -43,18 +43,17 @@ const WANTED: [&str; 11] = [
     key::BUSY_CORE,
 ];
 
-/// So many columns are seen at first; a click shows the others.
+/// Columns that are shown initially; a click shows the others.
 const COLUMNS_FIRST: usize = 10;
 
-/// Records as an HTML table that scrolls inside its own box. Only columns that hold something
-/// appear; those beyond the ten that matter have the class `x`, which the page's script hides until
-/// a reader asks. Each number's exact value is its cell's `data-v`, which sorting reads. Of more
-/// than [`COLUMNS_MAX`] parameters those that most records have get a column; the others stand
-/// together in one more.
+/// Formats records as an HTML table that scrolls inside its own box. Only columns with content
+/// appear; those beyond the ten most important have the class `x`, and the page's script hides them
+/// until a reader asks for them. The exact value of each number is its cell's `data-v`, which
+/// sorting uses. Of more than [`COLUMNS_MAX`] parameters the most frequent get a column; one more
+/// column holds all others.
 ///
-/// Where records have a size and a time, their throughput, and its share of the memory limit that
-/// `limits` tell: the records of [`name::MEMORY_BANDWIDTH`] on the same
-/// machine.
+/// Records with a size and a time also get their throughput and its share of the memory limit,
+/// computed from `limits`: the records of [`name::MEMORY_BANDWIDTH`] on the same machine.
 pub(crate) fn table(caption: &str, records: &[&Record], limits: &[&Record]) -> String {
     let columns = Columns::of(records, limits);
     let mut html = format!(
@@ -79,11 +78,11 @@ pub(crate) fn table(caption: &str, records: &[&Record], limits: &[&Record]) -> S
     html
 }
 
-/// What a cell holds.
+/// The content of a cell.
 enum Cell {
     Text(String),
     Command(String),
-    /// The text, and the number that sorting reads.
+    /// The text, and the number that sorting uses.
     Number(String, Option<f64>),
 }
 
@@ -98,14 +97,14 @@ impl Cell {
 
     fn parameter(value: &serde_json::Value) -> Self {
         match value.as_f64() {
-            // Counts and sizes are exact; what has a fraction has as many digits as a figure.
+            // Counts and sizes are exact; a fraction is rounded like a figure.
             Some(exact) if value.is_f64() => Self::Number(number(exact), Some(exact)),
             Some(exact) => Self::Number(value.to_string(), Some(exact)),
             None => Self::Text(text::value(value)),
         }
     }
 
-    /// `<td>`, or the `<th>` of the row that names it.
+    /// Writes a `<td>`, or the row's `<th>`.
     fn write(&self, html: &mut String, names_row: bool, is_extra: bool) {
         let extra = if is_extra { " x" } else { "" };
         let _ = match self {
@@ -126,12 +125,12 @@ impl Cell {
 
 struct Columns<'a> {
     limits: &'a [&'a Record],
-    /// What memory allowed filling or copying, by threads and run: thousands of rows ask for the
-    /// same few.
+    /// The memory limit of filling or copying, by threads and run, because thousands of rows need
+    /// the same few values.
     allowed: RefCell<BTreeMap<(bool, String, String), Option<f64>>>,
     has_throughput: bool,
     parameters: BTreeSet<&'a str>,
-    /// How many more parameters there are.
+    /// The number of further parameters.
     others: usize,
     has_comparison: bool,
     has_note: bool,
@@ -178,8 +177,8 @@ impl<'a> Columns<'a> {
         header
     }
 
-    /// Which columns a reader does not need at first: all but the figure with its unit, rate, ratio
-    /// and verdict, and what tells its row from others.
+    /// The columns that a reader does not need initially: all except the figure with its unit,
+    /// rate, ratio and verdict, and the parameters that distinguish its row from others.
     fn extra(&self, records: &[&Record], header: &[(String, &'static str)]) -> Vec<bool> {
         let mut by_subject: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
         for record in records {
@@ -188,11 +187,11 @@ impl<'a> Columns<'a> {
         let differs = |own: &[&Record], name: &str| {
             own.iter().any(|record| record.parameters.get(name) != own[0].parameters.get(name))
         };
-        // What each subject has one value for, its version, says no more than the subject. Without
-        // a figure, the parameters are all that there is to say.
-        let is_told_apart = by_subject.values().any(|own| own.len() > 1);
+        // A parameter with one value per subject, such as its version, says no more than the
+        // subject. Without a figure, the parameters are the only content.
+        let has_several_rows = by_subject.values().any(|own| own.len() > 1);
         let has_figures = records.iter().any(|record| !record.samples.is_empty());
-        let varies = |name: &&str| match (has_figures, is_told_apart) {
+        let varies = |name: &&str| match (has_figures, has_several_rows) {
             (false, _) => true,
             (true, true) => by_subject.values().any(|own| differs(own, name)),
             (true, false) => differs(records, name),
@@ -246,7 +245,7 @@ impl<'a> Columns<'a> {
         row
     }
 
-    /// The parameters without a column: `name=value`.
+    /// The parameters without a column, as `name=value`.
     fn others_of(&self, record: &Record) -> String {
         let is_other = |name: &str| !is_remark(name) && !self.parameters.contains(name);
         let own = record.parameters.iter().filter(|(name, _)| is_other(name));
@@ -263,7 +262,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The six columns of a comparison: its ratio is one of time or cost, below 1 better.
+/// The six columns of a comparison. Its ratio is of time or cost, so that below 1 is better.
 fn comparison(record: &Record) -> Vec<Cell> {
     let Some(c) = record.cost() else {
         return (0..6).map(|_| Cell::text("")).collect();

@@ -1,5 +1,5 @@
-//! The terms of a packet workload: what each moves across the link, the sums, what binds, what
-//! would let the link carry more; or which terms make the difference between two.
+//! The terms of a packet workload: the bytes of each on the link, the sums, the limiting direction,
+//! and changes that would let the link carry more; or the terms that differ between two workloads.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use haul_model::{BytesPerSecond, Record};
 use crate::select::field;
 use crate::text::{self, escape};
 
-/// More than any link carries, and than anything on it is counted.
+/// A value above every possible rate on a link.
 const MOST: f64 = 1e18;
-/// Terms of one workload; more are no list that a reader can use.
+/// Limit of terms of one workload, beyond which a list is not usable.
 const TERMS_MAX: usize = 64;
 
-/// The sums, as a reader calls them.
+/// The sums with their names for the reader.
 const SUMS: [(&str, &str); 5] = [
     ("inbound_read", "inbound read"),
     ("inbound_write", "inbound write"),
@@ -29,12 +29,12 @@ struct Row {
     title: String,
     about: String,
     value: String,
-    /// The bar's parts, of the same unit in all rows.
+    /// The lengths of the bar's parts, in the same unit in all rows.
     parts: [f64; 2],
 }
 
-/// The newest run of these records, drawn; `None` where they are of something else, or of several
-/// workloads.
+/// Draws the newest run of these records; `None` if the experiment is another one, or if there are
+/// several workloads.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let last = records
         .last()
@@ -62,7 +62,7 @@ fn workload(newest: &[&Record], terms: &[&Record], advised: &[&Record]) -> Optio
     }
     rows.sort_by(|a, b| b.parts.iter().sum::<f64>().total_cmp(&a.parts.iter().sum()));
     let mut html = format!("<p><b>{}</b></p>", escape(&sentence(newest, terms[0])));
-    html.push_str("<h3>Bytes a second of each transaction, both ways of the link</h3>");
+    html.push_str("<h3>Bytes a second of each transaction, in both directions of the link</h3>");
     html.push_str(&list(&rows));
     html.push_str(
         "<p class=\"about\"><i style=\"background:var(--s0)\"></i>data \
@@ -71,8 +71,8 @@ fn workload(newest: &[&Record], terms: &[&Record], advised: &[&Record]) -> Optio
     html.push_str(&sums(newest));
     if !advised.is_empty() {
         html.push_str(
-            "<h3>What would let the link carry more, each tried by the same estimate: packets a \
-             second at which it is full then</h3>",
+            "<h3>Changes that would let the link carry more: packets a second at which it would be \
+             full, by the same estimate</h3>",
         );
         html.push_str(&list(&self::rows(advised, advice)));
     }
@@ -82,7 +82,7 @@ fn workload(newest: &[&Record], terms: &[&Record], advised: &[&Record]) -> Optio
     Some(html)
 }
 
-/// What it is of, and what the link has left.
+/// The workload, and the free capacity of the link.
 fn sentence(newest: &[&Record], of: &Record) -> String {
     let said = |name| field(of, name).unwrap_or_default();
     let rate = number(of, key::RATE_PACKETS_PER_S).map_or(String::new(), count);
@@ -113,7 +113,7 @@ fn sentence(newest: &[&Record], of: &Record) -> String {
     text + "."
 }
 
-/// The sums by direction; nothing where there are none.
+/// The sums by direction; empty if there are none.
 fn sums(newest: &[&Record]) -> String {
     let rows: String = SUMS
         .iter()
@@ -132,7 +132,7 @@ fn sums(newest: &[&Record]) -> String {
         return rows;
     }
     format!(
-        "<h3>Sums, as a processor’s counters have them</h3><div class=\"scroll\"><table class=\"sim\"><thead><tr>\
+        "<h3>Sums, as a processor’s counters show them</h3><div class=\"scroll\"><table class=\"sim\"><thead><tr>\
          <th></th><th>data</th><th>headers</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_has_its_terms_in_order_its_sums_and_what_binds() {
+    fn estimate_shows_ordered_terms_sums_and_limit() {
         let of = name::PCIE_ESTIMATE;
         let records = [
             term_of(of, "rx write-back", 32.0),
@@ -300,14 +300,14 @@ mod tests {
             assert!(html.contains(part), "{part}: {html}");
         }
         assert!(!html.contains("<b>ice"), "{html}");
-        // Of every size is a plot, not a list.
+        // Several sizes make a plot, not a list.
         let twice = [&records[..], &records[5..]].concat();
         assert!(drawn(of, &twice).is_none());
         assert!(drawn(name::PCIE_SWEEP, &records).is_none());
     }
 
     #[test]
-    fn an_explanation_has_its_advice_or_its_differences() {
+    fn explanation_shows_advice_or_differences() {
         let of = name::PCIE_EXPLAIN;
         let advice = record(of, "advice", 2.42e7)
             .with(key::CHANGE, "batch 4 -> 16")
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_draws_nothing() {
+    fn malformed_or_too_many_terms_draw_nothing() {
         let of = name::PCIE_ESTIMATE;
         assert!(drawn(of, &[]).is_none());
         let mut term = term_of(of, "x", 1.0);

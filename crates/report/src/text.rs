@@ -1,10 +1,10 @@
-//! Words and numbers as the page spells them.
+//! Text and numbers in the page's format.
 
 use haul_model::Kind;
 use haul_model::units::three_digits;
 use serde_json::Value;
 
-/// Text as HTML text or as a quoted attribute's value.
+/// Escapes text for HTML and for a quoted attribute's value.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -14,7 +14,7 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // XML, and so SVG, has no way to hold the other control characters.
+            // XML, and therefore SVG, cannot represent the other control characters.
             c if c.is_control() && !matches!(c, '\n' | '\t') => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }
@@ -22,8 +22,8 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// JSON that is inert inside a `<script>` element: no `<`, so neither `</script` nor `<!--`; and no
-/// line separators that old JavaScript took for line ends.
+/// JSON that is inert inside a `<script>` element: no `<`, and so neither `</script` nor `<!--`;
+/// and no line separators that old JavaScript treated as line ends.
 pub(crate) fn script_json(json: &str) -> String {
     json.replace('<', "\\u003c")
         .replace('>', "\\u003e")
@@ -61,7 +61,7 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(number)) }
 }
 
-/// Whole numbers with their thousands apart: `12,345`.
+/// A whole number with its thousands separated: `12,345`.
 pub(crate) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
@@ -74,7 +74,7 @@ pub(crate) fn grouped(number: usize) -> String {
     grouped
 }
 
-/// A number for a table's cell: three digits, no exponent unless nothing else would show it.
+/// A number for a table's cell: three digits, and no exponent unless it is necessary.
 pub(crate) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {
@@ -103,7 +103,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// A parameter's value as a reader says it: strings bare, everything else as JSON.
+/// A parameter's value for the reader: strings unquoted, everything else as JSON.
 pub(crate) fn value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -111,7 +111,7 @@ pub(crate) fn value(value: &Value) -> String {
     }
 }
 
-/// `measured` or `modelled`, as records spell it.
+/// `measured` or `modelled`, as in records.
 pub(crate) fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Measured => "measured",
@@ -119,7 +119,7 @@ pub(crate) fn kind(kind: Kind) -> &'static str {
     }
 }
 
-/// A level of the memory hierarchy as the field spells it.
+/// A level of the memory hierarchy in the usual spelling.
 pub(crate) fn level(name: &str) -> String {
     match name {
         "l1" => "L1".into(),
@@ -133,7 +133,7 @@ pub(crate) fn level(name: &str) -> String {
 pub(crate) fn size_class(name: &str) -> String {
     match name.parse::<haul_model::SizeClass>() {
         Ok(class) if class.last.0 < 1024 => format!("{}–{} B", class.first.0, class.last.0),
-        // 257-1024 and 1025-16384 are what a reader calls 257 B–1 KiB and 1–16 KiB.
+        // 257-1024 and 1025-16384 become 257 B–1 KiB and 1–16 KiB.
         Ok(class) if class.first.0 <= 1024 => format!("{} B–{}", class.first.0, class.last),
         Ok(class) if class.first.0 % 1024 == 1 => {
             format!("{}–{}", haul_model::Bytes(class.first.0 - 1), class.last)
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
+    fn numbers_and_sizes_are_readable() {
         assert_eq!(percent(0.2149), "21%");
         assert_eq!(percent(-0.008), "0.8%");
         assert_eq!(percent(0.0996), "10%");
@@ -180,12 +180,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_text_opens_nothing(text in ".*") {
+        fn escaped_text_has_no_markup(text in ".*") {
             prop_assert!(!escape(&text).contains(['<', '>', '"', '\'']));
         }
 
         #[test]
-        fn script_json_means_the_same(text in "[ -~<>&/\u{2028}\u{2029}]*") {
+        fn script_json_keeps_its_value(text in "[ -~<>&/\u{2028}\u{2029}]*") {
             let json = serde_json::to_string(&text).unwrap();
             let inert = script_json(&json);
             prop_assert!(!inert.contains('<'));
@@ -193,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn slugs_are_ids(text in ".*") {
+        fn slug_is_a_valid_id(text in ".*") {
             prop_assert!(slug(&text).chars().all(|c| c.is_ascii_alphanumeric() || c == '-'));
         }
     }

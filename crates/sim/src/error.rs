@@ -1,31 +1,31 @@
-//! Every way a program, a configuration or a run can be refused: the attempt, the value, the limit
-//! and the remedy.
+//! The errors of programs, configurations and runs. Each message names the attempt, the value, the
+//! limit and the remedy.
 
-/// Why the simulator refused.
+/// An error of the simulator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A setting that no machine could have.
+    /// A setting that is invalid for every machine.
     #[error("{setting} = {value}: {limit}; change it in the configuration")]
     Setting {
-        /// Where it stands, as `core.window_entries`.
+        /// The setting's name, such as `core.window_entries`.
         setting: &'static str,
-        /// What it was.
+        /// Its value.
         value: String,
-        /// What it must be.
+        /// The values that are valid.
         limit: String,
     },
-    /// A file that is no program for this machine.
+    /// A file that is not a program for this machine.
     #[error("cannot load the program: {problem}; {remedy}")]
     Elf {
-        /// What is wrong with it.
+        /// What is wrong with the file.
         problem: String,
-        /// What to do about it.
+        /// What the user can do about it.
         remedy: String,
     },
-    /// A word that is no instruction of RV64IM was to be executed.
+    /// The program executed a word that is not an instruction of RV64IM.
     #[error(
-        "illegal instruction {word:#010x} at {at:#x}; compile for RV64IM (-march=rv64im), and see \
-         whether the program jumped into data"
+        "illegal instruction {word:#010x} at {at:#x}; compile for RV64IM (-march=rv64im), and \
+         check whether the program jumped into data"
     )]
     IllegalInstruction {
         /// The instruction's address.
@@ -33,63 +33,70 @@ pub enum Error {
         /// The word.
         word: u32,
     },
-    /// The program jumped to where nothing can be executed.
-    #[error("jump to {to:#x}, where nothing can be executed; see where the program lost its way")]
+    /// The program jumped to an address without executable code.
+    #[error(
+        "jump to {to:#x}, which is not executable; check the program's indirect jumps and returns"
+    )]
     NoCode {
-        /// Where it went.
+        /// The jump's target.
         to: u64,
     },
-    /// The program touched memory that it does not have.
+    /// The program accessed memory that it does not own.
     #[error(
-        "the instruction at {at:#x} would {access} {bytes} bytes at {address:#x}, which the program \
-         may not; it has its segments and 1 MiB of stack"
+        "the instruction at {at:#x} would {access} {bytes} bytes at {address:#x}, outside of the \
+         program's memory; it owns its segments and 1 MiB of stack"
     )]
     Unmapped {
         /// The instruction's address.
         at: u64,
-        /// Where it went.
+        /// The first byte accessed.
         address: u64,
-        /// How much it wanted.
+        /// The size of the access.
         bytes: u64,
-        /// What it wanted.
+        /// The kind of access.
         access: Access,
     },
-    /// A copy whose source and target overlap, which the engine does not define.
+    /// A copy whose source and target overlap, which is undefined for the engine.
     #[error(
-        "the ecpy at {at:#x} copies {bytes} bytes from {source_address:#x} to {target:#x}, over \
-         itself; copy with loads and stores, or in pieces"
+        "the ecpy at {at:#x} copies {bytes} bytes from {source_address:#x} to {target:#x}, which \
+         overlap; copy with loads and stores, or in pieces"
     )]
     CopyOverlaps {
         /// The instruction's address.
         at: u64,
-        /// Where it reads.
+        /// The source.
         source_address: u64,
-        /// Where it writes.
+        /// The target.
         target: u64,
-        /// How much.
+        /// The length.
         bytes: u64,
     },
-    /// `ebreak`, or a call of the environment that it does not know.
-    #[error("{what} at {at:#x}; the environment knows exit (a7 = 93) and write (a7 = 64)")]
+    /// `ebreak`, or an environment call that is not supported.
+    #[error("{what} at {at:#x}; the environment supports exit (a7 = 93) and write (a7 = 64)")]
     Trap {
         /// The instruction's address.
         at: u64,
-        /// What it was.
+        /// The instruction or call.
         what: String,
     },
-    /// The program gave the network device something that it cannot use.
-    #[error("the network device was told {register} = {value:#x}: {problem}; see the nic module")]
+    /// The program wrote a value to the network device that the device cannot use.
+    #[error(
+        "the program set the network device's {register} = {value:#x}: {problem}; see the nic \
+         module"
+    )]
     Device {
-        /// Which of its registers.
+        /// The device's register.
         register: &'static str,
-        /// What was written.
+        /// The value written.
         value: u64,
-        /// Why it cannot be.
+        /// Why the device cannot use it.
         problem: &'static str,
     },
-    /// Nothing in the machine can ever happen again: a defect of the simulator, not of the program.
+    /// No event is left, so that the machine would wait forever: a defect of the simulator, not of
+    /// the program.
     #[error(
-        "the machine stands still at {at:#x} in cycle {cycle}; please report it with the program"
+        "the machine has no event left at {at:#x} in cycle {cycle}; please report it with the \
+         program"
     )]
     Stuck {
         /// The oldest instruction's address.
@@ -97,56 +104,57 @@ pub enum Error {
         /// The cycle.
         cycle: u64,
     },
-    /// The program ran longer than it was allowed to.
+    /// The program reached its instruction limit.
     #[error(
-        "still running after {instructions} instructions, at {at:#x}; raise the limit, or see \
+        "still running after {instructions} instructions, at {at:#x}; raise the limit, or check \
          whether the program loops forever"
     )]
     InstructionLimit {
         /// The limit.
         instructions: u64,
-        /// Where it was.
+        /// The address of the next instruction.
         at: u64,
     },
-    /// It took more cycles than that many instructions can: it does little but copy.
+    /// The program reached the cycle limit that follows from its instruction limit: it does little
+    /// but copy.
     #[error(
-        "still running after {cycles} cycles and {instructions} instructions, at {at:#x}; raise the limit \
-         of instructions, of which each may take {CYCLES_OF_INSTRUCTION_MAX} cycles, or see whether the \
-         program loops forever"
+        "still running after {cycles} cycles and {instructions} instructions, at {at:#x}; raise \
+         the limit of instructions, each of which may take {CYCLES_OF_INSTRUCTION_MAX} cycles, or \
+         check whether the program loops forever"
     )]
     CycleLimit {
         /// The limit.
         cycles: u64,
-        /// Instructions until then.
+        /// Instructions executed until then.
         instructions: u64,
-        /// Where it was.
+        /// The address of the next instruction.
         at: u64,
     },
-    /// Whoever asked for the run wants it no more.
+    /// The caller stopped the run.
     #[error(
         "stopped after {instructions} instructions and {cycles} cycles, before the program's end"
     )]
     Stopped {
-        /// Instructions until then.
+        /// Instructions executed until then.
         instructions: u64,
         /// Cycles until then.
         cycles: u64,
     },
 }
 
-/// A run that did not come to the program's end.
+/// A run that did not reach the program's end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct Failure {
-    /// Why.
+    /// The error that ended the run.
     #[source]
     pub error: Error,
-    /// What the program had written until then.
+    /// The program's output until then.
     pub output: Vec<u8>,
 }
 
 impl From<Error> for Failure {
-    /// Of a run that did not begin.
+    /// The failure of a run that did not begin.
     fn from(error: Error) -> Self {
         Self { error, output: Vec::new() }
     }
@@ -158,20 +166,20 @@ impl From<Failure> for Error {
     }
 }
 
-/// Cycles that a program may take for each instruction that it may execute: loads that wait for one
-/// another take some 240 for two or three. A copy by an engine is one instruction of any length.
+/// The cycles that a program may take for each instruction that it may execute. Two or three
+/// dependent loads take some 240 cycles; a copy by an engine is one instruction of any length.
 pub(crate) const CYCLES_OF_INSTRUCTION_MAX: u64 = 100;
 
-/// What an instruction wanted of memory.
+/// The kind of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A load.
     Load,
     /// A store.
     Store,
-    /// The reading side of `ecpy`.
+    /// `ecpy` reading its source.
     CopySource,
-    /// The writing side of `ecpy`.
+    /// `ecpy` writing its target.
     CopyTarget,
 }
 
@@ -187,7 +195,7 @@ impl std::fmt::Display for Access {
 }
 
 impl Error {
-    /// A setting outside its limit.
+    /// The error for a setting outside its limit.
     pub fn setting(
         setting: &'static str,
         value: impl std::fmt::Display,
@@ -196,7 +204,7 @@ impl Error {
         Self::Setting { setting, value: value.to_string(), limit: limit.into() }
     }
 
-    /// A file that cannot be loaded.
+    /// The error for a file that cannot be loaded.
     pub(crate) fn elf(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Elf { problem: problem.into(), remedy: remedy.into() }
     }

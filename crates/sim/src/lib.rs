@@ -13,21 +13,21 @@
 //! ```
 //!
 //! Pure: no unsafe code, no input or output, no clock, no thread. A run is a function of a program
-//! and a configuration, the same to the bit wherever it happens. From the bottom up:
+//! and a configuration, with the same result on every host. From the bottom up:
 //!
-//! - [`error`]: every way a program, a configuration or a run can be refused;
-//! - [`configuration`]: the machine as numbers, each with its source;
+//! - [`error`]: the errors of programs, configurations and runs;
+//! - [`configuration`]: the settings of the machine, each with its source;
 //! - [`isa`]: RV64IM and the copy instructions, decoded;
 //! - [`image`]: a program, loaded and checked, page by page;
-//! - [`nic`]: the network device, and the peer that sends;
-//! - [`interpreter`]: what each instruction does, without a notion of time;
+//! - [`nic`]: the network device and its sending peer;
+//! - [`interpreter`]: the effect of each instruction, without timing;
 //! - [`statistics`]: counters with names and meanings;
-//! - [`memory`]: caches, bus and memory, and what passes between them and the processor;
-//! - [`engine`]: copy engines, one policy a file;
-//! - [`system`]: the memory system that these make, driven by events;
-//! - [`core`](mod@core): the timing core, in order and out of order, one stage a file;
+//! - [`memory`]: caches, bus and memory, and their interface to the processor;
+//! - [`engine`]: copy engines, one file per policy;
+//! - [`system`]: the memory system built from these parts, driven by events;
+//! - [`core`](mod@core): the timing core, in order and out of order, one file per stage;
 //! - [`platform`]: a whole run: program, processor, memory, engines;
-//! - [`workload`]: the programs that travel with haul.
+//! - [`workload`]: the programs that are part of haul.
 #![forbid(unsafe_code)]
 
 pub mod configuration;

@@ -1,37 +1,38 @@
-//! The network device and the peer behind it, which sends one TCP stream as fast as it is taken.
+//! The network device and its peer, which sends one TCP stream as fast as the program accepts it.
 //!
 //! The device has a ring of [`RING`] descriptors in the program's memory and a page of registers at
-//! [`REGISTERS_ADDRESS`]. It writes frames into the buffers that the descriptors name and marks
-//! them full; the program takes them in order and says how many it has returned. The device keeps
-//! half the ring filled, so that a buffer is written again long after it was returned and a payload
-//! is never in a cache when the program first reads it. The wire has no speed: the processor is the
-//! bottleneck, as in the paper.
+//! [`REGISTERS_ADDRESS`]. It writes frames into the buffers of the descriptors and marks them full.
+//! The program takes them in order and reports how many it has returned. The device keeps half the
+//! ring filled, so that a buffer is rewritten long after its return and no payload is in a cache
+//! when the program first reads it. The wire has no speed limit: the processor is the bottleneck,
+//! as in the paper.
 //!
 //! The peer opens the connection, learns the program's sequence number from its answer, then sends
-//! segments of one payload size; what the program sends after that is only counted and read for
-//! what it acknowledges.
+//! segments of one payload size. Of the frames that the program sends afterwards, it only counts
+//! the number and reads the acknowledgements.
 
 use crate::error::Error;
 use crate::image::Memory;
 
 /// Descriptors of the ring. Chosen: the usual default of a server's device.
 pub const RING: u64 = 256;
-/// Where the device's registers are; it is no memory, and only stores of 8 bytes mean anything.
+/// The address of the device's registers. It is not memory, and only stores of 8 bytes are defined.
 pub const REGISTERS_ADDRESS: u64 = 0x1000_0000;
 /// Bytes of that page.
 pub const REGISTERS_BYTES: u64 = 4096;
-/// Bytes of a descriptor: address (8), length (4), 1 where it is full (4), and nothing up to a
-/// line, so that the device never writes into a line that the program reads from. Chosen: 64, as
-/// the completions of ConnectX devices.
+/// Bytes of a descriptor: address (8), length (4), 1 if full (4), and padding up to a line, so that
+/// the device never writes into a line that the program reads from. Chosen: 64, as the completions
+/// of ConnectX devices.
 pub const DESCRIPTOR_BYTES: u64 = 64;
 /// Ethernet, IPv4 and TCP headers without options.
 pub const HEADER_BYTES: u64 = ETHERNET_BYTES + 20 + 20;
-/// The Ethernet header alone, and the longest frame of 1500 bytes behind it.
+/// The Ethernet header alone, and the longest frame: that header and 1500 bytes.
 const ETHERNET_BYTES: u64 = 14;
 const FRAME_BYTES_MAX: u64 = ETHERNET_BYTES + 1500;
-/// The most payload that an Ethernet frame of 1500 bytes carries behind those headers.
+/// The most payload that an Ethernet frame of 1500 bytes carries after those headers.
 pub const PAYLOAD_BYTES_MAX: u64 = 1500 - 40;
-/// The peer's first sequence number, so that sequence numbers wrap within the first packets.
+/// The peer's first sequence number. It is chosen so that sequence numbers wrap within the first
+/// packets.
 const PEER_SEQUENCE: u32 = 0xffff_f000;
 /// The program's and the peer's addresses and ports.
 const PROGRAM: ([u8; 4], u16) = ([10, 0, 0, 2], 5001);
@@ -42,7 +43,7 @@ const SYN: u8 = 2;
 const PUSH: u8 = 8;
 const ACKNOWLEDGE: u8 = 16;
 
-/// What the peer sends.
+/// The peer's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Segments with a payload.
@@ -54,9 +55,9 @@ pub struct Traffic {
 /// A range of memory that the device wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dma {
-    /// Where.
+    /// The first byte.
     pub address: u64,
-    /// How much.
+    /// The length.
     pub bytes: u32,
 }
 
@@ -65,20 +66,20 @@ pub struct Dma {
 pub struct Nic {
     traffic: Traffic,
     ring: Option<u64>,
-    /// Frames written and buffers returned so far; both only grow.
+    /// Frames written and buffers returned so far. Both only grow.
     filled: u64,
     returned: u64,
     transmit_address: u64,
-    /// What the program acknowledges at first, once it has answered.
+    /// The program's initial sequence number plus one, once the program has answered.
     program_sequence: Option<u32>,
     sent_packets: u64,
     /// Frames that the program sent.
     pub transmitted: u64,
     /// The stream's bytes that the program has acknowledged.
     pub acknowledged_bytes: u64,
-    /// Where the program says that it copies payloads to.
+    /// The address that the program reports as the target of its payload copies.
     pub user_buffer: u64,
-    /// What was written to memory and not yet told to the memory system; the owner drains it.
+    /// Writes to memory that the memory system has not received yet. The owner drains them.
     pub writes: Vec<Dma>,
     frame: Vec<u8>,
 }
@@ -87,7 +88,7 @@ impl Nic {
     /// A device whose peer sends `traffic`.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a payload that fits no frame.
+    /// [`Error::Setting`] for a payload that does not fit a frame.
     pub fn new(traffic: Traffic) -> Result<Self, Error> {
         if traffic.packets > 0 && !(1..=PAYLOAD_BYTES_MAX).contains(&traffic.payload_bytes) {
             return Err(Error::setting(
@@ -112,7 +113,7 @@ impl Nic {
         })
     }
 
-    /// Packets whose buffers the program has returned; the frame that opens the connection is none.
+    /// Packets whose buffers the program has returned, without the frame that opens the connection.
     pub fn taken_packets(&self) -> u64 {
         self.returned.saturating_sub(1)
     }
@@ -125,8 +126,8 @@ impl Nic {
     /// A store of `value` to the register at `address`.
     ///
     /// # Errors
-    /// [`Error::Device`] for a register that does not exist, and for memory that is not the
-    /// program's.
+    /// [`Error::Device`] for a register that does not exist, and for memory that the program does
+    /// not own.
     pub fn store(&mut self, memory: &mut Memory, address: u64, value: u64) -> Result<(), Error> {
         match address.wrapping_sub(REGISTERS_ADDRESS) {
             0x00 => {
@@ -136,7 +137,7 @@ impl Nic {
             0x08 => {
                 let is_possible = (self.returned..=self.filled).contains(&value);
                 if !is_possible {
-                    return Err(refusal("returned", value, "it counts buffers that were filled"));
+                    return Err(refusal("returned", value, "the device has not filled that many"));
                 }
                 self.returned = value;
                 self.fill(memory)
@@ -150,14 +151,14 @@ impl Nic {
                 self.user_buffer = value;
                 Ok(())
             }
-            _ => Err(refusal("address", address, "it has no such register")),
+            _ => Err(refusal("address", address, "the device has no such register")),
         }
     }
 
     /// Byte `position` of the stream that the peer sends.
     pub fn stream_byte(position: u64) -> u8 {
-        // Eight bytes from one multiplication by an odd constant (2^64 over the golden ratio): no
-        // two neighbouring words are alike, so that a copy to the wrong place shows.
+        // Eight bytes from one multiplication by an odd constant (2^64 divided by the golden
+        // ratio). Neighbouring words always differ, so that a copy to a wrong address is visible.
         let word = (position / 8).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         word.to_le_bytes()[(position % 8) as usize]
     }
@@ -167,13 +168,14 @@ impl Nic {
         let Some(ring) = self.ring else { return Ok(()) };
         while self.filled < self.returned + RING / 2 && self.next_frame() {
             let descriptor = ring.wrapping_add(self.filled % RING * DESCRIPTOR_BYTES);
-            let no_ring = || refusal("ring", ring, "its descriptors are not the program's memory");
+            let no_ring =
+                || refusal("ring", ring, "a descriptor is outside of the program's memory");
             let buffer = u64::from_le_bytes(memory.load::<8>(descriptor).ok_or_else(no_ring)?);
             let length = self.frame.len() as u32;
             memory.write(buffer, &self.frame).ok_or(refusal(
                 "ring",
                 buffer,
-                "this buffer is not the program's memory",
+                "this buffer is outside of the program's memory",
             ))?;
             let state = u64::from(length) | 1 << 32;
             memory.store::<8>(descriptor + 8, state.to_le_bytes()).ok_or_else(no_ring)?;
@@ -184,7 +186,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Builds the next frame, if there is one to send.
+    /// Builds the next frame. Returns whether there was one to send.
     fn next_frame(&mut self) -> bool {
         let Some(acknowledged) = self.program_sequence else {
             let is_first = self.filled == 0 && self.traffic.packets > 0;
@@ -204,8 +206,8 @@ impl Nic {
         true
     }
 
-    /// The headers of a frame. Checksums are zero: the device of the paper's time checks them
-    /// itself.
+    /// Builds the headers of a frame. Checksums are zero, because devices of the paper's time check
+    /// them in hardware.
     fn build(&mut self, flags: u8, sequence: u32, acknowledge: u32, payload_bytes: u64) {
         let frame = &mut self.frame;
         frame.clear();
@@ -220,19 +222,20 @@ impl Nic {
         frame.extend(PROGRAM.1.to_be_bytes());
         frame.extend(sequence.to_be_bytes());
         frame.extend(acknowledge.to_be_bytes());
-        // Five words of header, a full window, no checksum, nothing urgent.
+        // Five words of header, a full window, no checksum, no urgent data.
         frame.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
     }
 
-    /// The program sends the frame that it named before.
+    /// Sends the program's frame at the address that it set before.
     fn transmit(&mut self, memory: &mut Memory, length: u64) -> Result<(), Error> {
-        let no_frame = || refusal("transmit", length, "its frame is not the program's memory");
+        let no_frame =
+            || refusal("transmit", length, "the frame is too short, too long or outside of memory");
         let is_possible = (ETHERNET_BYTES..=FRAME_BYTES_MAX).contains(&length);
         let frame = memory.read(self.transmit_address, length).filter(|_| is_possible);
         let frame = frame.ok_or_else(no_frame)?;
         self.transmitted += 1;
         if length < HEADER_BYTES {
-            // An ARP announcement, say.
+            // For example an ARP announcement.
             return Ok(());
         }
         let word = |at: usize| {

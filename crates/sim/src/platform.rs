@@ -13,50 +13,51 @@ use crate::nic::Traffic;
 use crate::statistics::MemoryStatistics;
 use crate::system::MemorySystem;
 
-/// What a program is to do.
+/// The input of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// What it begins with in a0 to a7.
+    /// The initial values of a0 to a7.
     pub arguments: Vec<u64>,
-    /// What comes in from the network.
+    /// The traffic from the network.
     pub traffic: Traffic,
-    /// Instructions after which it is stopped.
+    /// The limit of instructions.
     pub instructions_max: u64,
-    /// Packets that it takes before its steady state; [`Outcome::warm_cycles`] is when.
+    /// Packets that the program takes before its steady state; [`Outcome::warm_cycles`] is the
+    /// time.
     pub warm_packets: u64,
-    /// Cycles in which what happens is noted.
+    /// The window of cycles to trace.
     pub trace_cycles: Option<Range<Cycle>>,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Cycles from the first fetch to the program's end.
     pub cycles: Cycle,
-    /// The cycle in which the packets that warm it up had been taken; 0 where it asked for none.
+    /// The cycle in which the program had taken [`Job::warm_packets`]; 0 if that is 0.
     pub warm_cycles: Cycle,
     /// Instructions of the program.
     pub instructions: u64,
-    /// What the processor counted.
+    /// The processor's counters.
     pub core: CoreStatistics,
-    /// What the memory system and the engines counted.
+    /// The counters of the memory system and the engines.
     pub memory: MemoryStatistics,
     /// The program's result, output, memory and device at its end.
     pub interpreter: Interpreter,
-    /// What the pipeline did in [`Job::trace_cycles`].
+    /// The pipeline's trace of [`Job::trace_cycles`].
     pub pipeline: Option<PipelineTrace>,
-    /// What memory and engines did in them.
+    /// The trace of memory and engines for the same cycles.
     pub transactions: Option<Trace>,
 }
 
-/// Runs `image` on the machine that `configuration` describes. A function of its arguments alone.
+/// Runs `image` on the machine of `configuration`. The result depends on the arguments alone.
 ///
-/// Costs some 100 ns of the host's time an instruction, and memory for the program's own, its
-/// caches and its trace.
+/// Costs some 100 ns of the host's time per instruction, and memory for the program, its caches and
+/// its trace.
 ///
 /// # Errors
-/// A configuration that cannot be; what the program did wrong; [`Error::InstructionLimit`] or
-/// [`Error::CycleLimit`]. With each what the program had written.
+/// An invalid configuration; the fault of the program; [`Error::InstructionLimit`] or
+/// [`Error::CycleLimit`]. Each comes with the program's output until then.
 ///
 /// [`Error::InstructionLimit`]: crate::Error::InstructionLimit
 /// [`Error::CycleLimit`]: crate::Error::CycleLimit
@@ -64,8 +65,8 @@ pub fn run(configuration: &Configuration, image: &Image, job: &Job) -> Result<Ou
     run_until(configuration, image, job, |_| false)
 }
 
-/// As [`run`], given up once `stops` says so: it is asked some ten times a second, and told the
-/// instructions executed so far.
+/// As [`run`], but stops once `stops` returns true. It is called some ten times a second with the
+/// number of instructions executed so far.
 ///
 /// # Errors
 /// As [`run`], and [`Error::Stopped`](crate::Error::Stopped).
@@ -92,7 +93,7 @@ pub fn run_until(
     if let Err(error) = ran {
         return Err(Failure { error, output: interpreter.output });
     }
-    // Copies that the program did not wait for are done nevertheless; nobody counts the time.
+    // Copies that the program did not wait for complete here; their time is not counted.
     memory.advance(Cycle::MAX, &mut Vec::new());
     Ok(Outcome {
         cycles: core_statistics.cycles,

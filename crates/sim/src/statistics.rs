@@ -1,6 +1,6 @@
-//! Counters with names and meanings: what a run reports beside its cycles.
+//! Counters with names and meanings, which a run reports in addition to its cycles.
 
-/// Declares a struct of counters, each with its meaning, and a walk over all of them.
+/// Declares a struct of counters, each with its meaning, and a method that lists them all.
 macro_rules! counters {
     ($(#[$of_struct:meta])* $name:ident { $($(#[doc = $meaning:literal])+ $counter:ident,)+ }) => {
         $(#[$of_struct])*
@@ -22,24 +22,24 @@ macro_rules! counters {
 pub(crate) use counters;
 
 counters! {
-    /// What happened in the memory system and the copy engines.
+    /// Events in the memory system and the copy engines.
     MemoryStatistics {
-        /// Instruction fetches that the first-level cache held.
+        /// Instruction fetches that hit the first-level cache.
         fetch_hits,
-        /// Instruction fetches that it did not hold.
+        /// Instruction fetches that missed the first-level cache.
         fetch_misses,
-        /// Loads and stores that the first-level cache held.
+        /// Loads and stores that hit the first-level cache.
         data_hits,
-        /// Loads and stores that it did not hold.
+        /// Loads and stores that missed the first-level cache.
         data_misses,
-        /// First-level misses that the second-level cache held.
+        /// First-level misses that hit the second-level cache.
         second_hits,
         /// First-level misses that went to memory, each line counted once.
         second_misses,
-        /// Misses that joined one under way to the same line.
+        /// Misses to a line that was already under way.
         merged_misses,
-        /// Accesses told to try again, each time: no MSHR was free, or the line was under way and
-        /// had been overwritten in memory since.
+        /// Retries of accesses: no MSHR was free, or the line was under way and had been
+        /// overwritten in memory since.
         mshr_retries,
         /// Dirty lines that the second-level cache wrote to memory.
         write_backs,
@@ -49,7 +49,7 @@ counters! {
         bus_address_wait_cycles,
         /// Cycles in which the bus's data lines carried data.
         bus_data_cycles,
-        /// Cycles that data waited for the bus's data lines, its own transfer not among them.
+        /// Cycles that data waited for the bus's data lines, without its own transfer.
         bus_data_wait_cycles,
         /// Lines read from memory.
         memory_reads,
@@ -69,28 +69,28 @@ counters! {
         device_queue_cycles,
         /// Cycles that the engines' requests waited in the controller's queue.
         engine_queue_cycles,
-        /// Times that a channel chose while processor and engine both waited.
+        /// Choices of a channel while requests of processor and engine both waited.
         contended_choices,
-        /// How many of these fell to the engine.
+        /// Contended choices in which the channel chose the engine.
         engine_choices,
         /// Copies handed to the copy control unit.
         engine_copies,
-        /// Pieces that they were split into at page boundaries.
+        /// Pieces into which copies were split at page boundaries.
         copy_pieces,
         /// Bytes copied by engines.
         copied_bytes,
-        /// Translations that the copy control unit had to walk for.
+        /// Page walks of the copy control unit.
         copy_walks,
-        /// Copies told to try again because the control unit or the pending copy table was full.
+        /// Retries of copies: the control unit or the pending copy table was full.
         copy_retries,
         /// Cycles from a copy's arrival at the control unit to its final completion, summed.
         engine_copy_cycles,
         /// Cycles from a copy's arrival to the moment its `ecpy` may retire, summed.
         copy_retire_cycles,
-        /// Loads and stores that the pending copy table stalled, each retry counted.
+        /// Stalls of loads and stores by the pending copy table, each retry counted.
         dependency_stalls,
-        /// Source lines that a cache supplied: dirty ones to an engine in the hub, all that it held
-        /// to one on the die.
+        /// Source lines that a cache supplied: dirty ones to an engine in the hub, all cached ones
+        /// to an engine on the die.
         supplied_lines,
         /// Target lines that were invalidated in caches.
         invalidated_lines,
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_counter_of_core_and_memory_has_the_name_of_another() {
+    fn core_and_memory_counters_have_distinct_names() {
         let core = crate::core::CoreStatistics::default().named();
         let memory = MemoryStatistics::default().named();
         let mut names: Vec<&str> = core.iter().chain(&memory).map(|(name, ..)| *name).collect();

@@ -1,11 +1,11 @@
-//! haul's own programs, which travel with it: ELF files as `scripts/sim-workload` builds them.
+//! haul's own programs: ELF files as `scripts/sim-workload` builds them.
 //!
-//! They are committed beside their sources, so that a run is the same wherever haul is, without a
-//! compiler; a test builds them anew and compares the bytes.
+//! They are committed beside their sources, so that runs need no compiler and are the same
+//! everywhere. A test rebuilds them and compares the bytes.
 
-/// A TCP stream through lwIP: the paper's workload.
+/// Receives a TCP stream through lwIP: the paper's workload.
 pub const RECEIVE: &str = "receive";
-/// A store of values.
+/// A key-value store.
 pub const VALUES: &str = "values";
 
 /// Each name with its file.
@@ -14,13 +14,13 @@ const BUILT: [(&str, &[u8]); 2] = [
     (VALUES, include_bytes!("../workload/built/values.elf")),
 ];
 
-/// The names of all.
+/// The names of all workloads.
 #[must_use]
 pub fn names() -> [&'static str; 2] {
     BUILT.map(|(name, _)| name)
 }
 
-/// The ELF file of the workload with this name; `None` where it has none.
+/// The ELF file of the workload with this name; `None` if there is none.
 ///
 /// ```
 /// use haul_sim::{Image, workload};

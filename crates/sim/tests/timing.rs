@@ -1,5 +1,5 @@
-//! The timing core against closed forms: what a step costs is the slope between a program with
-//! `SHORT` and one with `LONG` of them, on a memory that always takes the same time.
+//! Compares the timing core with closed forms. The cost of a step is the slope between a program
+//! with `SHORT` and one with `LONG` steps, on a memory with constant latency.
 
 use haul_sim::configuration::Issue;
 use haul_sim::core::{Core, MemoryPort};
@@ -12,7 +12,7 @@ const START: u64 = 0x8000_0000;
 const SHORT: usize = 200;
 const LONG: usize = 400;
 
-/// Instructions are always there; data takes `data` cycles, copies take `copy`.
+/// Instructions are always available; data takes `data` cycles, copies take `copy`.
 struct Fixed {
     data: Cycle,
     copy: Cycle,
@@ -53,7 +53,7 @@ fn memory(data: Cycle, passing: Passing) -> Fixed {
     Fixed { data, copy: 1000, passing, due: Vec::new() }
 }
 
-/// Cycles of a program whose x20 points at its data and whose x21 points right behind.
+/// Cycles of a program whose x20 points to its data and whose x21 points 1024 bytes further.
 fn cycles(configuration: &Configuration, memory: Fixed, body: &[u32]) -> Cycle {
     let data = (4 * (body.len() as u32 + 5)).next_multiple_of(4096);
     let mut words = vec![
@@ -70,7 +70,7 @@ fn cycles(configuration: &Configuration, memory: Fixed, body: &[u32]) -> Cycle {
     core.now()
 }
 
-/// Cycles that one more `step` takes.
+/// Cycles of one additional `step`.
 fn slope(configuration: &Configuration, data: Cycle, step: &[u32]) -> f64 {
     let of =
         |count: usize| cycles(configuration, memory(data, Passing::Memory), &step.repeat(count));
@@ -114,10 +114,11 @@ fn arithmetic_takes_its_latency_or_its_share_of_the_units() {
 
 #[test]
 fn loads_take_an_address_and_an_access() {
-    // x20 points at itself: a chain of loads.
+    // x20 points to itself: a chain of loads.
     let chain = [encode::immediate(Ld, 20, 20, 0)];
     for machine in [Configuration::default(), in_order()] {
-        // The store that made the chain gives the first value; from the second on it has committed.
+        // The store that created the chain provides the first value. It has committed before the
+        // second load.
         assert_slope("a chain of hits", slope(&machine, 2, &chain), 3.0, 0.05);
         assert_slope("a chain of misses", slope(&machine, 200, &chain), 201.0, 2.5);
     }
@@ -132,7 +133,7 @@ fn loads_take_an_address_and_an_access() {
 }
 
 #[test]
-fn stores_hand_their_values_on() {
+fn store_forwards_its_value_to_a_load() {
     // A value goes through memory: address, forward, add.
     let step = [
         encode::store(Sd, 5, 20, 64),
@@ -144,11 +145,11 @@ fn stores_hand_their_values_on() {
 }
 
 #[test]
-fn predicted_branches_cost_nothing_and_others_a_refill() {
+fn predicted_branch_is_free_and_mispredicted_one_costs_a_refill() {
     let machine = Configuration::default();
     let never = [encode::register(Add, 5, 5, 5), encode::branch(Beq, 20, 0, 8)];
     assert_slope("a branch never taken", slope(&machine, 2, &never), 1.0, 0.05);
-    // An indirect jump that was never seen goes elsewhere than to the next instruction.
+    // The first execution of an indirect jump is predicted to the next instruction.
     let jump = [
         encode::add_upper(6, 0),
         encode::immediate(Jalr, 7, 6, 16),
@@ -158,12 +159,12 @@ fn predicted_branches_cost_nothing_and_others_a_refill() {
     ];
     let refill = f64::from(machine.core.mispredict_cycles);
     let found = slope(&machine, 2, &jump);
-    // The address, the jump, then fetch, dispatch and issue anew.
-    assert_slope("a jump not foreseen", found, refill + 4.0, 1.5);
+    // The address, the jump, then fetch, dispatch and issue again.
+    assert_slope("a mispredicted jump", found, refill + 4.0, 1.5);
 }
 
 #[test]
-fn copies_are_passed_as_the_engine_allows() {
+fn copy_is_passed_as_the_policy_allows() {
     let mut body = encode::copy(20, 21, 22).to_vec();
     body.insert(0, encode::immediate(Add, 22, 0, 512));
     body.extend([encode::register(Mul, 5, 20, 20); 20]);
@@ -177,8 +178,8 @@ fn copies_are_passed_as_the_engine_allows() {
 }
 
 #[test]
-fn a_window_that_is_full_holds_up_what_comes() {
-    // One miss, then arithmetic: only what fits into the window is done meanwhile.
+fn full_window_stalls_dispatch() {
+    // One miss, then arithmetic: only the instructions in the window execute during the miss.
     let mut body = vec![encode::immediate(Ld, 5, 20, 64)];
     body.extend([encode::register(Add, 6, 20, 20); 300]);
     let time = |window| {
@@ -188,14 +189,14 @@ fn a_window_that_is_full_holds_up_what_comes() {
     };
     let (narrow, wide) = (time(64), time(512));
     let difference = (narrow - wide) as f64;
-    // What is left for after the miss goes two a cycle; what was done meanwhile leaves four a
-    // cycle.
+    // Instructions left after the miss execute two a cycle; those executed during the miss commit
+    // four a cycle.
     let expected = (300.0 - 63.0) / 2.0 - 300.0 / 4.0;
     assert_slope("instructions behind a miss", difference, expected, 4.0);
 }
 
 #[test]
-fn programs_that_do_what_they_must_not_are_told() {
+fn faulty_program_ends_with_its_error() {
     let run = |words: &[u32], limit| {
         let image = Image::from_words(START, words, 4096).expect("a sound program");
         let job = Job { instructions_max: limit, ..Job::default() };

@@ -1,5 +1,5 @@
-//! The workloads that travel with haul: they are what `scripts/sim-workload` builds, and every way
-//! to copy gives the bytes that were sent, on the interpreter and on the timing core.
+//! The embedded workloads: `scripts/sim-workload` builds the same files, and every method of
+//! copying delivers the bytes that were sent, on the interpreter and on the timing core.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,14 +9,14 @@ use haul_sim::nic::Nic;
 use haul_sim::{Configuration, Image, Interpreter, Job, Outcome, Traffic, workload};
 
 const COMPILER: &str = "riscv64-unknown-elf-gcc";
-/// Instructions that no run here comes near.
+/// A limit of instructions that no run here approaches.
 const LIMIT: u64 = 100_000_000;
 const PACKETS: u64 = 300;
-/// Loads and stores, the engine, and the two unrolled loops.
+/// The loop, the engine, and the two unrolled loops.
 const HOW: [u64; 4] = [0, 1, 2, 3];
 const POLICIES: [&str; 3] = ["sync-nlb", "sync-wlb", "async"];
 
-/// The folder of the built programs; `None` where the compiler is missing.
+/// The folder of the built programs; `None` if the compiler is missing.
 fn built() -> Option<PathBuf> {
     if Command::new(COMPILER).arg("--version").output().is_err() {
         eprintln!(
@@ -35,7 +35,7 @@ fn built() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// The workload of this name as haul holds it.
+/// The embedded workload of this name.
 fn image(name: &str) -> Image {
     Image::from_elf(workload::named(name).expect("a workload")).expect("a sound program")
 }
@@ -44,7 +44,7 @@ fn image_of(file: &Path) -> Image {
     Image::from_elf(&std::fs::read(file).expect("the script made it")).expect("a sound program")
 }
 
-/// The compiler that the workloads were built with, and the one that is here.
+/// The compiler of the embedded workloads, and the compiler of this machine.
 fn compilers() -> (String, String) {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("workload/built/compiler.txt");
     let here = Command::new(COMPILER).arg("--version").output().expect("it is here").stdout;
@@ -53,10 +53,10 @@ fn compilers() -> (String, String) {
     (first(&built), first(&String::from_utf8_lossy(&here)))
 }
 
-/// What is committed is what the sources give: to the byte by the same compiler, in what it does by
-/// another.
+/// The same compiler must build the same bytes; another compiler must build a program that behaves
+/// alike.
 #[test]
-fn what_travels_is_what_the_script_builds() {
+fn embedded_workloads_match_their_sources() {
     let Some(folder) = built() else { return };
     let (with, here) = compilers();
     for name in workload::names() {
@@ -65,7 +65,7 @@ fn what_travels_is_what_the_script_builds() {
             std::fs::read(&file).expect("the script made it") == workload::named(name).unwrap();
         assert!(
             is_same || with != here,
-            "{name}.elf is not what its sources give: run scripts/sim-workload \
+            "{name}.elf differs from a build of its sources: run scripts/sim-workload \
              --embed"
         );
         eprintln!("{name}: the same bytes: {is_same} (built by {with}, here is {here})");
@@ -78,11 +78,11 @@ fn what_travels_is_what_the_script_builds() {
     assert_received(&machine, 1400);
 }
 
-/// Whether the user's buffer ends with what the peer sent last, and all of it was acknowledged.
+/// Asserts that the user's buffer holds the last packets and that all packets were acknowledged.
 fn assert_received(machine: &Interpreter, payload_bytes: u64) {
     assert_eq!(machine.exit_code, Some(0));
     assert_eq!(machine.nic.acknowledged_bytes, PACKETS * payload_bytes);
-    // Payloads begin at lines of their own and cycle through 64 KiB.
+    // Payloads are line-aligned and cycle through 64 KiB.
     let stride = payload_bytes.next_multiple_of(64);
     let mut place = 0;
     for packet in 0..PACKETS {
@@ -117,7 +117,7 @@ fn timed(
 }
 
 #[test]
-fn packets_arrive_whole() {
+fn packets_are_received_intact() {
     let image = image("receive");
     for payload_bytes in [1, 511, 512, 1024, 1400, 1460] {
         let traffic = Traffic { packets: PACKETS, payload_bytes };
@@ -142,13 +142,13 @@ fn packets_arrive_whole() {
 }
 
 #[test]
-fn a_build_shares_no_file_with_another_of_the_same_program() {
+fn concurrent_builds_of_one_program_share_no_file() {
     if built().is_none() {
         return;
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim-own");
     let source = folder.join("own.c");
-    // What another build had begun under a name that both would use.
+    // A temporary file of another build, under a name that both would use.
     std::fs::create_dir_all(folder.join("own.elf.new")).expect("a folder");
     std::fs::write(&source, "int main(void) { return 0; }\n").expect("a source");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/sim-workload");
@@ -160,11 +160,11 @@ fn a_build_shares_no_file_with_another_of_the_same_program() {
         timed(&image_of(&folder.join("own.elf")), &[], Traffic::default(), "async", Issue::InOrder);
     assert_eq!(outcome.interpreter.exit_code, Some(0));
     let left = std::fs::read_dir(&folder).expect("it is there").count();
-    assert_eq!(left, 3, "no file of a build is left: {folder:?}");
+    assert_eq!(left, 3, "a build left a file behind: {folder:?}");
 }
 
 #[test]
-fn values_come_back() {
+fn values_are_returned_as_stored() {
     let image = image("values");
     for (bytes, how) in [(8, 0), (100, 1), (4096, 2), (4096, 1), (5000, 3)] {
         let arguments = [400, bytes, how, 256];
@@ -176,10 +176,10 @@ fn values_come_back() {
     assert_eq!(too_many.interpreter.exit_code, Some(1));
 }
 
-/// The paper's trend that all else rests on: the engine is faster than the loop, and a copy that is
-/// overlapped with computing is faster still.
+/// The paper's main trend: the engine is faster than the loop, and overlap with computation makes
+/// it faster still.
 #[test]
-fn engines_save_time_and_overlap_saves_more() {
+fn engine_saves_time_and_overlap_saves_more() {
     let image = image("receive");
     let traffic = Traffic { packets: PACKETS, payload_bytes: 1024 };
     for issue in [Issue::InOrder, Issue::OutOfOrder] {

@@ -1,12 +1,12 @@
-//! One figure of some earlier runs and of some later ones.
+//! Judges one figure of several earlier and later runs.
 //!
 //! ```text
 //! several runs  the logarithm of a run's figure is one value; the two sides are compared by
-//!               Student's t, with a deviation that is half the figure's own and half what is
-//!               usual among figures of its kind (Smyth 2004, "Linear models and empirical Bayes
-//!               methods"), and by Holm's method for as many figures as there are
-//! one of each   how far two runs of one program come apart was not measured: nothing is called
-//!               faster or slower but what no two runs were seen to be apart
+//!               Student's t, with a deviation that is half the figure's own and half the usual
+//!               one of figures of its kind (Smyth 2004, "Linear models and empirical Bayes
+//!               methods"), and by Holm's method for the number of figures
+//! one of each   the spread between two runs of one program is unknown: a figure is called faster
+//!               or slower only beyond the largest difference ever seen between two such runs
 //! ```
 
 use std::collections::BTreeMap;
@@ -19,61 +19,61 @@ use haul_model::{Better, Comparison, MATTERS, Record, Verdict};
 /// The chance of one false alarm or more among all figures of a comparison.
 const FALSE_ALARMS: f64 = 0.05;
 
-/// The interval that is shown holds the change of one figure with this chance of being wrong.
+/// The chance that the shown interval misses the change of one figure.
 const TAILS: f64 = 0.05;
 
-/// How many degrees of freedom the usual deviation counts as: those of a comparison of three runs
-/// with three. With 2, fewer real changes were found in 80 runs on record; with 8, 3.5% of the
+/// Degrees of freedom that the usual deviation counts as: those of a comparison of three runs with
+/// three. With 2, fewer real changes were found in 80 runs on record; with 8, 3.5% of the
 /// comparisons of a program with itself gave a false alarm.
 const USUAL_FREEDOM: f64 = 4.0;
 
-/// Runs of both sides together from which on their spread is known.
+/// Runs of both sides together that are needed to measure their spread.
 const RUNS_MIN: usize = 4;
 
-/// A baseline that moved by more than this share is not the same thing in both: of the copies of
-/// libc that were measured under load, none moved by more.
+/// A baseline that moved by more than this share is not comparable between the sides: none of
+/// libc's copies that were measured under load moved by more.
 const BASELINE_MOVES_MAX: f64 = 0.25;
 
-/// With one run of each, a figure changed only by more than this factor: one and the same program
-/// came 1.43 times apart in 80 runs (a copy of 17 to 64 bytes on Zen 4, by the state of the branch
-/// predictor).
+/// With one run of each side, only a larger factor counts as a change: in 80 runs of one program
+/// the largest factor between two was 1.43 (a copy of 17 to 64 bytes on Zen 4, by the state of the
+/// branch predictor).
 const SEEN_APART: f64 = 2.0;
 
-/// A figure of the runs of both sides.
+/// The records of a figure on both sides.
 #[derive(Clone, Debug)]
 pub(super) struct Sides<'a> {
     pub old: Vec<&'a Record>,
     pub new: Vec<&'a Record>,
 }
 
-/// What the runs of a figure say, as logarithms of time or cost.
+/// The values of a figure's runs, as logarithms of time or cost.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
-    /// Runs of the same kind of figure are about as far apart: a part of haul's, and whether it is
-    /// one figure of it or the whole.
+    /// The group of figures with a similar spread between runs: a part of haul, and whether it is
+    /// one figure or the whole.
     pub kind: String,
-    /// A value a run; where all have the same stable baseline, of the ratios to it.
+    /// One value per run: the ratio to the baseline, if all runs have the same stable baseline.
     pub old: Vec<f64>,
     pub new: Vec<f64>,
-    /// The same of the medians, whatever the baseline did.
+    /// The change of the medians, regardless of the baseline.
     pub medians: f64,
-    /// Whether the baseline moved by more than its runs lie apart.
+    /// Whether the baseline moved by more than the spread of its runs.
     pub is_baseline_moved: bool,
-    /// How well one run knows its figure: the standard error of the difference of two.
+    /// The precision of a single run: the standard error of the difference of two.
     pub within: f64,
     /// The floors of both sides together.
     pub floor: f64,
-    /// Whether the values are those of ratios to a baseline.
+    /// Whether the values are ratios to a baseline.
     pub is_beside: bool,
 }
 
-/// What became of a figure, in time or cost: below 1 is better now.
+/// The verdict on a figure, in time or cost: below 1 means better now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Judged {
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
-    /// The same of the medians, whatever the baseline did.
+    /// The change of the medians, regardless of the baseline.
     pub medians: f64,
     /// The floors, or the least change that counts.
     pub noise: f64,
@@ -82,7 +82,7 @@ pub(super) struct Judged {
 }
 
 impl Observed {
-    /// `None` where no direction is better, or a figure is not above 0.
+    /// `None` if no direction is better, or if a figure is not above 0.
     pub(super) fn of(sides: &Sides<'_>) -> Option<Self> {
         let better = Better::of(sides.new.first()?)?;
         let medians = |records: &[&Record]| -> Option<Vec<f64>> {
@@ -107,12 +107,12 @@ impl Observed {
         Some(Self { kind, old, new, medians: moved, is_baseline_moved, within, floor, is_beside })
     }
 
-    /// How far the later values are from the earlier ones.
+    /// The change from the earlier to the later values.
     pub(super) fn moved(&self) -> f64 {
         mean(&self.new) - mean(&self.old)
     }
 
-    /// Degrees of freedom of the spread between runs; `None` where it is not known.
+    /// Degrees of freedom of the spread between runs; `None` if it is unknown.
     pub(super) fn freedom(&self) -> Option<f64> {
         let runs = self.old.len() + self.new.len();
         (runs >= RUNS_MIN).then(|| (runs - 2) as f64)
@@ -123,7 +123,8 @@ impl Observed {
         Some((squares(&self.old) + squares(&self.new)) / self.freedom()?)
     }
 
-    /// The standard error of the change, and its degrees of freedom, by the usual variance of all.
+    /// The standard error of the change and its degrees of freedom, given the usual variance of all
+    /// figures.
     fn error(&self, usual: f64) -> Option<(f64, f64)> {
         let own = self.freedom()?;
         let freedom = USUAL_FREEDOM + own;
@@ -133,8 +134,7 @@ impl Observed {
     }
 }
 
-/// The verdict on each of some figures, which are all that may be a false alarm. Changes up to
-/// `least` count as none.
+/// Judges all figures, each of which may be a false alarm. Changes up to `least` count as none.
 pub(super) fn judge(all: &[Observed], least: f64) -> Vec<Judged> {
     let mut variances: BTreeMap<(&str, bool), Vec<f64>> = BTreeMap::new();
     for it in all {
@@ -156,8 +156,8 @@ pub(super) fn judge(all: &[Observed], least: f64) -> Vec<Judged> {
     .collect()
 }
 
-/// Holm's method: by rising probability, each figure's share of the chance of a false alarm, until
-/// one does not stand out.
+/// Holm's method: each figure's share of the chance of a false alarm, in the order of rising
+/// probability, until a figure is not significant.
 fn levels(all: &[Observed], errors: &[Option<(f64, f64)>]) -> Vec<Option<f64>> {
     let chance = |(it, error): (&Observed, &Option<(f64, f64)>)| match error {
         None => 1.0,
@@ -179,8 +179,8 @@ fn levels(all: &[Observed], errors: &[Option<(f64, f64)>]) -> Vec<Option<f64>> {
 }
 
 impl Observed {
-    /// With a change beyond `differs` on either side it is one; `holds` is half of the interval
-    /// that is shown.
+    /// Judges a change: beyond `differs` in either direction it is significant. `holds` is half the
+    /// width of the shown interval.
     fn judged(&self, differs: Option<f64>, holds: f64, noise: f64, least: f64) -> Judged {
         let moved = self.moved();
         let [low, high] = [moved - holds, moved + holds].map(f64::exp);
@@ -191,7 +191,8 @@ impl Observed {
         let matters = MATTERS.max(least);
         let decide = |ratio: f64, far| Verdict::decide(ratio, far, [low, high], noise, matters);
         let verdict = match decide(moved.exp(), far) {
-            // What only the baseline's change makes is none of the figure's.
+            // A change of the ratio that comes from the baseline alone is not a change of the
+            // figure.
             Verdict::Less | Verdict::More if !self.is_followed() => match self.medians.abs() {
                 medians if medians <= matters.ln_1p() => Verdict::NoDifference,
                 _ => Verdict::CannotTell,
@@ -202,13 +203,13 @@ impl Observed {
         Judged { ratio, low, high, medians, noise, is_beside: self.is_beside, verdict }
     }
 
-    /// Whether the medians moved as the ratios did, by half of that at least; or the machine is so
-    /// unsteady that the baseline cannot be said to have moved instead.
+    /// Whether the medians moved with the ratios, by at least half as much; or the baseline did not
+    /// move beyond the spread of its runs, so that it cannot explain the change.
     fn is_followed(&self) -> bool {
         !self.is_beside || self.medians / self.moved() > 0.5 || !self.is_baseline_moved
     }
 
-    /// With one run of each: how far apart two were seen to be.
+    /// With one run of each side: the largest difference that counts as no change.
     fn seen_apart(&self) -> Option<f64> {
         let is_known = self.is_beside && self.floor <= 2.0 * MATTERS;
         is_known.then(|| SEEN_APART.ln().max(1.96 * self.within))
@@ -216,7 +217,7 @@ impl Observed {
 }
 
 impl Judged {
-    /// Losses first.
+    /// The sort order: losses first.
     pub(super) fn place(&self) -> u8 {
         match self.verdict {
             Verdict::More => 0,
@@ -228,7 +229,7 @@ impl Judged {
 }
 
 impl Sides<'_> {
-    /// The ratios to the baseline, where all runs have one and the same.
+    /// The ratios to the baseline, if all runs have the same one.
     fn ratios(&self) -> Option<(Vec<f64>, Vec<f64>)> {
         let first = compared(self.new.first()?)?.baseline;
         let of = |records: &[&Record]| -> Option<Vec<f64>> {
@@ -240,7 +241,8 @@ impl Sides<'_> {
         Some((of(&self.old)?, of(&self.new)?))
     }
 
-    /// Whether the baseline moved by so much from one side to the other that it is no measure.
+    /// Whether the baseline moved by so much between the sides that ratios to it are not
+    /// comparable.
     fn is_baseline_another(&self, moved: f64) -> bool {
         let Some((old, new)) = self.ratios() else { return true };
         let baseline = moved - (mean(&new) - mean(&old));
@@ -248,7 +250,7 @@ impl Sides<'_> {
     }
 }
 
-/// The part of haul that an experiment is of: `copy` of `copy.size`.
+/// The part of haul to which an experiment belongs: `copy` for `copy.size`.
 pub(super) fn part(record: &Record) -> &str {
     record.experiment.split('.').next().unwrap_or_default()
 }
@@ -263,7 +265,7 @@ fn half_of_ratios(record: &Record) -> f64 {
     compared(record).map_or(0.0, |it| (it.ratio_high / it.ratio_low).ln() / 2.0 / 1.96)
 }
 
-/// The standard error of a run's median, by its quartiles; none of few samples is known.
+/// The standard error of a run's median, from its quartiles; unknown if there are few samples.
 fn half_of_quartiles(record: &Record) -> f64 {
     if record.samples_count() < INTERVAL_VALUES_MIN as u64 {
         return f64::MAX.ln();
@@ -274,8 +276,8 @@ fn half_of_quartiles(record: &Record) -> f64 {
     if error.is_finite() { error } else { f64::MAX.ln() }
 }
 
-/// The noise floor of the runs of a side: the median of theirs; half of what a run's quartiles lie
-/// apart where nothing was compared.
+/// The noise floor of the runs of a side: the median of their floors. Without a comparison, a run's
+/// floor is half the distance of its quartiles.
 fn floor(records: &[&Record]) -> f64 {
     let own = |record: &&Record| match &record.comparison {
         Some(comparison) => comparison.floor,
@@ -288,8 +290,8 @@ fn floor(records: &[&Record]) -> f64 {
     median(&records.iter().map(own).collect::<Vec<_>>()).unwrap_or(0.0)
 }
 
-/// Whether the means of two sides differ by more than chance, as far as their runs can tell; those
-/// of too few runs may.
+/// Whether the means of two sides differ by more than chance; assumed if there are too few runs to
+/// tell.
 fn is_moved(old: &[f64], new: &[f64]) -> bool {
     let runs = old.len() + new.len();
     if runs < RUNS_MIN {

@@ -1,18 +1,18 @@
-//! What became faster, slower or stayed from some runs to others, and what cannot be told.
+//! Compares earlier runs with later ones: which figures became faster or slower, which stayed, and
+//! which the runs cannot tell.
 //!
-//! The one place that makes a ratio across runs. Two runs of one program differ by more than their
-//! intervals and floors say: where its code and its buffers lie, and what a branch predictor made
-//! of them, is drawn once a process, and a machine is quicker on one day than on the next. So
-//! figures are held against each other as ratios to a baseline of their own run, how far runs of
-//! one program come apart is measured where there are several of each side, and the chance of a
-//! false alarm is shared by all figures.
+//! Only this module makes ratios across runs. Two runs of one program differ by more than their
+//! intervals and floors say: the placement of code and buffers, and the state of the branch
+//! predictor, change from process to process, and a machine is faster on one day than on the next.
+//! So each figure is compared as a ratio to a baseline of its own run; with several runs of each
+//! side, the spread between runs is measured; and all figures share the chance of a false alarm.
 //!
 //! From the bottom up:
 //!
-//! - `judge`: figures of some earlier runs and of some later ones;
+//! - `judge`: judges one figure of several earlier and later runs;
 //! - `whole`: all of haul's figures of one part together;
-//! - `words`: what a figure is called;
-//! - `picture`: all of them, as a table.
+//! - `words`: the names and values of figures as text;
+//! - `picture`: all changes, as a table.
 
 mod judge;
 
@@ -34,47 +34,47 @@ use crate::select::{self, field};
 pub(crate) use picture::html;
 pub use words::{values, words};
 
-/// Parameters that may differ between the two files without making it another figure: versions of
-/// what is compared, paths, and what the subject knew of the machine.
+/// Parameters that may differ between the two files for one and the same figure: versions of the
+/// compared subjects, paths, and what the subject knew of the machine.
 const MAY_DIFFER: [&str; 6] =
     [key::VERSION, key::FILE, key::PROGRAM_DIGEST, key::DIGEST, key::TABLE, key::TRIES];
 
-/// What is compared, and what counts as a change.
+/// The figures to compare, and the least change that counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
     /// Changes up to this share count as none, whatever the floors are.
     pub least: f64,
     /// Whether a figure of one machine may be held against that of another.
     pub across_machines: bool,
-    /// These experiments alone: whole names or their first parts (`copy`); all where there is none.
+    /// The experiments to compare, by whole name or first part (`copy`); empty for all.
     pub only: Vec<String>,
-    /// These subjects alone; all that a program calls where there is none.
+    /// The subjects to compare; empty for all that a program calls.
     pub subjects: Vec<String>,
 }
 
-/// What two sides of records say together.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// A record of `compare` for each figure that both have and for each whole, wholes first, then
-    /// the slowest. They lack a run and a time, which whoever writes them adds.
+    /// A record of `compare` for each figure that both sides have and for each whole: wholes first,
+    /// then figures from the slowest on. The caller adds run and time.
     pub records: Vec<Record>,
-    /// How many figures the earlier side alone has.
+    /// Figures that only the earlier side has.
     pub only_old: usize,
-    /// How many figures the later side alone has.
+    /// Figures that only the later side has.
     pub only_new: usize,
-    /// How many both have of which no direction is better, or that hold no number above 0.
+    /// Figures of both sides without a better direction, or without a number above 0.
     pub unjudged: usize,
-    /// How many both have that no program calls: what the tuner tried, and kernels.
+    /// Figures of both sides that no program calls: kernels, and what the tuner tried.
     pub left_out: usize,
-    /// Whether there are enough runs of both sides to know how far runs of one program are apart.
+    /// Whether both sides have enough runs to measure the spread between runs.
     pub is_repeated: bool,
 }
 
-/// The runs of a figure, each with its newest record, by the figure.
+/// The runs of each figure, each with its newest record.
 type Figures<'a> = BTreeMap<String, BTreeMap<&'a str, &'a Record>>;
 
-/// Each figure of the newer runs beside the same of the older ones. Each run of a side counts once;
-/// where it has a figure several times, with the newest.
+/// Compares each figure of the newer runs with the same figure of the older ones. Each run of a
+/// side counts once, with its newest record of the figure.
 ///
 /// ```
 /// use haul_model::{Line, Record};
@@ -116,7 +116,8 @@ pub fn compare(old: &[Line], new: &[Line], terms: &Terms) -> Changes {
     changes
 }
 
-/// Judges figures and wholes together, for each may be a false alarm; baselines apart.
+/// Judges figures and wholes together, because each may be a false alarm. Baselines are judged
+/// separately.
 fn records(seen: &[(Sides<'_>, Observed)], terms: &Terms) -> Vec<Record> {
     let baselines: BTreeSet<&str> = seen
         .iter()
@@ -195,8 +196,8 @@ fn is_asked_for(record: &Record, terms: &Terms) -> bool {
         && (terms.subjects.is_empty() || terms.subjects.contains(&record.subject))
 }
 
-/// Whether no program calls it: what the tuner tried, and kernels beside what haul makes of them.
-/// Those whose subject or experiment was named are wanted.
+/// Whether no program calls the subject: a kernel, or what the tuner tried. A subject or experiment
+/// that the caller named is never left out.
 fn is_left_out(record: &Record, terms: &Terms) -> bool {
     if record.experiment == name::COPY_TUNE {
         return !terms.only.contains(&record.experiment);
@@ -243,11 +244,11 @@ fn line(sides: &Sides<'_>, observed: &Observed, judged: &Judged, is_counted: boo
         .with(key::NEW_RUNS, observed.new.len())
         .with(key::NEW_OVER_OLD, judged.medians)
         .with(key::BESIDE, beside);
-    said(record, judged, is_counted)
+    with_verdict(record, judged, is_counted)
 }
 
-/// What stands for the baseline of a baseline: its change is the machine's, or the library's that
-/// it belongs to.
+/// The text in place of a baseline's baseline. A change of a baseline is one of the machine, or of
+/// the library that it belongs to.
 const BASELINE: &str = "it is the baseline";
 
 fn line_of_whole(whole: &Whole, judged: &Judged, machine: &str) -> Record {
@@ -261,10 +262,10 @@ fn line_of_whole(whole: &Whole, judged: &Judged, machine: &str) -> Record {
     if let Some(function) = &whole.function {
         record = record.with(key::FUNCTION, function.as_str());
     }
-    said(record, judged, true)
+    with_verdict(record, judged, true)
 }
 
-fn said(mut record: Record, judged: &Judged, is_counted: bool) -> Record {
+fn with_verdict(mut record: Record, judged: &Judged, is_counted: bool) -> Record {
     record.samples = vec![judged.ratio];
     record
         .with(key::RATIO_LOW, judged.low)
@@ -275,29 +276,29 @@ fn said(mut record: Record, judged: &Judged, is_counted: bool) -> Record {
 }
 
 impl Changes {
-    /// How many figures changed so. Baselines are not counted: nothing of what is compared changed
-    /// by their change.
+    /// The number of figures with this change. Baselines do not count: their change is none of the
+    /// compared subjects'.
     #[must_use]
     pub fn count(&self, change: Verdict) -> usize {
         let all: Vec<&Record> = self.records.iter().collect();
         with_change(&all, change).len()
     }
 
-    /// How many wholes did.
+    /// The number of wholes with this change.
     #[must_use]
     pub fn wholes(&self, change: Verdict) -> usize {
         let of = |record: &&Record| change_of(record) == Some(change);
         self.records.iter().filter(|record| is_whole(record)).filter(of).count()
     }
 
-    /// How many records are of baselines.
+    /// The number of records of baselines.
     #[must_use]
     pub fn baselines(&self) -> usize {
         self.records.iter().filter(|record| !is_counted(record)).count()
     }
 }
 
-/// What a record of `compare` calls a change.
+/// The name of a change in a record of `compare`.
 #[must_use]
 pub fn change_name(verdict: Verdict) -> &'static str {
     match verdict {
@@ -306,7 +307,7 @@ pub fn change_name(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What a record of `compare` says; `None` where it is none.
+/// The change in a record of `compare`; `None` for other records.
 #[must_use]
 pub fn change_of(record: &Record) -> Option<Verdict> {
     let said = field(record, key::CHANGE)?;
@@ -315,20 +316,21 @@ pub fn change_of(record: &Record) -> Option<Verdict> {
         .find(|verdict| change_name(*verdict) == said)
 }
 
-/// Whether a record of `compare` is of all of haul's figures of a part.
+/// Whether a record of `compare` covers all of haul's figures of a part.
 #[must_use]
 pub fn is_whole(record: &Record) -> bool {
     record.parameters.contains_key(key::FIGURES)
 }
 
-/// Whether a record of `compare` counts as a change: one of a baseline does not.
+/// Whether a record of `compare` counts as a change. That of a baseline does not.
 #[must_use]
 pub fn is_counted(record: &Record) -> bool {
     let said = record.parameters.get(key::COUNTED).and_then(serde_json::Value::as_bool);
     said.unwrap_or_else(|| field(record, key::BESIDE).as_deref() != Some(BASELINE))
 }
 
-/// The figures that changed so, of those that count: the one list that is counted, told and drawn.
+/// The figures with this change, of those that count: the one list that is counted, reported and
+/// drawn.
 pub(crate) fn with_change<'a>(records: &[&'a Record], change: Verdict) -> Vec<&'a Record> {
     let is_figure = |record: &&&Record| is_counted(record) && !is_whole(record);
     let of = records.iter().filter(is_figure).copied();

@@ -1,4 +1,4 @@
-//! What changed, as a table: losses first.
+//! All changes as a table, losses first.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::{change_of, is_counted, is_whole, with_change, words};
 use crate::select::field;
 use crate::text::{escape, number};
 
-/// The records of `compare` as HTML; `None` where there is none.
+/// The records of `compare` as HTML; `None` if there are none.
 pub(crate) fn html(records: &[&Record]) -> Option<String> {
     if records.is_empty() {
         return None;

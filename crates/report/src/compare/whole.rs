@@ -1,7 +1,8 @@
-//! All of haul's figures of one part together: what single runs can tell.
+//! Judges all of haul's figures of one part together, which single runs can support.
 //!
-//! One figure of one run may be a quarter off with nothing changed, but most figures are not, and
-//! those that are go either way. So a change of all of them shows in the middle one.
+//! In a comparison of two runs one figure may differ by a quarter without any change, but most
+//! figures do not, and those that do go in both directions. So the middle figure shows a change of
+//! all of them.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,13 @@ use haul_model::{Record, Verdict};
 
 use super::judge::{Judged, Observed, part};
 
-/// Fewer figures than this are no whole.
+/// The least number of figures that make a whole.
 const FIGURES_MIN: usize = 5;
 
-/// The parts of haul: experiments are called after them, up to the first dot.
+/// The parts of haul. An experiment's name begins with its part, up to the first dot.
 const PARTS: [&str; 4] = ["copy", "heap", "channel", "forward"];
 
-/// The part and function that a figure belongs to the whole of, each alone and both together.
+/// The wholes to which a figure belongs: its part, and its part and function.
 pub(super) fn wholes_of(record: &Record) -> Vec<(String, Option<String>)> {
     let part = part(record);
     if !record.subject.starts_with("haul") || !PARTS.contains(&part) {
@@ -28,18 +29,18 @@ pub(super) fn wholes_of(record: &Record) -> Vec<(String, Option<String>)> {
     wholes
 }
 
-/// A whole: its part and function, how many figures, and how the runs differ in the mean of them.
+/// A whole: its part and function, its figures, and the difference of the runs in their mean.
 pub(super) struct Whole {
     pub part: String,
     pub function: Option<String>,
     pub figures: usize,
     pub observed: Observed,
-    /// How far each figure moved.
+    /// The change of each figure.
     moved: Vec<f64>,
 }
 
-/// The wholes of figures that have a baseline beside them. One function's is left out where the
-/// part has no other.
+/// The wholes of figures that have a baseline. The whole of a function is left out if the part has
+/// no other function.
 pub(super) fn wholes(figures: &[(&Record, &Observed)]) -> Vec<Whole> {
     let mut by_name: BTreeMap<(String, Option<String>), Vec<&Observed>> = BTreeMap::new();
     for (record, observed) in figures.iter().filter(|(_, observed)| observed.is_beside) {
@@ -64,7 +65,7 @@ pub(super) fn wholes(figures: &[(&Record, &Observed)]) -> Vec<Whole> {
         .collect()
 }
 
-/// The mean of figures, run by run; `None` where they are not of the same runs.
+/// The mean of figures, run by run; `None` if the figures are of different runs.
 fn together(all: &[&Observed]) -> Option<Observed> {
     let first = all.first()?;
     let runs = |it: &Observed| (it.old.len(), it.new.len());
@@ -87,13 +88,14 @@ fn together(all: &[&Observed]) -> Option<Observed> {
 }
 
 impl Whole {
-    /// Of one run of each: by the middle figure, and by the order of the others. Almost all of them
-    /// must have moved in one direction, and one at least may have gone the other way by itself.
+    /// Judges one run of each side by the middle figure and by the order of the others. Almost all
+    /// figures must have moved in one direction; at least one may have moved the other way by
+    /// itself.
     pub(super) fn of_single_runs(&self, least: f64) -> Judged {
         let mut moved = self.moved.clone();
         moved.sort_by(f64::total_cmp);
         let count = moved.len() as f64;
-        // The interval that holds the median of what they were drawn from in 80 of 100.
+        // The interval that contains the median of the underlying distribution in 80 of 100 cases.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "2 to half")]
         let below = (count / 2.0 - 0.64 * count.sqrt()).floor().max(2.0) as usize - 1;
         let ends = [moved[below], moved[moved.len() - 1 - below]].map(f64::exp);

@@ -1,4 +1,4 @@
-//! What a figure is called and how large it is, in words.
+//! The names and values of figures as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use haul_model::{Bytes, Nanos, Record};
 use crate::select::{bytes, field};
 use crate::text;
 
-/// Parameters that say themselves what they are, in the order in which they are said.
+/// Parameters whose value needs no name, in the order in which they are shown.
 const PLAIN: [&str; 8] = [
     key::FUNCTION,
     key::DISTRIBUTION,
@@ -21,8 +21,8 @@ const PLAIN: [&str; 8] = [
     key::TARGET,
 ];
 
-/// What a record of `compare` says about the comparison, not about the figure; and what differs
-/// from subject to subject anyway.
+/// Parameters of the comparison rather than of the figure, and those that differ from subject to
+/// subject anyway.
 const OWN: [&str; 18] = [
     key::VERSION,
     key::FILE,
@@ -44,8 +44,8 @@ const OWN: [&str; 18] = [
     key::COUNTED,
 ];
 
-/// A name for the figure of each of some records of `compare`: `copy.size memcpy 4 KiB L1`. What is
-/// the same for all figures of an experiment is left out, but for what says itself.
+/// A name for the figure of each record of `compare`: `copy.size memcpy 4 KiB L1`. Parameters that
+/// are the same for all figures of an experiment are left out, except those in [`PLAIN`].
 #[must_use]
 pub fn words(records: &[&Record]) -> Vec<String> {
     let mut values: BTreeMap<(String, &str), BTreeSet<String>> = BTreeMap::new();
@@ -87,7 +87,7 @@ fn of_record(record: &Record, varies: impl Fn(&str) -> bool) -> String {
             parts.push(format!("{} {value}", name.replace('_', " ")));
         }
     }
-    // Two versions are said; one is not.
+    // Two different versions are shown; a common one is not.
     parts.extend(
         field(record, key::VERSION)
             .filter(|version| version.contains(" to "))

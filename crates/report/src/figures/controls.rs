@@ -1,5 +1,5 @@
-//! Which fields the reader must choose between: those without which two records would fall on the
-//! same place of the same series.
+//! Selects the fields that become controls for the reader: those without which two records would
+//! have the same position in the same series.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use haul_model::experiment::key;
 use super::drawing::{Drawing, Point};
 use crate::select::{field, is_condition, parameter_names};
 
-/// Said where a record lacks a field that others have.
+/// The value of a control for a record that lacks the field.
 pub(super) const NOT_SAID: &str = "not said";
 
-/// Fields that always tell records apart where they differ. What two runs measured is not drawn
-/// together: nothing in one of them was compared with anything in the other.
+/// Fields that always become controls if they differ. Measurements of two runs are not drawn
+/// together, because they were not compared with each other.
 const ALWAYS: [&str; 7] =
     [key::FUNCTION, key::THREADS, "subject", key::PHASE, key::TARGET, key::BUSY_CORE, "run"];
 
-/// Fields in the order in which they are tried; then `run`, then all others.
+/// Fields in the order in which they are tried; `run` and all others follow.
 const FIRST: [&str; 9] = [
     key::FUNCTION,
     key::THREADS,
@@ -29,12 +29,11 @@ const FIRST: [&str; 9] = [
     key::CALL,
 ];
 
-/// Of the other fields, so many that most records have are tried; haul's own records have fewer. A
-/// stranger's may have a name each, and each try looks at every record.
+/// Limit of the other fields that are tried, those that most records have first. haul's own records
+/// have fewer; records from elsewhere may have many, and each attempt visits every record.
 const TRIED_MAX: usize = 48;
 
-/// More controls than this are no choice that a reader can make; the table tells such records
-/// apart.
+/// Limit of controls, beyond which a reader cannot choose; the table shows such records separately.
 const CONTROLS_MAX: usize = 12;
 
 /// The fields that become controls, in order.
@@ -69,7 +68,7 @@ pub(crate) fn needed(drawing: &Drawing, points: &[Point<'_>]) -> Vec<String> {
     chosen
 }
 
-/// What a point says for a control.
+/// The value of a point for a control.
 pub(crate) fn value(point: &Point<'_>, name: &str) -> String {
     match name {
         "metric" => point.record.metric.clone(),
@@ -83,7 +82,7 @@ fn varies(points: &[Point<'_>], name: &str) -> bool {
     values.any(|value| Some(value) != first)
 }
 
-/// How many distinct places the points take.
+/// The number of distinct positions of the points.
 fn places(drawing: &Drawing, points: &[Point<'_>], controls: &[String]) -> usize {
     let place = |point: &Point<'_>| {
         let settings: Vec<String> = controls.iter().map(|name| value(point, name)).collect();

@@ -1,4 +1,5 @@
-//! How each experiment is drawn: which parameter is the place, which the series, which quantities.
+//! How each experiment is drawn: which parameter is the position, which the series, which
+//! quantities.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Kind, Record};
@@ -21,18 +22,19 @@ pub(crate) struct Drawing {
     pub modes: &'static [Mode],
     /// Adds the best kernel and the memory limit.
     pub limits: bool,
-    /// Each series takes the best of all subjects, place by place, and remarks which it was.
+    /// Whether each series shows the best of all subjects at each position and remarks which one it
+    /// is.
     pub best_of_subjects: bool,
 }
 
-/// Which parameters say where a record stands.
+/// The parameters that determine a record's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A size in bytes.
     Size(&'static str),
-    /// A count, and what is counted.
+    /// A count, and the name of the counted things.
     Count(&'static str, &'static str),
-    /// A row of its own for each combination of values.
+    /// A row for each combination of values.
     Row(&'static [&'static str]),
 }
 
@@ -43,7 +45,7 @@ pub(crate) struct Point<'a> {
     /// `None` for rows, which are placed by their label.
     pub x: Option<f64>,
     pub label: String,
-    /// A reading a mode.
+    /// One reading per mode.
     pub readings: Vec<Option<Reading>>,
 }
 
@@ -61,14 +63,14 @@ const TIME: Mode = Mode { name: "time", label: "ns", title: "time of a call", lo
 const RATIO: Mode =
     Mode { name: "ratio", label: "ratio to libc", title: "time over libc’s", log: false };
 
-/// An allocation's time, which must not grow from round to round.
+/// The time of an allocation, which must not grow from round to round.
 const ALLOC_TIME: Mode =
     Mode { name: "alloc_time", label: "ns", title: "time of an allocation", log: true };
 
-/// Memory that a process has beyond what it had before.
+/// Memory of a process beyond its initial memory.
 const FOOTPRINT: Mode = Mode { name: "footprint", label: "MiB", title: "MiB resident", log: false };
 
-/// What a transfer costs both processes together.
+/// The CPU time of a transfer in both processes together.
 const CPU: Mode =
     Mode { name: "cpu", label: "CPU", title: "CPU seconds a GB, both processes", log: true };
 
@@ -101,9 +103,9 @@ pub(crate) const ALL: [Drawing; 12] = [
         experiment: name::COPY_DISTRIBUTION,
         title: "Copies as services make them",
         about: "Time over libc’s on sizes drawn from distributions, by where the data lies. Left of 1 is faster \
-                than libc. haul is what a program gets that is compiled with it: up to 64 bytes are code in the \
-                caller, above there is one call; haul-c is called through C at every size, as libc is (so is haul in \
-                records that say nothing of the call). The line through a dot is the 95% interval of the ratio; the grey bar is the noise \
+                than libc. haul is compiled into its caller: up to 64 bytes are inlined code, and a larger copy is one \
+                call. haul-c is called through C at every size, as libc is (so is haul in records that do not state \
+                the call). The line through a dot is the 95% interval of the ratio; the grey bar is the noise \
                 floor, libc against itself: a dot inside it is no difference.",
         shape: Shape::Dots,
         x_title: "time over the baseline’s",
@@ -117,8 +119,8 @@ pub(crate) const ALL: [Drawing; 12] = [
         experiment: name::COPY_SIZE_CLASS,
         title: "Copies by size class",
         about: "Time over libc’s on sizes drawn evenly from a class. Left of 1 is faster than libc; a dot inside \
-                its grey bar is no difference. haul is called through C, as libc is; haul-inline has up to 64 \
-                bytes as code in the caller.",
+                its grey bar is no difference. haul is called through C, as libc is; haul-inline is inlined into \
+                its caller up to 64 bytes.",
         shape: Shape::Dots,
         x_title: "time over the baseline’s",
         place: Place::Row(&[key::SIZE_CLASS]),
@@ -130,9 +132,8 @@ pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::MEMORY_BANDWIDTH,
         title: "Memory bandwidth by threads",
-        about: "What this machine reads, writes and copies beyond its caches, by the best of all kernels that were \
-                tried. A copy counts its bytes once, \
-                though memory carries them at least twice.",
+        about: "The rate at which this machine reads, writes and copies beyond its caches, by the best of all kernels \
+                that were tried. A copy counts its bytes once, though memory transfers them at least twice.",
         shape: Shape::Counts,
         x_title: "threads",
         place: Place::Count(key::THREADS, "thread"),
@@ -144,7 +145,7 @@ pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::MEMORY_FAULT,
         title: "What a page fault costs",
-        about: "The first touch of a page that the kernel has not given yet, for each page. The line through a \
+        about: "The time of the first touch of a page that the kernel has not provided yet. The line through a \
                 dot spans the quartiles.",
         shape: Shape::Dots,
         x_title: "time of a page",
@@ -157,8 +158,8 @@ pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::COPY_TUNE,
         title: "What tuning changed",
-        about: "The default thresholds beside those that were tuned. The check phase uses sizes that the tuner \
-                has not seen: only there does a gain count.",
+        about: "The default thresholds beside the tuned ones. The check phase uses sizes that the tuner has not \
+                seen: only a gain in that phase counts.",
         shape: Shape::Sizes,
         x_title: "size of the copy",
         place: Place::Size(key::SIZE_BYTES),
@@ -174,10 +175,10 @@ pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::HEAP_GROWTH,
         title: "Allocation as the heap grows",
-        about: "Rounds of allocations with nothing freed between, as a program makes them that keeps what it \
-                allocates. A heap that searches what it has cut off takes longer in every round; a flat line is \
-                a heap that does not. How much the last round takes over the first, and how much memory the \
-                blocks take over what was asked for, stands in the table.",
+        about: "Rounds of allocations with nothing freed between, as in a program that keeps all its blocks. A heap \
+                that searches through its allocated blocks takes longer in every round; a heap with a flat line does \
+                not. The table has the last round’s time over the first’s, and the memory of the blocks over their \
+                requested size.",
         shape: Shape::Counts,
         x_title: "round",
         place: Place::Count(key::ROUND, "round"),
@@ -189,7 +190,7 @@ pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::HEAP_MIXED,
         title: "Allocation of two sizes in turn as the heap grows",
-        about: "The same with blocks of the size and of twice the size in turn, each aligned to its own size.",
+        about: "As above, but blocks alternate between the size and twice the size, each aligned to its own size.",
         shape: Shape::Counts,
         x_title: "round",
         place: Place::Count(key::ROUND, "round"),
@@ -201,8 +202,8 @@ pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::HEAP_PAIRS,
         title: "A block and its free",
-        about: "A block is allocated and freed again at once, on each thread: from the start of all threads to \
-                the end of the last, for each block of one thread. The line through a dot spans the quartiles.",
+        about: "Each thread allocates a block and frees it at once. The time is that from the start of all threads to \
+                the end of the last, divided by the blocks of one thread. The line through a dot spans the quartiles.",
         shape: Shape::Dots,
         x_title: "time of a block and its free",
         place: Place::Row(&[key::SIZE_BYTES]),
@@ -219,10 +220,10 @@ pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::HEAP_REPLAY,
         title: "A program’s allocations, replayed",
-        about: "What a program asked of its allocator, recorded once and replayed on each heap, in turns within \
-                one run. Every block is written to, page by page. “Asked for” is what the live blocks take \
-                together: no heap can stay below it once they are written. A time is that of the \
-                operations since the point before, the writes included.",
+        about: "A program’s allocator calls, recorded once and replayed on each heap in turn within one run. Every \
+                block is written to, page by page. “Asked for” is the total size of the live blocks: no heap can \
+                stay below it once they are written. A time is that of the operations since the previous point, \
+                writes included.",
         shape: Shape::Counts,
         x_title: "operations",
         place: Place::Count(key::OPERATIONS_DONE, "operation"),
@@ -235,10 +236,10 @@ pub(crate) const ALL: [Drawing; 12] = [
         experiment: name::CHANNEL_TRANSFER,
         title: "Transfers between two processes",
         about: "Messages from private memory of one process to private memory of another, every byte verified. \
-                The processor time is that of both processes, waiting included. “memcpy” is no transfer: one \
-                copy within one process, which only a transfer that hands pages over can do without. \
-                “haul:auto” is what haul chooses by itself. UCX, MPI and iceoryx2 poll: they are quick while \
-                both processors are theirs.",
+                The processor time is that of both processes, waiting included. “memcpy” is not a transfer, but one \
+                copy within one process; only a transfer that hands pages over avoids that copy. “haul:auto” is \
+                haul’s own choice of a mechanism. UCX, MPI and iceoryx2 poll: they are fast while they have both \
+                processors to themselves.",
         shape: Shape::Sizes,
         x_title: "size of the message",
         place: Place::Size(key::SIZE_BYTES),
@@ -250,10 +251,10 @@ pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::FORWARD_SWEEP,
         title: "Packets of many sizes",
-        about: "A flow through a guest with packets of one size after the other, all within each restart, by who \
-                copies. A line of the caches is what a copy touches at once: between two vertical lines a rate \
-                stays, unless the copy looks at each byte. “none” copies nothing: no copy can forward more. Where \
-                all lines run level, the guest is the bottleneck.",
+        about: "The rate of a flow through a guest by packet size, for each copy function; every restart measures all \
+                sizes. Vertical lines are multiples of a cache line: the rate is constant between two of them unless \
+                the copy processes each byte by itself. “none” copies nothing and is the upper limit. Where all \
+                lines are level, the guest is the bottleneck.",
         shape: Shape::Counts,
         x_title: "bytes of a packet",
         place: Place::Count(key::SIZE_BYTES, "byte"),
@@ -265,8 +266,8 @@ pub(crate) const ALL: [Drawing; 12] = [
 ];
 
 impl Drawing {
-    /// The record on this plot; `None` where it lacks what the plot needs. It is in the table
-    /// anyway.
+    /// The record's point on this plot; `None` if it lacks a field that the plot needs. The table
+    /// shows it anyway.
     pub(crate) fn point<'a>(&self, record: &'a Record) -> Option<Point<'a>> {
         let mut series = field(record, self.series)?;
         if self.series == key::LEVEL {
@@ -335,7 +336,7 @@ impl Drawing {
                 Some(Reading { value: own.value / 1e6, low: own.low / 1e6, high: own.high / 1e6 })
             }
             ("throughput", "time", "ns") => {
-                // Bytes a nanosecond are GB/s, of all threads; the quartiles change places.
+                // Bytes per nanosecond are GB/s, of all threads together; the quartiles swap.
                 #[expect(
                     clippy::cast_precision_loss,
                     reason = "the axis has a few thousand pixels"
@@ -351,13 +352,13 @@ impl Drawing {
         }
     }
 
-    /// Whether each mode shows a metric of its own, so that the records of one place complete each
-    /// other.
+    /// Whether each mode shows a different metric, so that several records make up one point.
     pub(crate) fn is_by_metric(&self) -> bool {
         self.modes.contains(&FOOTPRINT) || self.modes.contains(&CPU)
     }
 
-    /// The parameters that place a record or name its series, and so tell records apart already.
+    /// The parameters that determine a record's position or series, and so distinguish records
+    /// already.
     pub(crate) fn own_fields(&self) -> Vec<&'static str> {
         let mut own = vec![self.series];
         if self.best_of_subjects {
@@ -377,7 +378,7 @@ impl Reading {
     }
 }
 
-/// What a series is to the reader.
+/// The role of a series for the reader.
 pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
     match series {
         "haul" | "haul:auto" | "tuned" => Role::Haul,

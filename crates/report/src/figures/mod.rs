@@ -1,15 +1,15 @@
-//! What the plots draw, as data: the page's script and [`crate::svg`] only draw it.
+//! The content of the plots as data; the page's script and [`crate::svg`] draw it.
 //!
-//! A figure is one experiment on one machine. Its records are placed on an axis and in a series
-//! (`drawing`), told apart by controls where they would fall on one another (`controls`), and laid
-//! out as one view for each setting of the controls (`views`).
+//! A figure is one experiment on one machine. Its records get a position on an axis and a series
+//! (`drawing`), are separated by controls where they would coincide (`controls`), and are laid out
+//! as one view per setting of the controls (`views`).
 //!
 //! From the bottom up:
 //!
 //! - `drawing`: how each experiment is drawn;
-//! - `controls`: which fields the reader must choose between;
+//! - `controls`: the fields that become controls for the reader;
 //! - `views`: the points of a figure, laid out;
-//! - `swept`: the same of a sweep, whose records say what it varies.
+//! - `swept`: the plot of a sweep, whose records name the settings that it varies.
 
 mod controls;
 
@@ -28,21 +28,21 @@ use crate::{burst, compare, forward, map, sim, sweep, terms, text};
 
 pub(crate) use drawing::Drawing;
 
-/// One experiment on one machine: a plot, or only a table where no drawing says how to draw it.
+/// One experiment on one machine: a plot, or only a table if no drawing covers it.
 pub(crate) struct Figure<'a> {
     pub id: String,
     pub experiment: &'a str,
     pub title: String,
     pub about: &'static str,
-    /// What holds for the whole figure: `function memcpy`, `measured`.
+    /// What is true of the whole figure: `function memcpy`, `measured`.
     pub fixed: Vec<String>,
     pub records: Vec<&'a Record>,
     pub plot: Option<Plot>,
-    /// What is drawn in another way: HTML.
+    /// A picture of another kind, as HTML.
     pub picture: Option<String>,
 }
 
-/// What a script or an SVG needs to draw a figure.
+/// The data from which the script or an SVG draws a figure.
 #[derive(Serialize)]
 pub(crate) struct Plot {
     pub shape: Shape,
@@ -61,7 +61,7 @@ pub(crate) enum Shape {
     Sizes,
     /// Lines over a count, on a linear axis.
     Counts,
-    /// A dot and its interval a row, on a horizontal axis.
+    /// One dot with its interval per row, on a horizontal axis.
     Dots,
 }
 
@@ -70,9 +70,9 @@ pub(crate) enum Shape {
 pub(crate) struct Mode {
     /// `throughput`, `time` or `ratio`.
     pub name: &'static str,
-    /// On the button that chooses it.
+    /// The text of the button that selects it.
     pub label: &'static str,
-    /// Along the axis.
+    /// The title of the axis.
     pub title: &'static str,
     pub log: bool,
 }
@@ -84,47 +84,47 @@ pub(crate) struct Guide {
     pub label: String,
 }
 
-/// Something the reader chooses: one function of several.
+/// A choice for the reader, such as one function of several.
 #[derive(Serialize)]
 pub(crate) struct Control {
     pub label: String,
     pub values: Vec<String>,
 }
 
-/// What is drawn for one setting of the controls.
+/// The content for one setting of the controls.
 #[derive(Serialize)]
 pub(crate) struct View {
     /// An index into each control's values.
     pub choice: Vec<usize>,
-    /// Places on the horizontal axis, ascending; for dots the rows, from 0.
+    /// Positions on the horizontal axis, ascending; for dots the rows, from 0.
     pub x: Vec<f64>,
-    /// What the places are called.
+    /// The labels of the positions.
     pub labels: Vec<String>,
     pub series: Vec<Series>,
-    /// How to measure it again.
+    /// The command that measures it again.
     pub rerun: String,
 }
 
-/// One subject, or one level, over all places of a view.
+/// One subject, or one level, at all positions of a view.
 #[derive(Serialize)]
 pub(crate) struct Series {
     pub name: String,
     pub role: Role,
     pub kind: &'static str,
-    /// Drawn before the reader asks for it.
+    /// Whether it is drawn initially.
     pub shown: bool,
-    /// A row a mode, a number a place.
+    /// One row per mode, one number per position.
     pub y: Vec<Vec<Option<f64>>>,
     pub low: Vec<Vec<Option<f64>>>,
     pub high: Vec<Vec<Option<f64>>>,
-    /// The noise floor of what the mode shows: a row a mode, for modes may show metrics of their
-    /// own.
+    /// The noise floor of each mode's metric: one row per mode, because modes may show different
+    /// metrics.
     pub floor: Vec<Vec<Option<f64>>>,
-    /// The verdict on what the mode shows, or which kernel it is: likewise.
+    /// The verdict on each mode's metric, or the name of the kernel; one row per mode.
     pub remark: Vec<Vec<Option<String>>>,
 }
 
-/// What a series is to the reader; decides its colour and weight.
+/// The role of a series for the reader, which decides its colour and weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
@@ -137,18 +137,18 @@ pub(crate) enum Role {
 
 const COMPARE_TITLE: &str = "What changed";
 const COMPARE_ABOUT: &str = "Each figure that both files have. A ratio is the new figure over the old one in time or \
-    cost: below 1 is better. Where both runs measured a baseline beside it, what that baseline changed is taken \
-    out of the ratio, and a figure counts as changed only where its own median changed too. Noise is the floors of \
-    both runs together, or the least change that was asked for.";
+    cost: below 1 is better. If both runs measured a baseline beside it, the baseline’s own change is removed from \
+    the ratio, and a figure counts as changed only if its own median changed too. Noise is the floors of both runs \
+    together, or the threshold of the comparison.";
 
 const MAP_TITLE: &str = "What the heap holds";
 const MAP_ABOUT: &str = "Each bar is a page of 2 MiB, cut into 32 slices of 64 KiB. A slice is part of a span, \
-    whose slots are all of one class, or of a large block, or free. What threads hold ready is free, and \
-    comes back without a search. A slice has the colour of the tag that most of its live blocks have, or \
-    of its class, from small to large.";
+    whose slots are all of one class, or of a large block, or free. Slots that threads hold ready are free, and \
+    their next allocation needs no search. A slice has the colour of the most frequent tag of its live blocks, \
+    or of its class, from small to large.";
 
-/// Every experiment of a section: those we know how to draw first, in the order of the page, then
-/// all others, so that nothing is dropped.
+/// Every experiment of a section: first those with a drawing, in the order of the page, then all
+/// others, so that none is missing.
 pub(crate) fn figures<'a>(section: &Section<'a>, index: usize) -> Vec<Figure<'a>> {
     let present = section.experiments();
     let known = drawing::ALL.iter().filter_map(|drawing| {
@@ -213,12 +213,12 @@ fn figure<'a>(
     Figure { id, experiment, title: title.to_string(), about, fixed, records, plot, picture }
 }
 
-/// What stands above an experiment whose figure is its table.
+/// The heading of an experiment that is shown as a table.
 fn table_heading(experiment: &str) -> (&str, &'static str) {
     match experiment {
         name::HEAP_LATENCY => (
             "Single allocations while the heap grows",
-            "What one allocation takes at the median and at the slowest percents.",
+            "The time of one allocation at the median and at the slowest percentiles.",
         ),
         name::HEAP_BULK => ("Many blocks allocated, filled and freed", "Time a block."),
         name::HEAP_NO_BULK => ("One block at a time, with a pause between", "Time a block."),
@@ -229,33 +229,33 @@ fn table_heading(experiment: &str) -> (&str, &'static str) {
         name::HEAP_REALLOC => ("Blocks that are doubled", "Time of a reallocation."),
         name::HEAP_REMOTE => ("Blocks that another thread frees", "Time of a block and its free."),
         name::HEAP_TRACE => ("What a recorded trace holds", "Counts and bytes."),
-        name::HEAP_LIST => ("The heaps that processes share by name", "What each holds."),
+        name::HEAP_LIST => ("The heaps that processes share by name", "The contents of each."),
         "heap.rte_malloc" => (
             "rte_malloc and rte_free, size by size",
-            "DPDK’s own functions and haul’s in their place, in one program.",
+            "DPDK’s own functions and haul’s replacements, in one program.",
         ),
         "heap.rte_malloc_growth" => (
             "rte_malloc as the heap grows",
-            "DPDK’s own functions and haul’s in their place: rounds with nothing freed between.",
+            "DPDK’s own functions and haul’s replacements: rounds with nothing freed between.",
         ),
-        name::PCIE_LIST => ("Network devices and their links", "What each link carries."),
+        name::PCIE_LIST => ("Network devices and their links", "The capacity of each link."),
         name::PCIE_ESTIMATE => (
             "What a packet workload moves across PCIe, term by term",
-            "Each kind of transaction, how often it comes, and its bytes; then the sums by direction, and the \
-             rate at which the link is full.",
+            "Each kind of transaction with its rate and its bytes; then the sums by direction, and the packet rate \
+             at which the link is full.",
         ),
         name::PCIE_EXPLAIN => (
-            "What a workload’s bytes go to, and what would save some",
-            "Each kind of transaction and its bytes, both ways of the link; and what each change of the \
-             workload, the driver or the link would save, or which terms make a difference.",
+            "The bytes of a workload by transaction, and changes that would save some",
+            "Each kind of transaction and its bytes in both directions of the link; and the savings of each \
+             change of the workload, the driver or the link, or the terms that differ between two workloads.",
         ),
-        name::CHANNEL_EXPLAIN => ("Which mechanism a message goes by", "And why."),
+        name::CHANNEL_EXPLAIN => ("The mechanism for a message", "And the reason for it."),
         name::CHANNEL_SEND | name::CHANNEL_RECV => ("A stream to another process", "Its rate."),
         other => (other, "Every number of it."),
     }
 }
 
-/// `measured`, `modelled`, or how many of each.
+/// `measured`, `modelled`, or the number of each.
 fn kinds(records: &[&Record]) -> String {
     let modelled =
         records.iter().filter(|record| record.kind == haul_model::Kind::Modelled).count();

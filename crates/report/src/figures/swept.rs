@@ -1,8 +1,8 @@
-//! The plot of a sweep: a figure over the setting that was varied most, and a line for each
-//! combination of the others.
+//! The plot of a sweep: the setting with the most values is the axis, and each combination of the
+//! others is a line.
 //!
-//! Which settings a sweep varies is in its records alone, so that no [`super::Drawing`] can name
-//! them.
+//! Only the records of a sweep name the settings that it varies, so that no [`super::Drawing`] can
+//! list them.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,15 @@ use crate::select::{field, is_condition, parameter_names};
 use crate::stats::quantile;
 use crate::text;
 
-/// An experiment that varies settings: its metrics, and what else is no setting.
+/// An experiment that varies settings, with its metrics.
 struct Sweep {
     experiment: &'static str,
-    /// A metric of its records, and how it is shown.
+    /// A metric of its records, and the mode that shows it.
     metrics: &'static [(&'static str, Mode)],
-    /// Whether the metrics are lines of one plot, not modes of it: they have one unit.
+    /// Whether the metrics are lines of one plot instead of modes of it, because they have one
+    /// unit.
     is_together: bool,
-    /// The setting that is the axis; where it is none, the number with the most values.
+    /// The setting on the axis; `None` for the number with the most values.
     axis: Option<&'static str>,
 }
 
@@ -71,14 +72,15 @@ const SWEEPS: [Sweep; 4] = [
     },
 ];
 
-/// More values of an axis or more lines are no plot that a reader can use; the table has them.
+/// Limits of an axis's values and of lines, beyond which a reader cannot use the plot; the table
+/// has them all.
 const PLACES_MAX: usize = 4096;
 const LINES_MAX: usize = 64;
 
-/// Accounts of a task, which differ from one to the next and are no setting.
+/// Parameters that describe a task and differ between tasks; they are not settings.
 const NO_SETTINGS: [&str; 4] = [key::TASK, key::DIGEST, key::BINDS, key::HEADER_BYTES_PER_S];
 
-/// A record where it stands.
+/// A record with its position.
 struct Point<'a> {
     mode: Mode,
     series: String,
@@ -87,7 +89,7 @@ struct Point<'a> {
     record: &'a Record,
 }
 
-/// The plot of these records of one experiment; `None` where that is no sweep, or nothing varies.
+/// The plot of these records of one experiment; `None` if it is not a sweep, or nothing varies.
 pub(super) fn plot(experiment: &str, records: &[&Record]) -> Option<Plot> {
     let sweep = SWEEPS.iter().find(|sweep| sweep.experiment == experiment)?;
     let own: Vec<&Record> =
@@ -132,7 +134,7 @@ pub(super) fn plot(experiment: &str, records: &[&Record]) -> Option<Plot> {
     };
     Some(Plot {
         shape,
-        x_title: spoken(axis),
+        x_title: reader_name(axis),
         modes,
         guides: Vec::new(),
         controls: Vec::new(),
@@ -141,20 +143,21 @@ pub(super) fn plot(experiment: &str, records: &[&Record]) -> Option<Plot> {
 }
 
 impl Sweep {
-    /// Which of the metrics a record has, where it can be drawn.
+    /// The index of a record's metric, if it can be drawn.
     fn mode_of(&self, record: &Record) -> Option<usize> {
         record.median().filter(|median| median.is_finite())?;
         self.metrics.iter().position(|(metric, _)| record.metric == *metric)
     }
 
-    /// The metrics that the records have, as modes: one where all are lines of one plot.
+    /// The metrics of the records as modes; a single mode if all are lines of one plot.
     fn modes(&self, records: &[&Record]) -> Vec<Mode> {
         let has = |metric: &str| records.iter().any(|record| record.metric == metric);
         let modes = self.metrics.iter().filter(|(metric, _)| has(metric)).map(|(_, mode)| *mode);
         if self.is_together { modes.take(1).collect() } else { modes.collect() }
     }
 
-    /// The setting along the axis: its own, or the number with the most values, or what varies.
+    /// The setting on the axis: the sweep's own, or the number with the most values, or any setting
+    /// that varies.
     fn axis_of<'a>(&self, records: &[&Record], varied: &[&'a str]) -> Option<&'a str> {
         if let Some(axis) = self.axis {
             return varied.iter().copied().find(|name| *name == axis);
@@ -162,7 +165,7 @@ impl Sweep {
         let values = |name: &str| distinct_values(records, name);
         let is_number = |name: &&str| records.iter().all(|record| number(record, name).is_some());
         let numbers = varied.iter().copied().filter(is_number);
-        // Of two with as many values the first: `max_by_key` would give the last.
+        // The first one of two with equally many values: `max_by_key` returns the last.
         let most = numbers.rev().max_by_key(|name| values(name));
         most.or_else(|| varied.iter().copied().rev().max_by_key(|name| values(name)))
     }
@@ -177,7 +180,7 @@ impl Sweep {
         let (_, mode) = self.metrics[self.mode_of(record)?];
         let said = |name: &&str| {
             let value = field(record, name)?;
-            Some(if others.len() == 1 { value } else { format!("{} {value}", spoken(name)) })
+            Some(if others.len() == 1 { value } else { format!("{} {value}", reader_name(name)) })
         };
         let mut parts: Vec<String> = others.iter().filter_map(said).collect();
         if self.is_together {
@@ -189,14 +192,14 @@ impl Sweep {
         let x = if is_numeric { number(record, axis)? } else { 0.0 };
         let label = match (is_numeric, is_of_bytes(axis)) {
             (true, true) => Bytes(whole(x)?).to_string(),
-            (true, false) => format!("{} {x}", spoken(axis)),
+            (true, false) => format!("{} {x}", reader_name(axis)),
             (false, _) => field(record, axis)?,
         };
         Some(Point { mode, series: parts.join(", "), label, x, record })
     }
 }
 
-/// Settings that are not the same in all records.
+/// Settings that differ between records.
 fn varied<'a>(records: &[&'a Record]) -> Vec<&'a str> {
     let is_setting = |name: &str| is_condition(name) && !NO_SETTINGS.contains(&name);
     let mut names = parameter_names(records.iter().copied(), is_setting);
@@ -204,24 +207,24 @@ fn varied<'a>(records: &[&'a Record]) -> Vec<&'a str> {
     names
 }
 
-/// How to make the sweep again, where its records say it: no survey has it.
+/// The command that repeats the sweep, if the records name it. A survey does not include sweeps.
 fn rerun_of(records: &[&Record]) -> String {
     let says = records.iter().any(|record| record.parameters.contains_key(key::RERUN));
     if says { rerun::command_of_all(records) } else { String::new() }
 }
 
-/// The title of a sweep's plot, and what it shows, where no other module names them.
+/// The title and description of a sweep's plot, unless another module has them.
 pub(super) fn heading(experiment: &str) -> Option<(&'static str, &'static str)> {
     match experiment {
         name::PCIE_ESTIMATE => Some((
             "PCIe traffic by packet size",
-            "What packets of each size move across the link, by the rules of the NIC’s driver: data \
-             alone, from the device (inbound writes), to it (inbound reads), and by the processor \
+            "The data that packets of each size move across the link, by the rules of the NIC’s driver: \
+             from the device (inbound writes), to it (inbound reads), and by the processor \
              (outbound writes). Headers and every term are in the table.",
         )),
         name::PCIE_BANDWIDTH => Some((
             "Packet data that a link carries, by size",
-            "The most that the public model of pcie-bench lets through, for each of its NICs.",
+            "The upper limit by the public model of pcie-bench, for each of its NICs.",
         )),
         _ => None,
     }
@@ -231,7 +234,7 @@ fn distinct_values(records: &[&Record], name: &str) -> usize {
     records.iter().map(|record| field(record, name)).collect::<BTreeSet<_>>().len()
 }
 
-/// The values of an axis, ascending; rows stand in the order in which they came, at 0, 1 and so on.
+/// The values of an axis, ascending. Rows keep the order of the records, at 0, 1 and so on.
 fn places(points: &[Point<'_>], is_numeric: bool) -> Vec<(f64, String)> {
     let mut seen = BTreeSet::new();
     let new = points.iter().filter(|point| seen.insert(point.label.as_str()));
@@ -250,7 +253,7 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     names.filter(|name| seen.insert(*name)).map(str::to_owned).collect()
 }
 
-/// A setting as a number: of sizes `64:1`, which are one size, the size.
+/// A setting as a number. Sizes of the form `64:1` are one size.
 fn number(record: &Record, name: &str) -> Option<f64> {
     let value = record.parameters.get(name)?;
     let number = match (name, value.as_str()) {
@@ -268,8 +271,8 @@ fn whole(value: f64) -> Option<u64> {
     format!("{value:.0}").parse().ok()
 }
 
-/// A setting as a reader says it: `engine.share_percent` is its share in percent.
-fn spoken(name: &str) -> String {
+/// The name of a setting for the reader: `engine.share_percent` becomes `engine.share percent`.
+fn reader_name(name: &str) -> String {
     match name {
         key::SIZE_BYTES | key::SIZES_BYTES => "size".into(),
         _ => name.replace('_', " "),
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_that_varies_most_is_the_axis_and_the_rest_are_lines() {
+    fn number_with_most_values_is_the_axis_and_other_settings_are_lines() {
         let mut records = Vec::new();
         for (task, share) in [20, 5, 10].into_iter().enumerate() {
             for issue in ["in-order", "out-of-order"] {
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_rows() {
+    fn text_setting_is_shown_as_rows() {
         let records: Vec<Record> = ["sync", "async", "both"]
             .into_iter()
             .map(|policy| record("time", &[("engine.policy", policy.into())], 5.0))
@@ -349,12 +352,12 @@ mod tests {
         let names: Vec<&str> =
             plot.views[0].series.iter().map(|series| series.name.as_str()).collect();
         assert_eq!(names, ["inbound read", "outbound write"]);
-        // Mixes are no axis, and one size is no sweep.
+        // A mix has no position on an axis, and one size is not a sweep.
         assert!(drawn(name::PCIE_ESTIMATE, &records[..3]).is_none());
     }
 
     #[test]
-    fn nonsense_draws_nothing() {
+    fn records_without_variation_or_numbers_draw_nothing() {
         assert!(drawn(name::SIM_SWEEP, &[]).is_none());
         assert!(drawn(name::COPY_SIZE, &[record("time", &[], 1.0)]).is_none());
         let same = record("time", &[("x", 1.into())], f64::NAN);

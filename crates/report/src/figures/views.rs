@@ -1,4 +1,4 @@
-//! Lays the points of a figure out: one view for each setting of its controls.
+//! Lays out the points of a figure: one view per setting of its controls.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::limit;
 use crate::select::{Section, distinct, rank, threads};
 use crate::{rerun, text};
 
-/// The plot of an experiment's records, if any of them can be drawn, and what is the same for all
-/// of them.
+/// The plot of an experiment's records, if any can be drawn, and the values that are the same for
+/// all.
 pub(crate) fn plot(
     drawing: &Drawing,
     section: &Section<'_>,
@@ -38,7 +38,7 @@ pub(crate) fn plot(
         .map(|(choice, points)| view(drawing, section, choice, &points))
         .collect();
     let fixed = same_for_all(drawing, &points, &names);
-    // A line of one place is none: its table says more.
+    // A line needs two positions; the table says more about one.
     if drawing.shape != Shape::Dots && views.iter().all(|view| view.x.len() < 2) {
         return (fixed, None);
     }
@@ -86,7 +86,8 @@ fn shown(name: &str, values: Vec<String>) -> Vec<String> {
     values.into_iter().map(show).collect()
 }
 
-/// `function memcpy`, `1 thread`: what a reader would otherwise look for among the controls.
+/// The values that are the same for all points, such as `function memcpy` or `1 thread`, which a
+/// reader would look for among the controls.
 fn same_for_all(drawing: &Drawing, points: &[Point<'_>], controls: &[String]) -> Vec<String> {
     let own = drawing.own_fields();
     [key::FUNCTION, key::THREADS, key::LEVEL, key::PHASE]
@@ -115,7 +116,7 @@ fn same_for_all(drawing: &Drawing, points: &[Point<'_>], controls: &[String]) ->
         .collect()
 }
 
-/// Whole lines of the caches, as far as there are few enough to be told apart.
+/// Guides at multiples of a cache line, as long as there are few enough to distinguish.
 fn lines(points: &[Point<'_>]) -> Vec<Guide> {
     const LINE_BYTES: f64 = 64.0;
     const GUIDES_MAX: usize = 32;
@@ -144,7 +145,7 @@ fn caches(section: &Section<'_>) -> Vec<Guide> {
     machine.caches_bytes.iter().enumerate().filter(|(_, size)| **size > 0).map(guide).collect()
 }
 
-/// A size as short as it can be said: exact where that is short.
+/// A short text of a size, exact where the exact text is short.
 trait ShortSize {
     fn approximate_whole(self) -> String;
 }
@@ -197,11 +198,11 @@ fn view(
     }
 }
 
-/// A plot of more lines is not read: others are added by a click.
+/// Series that are shown initially, because more lines are hard to read; a click adds others.
 const SHOWN_MAX: usize = 5;
 
-/// Of more series than a reader follows at once, those that say what the plot is about, then those
-/// that are best somewhere, come first; the others wait for a click.
+/// Selects the series that are shown initially: first those with a main role, then those that are
+/// best at most positions.
 pub(super) fn show_few(series: &mut [Series]) {
     let is_main = |series: &Series| series.role != Role::Other;
     let mut room =
@@ -213,7 +214,7 @@ pub(super) fn show_few(series: &mut [Series]) {
     }
     let mut ranked: Vec<(usize, usize)> =
         others.iter().map(|&number| (wins(series, &others, number), number)).collect();
-    // Whom haul is held against comes before another of its own mechanisms.
+    // Other subjects come before further mechanisms of haul's own.
     let is_own = |number: usize| series[number].name.starts_with("haul:");
     ranked.sort_by_key(|&(wins, number)| (is_own(number), std::cmp::Reverse(wins), number));
     for (_, number) in ranked {
@@ -222,8 +223,8 @@ pub(super) fn show_few(series: &mut [Series]) {
     }
 }
 
-/// At how many places this series is at the top or at the bottom of these: whichever is the better,
-/// both are what a reader looks for.
+/// The number of positions at which this series is the highest or the lowest; a reader looks for
+/// both.
 fn wins(series: &[Series], others: &[usize], number: usize) -> usize {
     let places = series[number].y.first().map_or(0, Vec::len);
     let at = |number: usize, place: usize| series[number].y[0][place];
@@ -236,7 +237,7 @@ fn wins(series: &[Series], others: &[usize], number: usize) -> usize {
     (0..places).filter(is_edge).count()
 }
 
-/// Where the points stand, ascending; rows stand in the order in which they came.
+/// The positions of the points, ascending; rows keep the order of the records.
 fn places(drawing: &Drawing, points: &[&Point<'_>]) -> Vec<(f64, String)> {
     let mut places: Vec<(f64, String)> = Vec::new();
     for point in points {
@@ -274,7 +275,7 @@ fn one_series(
     let mut series = empty(name, role, drawing.modes.len(), places.len());
     series.kind = points.first().map_or("measured", |point| text::kind(point.record.kind));
     series.shown = role != Role::Other || !drawing.limits;
-    // A later record of the same place stands for the earlier one; the table has both.
+    // A later record of the same position replaces the earlier one; the table has both.
     for point in points {
         let Some(place) = places.iter().position(|(_, label)| *label == point.label) else {
             continue;
@@ -300,18 +301,18 @@ fn one_series(
     series
 }
 
-/// Whether a point's rate is above what its place already holds.
+/// Whether a point's rate is above the current one of its position.
 fn is_better(point: &Point<'_>, held: Option<f64>) -> bool {
     let own = point.readings[0].map(|reading| six_digits(reading.value));
     own.is_some_and(|own| held.is_none_or(|held| own > held))
 }
 
-/// More digits than a screen shows would only make the page longer; the table has them all.
+/// Rounds to the digits that a screen shows, which keeps the page short; the table has all digits.
 pub(super) fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// The verdict on a metric, which is the record's own: a mode may show another one.
+/// The verdict on the record's own metric, which may differ from the one that a mode shows.
 fn remark(metric: &str, c: &Comparison) -> String {
     let difference = text::percent(c.ratio - 1.0);
     match c.verdict() {
@@ -336,7 +337,7 @@ pub(super) fn empty(name: &str, role: Role, modes: usize, places: usize) -> Seri
     }
 }
 
-/// The baseline's ratio to itself is 1 by definition, wherever it was measured.
+/// A baseline's ratio to itself is 1 by definition, at every position where it was measured.
 fn complete_baseline(drawing: &Drawing, series: &mut [Series]) {
     let Some(ratio) = drawing.modes.iter().position(|mode| mode.name == "ratio") else { return };
     let Some(time) = drawing.modes.iter().position(|mode| mode.name == "time") else { return };
@@ -349,7 +350,7 @@ fn complete_baseline(drawing: &Drawing, series: &mut [Series]) {
     }
 }
 
-/// The fastest of all that is neither haul nor the baseline, size by size.
+/// The fastest subject at each size other than haul and the baseline.
 fn best_kernel(drawing: &Drawing, series: &[Series], places: usize) -> Option<Series> {
     let time = drawing.modes.iter().position(|mode| mode.name == "time")?;
     let mut best = empty("best kernel", Role::Best, drawing.modes.len(), places);
@@ -372,7 +373,7 @@ fn best_kernel(drawing: &Drawing, series: &[Series], places: usize) -> Option<Se
     best.y[time].iter().any(Option::is_some).then_some(best)
 }
 
-/// What memory allows as many threads.
+/// The bandwidth that memory allows this number of threads.
 fn memory_limit(
     drawing: &Drawing,
     section: &Section<'_>,

@@ -1,4 +1,4 @@
-//! How a running program's packets came, and whether the link has room for them.
+//! The bursts of a running program, and the free capacity of the link.
 
 use haul_model::Record;
 use haul_model::experiment::{key, name};

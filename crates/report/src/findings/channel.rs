@@ -1,5 +1,5 @@
-//! Who moves bytes to another process fastest, at which sizes, and why; and what haul's own choice
-//! is worth.
+//! The fastest mechanism to another process at each size, the reason, and the quality of haul's
+//! choice.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,15 @@ use crate::text;
 
 pub(super) const CHOICE: &str = "haul:auto";
 
-/// haul's choice with a checksum: the same way, for more.
+/// The suffix of haul's choice with a checksum: the same mechanism, at a higher cost.
 const INTEGRITY: &str = "+integrity";
 
-/// haul's choice counts as the best where no way is faster by more: the project's own target.
+/// haul's choice counts as the best if no mechanism is faster by more: the project's own target.
 const CLOSE: f64 = 0.05;
 
-/// No transfers from private memory to private memory: a copy within a process, a message that was
-/// built where it is handed over from, and a target that the sender reaches too.
+/// Subjects that are not transfers from private memory to private memory: a copy within a process,
+/// a message that is built in the memory from which it is handed over, and a target that the sender
+/// can access too.
 pub(super) const OTHERS: [&str; 6] = [
     "memcpy",
     "2014:mymemcpy",
@@ -30,7 +31,7 @@ pub(super) const OTHERS: [&str; 6] = [
     "haul:lease",
 ];
 
-/// Why a way is fast.
+/// The reason why a mechanism is fast.
 const WHY: [(&str, &str); 12] = [
     ("haul:inline", "the message travels within its own descriptor"),
     ("haul:ring", "both copies overlap and stay in the cache"),
@@ -46,45 +47,46 @@ const WHY: [(&str, &str); 12] = [
     ("2014:memcpy", "no handshake interrupts its two copies"),
 ];
 
-/// GB/s by subject, by size.
+/// GB/s by size and subject.
 type Rates = BTreeMap<u64, BTreeMap<String, f64>>;
 
-/// Whether samples are of use only in the order in which they were taken.
+/// Whether samples are useful only in the order in which they were taken.
 pub(crate) fn is_compared_by_sample(record: &Record) -> bool {
     record.experiment == name::CHANNEL_TRANSFER && record.metric == "throughput"
 }
 
-/// What else ran while records of transfers were taken.
+/// The load on the machine while records of transfers were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// Older records do not say whether other programs ran.
-    Untold,
-    /// Nothing else: a processor for each end.
+    /// Unknown: older records do not say whether other programs ran.
+    Unknown,
+    /// None: each end had a processor of its own.
     Free,
-    /// The bench kept one of the two processors busy.
+    /// The bench kept one of the two processors busy on purpose.
     Busy,
-    /// Programs that have nothing to do with the bench, which knows nothing of them but that.
+    /// Other programs ran, of which the bench knows only that.
     Others,
 }
 
 impl Load {
-    pub(super) const ALL: [Self; 4] = [Self::Free, Self::Untold, Self::Busy, Self::Others];
+    pub(super) const ALL: [Self; 4] = [Self::Free, Self::Unknown, Self::Busy, Self::Others];
 
-    /// That of all metrics of a size together: what disturbed one may have disturbed each.
+    /// The load of a record. It covers all metrics of a size, because what disturbed one may have
+    /// disturbed each.
     pub(super) fn of(record: &Record) -> Self {
         let is_busy = field(record, key::BUSY_CORE).is_some_and(|busy| busy != "0");
         match record.others_processors() {
             _ if record.is_beside_others() => Self::Others,
             _ if is_busy => Self::Busy,
             Some(_) => Self::Free,
-            None => Self::Untold,
+            None => Self::Unknown,
         }
     }
 
-    /// `, one of two processors busy`: behind what was measured.
+    /// The load as a suffix: `, one of two processors busy`.
     pub(super) fn words(self) -> &'static str {
         match self {
-            Self::Untold => "",
+            Self::Unknown => "",
             Self::Free => ", both processors free",
             Self::Busy => ", one of two processors busy",
             Self::Others => ", other programs running",
@@ -92,7 +94,7 @@ impl Load {
     }
 }
 
-/// For each kind of target and each load: who won where, and why.
+/// The fastest mechanism at each size and the reason, for each kind of target and each load.
 pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
     let own: Vec<&Record> = records
         .iter()
@@ -109,13 +111,13 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
                 field(record, key::TARGET).as_ref() == Some(&target) && Load::of(record) == load
             };
             let here: Vec<&Record> = own.iter().filter(is_it).copied().collect();
-            // The newest run that compares anything: nothing is held against another run's.
+            // The newest run with a comparison. Figures of different runs are never compared.
             let runs = runs(&here);
             let compares = |run: &&Vec<&Record>| !rates(run.iter().copied()).is_empty();
             let here = runs.iter().find(compares).or(runs.first()).cloned().unwrap_or_default();
             let rates = rates(here.iter().copied());
             let place = match load {
-                Load::Untold => format!("to {target} memory"),
+                Load::Unknown => format!("to {target} memory"),
                 Load::Free => format!("to {target} memory with both processors free"),
                 Load::Busy => format!("to {target} memory with one of two processors busy"),
                 Load::Others => format!("to {target} memory while other programs ran"),
@@ -128,8 +130,8 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
     findings
 }
 
-/// The three results of the 2014 memcpy against vmsplice experiment beside haul's, where it was
-/// run.
+/// The three results of the 2014 memcpy against vmsplice experiment beside haul's, if a run has
+/// them.
 pub(super) fn experiment_2014(records: &[&Record]) -> Option<Finding> {
     let mymemcpy = records.iter().copied().find(|record| record.subject == "2014:mymemcpy")?;
     let of = |subject: &str, metric: &str| {
@@ -158,7 +160,7 @@ pub(super) fn experiment_2014(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::CHANNEL_TRANSFER, Tone::Fact, text))
 }
 
-/// Sizes at which there is something to compare.
+/// The sizes at which several subjects can be compared.
 fn rates<'a>(records: impl Iterator<Item = &'a Record>) -> Rates {
     let mut rates = Rates::new();
     for record in records {
@@ -170,10 +172,10 @@ fn rates<'a>(records: impl Iterator<Item = &'a Record>) -> Rates {
     rates
 }
 
-/// The fastest of those that are ways of their own: haul's choice is one of its mechanisms.
+/// The fastest mechanism. haul's choice is left out, because it is one of the mechanisms.
 fn fastest(subjects: &BTreeMap<String, f64>) -> Option<(&str, f64)> {
-    let ways = subjects.iter().filter(|(name, _)| *name != CHOICE);
-    ways.map(|(name, rate)| (name.as_str(), *rate)).max_by(|a, b| a.1.total_cmp(&b.1))
+    let mechanisms = subjects.iter().filter(|(name, _)| *name != CHOICE);
+    mechanisms.map(|(name, rate)| (name.as_str(), *rate)).max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// `... ring is the fastest from 8 KiB up (9.1 GB/s at 1 MiB): both copies overlap ...`
@@ -211,18 +213,18 @@ fn winner(rates: &Rates, name: &str) -> Option<String> {
     Some(format!("{name} is the fastest {}{where_best}{why}", ranges::words(&sizes)))
 }
 
-/// How often haul chose as well as hindsight would have among its own mechanisms.
+/// At how many sizes haul's choice was as good as its best mechanism in hindsight.
 fn choice(records: &[&Record], place: &str) -> Option<Finding> {
     let size_of = |record: &Record| bytes(record, key::SIZE_BYTES);
     let chosen = records.iter().filter(|record| record.subject == CHOICE);
     let close: BTreeMap<u64, bool> = chosen
         .filter_map(|chosen| {
             let size = size_of(chosen)?;
-            let ways = records
+            let mechanisms = records
                 .iter()
                 .filter(|record| record.subject.starts_with("haul:") && record.subject != CHOICE)
                 .filter(|record| size_of(record) == Some(size));
-            Some((size, is_close(chosen, ways.copied())?))
+            Some((size, is_close(chosen, mechanisms.copied())?))
         })
         .collect();
     let close: Vec<(u64, bool)> = close.into_iter().collect();
@@ -239,14 +241,14 @@ fn choice(records: &[&Record], place: &str) -> Option<Finding> {
     Some(finding(name::CHANNEL_TRANSFER, tone, text))
 }
 
-/// Whether no way is faster than what was chosen by more than [`CLOSE`]; `None` without another,
-/// and where the run cannot tell. What was chosen is the fastest where it took that very way: noise
-/// is all that parts them then.
-fn is_close<'a>(chosen: &Record, ways: impl Iterator<Item = &'a Record>) -> Option<bool> {
+/// Whether no mechanism is faster than the choice by more than [`CLOSE`]; `None` without another
+/// mechanism, or if the run cannot tell. A choice that used the fastest mechanism is the fastest
+/// itself: only noise separates the two.
+fn is_close<'a>(chosen: &Record, mechanisms: impl Iterator<Item = &'a Record>) -> Option<bool> {
     let median = |record: &Record| record.median().unwrap_or(0.0);
-    let best = ways.max_by(|a, b| median(a).total_cmp(&median(b)))?;
-    let took = chosen.parameters.get(key::MECHANISM).and_then(|took| took.as_str());
-    if took.is_some() && took == best.subject.strip_prefix("haul:") {
+    let best = mechanisms.max_by(|a, b| median(a).total_cmp(&median(b)))?;
+    let used = chosen.parameters.get(key::MECHANISM).and_then(|used| used.as_str());
+    if used.is_some() && used == best.subject.strip_prefix("haul:") {
         return Some(true);
     }
     let beside = Comparison::between(chosen, best)?;
@@ -257,7 +259,7 @@ fn is_close<'a>(chosen: &Record, ways: impl Iterator<Item = &'a Record>) -> Opti
     }
 }
 
-/// At which sizes nothing can be chosen by what was measured.
+/// The sizes whose measurements are too disturbed for a choice.
 fn disturbed(records: &[&Record], place: &str) -> Option<Finding> {
     let own = records.iter().filter(|record| record.subject.starts_with("haul:"));
     let mut sizes: BTreeMap<u64, bool> = BTreeMap::new();
@@ -287,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_that_the_hypervisor_disturbed_are_told() {
+    fn sizes_disturbed_by_the_hypervisor_are_reported() {
         let at = |size: u64, percent: f64| {
             record("haul:ring", &[1.0]).with("size_bytes", size).with("steal_percent", percent)
         };
@@ -309,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_compared_repetition_by_repetition() {
-        // A machine that slowed down by half: the medians are far apart, the repetitions are not.
+    fn choice_is_compared_repetition_by_repetition() {
+        // The machine slowed down by half: the medians differ widely, the repetitions do not.
         let ring = record("haul:ring", &[8.0, 8.0, 8.0, 4.0, 4.0]);
         let chosen = record(CHOICE, &[8.0, 7.9, 3.9, 4.0, 4.0]);
         assert_eq!(is_close(&chosen, [&ring].into_iter()), Some(true));
         let behind = record(CHOICE, &[7.0, 7.0, 7.0, 3.5, 3.5]);
         assert_eq!(is_close(&behind, [&ring].into_iter()), Some(false));
-        // Quantiles have no repetitions: nothing says which two were taken together.
+        // Quantiles have no order, so that no two of them belong to one repetition.
         let mut quantiles = chosen.clone();
         quantiles.quantiles_of = std::num::NonZeroU64::new(1000);
         assert_eq!(is_close(&quantiles, [&ring].into_iter()), Some(false));

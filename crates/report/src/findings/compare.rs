@@ -1,4 +1,4 @@
-//! What changed from some runs to others.
+//! Sentences on changes from earlier to later runs.
 
 use haul_model::experiment::name;
 use haul_model::{Record, Verdict};
@@ -7,8 +7,8 @@ use super::{Finding, Tone, finding};
 use crate::compare::{change_name, change_of, is_counted, is_whole, with_change, words};
 use crate::text;
 
-/// How haul fares on the whole; how many figures became slower and faster, and the most changed of
-/// each; and of how many the runs cannot tell.
+/// The wholes; the number of figures that became slower and faster with the largest change of each;
+/// and the number that the runs cannot tell.
 pub(super) fn changes(records: &[&Record]) -> Vec<Finding> {
     let all: Vec<&Record> =
         records.iter().copied().filter(|r| r.experiment == name::COMPARE).collect();
@@ -52,7 +52,7 @@ pub(super) fn changes(records: &[&Record]) -> Vec<Finding> {
     findings
 }
 
-/// `All of copy, 10 figures, became slower: 1.05 times ...`; nothing where the whole stayed.
+/// `On the whole haul became slower (...): 1.05 times ...`; `None` if the whole stayed.
 fn whole(record: &Record, name: &str) -> Option<Finding> {
     let change = change_of(record).filter(|_| is_whole(record))?;
     let tone = match change {

@@ -1,4 +1,4 @@
-//! What haul changes for the sizes that services copy.
+//! What haul gains or loses on the sizes that services copy.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Record, Verdict};
@@ -8,14 +8,15 @@ use crate::select::{NO_READER, field, reader, threads};
 use crate::stats::{largest, smallest};
 use crate::text;
 
-/// The distribution that stands for what services copy; without it, all that there are.
+/// The distribution of the sizes that services copy. Without it, all distributions count.
 const SERVICE: &str = "service";
 
-/// haul under the defaults of the processor, whatever haul.toml says.
+/// haul with the defaults of the processor, regardless of haul.toml.
 const UNTUNED: &str = "haul-untuned";
 
-/// Thresholds cannot help here: these sizes lie below the smallest of them.
-const JUDGE: &str = "Measure the sizes of your own application: `haul copy bench --distribution FILE`; there, haul is the code that a caller in Rust or with haul.h has inlined, and haul-c the same functions called through C.";
+/// The advice for a loss. Thresholds cannot help here: these sizes are below the smallest
+/// threshold.
+const JUDGE: &str = "Measure the sizes of your own application: `haul copy bench --distribution FILE`. There, haul is the code that the compiler inlines into a caller in Rust or with haul.h, and haul-c is the same functions called through C.";
 
 pub(super) type Compared<'a> = (&'a Record, &'a Comparison);
 
@@ -29,7 +30,7 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
     let first = functions.first().map_or_else(|| near.clone(), |function| of(function));
     let all = mean(&first)?;
     let mut parts = vec![tone(&all)];
-    // The spread's upper end is told as well.
+    // The upper end of the spread is shown as well.
     parts.extend(worst(&first).map(tone).filter(|tone| *tone == Tone::Worse));
     let spread =
         match (smallest(first.iter().map(|c| c.1.ratio)), largest(first.iter().map(|c| c.1.ratio)))
@@ -84,8 +85,8 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
     ))
 }
 
-/// What haul does without a haul.toml, function by function: where a survey measured that beside
-/// haul with the one that it wrote, on the same sizes in the same rounds.
+/// haul without a haul.toml, function by function, if a survey measured it beside haul with its
+/// haul.toml, on the same sizes in the same rounds.
 fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<(String, Tone)> {
     let beside = |own: &Record| {
         near.iter().any(|(record, _)| {
@@ -152,8 +153,8 @@ pub(super) fn levels(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::COPY_DISTRIBUTION, tone, sentence))
 }
 
-/// What each function changes, row by row, in words, and the mark of all of it; `None` where there
-/// is no row.
+/// The change of each function, row by row, as text, and the tone of all of it; `None` if there is
+/// no row.
 fn by_function(
     compared: &[Compared<'_>],
     rows: impl Fn(&[Compared<'_>]) -> Vec<(String, Comparison)>,
@@ -185,7 +186,7 @@ fn worst<'a>(compared: &[Compared<'a>]) -> Option<&'a Comparison> {
     compared.iter().map(|(_, c)| *c).max_by(|a, b| a.ratio.total_cmp(&b.ratio))
 }
 
-/// Where haul is slower than its baseline beyond the noise, or that it is nowhere.
+/// The places where haul is slower than its baseline beyond the noise, or that there are none.
 pub(super) fn losses(records: &[&Record]) -> Option<Finding> {
     let mut all = of_haul(records, name::COPY_DISTRIBUTION);
     all.extend(of_haul(records, name::COPY_SIZE_CLASS));
@@ -214,13 +215,13 @@ pub(super) fn losses(records: &[&Record]) -> Option<Finding> {
     Some(finding(&worst.experiment, Tone::Worse, sentence).action(JUDGE))
 }
 
-/// Whether a parameter says this value.
+/// Whether a parameter has this value.
 fn says(record: &Record, name: &str, value: &str) -> bool {
     field(record, name).is_some_and(|own| own == value)
 }
 
-/// Those that stand for what services copy; all where there are none. A file of that name stands
-/// for whatever is in it.
+/// The comparisons on the sizes that services copy; all comparisons if there are none. A file of
+/// that name counts, whatever it contains.
 pub(super) fn of_services(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
     if compared.iter().any(|(record, _)| is_service(record)) {
         compared.retain(|(record, _)| is_service(record));
@@ -232,7 +233,7 @@ fn is_service(record: &Record) -> bool {
     is(record, key::DISTRIBUTION, SERVICE) && !record.parameters.contains_key(key::FILE)
 }
 
-/// Comparisons at the nearest level that was measured, with one thread.
+/// Comparisons at the nearest measured level, with one thread.
 pub(super) fn nearest(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
     compared.retain(|(record, _)| threads(record) == 1);
     if let Some(nearest) = values(&compared, key::LEVEL).into_iter().next() {

@@ -1,4 +1,4 @@
-//! How many packets a guest on this machine takes, and what the copy has to do with it.
+//! The packet rate of a guest on this machine, and the part of the copy in it.
 
 use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
@@ -10,7 +10,7 @@ use crate::text;
 
 const RATE: &str = "rate_peak";
 
-/// The rate through a guest of the smallest packets, with haul's copy and with libc's.
+/// The rate of the smallest packets through a guest, with haul's copy and with libc's.
 pub(super) fn through_a_guest(records: &[&Record]) -> Option<Finding> {
     let of = |copy: &str, size: Option<u64>| {
         let is_it = |record: &&Record| {
@@ -39,7 +39,7 @@ pub(super) fn through_a_guest(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::FORWARD_PVP, gain.as_ref().map_or(Tone::Fact, tone), text))
 }
 
-/// haul beside testpmd, size by size, for one flow.
+/// haul beside testpmd, size by size, flow by flow.
 pub(super) fn beside_testpmd(records: &[&Record]) -> Vec<Finding> {
     let flows = [
         (name::FORWARD_PVP, "through a switch, a guest and back"),
@@ -71,7 +71,7 @@ fn one_flow(records: &[&Record], flow: &str, way: &str) -> Option<Finding> {
     Some(finding(flow, tone_of_all(found.iter().map(|(_, it)| tone(it))), text))
 }
 
-/// `+12%`, `−4.0%`, `no difference`: of rates.
+/// A change of rates: `+12%`, `−4.0%`, `no difference`.
 fn of_rates(comparison: &Comparison) -> String {
     let difference = text::percent(comparison.ratio - 1.0);
     match comparison.verdict() {
@@ -82,7 +82,7 @@ fn of_rates(comparison: &Comparison) -> String {
     }
 }
 
-/// More is better here.
+/// The tone of a comparison of rates, in which more is better.
 fn tone(comparison: &Comparison) -> Tone {
     match comparison.verdict() {
         Verdict::More => Tone::Better,
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn more_packets_are_better() {
+    fn higher_packet_rate_is_better() {
         let gain = Record { metric: "copy_gain".into(), ..rate("haul", 64, 1.1, 1.1, "libc") };
         let records = [
             rate("haul", 64, 11e6, 1.3, "testpmd"),

@@ -1,4 +1,4 @@
-//! What allocation costs as a heap grows, and what a block and its free cost.
+//! The cost of an allocation as a heap grows, and of a block and its free.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict};
@@ -8,14 +8,15 @@ use crate::map;
 use crate::select::{bytes, field, threads};
 use crate::text;
 
-/// A heap whose last round takes no more than this over its first is flat: the project's own
+/// A heap is flat if its last round takes at most this factor of its first: the project's own
 /// target.
 pub(super) const FLAT: f64 = 1.05;
 
-/// What counts as no slower than the fastest of the others: the project's own target for pairs.
+/// A heap is near the fastest other up to this factor: the project's own target for a block and its
+/// free.
 const NEAR_THE_FASTEST: f64 = 1.2;
 
-/// How haul and the peers that grow fare with the largest number of blocks of one shape.
+/// haul and its growing peers with the largest number of blocks of one shape.
 pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
     let of = |subject: &str| {
         records.iter().copied().find(|record| {
@@ -25,7 +26,7 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
         })
     };
     let haul = of("haul")?;
-    let own = said(records, haul)?;
+    let own = growth_of_rounds(records, haul)?;
     let shape =
         |record: &Record| [key::SIZE_BYTES, key::ALIGN_BYTES].map(|name| bytes(record, name));
     let [size, align] = shape(haul);
@@ -38,7 +39,9 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
             .max_by(|a, b| a.median().unwrap_or(0.0).total_cmp(&b.median().unwrap_or(0.0)))
     };
     let beside = worst()
-        .and_then(|record| Some(format!("; {} {}", record.subject, said(records, record)?)))
+        .and_then(|record| {
+            Some(format!("; {} {}", record.subject, growth_of_rounds(records, record)?))
+        })
         .unwrap_or_default();
     let flat = if haul.median()? <= FLAT { Tone::Better } else { Tone::Worse };
     let last = |record: &Record| last_round(records, record);
@@ -58,7 +61,7 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::HEAP_GROWTH, tone, text))
 }
 
-/// The mark of a time beside another heap's: a little slower than the fastest is no loss.
+/// The tone of a time beside another heap's. Slightly slower than the fastest is no loss.
 fn beside_another(comparison: &Comparison) -> Tone {
     match comparison.verdict() {
         Verdict::More if comparison.ratio <= NEAR_THE_FASTEST => Tone::Same,
@@ -66,8 +69,8 @@ fn beside_another(comparison: &Comparison) -> Tone {
     }
 }
 
-/// When the kernel cleared the memory of the blocks, which takes longer than all else; nothing
-/// where the record does not say what it is made of.
+/// When the kernel cleared the memory of the blocks, which takes longer than everything else. Empty
+/// if the record does not say what its memory consists of.
 fn filling(haul: &Record) -> &'static str {
     let is_pool = field(haul, key::PAGES).map(|pages| pages.starts_with("huge pages"));
     match is_pool {
@@ -83,7 +86,7 @@ fn filling(haul: &Record) -> &'static str {
 }
 
 /// `takes 31 ns a block in round 5, 1.01 times round 1`.
-fn said(records: &[&Record], growth: &Record) -> Option<String> {
+fn growth_of_rounds(records: &[&Record], growth: &Record) -> Option<String> {
     let last = last_round(records, growth)?;
     Some(format!(
         "takes {} a block in round {}, {:.2} times round 1",
@@ -97,7 +100,7 @@ fn round(record: &Record) -> Option<u64> {
     record.parameters.get(key::ROUND)?.as_u64()
 }
 
-/// What a block took in the last round of a heap's growth.
+/// The time of a block in the last round of a heap's growth.
 pub(super) fn last_round<'a>(records: &[&'a Record], growth: &Record) -> Option<&'a Record> {
     let is_same = |record: &&Record| {
         record.experiment == name::HEAP_GROWTH
@@ -111,7 +114,7 @@ pub(super) fn last_round<'a>(records: &[&'a Record], growth: &Record) -> Option<
     records.iter().copied().filter(is_same).max_by_key(|record| round(record))
 }
 
-/// haul beside the fastest general allocator, one thread, smallest size.
+/// haul beside the fastest general allocator, with one thread and the smallest size.
 pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
     let timed = || {
         records.iter().copied().filter(|record| {
@@ -140,8 +143,8 @@ pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::HEAP_PAIRS, beside_another(&beside), text))
 }
 
-/// How haul fares on a recorded program, in time and in memory: each of the newest records, beside
-/// what its own run measured.
+/// haul on a recorded program, in time and in memory: each of the newest records beside the
+/// measurements of its own run.
 pub(super) fn replays(records: &[&Record], by_run: &[&Record]) -> Vec<Finding> {
     fn whole<'a>(records: &[&'a Record], metric: &'static str) -> impl Iterator<Item = &'a Record> {
         records.iter().copied().filter(move |record| {
@@ -188,7 +191,7 @@ pub(super) fn replays(records: &[&Record], by_run: &[&Record]) -> Vec<Finding> {
     .collect()
 }
 
-/// What becomes of the memory of each heap that was looked at.
+/// The use of the memory of each heap with a map.
 pub(super) fn maps(records: &[&Record]) -> Vec<Finding> {
     let whole = || {
         let is_whole = |record: &&Record| {

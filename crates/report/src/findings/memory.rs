@@ -10,11 +10,11 @@ use crate::select::{bytes, field, threads as threads_of};
 use crate::stats::{largest, smallest};
 use crate::text;
 
-/// More threads that add less than this share add nothing that a reader should buy.
+/// Threads that add less than this share to the rate are not worth recommending.
 const SATURATED: f64 = 0.05;
 
-/// Beyond this share of what memory allows, a copy did not go to memory: the two are measured with
-/// buffers of their own, and differ by some percent.
+/// Above this share of the memory limit, a copy did not go to memory. The two are measured with
+/// different buffers and differ by some percent.
 const HELD_BY_CACHES: f64 = 1.1;
 
 /// Median GB/s by operation and threads.
@@ -32,7 +32,8 @@ fn rates(records: &[&Record]) -> BTreeMap<String, BTreeMap<u64, f64>> {
     rates
 }
 
-/// What memory allows one thread and all of them, and how near haul's largest copy comes to it.
+/// The memory limit of one thread and of all threads, and how close haul's largest copy comes to
+/// it.
 pub(super) fn limit(records: &[&Record]) -> Option<Finding> {
     let rates = rates(records);
     let one = rates.get("copy").and_then(|by_threads| by_threads.get(&1)).map(|limit| {
@@ -60,7 +61,8 @@ pub(super) fn limit(records: &[&Record]) -> Option<Finding> {
     (!parts.is_empty()).then(|| finding(name::MEMORY_BANDWIDTH, Tone::Fact, parts.join("; ") + "."))
 }
 
-/// `read 71.9 GB/s (5 threads)`: the most, and the fewest threads that come within 5% of it.
+/// `read 71.9 GB/s (5 threads)`: the highest rate, and the fewest threads that come within 5% of
+/// it.
 fn most(operation: &str, by_threads: &BTreeMap<u64, f64>) -> Option<String> {
     let most = largest(by_threads.values().copied())?;
     let (enough, _) = by_threads.iter().find(|(_, rate)| **rate >= most * (1.0 - SATURATED))?;
@@ -68,7 +70,7 @@ fn most(operation: &str, by_threads: &BTreeMap<u64, f64>) -> Option<String> {
     Some(format!("{operation} {} ({enough})", text::gigabytes(most)))
 }
 
-/// The largest size that haul copied with one thread, and its GB/s.
+/// The largest size that haul copied with one thread, with its rate in GB/s.
 fn haul_rate(records: &[&Record]) -> Option<(u64, f64)> {
     let (size, time) = records
         .iter()
@@ -90,9 +92,9 @@ fn haul_rate(records: &[&Record]) -> Option<(u64, f64)> {
     Some((size, size_bytes / time))
 }
 
-/// What the first touch of memory costs, and whether larger pages make it cheaper.
+/// The cost of the first touch of memory, and whether larger pages reduce it.
 pub(super) fn faults(records: &[&Record]) -> Option<Finding> {
-    // Nanoseconds a page, the page's size, and how it was touched; writes before reads.
+    // The page's size, the kind of touch and the nanoseconds per page; writes before reads.
     let mut costs: Vec<(u64, String, f64)> = records
         .iter()
         .filter(|r| r.experiment == name::MEMORY_FAULT && r.metric == "time" && r.unit == "ns")
@@ -128,7 +130,8 @@ pub(super) fn faults(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::MEMORY_FAULT, Tone::Fact, format!("{touch}; {comparison}.")).action(action))
 }
 
-/// Below this, larger pages are not worth asking for; a page fault's cost varies by as much.
+/// A gain of larger pages below this factor is not worth recommending: the cost of a page fault
+/// varies by as much.
 const WORTHWHILE: f64 = 1.1;
 const REUSE: &str =
     "Reuse buffers, or touch them ahead of time; `haul doctor` says how to get huge pages.";

@@ -1,21 +1,21 @@
-//! The sentences that open the page, and that the command line prints: computed from measured
-//! records, but for one that says that it speaks of a simulation, and honest about the noise.
+//! The sentences at the top of the page and on the command line. They are computed from measured
+//! records, except for one that says that it describes a simulation, and they account for noise.
 //!
 //! From the bottom up:
 //!
-//! - `ranges`: sizes in words;
+//! - `ranges`: ranges of sizes as text;
 //! - `noise`: how far the figures can be trusted;
-//! - `compare`: what changed from one file of records to another;
+//! - `compare`: changes from one file of records to another;
 //! - `memory`: the limits of the machine;
-//! - `distribution`: what haul changes for the sizes that services copy;
+//! - `distribution`: what haul gains on the sizes that services copy;
 //! - `tune`: whether tuned thresholds beat the defaults;
-//! - `size`: which way to copy is best at every size;
-//! - `heap`: what allocation costs;
-//! - `channel`: who moves bytes to another process fastest;
-//! - `burst`: how a running program's packets came;
-//! - `forward`: how many packets a guest takes;
-//! - `sim`: how near the simulated server comes to its paper;
-//! - `verdicts`: what to do, one row a question.
+//! - `size`: the best kernel at every size;
+//! - `heap`: the cost of an allocation;
+//! - `channel`: the fastest mechanism to another process;
+//! - `burst`: the bursts of a running program;
+//! - `forward`: the packet rate of a guest;
+//! - `sim`: how close the simulated server comes to its paper;
+//! - `verdicts`: what to do, one row per question.
 
 mod burst;
 
@@ -52,18 +52,18 @@ pub(crate) use channel::is_compared_by_sample;
 use crate::select::{self, Section, field};
 use crate::text;
 
-/// One thing that the records say, in a sentence that a person can act on.
+/// One result of the records, as a sentence that a reader can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The machine it holds for: [`haul_model::Machine::id`].
+    /// The machine for which it holds: [`haul_model::Machine::id`].
     pub machine: String,
-    /// The experiment it comes from: `copy.size`. Empty where it comes from all of them.
+    /// The experiment of its records: `copy.size`. Empty if it is about all of them.
     pub experiment: String,
     /// Whether it is good news.
     pub tone: Tone,
     /// The sentence, with its full stop.
     pub text: String,
-    /// What to do about it: a sentence that names a command. `None` where there is nothing to do.
+    /// What to do about it: a sentence that names a command. `None` if there is nothing to do.
     pub action: Option<String>,
 }
 
@@ -82,12 +82,13 @@ pub enum Tone {
     Fact,
 }
 
-/// What the records say, the most important first, machine by machine in the order of the file.
+/// The findings of some records, the most important first, machine by machine in the order of the
+/// file.
 ///
-/// Where two records say the same thing, the newer counts. A difference below the noise floor of
-/// its own run, is none; whether there is none is
-/// "cannot tell" where the run cannot exclude what would matter. Modelled figures are only counted,
-/// but for the simulated server's, whose sentence says so.
+/// Of two records of the same measurement, the newer counts. A difference below the noise floor of
+/// its own run counts as none; if the run cannot exclude a difference that would matter, the
+/// finding says "cannot tell". Modelled figures are only counted, except those of the simulated
+/// server, whose sentence says that they are modelled.
 ///
 /// ```
 /// use haul_model::{Comparison, Line, Record};
@@ -142,12 +143,12 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What the newest run says of which there is anything to say: a sentence never joins two runs.
+/// The finding of the newest run that has one. A sentence never combines two runs.
 fn first_of(
     runs: &[Vec<&Record>],
-    said: impl Fn(&[&Record]) -> Option<Finding>,
+    find: impl Fn(&[&Record]) -> Option<Finding>,
 ) -> Option<Finding> {
-    runs.iter().find_map(|run| said(run))
+    runs.iter().find_map(|run| find(run))
 }
 
 fn finding(experiment: &str, tone: Tone, text: String) -> Finding {
@@ -161,8 +162,8 @@ impl Finding {
     }
 }
 
-/// Records of one experiment that compare haul with a baseline, all called in one way, with one
-/// reader of what they wrote.
+/// Records of one experiment that compare haul with a baseline, all with one calling convention and
+/// one reader of the copied bytes.
 fn of_haul<'a>(records: &[&'a Record], experiment: &str) -> Vec<(&'a Record, &'a Comparison)> {
     let all = records
         .iter()
@@ -173,18 +174,18 @@ fn of_haul<'a>(records: &[&'a Record], experiment: &str) -> Vec<(&'a Record, &'a
     select::of_one_call(read, |(record, _)| record)
 }
 
-/// Whether a parameter has this value, or is not said.
+/// Whether a parameter has this value or is absent.
 fn is(record: &Record, name: &str, value: &str) -> bool {
     field(record, name).is_none_or(|own| own == value)
 }
 
-/// The values of a field that some comparisons have, in a reader's order.
+/// The values of a field in some comparisons, in the order for a reader.
 fn values(compared: &[(&Record, &Comparison)], name: &str) -> Vec<String> {
     let records: Vec<&Record> = compared.iter().map(|(record, _)| *record).collect();
     select::distinct(&records, name)
 }
 
-/// A geometric mean of comparisons as one.
+/// The geometric mean of comparisons.
 fn mean(compared: &[(&Record, &Comparison)]) -> Option<Comparison> {
     Comparison::mean(&compared.iter().map(|(_, comparison)| *comparison).collect::<Vec<_>>())
 }
@@ -204,7 +205,7 @@ fn verb(comparison: &Comparison) -> String {
     }
 }
 
-/// `−21%`, `+4%`, `no difference`: for lists.
+/// A change for lists: `−21%`, `+4%`, `no difference`.
 fn change(comparison: &Comparison) -> String {
     let difference = text::percent(comparison.ratio - 1.0);
     match comparison.verdict() {
@@ -214,8 +215,8 @@ fn change(comparison: &Comparison) -> String {
     }
 }
 
-/// `cannot tell: 0.76 times, 0.25 to 3.12, floor 280%; a quieter machine would settle it`; nothing
-/// where the run can.
+/// `cannot tell: 0.76 times, 0.25 to 3.12, floor 280%; a quieter machine would settle it`; empty if
+/// the run can tell.
 pub(crate) fn open(comparison: &Comparison) -> String {
     let Some(settle) = comparison.settle() else { return String::new() };
     let interval = match comparison.ratio_low > 0.0 && comparison.ratio_high < f64::MAX {
@@ -240,7 +241,7 @@ fn tone(comparison: &Comparison) -> Tone {
     }
 }
 
-/// The mark of a sentence with several parts: what it loses anywhere outweighs what it gains.
+/// The tone of a sentence with several parts: a loss in any part outweighs all gains.
 fn tone_of_all(parts: impl IntoIterator<Item = Tone>) -> Tone {
     parts.into_iter().fold(Tone::Same, |all, part| match (all, part) {
         (Tone::Worse, _) | (_, Tone::Worse) => Tone::Worse,

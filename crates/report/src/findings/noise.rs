@@ -9,7 +9,7 @@ use crate::stats::{largest, quantile};
 use crate::text;
 
 /// A median floor above this hides differences that a reader would act on, such as the 3% within
-/// which two ways to copy count as equal.
+/// which two kernels count as equal.
 const NOISY: f64 = 0.03;
 
 /// The A/A floors of all comparisons.
@@ -18,8 +18,8 @@ pub(super) fn floors(records: &[&Record]) -> Option<Finding> {
         records.iter().filter_map(|r| r.comparison.as_ref()).map(|c| c.floor).collect();
     let median = quantile(&floors, 0.5)?;
     let sentence = format!(
-        "Noise, from the baseline against itself: {} in the median of {}, {} at worst; smaller differences are \
-         none.",
+        "Noise, from the baseline against itself: {} in the median of {}, {} at worst; smaller differences do not \
+         count.",
         text::percent(median),
         text::count(floors.len(), "comparison"),
         text::percent(largest(floors.iter().copied())?),
@@ -31,8 +31,8 @@ pub(super) fn floors(records: &[&Record]) -> Option<Finding> {
     Some(finding("", Tone::Worse, sentence).action(action))
 }
 
-/// What the hypervisor took of the processors while figures were taken; nothing where it took
-/// nothing.
+/// The share of the processors' time that the hypervisor took while figures were taken; `None` if
+/// it took nothing.
 pub(super) fn steal(records: &[&Record]) -> Option<Finding> {
     let shares: Vec<f64> = records.iter().filter_map(|record| record.steal_percent()).collect();
     let median = quantile(&shares, 0.5)?;
@@ -57,7 +57,7 @@ pub(super) fn steal(records: &[&Record]) -> Option<Finding> {
     Some(finding("", Tone::Worse, sentence).action(action))
 }
 
-/// Modelled figures and figures with a note: what a reader should know before trusting a number.
+/// Notes for a reader before trusting a number: modelled figures, and figures with a note.
 pub(super) fn remarks(section: &Section<'_>) -> Option<Finding> {
     let modelled = section.records.iter().filter(|record| record.kind == Kind::Modelled).count();
     let noted =

@@ -1,11 +1,10 @@
-//! Sizes in words: "from 2 KiB to 64 KiB and from 1 MiB up".
+//! Ranges of sizes as text: "from 2 KiB to 64 KiB and from 1 MiB up".
 
 use haul_model::Bytes;
 
 use crate::text;
 
-/// The sizes that are chosen, as ranges of neighbours among all sizes that were measured.
-/// `sizes` ascend.
+/// The chosen sizes as ranges of neighbours among all measured sizes. `sizes` must ascend.
 pub(super) fn words(sizes: &[(u64, bool)]) -> String {
     let chosen = sizes.iter().filter(|(_, chosen)| *chosen).count();
     if chosen == 0 {
@@ -55,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_read_as_a_person_says_them() {
+    fn ranges_are_written_as_text() {
         assert_eq!(of("...."), "at no size");
         assert_eq!(of("####"), "at every size from 1 KiB to 8 KiB");
         assert_eq!(of("##.."), "up to 2 KiB");

@@ -1,5 +1,5 @@
-//! How near the simulated server comes to the paper of its copy engines: the one sentence of
-//! modelled figures, which says that they are.
+//! How close the simulated server comes to the paper of its copy engines: the only sentence on
+//! modelled figures, which says that they are modelled.
 
 use haul_model::Record;
 use haul_model::experiment::{key, name};
@@ -7,7 +7,7 @@ use haul_model::experiment::{key, name};
 use super::{Finding, Tone, finding};
 use crate::select::{Section, field};
 
-/// The last reproduction of the paper, as its machine is described: its error, and what it holds.
+/// The error and the tiers of the last reproduction of the paper without calibration.
 pub(super) fn reproduction(section: &Section<'_>) -> Option<Finding> {
     let is_described =
         |record: &&Record| field(record, key::CALIBRATION).as_deref() == Some("none");

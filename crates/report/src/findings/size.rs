@@ -1,4 +1,4 @@
-//! Which way to copy is best at every size.
+//! The best kernel at every size.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::{Finding, Tone, finding, is, ranges};
 use crate::select::{bytes, distinct, field, of_one_reader, runs, threads};
 use crate::text;
 
-/// Within this share of the best counts as best: haul promises to stay within 3% of the best kernel
-/// and of libc, so nothing finer would tell a reader anything to act on.
+/// A subject within this share of the best counts as best. haul promises to stay within 3% of the
+/// best kernel and of libc; a reader would not act on less.
 const CLOSE: f64 = 0.03;
 
 /// Time by size and subject, one thread, one function.
@@ -19,16 +19,16 @@ struct Times {
     by_size: BTreeMap<u64, BTreeMap<String, Time>>,
 }
 
-/// What a subject took of one size.
+/// A subject's time at one size.
 #[derive(Clone, Copy)]
 struct Time {
-    /// Over the baseline's, round by round: medians of different rounds are not paired. Nanoseconds
-    /// where one of the size's subjects was not compared.
+    /// Its ratio to the baseline, round by round, because medians of different rounds are not
+    /// paired. In nanoseconds if a subject of the size was not compared.
     value: f64,
-    /// The ends of its interval; the value where nobody looked.
+    /// The ends of its interval; the value itself without a comparison.
     low: f64,
     high: f64,
-    /// How far from itself the baseline came; nothing where nobody looked.
+    /// The noise floor; 0 without a comparison.
     floor: f64,
     /// The median.
     nanoseconds: f64,
@@ -64,7 +64,7 @@ impl Time {
         self.value <= best.value * (1.0 + CLOSE)
     }
 
-    /// Whether it is behind the best by more than that, beyond the noise of the two.
+    /// Whether it is slower than the best by more than 3%, beyond the noise of both.
     fn is_behind(&self, best: &Self) -> bool {
         !self.is_close_to(best)
             && self.low > best.high
@@ -86,7 +86,7 @@ pub(super) fn libc_by_size(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::COPY_SIZE, tone, sentence))
 }
 
-/// What to do about thresholds that nobody has tuned.
+/// The advice for thresholds that have not been tuned.
 const TUNE: &str = "Set its thresholds for this machine with `haul copy tune`.";
 
 /// How far haul is from the best of all, size by size.
@@ -117,14 +117,14 @@ pub(super) fn haul_by_size(records: &[&Record]) -> Option<Finding> {
         text::percent(1.0 - 1.0 / over)
     );
     let tuned = records.iter().any(|record| record.experiment == name::COPY_TUNE);
-    // A kernel that wins where the tuner has looked already is no loss that a reader could mend;
-    // libc is one that calls it.
+    // A kernel that wins at a size that the tuner has tried is no loss that a reader could avoid;
+    // libc is, because a reader can call it.
     let tone = if tuned && best != "libc" { Tone::Fact } else { Tone::Worse };
     let found = finding(name::COPY_SIZE, tone, sentence);
     Some(if tuned { found } else { found.action(TUNE) })
 }
 
-/// The function that is copied by size; `None` where there is none.
+/// The function that is measured by size; `None` without such records.
 pub(super) fn function(records: &[&Record]) -> Option<String> {
     Times::first(records).map(|times| times.function)
 }
@@ -181,8 +181,8 @@ pub(super) fn fastest_by_size(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::COPY_SIZE, Tone::Fact, sentence))
 }
 
-/// The kernel that stays close to the best for the most sizes from the first on: taking the longest
-/// each time gives the fewest changes.
+/// The kernel that stays close to the best for the most sizes from the first on. Taking the longest
+/// run each time gives the fewest changes.
 fn longest_run<'a>(sizes: &[(u64, BTreeMap<&'a str, Time>)]) -> Option<(&'a str, usize)> {
     let run = |name: &str| {
         sizes
@@ -228,8 +228,8 @@ impl Times {
             function.as_ref().is_none_or(|function| is(record, key::FUNCTION, function))
         });
         let mut by_size: BTreeMap<u64, BTreeMap<String, Time>> = BTreeMap::new();
-        // Where a size was measured at several levels, the nearest one speaks for it, and of
-        // several runs the newest that compares: the records come newest run first.
+        // If a size was measured at several levels, the nearest one counts, and of several runs the
+        // newest with a comparison: the records are sorted by run, newest first.
         for level in distinct(&own, key::LEVEL).into_iter().map(Some).chain([None]) {
             for run in runs(&own) {
                 let mut of_run: BTreeMap<u64, BTreeMap<String, Time>> = BTreeMap::new();
@@ -246,7 +246,7 @@ impl Times {
             }
         }
         for subjects in by_size.values_mut() {
-            // Ratios compare with ratios only.
+            // Ratios are compared only with ratios.
             if !subjects.values().all(|time| time.is_ratio) {
                 let in_nanoseconds = |time: &mut Time| {
                     let nanoseconds = time.nanoseconds;
@@ -259,7 +259,7 @@ impl Times {
         (!by_size.is_empty()).then_some(Self { function, by_size })
     }
 
-    /// At how many sizes noise hides whether the subject is as close, in words.
+    /// The number of sizes at which noise hides whether the subject is as close, as text.
     fn hidden(&self, subject: &str) -> String {
         let is_hidden = |subjects: &BTreeMap<String, Time>| {
             let (own, (_, best)) = subjects.get(subject).zip(best(subjects))?;
@@ -273,7 +273,7 @@ impl Times {
         }
     }
 
-    /// For each size at which the subject was measured, whether it is close to the best.
+    /// Each size at which the subject was measured, and whether it is close to the best there.
     fn close_to_best(&self, subject: &str) -> Option<Vec<(u64, bool)>> {
         let close: Vec<(u64, bool)> = self
             .by_size

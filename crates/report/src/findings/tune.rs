@@ -1,4 +1,4 @@
-//! Whether what was tuned is better where the tuner did not look.
+//! Whether tuned thresholds are better on sizes that the tuner has not used.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Record, Verdict};
@@ -7,15 +7,15 @@ use super::{Finding, Tone, finding, mean, open};
 use crate::select::field;
 use crate::text;
 
-/// What to do with what was tuned.
+/// What to do with tuned thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
     Keep,
-    /// It gains on the whole, and loses somewhere.
+    /// They gain on the whole, but lose somewhere.
     KeepUnless,
-    /// It gains nothing on the whole.
+    /// They gain nothing on the whole.
     LeaveUnless,
-    /// It costs on the whole, or gains nowhere and loses somewhere.
+    /// They cost on the whole, or gain nowhere and lose somewhere.
     Leave,
     /// The tuner kept none of it: the file has the defaults.
     Nothing,
@@ -42,7 +42,7 @@ pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
     judged(records).map(|(found, advice)| found.action(advice.text()))
 }
 
-/// The same, and what to do about it.
+/// The tuner's gain with the advice that follows from it.
 pub(super) fn judged(records: &[&Record]) -> Option<(Finding, Advice)> {
     let checked: Vec<(&Record, &Comparison)> = records
         .iter()
@@ -66,7 +66,7 @@ pub(super) fn judged(records: &[&Record]) -> Option<(Finding, Advice)> {
     let lost = checked.iter().filter(|(_, c)| c.verdict() == Verdict::More).count();
     let won = checked.iter().filter(|(_, c)| c.verdict() == Verdict::Less).count();
     let counts = format!("better in {won}, worse in {lost} of {cases} it was not tuned on");
-    // The counts are told as well, and the mark is of all that is told.
+    // The text includes the counts, so the tone covers them too.
     let mark = |tone: Tone| if lost > 0 { Tone::Worse } else { tone };
     let advice = match all.verdict() {
         Verdict::Less if lost == 0 => Advice::Keep,
@@ -98,8 +98,8 @@ pub(super) fn judged(records: &[&Record]) -> Option<(Finding, Advice)> {
     Some((finding(name::COPY_TUNE, tone, text), advice))
 }
 
-/// The parts that the newest tuning kept; `None` of records that do not say it. What it did not
-/// keep is not in haul.toml, and is not counted for or against that.
+/// The parts that the newest tuning kept; `None` if its records do not say so. Parts that it did
+/// not keep are not in haul.toml and are not counted.
 fn kept(records: &[&Record]) -> Option<Vec<String>> {
     let is_verdict =
         |record: &&&Record| record.experiment == name::COPY_TUNE && record.metric == "kept";

@@ -11,18 +11,18 @@ use super::run::{size, who};
 use crate::select::field;
 use crate::text::{self, escape};
 
-/// Units of a histogram's drawing.
+/// Dimensions of a histogram in its own units.
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 150.0;
 const BOTTOM: f64 = 20.0;
 
-/// Histograms that are drawn; the table has all.
+/// The largest number of drawn histograms; the table has all.
 const DRAWN_MAX: usize = 24;
 
-/// Bars of one histogram: sizes of batches beyond these share the last one.
+/// Bars of one histogram; larger batches share the last one.
 const SIZES_MAX: usize = 64;
 
-/// A histogram for each port, queue and direction of each subject; nothing where there is none.
+/// A histogram for each port, queue and direction of each subject; empty if there is none.
 pub(super) fn html(records: &[&Record]) -> String {
     let mut all: Vec<(String, BTreeMap<usize, f64>)> = Vec::new();
     for record in records.iter().filter(|record| record.metric == "batches") {
@@ -36,7 +36,7 @@ pub(super) fn html(records: &[&Record]) -> String {
         });
         *all[place].1.entry(number).or_default() += count;
     }
-    // A port that only ever took nothing, or was never asked, has nothing to show.
+    // A port that never received a packet, or was never polled, has nothing to show.
     all.retain(|(_, counts)| counts.iter().any(|(number, count)| *number > 0 && *count > 0.0));
     if all.is_empty() {
         return String::new();
@@ -58,11 +58,11 @@ fn title(record: &Record) -> String {
     }
 }
 
-/// One histogram, and how many packets a second there were, where that was measured.
+/// One histogram, with the packet rate if it was measured.
 fn one(title: &str, counts: &BTreeMap<usize, f64>, rate: Option<f64>) -> String {
     let all: f64 = counts.values().sum();
-    // Empty calls are mostly so many that beside them no other could be seen: their bar is their
-    // share of all, the others' are among themselves.
+    // Empty calls are usually so many that no other bar would be visible beside them. Their bar is
+    // their share of all calls; the other bars are shares of the largest of these.
     let others = counts.iter().filter(|(number, _)| **number > 0).map(|(_, count)| *count);
     let most = others.fold(0.0, f64::max);
     let last = counts.keys().copied().max().unwrap_or(0).max(32);

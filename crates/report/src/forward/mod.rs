@@ -1,9 +1,9 @@
-//! The forwarder's figures: rates of a flow, where its packets were lost, how many a call moved,
-//! and what both sides agreed on.
+//! The forwarder's figures: rates of a flow, packet losses by stage, packets per call, and the
+//! features that both sides negotiated.
 //!
 //! From the bottom up:
 //!
-//! - `run`: the records of one run, by what was measured;
+//! - `run`: the records of one run;
 //! - `rates`: bars with intervals;
 //! - `batches`: histograms of calls;
 //! - `tables`: cycles, the ledger and the receipt.
@@ -16,7 +16,7 @@ mod tables;
 use haul_model::Record;
 use haul_model::experiment::name;
 
-/// What stands above a figure that is drawn here.
+/// The heading of a figure that is drawn here.
 pub(crate) struct Heading {
     pub title: &'static str,
     pub about: &'static str,
@@ -27,18 +27,18 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
     let (title, about) = match experiment {
         name::FORWARD_PVP => (
             "Packets through a switch, a guest and back",
-            "A generator and a switch on one processor, a guest with a virtio card on another; what comes back is \
-             counted. Each bar is the median of restarts of both sides, interleaved in one run; the line through its \
-             end spans the quartiles. “Copying nothing” is the ceiling: no copy can forward more. The ratio is paired \
-             by restart, with its 95% interval.",
+            "A generator and a switch on one processor, a guest with a virtio card on another; the packets that come \
+             back are counted. Each bar is the median of restarts of both sides, interleaved in one run; the line \
+             through its end spans the quartiles. “Copying nothing” is the upper limit of every copy. The ratio is \
+             paired by restart, with its 95% interval.",
         ),
         name::FORWARD_ENQUEUE => (
             "Packets from a switch to a guest",
-            "The switch makes packets and copies each into the guest’s buffers; the guest drops them.",
+            "The switch generates packets and copies each into the guest’s buffers; the guest drops them.",
         ),
         name::FORWARD_DEQUEUE => (
             "Packets from a guest to a switch",
-            "The guest makes packets; the switch copies each out of the guest’s memory and drops it.",
+            "The guest generates packets; the switch copies each out of the guest’s memory and drops it.",
         ),
         name::FORWARD_LOOPBACK => (
             "Packets round and round between a switch and a guest",
@@ -46,20 +46,20 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
         ),
         name::FORWARD_RETURN => (
             "Packets from a guest to a switch and back",
-            "The guest makes packets, numbered and at a rate that is set, and looks at those that the switch returns: \
-             the load without loss of any switch can be found this way.",
+            "The guest generates numbered packets at a given rate and checks those that the switch returns. This \
+             finds the loss-free load of any switch.",
         ),
         name::FORWARD_BURST => (
             "How many packets a call moves",
-            "Calls of each port by the number of packets that they moved. Many empty receive calls: there is time to \
-             spare. Full ones: the forwarder is the bottleneck. In between, the other side sets the pace.",
+            "Calls of each port by the number of packets that they moved. With many empty receive calls, the forwarder \
+             has time to spare. With full ones, it is the bottleneck. In between, the other side limits the rate.",
         ),
         _ => return None,
     };
     Some(Heading { title, about })
 }
 
-/// The figure of an experiment of the forwarder; `None` where there is nothing to draw.
+/// The figure of an experiment of the forwarder; `None` if there is nothing to draw.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     heading(experiment)?;
     let newest = run::newest(records);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_shows_its_rates_its_ledger_its_batches_and_its_receipt() {
+    fn flow_shows_rates_ledger_batches_and_receipt() {
         let mut rate = record("rate_peak", "haul", &[12e6, 12.4e6, 12.2e6]);
         let (ratio, ratio_low, ratio_high) = (1.2, 1.1, 1.3);
         let baseline = "testpmd".into();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_nothing_is_not_drawn() {
+    fn records_without_content_are_not_drawn() {
         assert_eq!(html(name::FORWARD_PVP, &[]), None);
         assert_eq!(html("copy.size", &[&record("rate_peak", "haul", &[1.0])]), None);
         assert_eq!(html(name::FORWARD_BURST, &[&record("packets", "haul", &[1.0])]), None);
@@ -138,11 +138,11 @@ mod tests {
         let newer = Record { time: "2026".into(), ..record("rate_peak", "libc", &[2e6]) };
         let html = html(name::FORWARD_PVP, &[&older, &newer]).unwrap();
         assert!(html.contains("copy of libc") && !html.contains("copy of haul"));
-        // Of another size, an older run is the newest.
+        // The newest run of a size may be older than that of another size.
         let small = older.with(key::SIZE_BYTES, 60);
         let html = super::html(name::FORWARD_PVP, &[&small, &newer]).unwrap();
         assert!(html.contains("copy of haul"));
-        // The smallest first, whatever the order of the files.
+        // Sizes ascend, whatever the order of the files.
         let cycles = |it: Record| Record { metric: "cycles_ring".into(), ..it };
         let of_both = [newer.clone(), cycles(newer.clone()), small.clone(), cycles(small.clone())];
         let html_of_both = super::html(name::FORWARD_PVP, &of_both.iter().collect::<Vec<_>>());

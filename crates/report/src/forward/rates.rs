@@ -11,7 +11,7 @@ use crate::select::field;
 use crate::stats::quantile;
 use crate::text::escape;
 
-/// The bars; nothing where there is no rate.
+/// The bars; empty if there is no rate.
 pub(super) fn html(records: &[&Record]) -> String {
     let rates: Vec<&Record> = records
         .iter()

@@ -1,4 +1,4 @@
-//! The records of one run, by what was measured.
+//! The records of one run.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use haul_model::experiment::key;
 
 use crate::select::{bytes, field};
 
-/// The records of each size's newest run, the smallest size first: nothing is held against another
-/// run's.
+/// The records of each size's newest run, the smallest size first. Records of different runs are
+/// never compared.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let mut runs: BTreeMap<u64, (&str, &str)> = BTreeMap::new();
     for record in records {
@@ -22,7 +22,7 @@ pub(super) fn newest<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     newest
 }
 
-/// Who a record is of: `haul, copy of libc`, `testpmd`.
+/// The subject of a record: `haul, copy of libc`, `testpmd`.
 pub(super) fn who(record: &Record) -> String {
     match field(record, key::COPY).as_deref() {
         Some("none") => format!("{}, copying nothing", record.subject),
@@ -32,7 +32,7 @@ pub(super) fn who(record: &Record) -> String {
     }
 }
 
-/// Its size; 0 where it says none.
+/// The size of a record; 0 if it has none.
 pub(super) fn size(record: &Record) -> u64 {
     bytes(record, key::SIZE_BYTES).unwrap_or(0)
 }

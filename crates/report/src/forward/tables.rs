@@ -1,5 +1,4 @@
-//! What a packet's cycles are spent on, the ledger of lost packets, and the receipt of what was
-//! measured.
+//! The cycles of a packet, the ledger of lost packets, and the receipt of the measurement.
 
 use std::fmt::Write as _;
 
@@ -11,7 +10,7 @@ use super::run::{size, who};
 use crate::select::{bytes, field};
 use crate::text::{self, escape};
 
-/// The stages in a packet's order, as a reader says them.
+/// The stages in a packet's order, each with its name for the reader.
 const STAGES: [(&str, &str); 6] = [
     ("generator", "generator"),
     ("switch_in", "switch in"),
@@ -21,7 +20,7 @@ const STAGES: [(&str, &str); 6] = [
     ("unaccounted", "unaccounted"),
 ];
 
-/// What is worth a column, where a record has it.
+/// Parameters that get a column if a record has them.
 const RECEIPT: [(&str, &str); 15] = [
     (key::VERSION, "version"),
     (key::GUEST, "guest"),
@@ -40,21 +39,21 @@ const RECEIPT: [(&str, &str); 15] = [
     (key::SIMD_BITS, "testpmd’s vectors"),
 ];
 
-/// The cycles of a copy: the ring's less those of a ring that copies nothing.
+/// The cycles of a copy: those of the ring minus those of a ring that copies nothing.
 const COPY: &str = "cycles_copy";
 
-/// What a packet's cycles are spent on, and what bounds a flow whatever the switch.
+/// The cycles of a packet by place; those in the guest limit every switch.
 const CYCLES: [(&str, &str); 3] =
     [("cycles_ring", "at the ring"), (COPY, "of these copying"), ("cycles_guest", "in the guest")];
 
-/// Cycles of a packet by who spends them; nothing where none were counted.
+/// The cycles of a packet by place; empty if none were counted.
 pub(super) fn cycles(records: &[&Record]) -> String {
     let of = |subject: &Record, metric: &str| {
         let is_it = |record: &&&Record| {
             record.metric == metric && (size(record), who(record)) == (size(subject), who(subject))
         };
         let found = records.iter().find(is_it)?;
-        // What is got by subtraction is shown where it is told from 0.
+        // The result of a subtraction is shown only if it is distinguishable from 0.
         if metric == COPY { found.above_zero() } else { found.median() }
     };
     let mut rows = String::new();
@@ -79,15 +78,16 @@ pub(super) fn cycles(records: &[&Record]) -> String {
     }
     let heads = CYCLES.map(|(_, head)| format!("<th>{head}</th>")).concat();
     format!(
-        "<h3>Cycles of a packet</h3><p class=\"about\">In calls of the switch at the guest’s ring, there and back, and \
-         what of that goes where the same ring copies nothing (a dash where the restarts do not tell it from 0); and in the guest, where it has packets. A guest that \
-         never waits takes no more than the last column, whatever the switch.</p><div class=\"scroll\">\
+        "<h3>Cycles of a packet</h3><p class=\"about\">In calls of the switch at the guest’s ring in both directions; of \
+         these, the part of the copy, which is the difference to a ring that copies nothing (a dash if it is not \
+         distinguishable from 0); and in the guest while it has packets. The last column is the rate of a guest that \
+         never waits, which no switch exceeds.</p><div class=\"scroll\">\
          <table class=\"sim\"><thead><tr><th>size</th><th>through</th>{heads}<th>the guest at most</th></tr></thead>\
          <tbody>{rows}</tbody></table></div>"
     )
 }
 
-/// Packets lost by stage, of all restarts together; nothing where none were counted.
+/// Packets lost by stage, over all restarts; empty if none were counted.
 pub(super) fn ledger(records: &[&Record]) -> String {
     let of = |subject: &Record, metric: &str, stage: Option<&str>| -> Option<f64> {
         let is_it = |record: &&&Record| {
@@ -127,14 +127,14 @@ pub(super) fn ledger(records: &[&Record]) -> String {
     }
     let heads: String = STAGES.iter().map(|(_, name)| format!("<th>{name}</th>")).collect();
     format!(
-        "<h3>Where packets were lost</h3><p class=\"about\">A generator that goes as fast as it can makes more than \
-         a guest takes: what its full ring turned away is the difference, and no fault. By the packets’ own numbers; \
-         a ledger that closes leaves nothing unaccounted for.</p><div class=\"scroll\"><table class=\"sim\"><thead><tr>\
+        "<h3>Where packets were lost</h3><p class=\"about\">A generator at full speed makes more packets than a guest \
+         takes: the packets that its full ring rejected are the difference, and not an error. Losses are found by the \
+         packets’ numbers; in a complete ledger none is unaccounted for.</p><div class=\"scroll\"><table class=\"sim\"><thead><tr>\
          <th>size</th><th>through</th><th>made</th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 }
 
-/// What both sides agreed on, a row for each subject; nothing where records do not say.
+/// The features that both sides negotiated, one row per subject; empty if the records lack them.
 pub(super) fn receipt(records: &[&Record]) -> String {
     let mut rows: Vec<String> = Vec::new();
     let has = |record: &Record, name: &str| field(record, name).is_some_and(|it| !it.is_empty());

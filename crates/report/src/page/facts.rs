@@ -1,4 +1,4 @@
-//! Which machine the page is of, and what kind of page it is.
+//! The machine of the page, and the kind of the page.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::findings::verdicts;
 use crate::select::Section;
 use crate::text::{self, escape};
 
-/// A machine's name: its processor, and its id where the file has no line for it.
+/// A machine's name: its processor, or its id if the file has no line for it.
 pub(super) fn name(section: &Section<'_>) -> String {
     match section.machine {
         Some(machine) if !machine.cpu.is_empty() => machine.cpu.clone(),
@@ -18,7 +18,7 @@ pub(super) fn name(section: &Section<'_>) -> String {
     }
 }
 
-/// What kind of page this is, up to the machine's name.
+/// The kind of the page as text before the machine's name.
 pub(super) fn kind(section: &Section<'_>) -> &'static str {
     const KINDS: [(&str, &str); 15] = [
         (name::COMPARE, "What changed on"),
@@ -37,13 +37,13 @@ pub(super) fn kind(section: &Section<'_>) -> &'static str {
         (name::PCIE, "What packets move across PCIe, on"),
         (name::FORWARD, "Packets forwarded on"),
     ];
-    /// What the name of every experiment with copies begins with.
+    /// The prefix of every experiment with copies.
     const COPY: &str = "copy.";
     let experiments = section.experiments();
     let is_it = |(begin, _): &&(&str, &str)| {
         !experiments.is_empty() && experiments.iter().all(|name| name.starts_with(begin))
     };
-    // What memory allows stands beside copies of one size.
+    // Pages of copies of one size include the memory limit.
     let is_copy_of = |name: &&str| name.starts_with(COPY) || *name == name::MEMORY_BANDWIDTH;
     let is_of_copies = experiments.iter().any(|name| name.starts_with(COPY));
     let otherwise = match verdicts::is_survey(section) {
@@ -54,7 +54,7 @@ pub(super) fn kind(section: &Section<'_>) -> &'static str {
     KINDS.iter().find(is_it).map_or(otherwise, |(_, about)| about)
 }
 
-/// All facts, folded into one line.
+/// All facts, folded below one line.
 pub(super) fn html(section: &Section<'_>) -> String {
     let mut rows: Vec<(String, String)> = Vec::new();
     let times: Vec<&str> = section
@@ -97,7 +97,7 @@ pub(super) fn html(section: &Section<'_>) -> String {
     html + "</dl></details>"
 }
 
-/// The machine, the day and how much was measured, in a line.
+/// The machine, the day and the number of figures, in one line.
 fn facts_line(section: &Section<'_>, measured: usize, modelled: usize) -> String {
     let mut parts = Vec::new();
     if let Some(machine) = section.machine {
@@ -125,7 +125,7 @@ fn facts_line(section: &Section<'_>, measured: usize, modelled: usize) -> String
     parts.join(" · ")
 }
 
-/// `2026-01-02T03:04:05Z` as a person reads it; anything else as it is.
+/// `2026-01-02T03:04:05Z` in a readable form; other text unchanged.
 fn spaced(time: &str) -> String {
     match time.split_once('T') {
         Some((date, clock)) if clock.ends_with('Z') => {

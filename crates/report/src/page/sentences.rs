@@ -1,4 +1,4 @@
-//! What the page says in words: verdicts, what was not compared, and all that the records say.
+//! The text of the page: verdicts, missing comparisons, and findings.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::findings::{Finding, Tone};
 use crate::svg;
 use crate::text::{self, escape};
 
-/// A row a question: the answer, its course, and what to do.
+/// One row per question: the answer, its trend, and the advice.
 pub(super) fn verdicts(rows: &[Verdict], figures: &[Figure<'_>]) -> String {
     if rows.is_empty() {
         return String::new();
@@ -42,7 +42,7 @@ fn class_of(tone: Tone) -> (&'static str, &'static str) {
     }
 }
 
-/// The way to a row's figure: a line of its ratios where there are several, with 1 as a rule.
+/// A link to a row's figure: a line of its ratios if there are several, with a rule at 1.
 fn course(row: &Verdict, figures: &[Figure<'_>]) -> String {
     let found = figures.iter().enumerate().find(|(_, figure)| figure.experiment == row.experiment);
     let Some((order, figure)) = found else { return String::new() };
@@ -59,7 +59,7 @@ fn course(row: &Verdict, figures: &[Figure<'_>]) -> String {
     )
 }
 
-/// What was not compared, with the commands that would.
+/// What was not compared, with the commands that do it.
 pub(super) fn missing(missing: &[Missing]) -> String {
     if missing.is_empty() {
         return String::new();
@@ -74,10 +74,10 @@ pub(super) fn missing(missing: &[Missing]) -> String {
     )
 }
 
-/// Every sentence; open where no verdict stands above it.
+/// Every finding; unfolded if there is no verdict above.
 pub(super) fn findings(findings: &[Finding], figures: &[Figure<'_>], is_all: bool) -> String {
     if findings.is_empty() {
-        return "<p class=\"lead\">Nothing here is compared with anything: the figures stand for themselves.</p>".into();
+        return "<p class=\"lead\">These records contain no comparison, only figures.</p>".into();
     }
     let open = if is_all { " open" } else { "" };
     let mut html = format!(
@@ -105,7 +105,7 @@ pub(super) fn findings(findings: &[Finding], figures: &[Figure<'_>], is_all: boo
     html + "</ol></details>"
 }
 
-/// Escaped text whose `commands` are set as code.
+/// Escaped text in which `commands` in back quotes are set as code.
 fn with_code(text: &str) -> String {
     let mut html = String::new();
     for (index, part) in escape(text).split('`').enumerate() {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::text::escape;
 
-/// Units of the drawing.
+/// Dimensions of the drawing in its own units.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 44.0;
@@ -12,13 +12,13 @@ const TOP: f64 = 14.0;
 const BOTTOM: f64 = 58.0;
 const RIGHT: f64 = 96.0;
 
-/// Bars that stand together.
+/// A group of adjacent bars.
 pub(super) struct Group {
     pub(super) name: String,
     pub(super) bars: Vec<Bar>,
 }
 
-/// A bar of parts, from the bottom up, each with its colour; and a mark at some height.
+/// A bar of stacked parts, from the bottom up, each with its colour, and a mark at some height.
 pub(super) struct Bar {
     pub(super) name: String,
     pub(super) parts: Vec<(f64, usize)>,
@@ -32,7 +32,7 @@ pub(super) struct Line {
     pub(super) marks: Vec<(f64, f64)>,
 }
 
-/// Groups of bars from 0 up to 100 percent, or above.
+/// Groups of bars on an axis from 0 to at least 100 percent.
 pub(super) fn bars(title: &str, groups: &[Group], parts: &[&str], mark: &str) -> String {
     let count: usize = groups.iter().map(|group| group.bars.len() + 1).sum();
     if count == 0 {
@@ -103,7 +103,7 @@ fn draw_bar(svg: &mut String, bar: &Bar, x: f64, width: f64, y: impl Fn(f64) -> 
     );
 }
 
-/// Lines over a horizontal axis, on a vertical one that holds all values and marks.
+/// Lines over a horizontal axis; the vertical axis covers all values and marks.
 pub(super) fn lines(title: &str, x_title: &str, lines: &[Line]) -> String {
     let all: Vec<(f64, f64)> =
         lines.iter().flat_map(|line| line.points.iter().chain(&line.marks).copied()).collect();
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_high_as_their_values_and_text_is_escaped() {
+    fn bar_height_matches_value_and_text_is_escaped() {
         let bar = |value| Bar { name: "<b>".into(), parts: vec![(value, 0)], mark: Some(10.0) };
         let group = Group { name: "g".into(), bars: vec![bar(20.0), bar(10.0)] };
         let svg = bars("t", &[group], &["a", "b"], "paper");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_goes_through_its_points() {
+    fn line_goes_through_its_points() {
         let line = Line {
             name: "l".into(),
             points: vec![(80.0, 50.0), (110.0, 100.0)],

@@ -1,10 +1,10 @@
-//! The simulated server's tables and figures: the paper's, with ours beside it.
+//! The simulated server's tables and figures: the paper's, with haul's results beside them.
 //!
 //! From the bottom up:
 //!
 //! - `chart`: bars and lines as SVG;
-//! - `table2`: table 2, the paper's beside ours;
-//! - `oddities`: what is odd about the paper's numbers;
+//! - `table2`: table 2, the paper's results beside haul's;
+//! - `oddities`: oddities of the paper's numbers;
 //! - `trace`: a traced window of cycles.
 
 mod chart;
@@ -21,7 +21,7 @@ use crate::select::field;
 use crate::text::escape;
 use chart::{Bar, Group};
 
-/// What stands above a figure that is drawn here.
+/// The heading of a figure that is drawn here.
 pub(crate) struct Heading {
     pub title: &'static str,
     pub about: &'static str,
@@ -30,7 +30,7 @@ pub(crate) struct Heading {
 /// Colours of BASE and the engines, in the order of [`MODES`].
 const MODES: [&str; 4] = ["BASE", "SYNC_NLB", "SYNC_WLB", "ASYNC"];
 
-/// Both, in the order in which they stand side by side.
+/// Both calibrations, in the order in which they are shown.
 const CALIBRATIONS: [(&str, &str); 2] = [
     (
         "none",
@@ -39,8 +39,8 @@ const CALIBRATIONS: [(&str, &str); 2] = [
     ("one-knob", "compute per packet fitted to BASE’s copy shares in order, and to nothing else"),
 ];
 
-/// Where an experiment stands on the page: the paper's tables first, the runs behind them last, and
-/// what is none of the simulator's before all.
+/// The rank of an experiment on the page: the paper's tables first, the runs behind them last, and
+/// experiments that are not of the simulator before all.
 pub(crate) fn place(experiment: &str) -> usize {
     const ORDER: [&str; 11] = [
         name::SIM_TABLE2,
@@ -63,9 +63,9 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
     let (title, about) = match experiment {
         name::SIM_TABLE2 => (
             "The paper’s Table 2 and Figure 6: execution time reduction",
-            "How much less time a packet takes when an engine copies it, in percent of BASE, and how much of that \
-             is from faster copies (what remains when nothing may overlap with a copy) and from overlap. Paper, \
-             ours, and the error in points. Rows with a star are disputed and count in no error.",
+            "The time that a packet saves when an engine copies it, in percent of BASE, and its parts: faster copies \
+             (the savings without any overlap) and overlap. Each with the paper’s value, haul’s value, and the error \
+             in points. Rows with a star are disputed and count in no error.",
         ),
         name::SIM_FIGURE7 => (
             "The paper’s Figure 7: memory bandwidth",
@@ -74,23 +74,23 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
         ),
         name::SIM_FIGURE8 => (
             "The paper’s Figure 8: memory latency",
-            "Execution time of 1 KB packets, out of order, in percent of BASE at 110 ns. Circles are what the paper’s \
-             text says.",
+            "Execution time of 1 KB packets, out of order, in percent of BASE at 110 ns. Circles are values from the \
+             paper’s text.",
         ),
         name::SIM_TIERS => (
-            "What the reproduction is held to",
+            "The criteria of the reproduction",
             "Tier A: every ordering and trend. Tier B: Table 2’s 16 undisputed rows within 5 points in order and 8 out \
-             of order, 4 in the mean. Tier C: what the text says of Figure 8 within 2 points.",
+             of order, 4 in the mean. Tier C: the values that the text gives for Figure 8 within 2 points.",
         ),
         name::SIM_COPY_SHARE => (
             "What BASE spends on copying, in order",
-            "From a line through BASE’s time over the payload. The paper’s shares follow from its rows without bypass: \
-             they are all that the knob is fitted to.",
+            "From a line through BASE’s time over the payload. The paper’s shares follow from its rows without bypass; \
+             the knob is fitted to these shares alone.",
         ),
         name::SIM_SPEED => (
             "How fast the simulator is",
-            "Instructions simulated a second on one core, with the whole memory system, and the time of everything: \
-             measured, where all else here is modelled.",
+            "Instructions simulated a second on one core, with the whole memory system, and the total time. These \
+             figures are measured; all others here are modelled.",
         ),
         name::SIM_RUN => ("Every simulated run", "Cycles of a packet on each machine."),
         name::SIM_SWEEP => (
@@ -99,13 +99,13 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
         ),
         name::SIM_TRACE => (
             "A window of cycles",
-            "What each instruction and each transaction of the memory did when. Time goes from left to right; at the \
-             end of a row stands whom it waited for. A number leads to that row.",
+            "The stages of each instruction and each memory transaction. Time goes from left to right; the end of a \
+             row names the transactions for which it waited. A number links to that row.",
         ),
         name::SIM_WORKERS => (
             "A sweep by several workers",
             "Seconds from the call to the last record, and efficiency: the time of one worker over the number of \
-             workers times theirs. “processes” know nothing of each other: what the machine itself allows.",
+             workers times theirs. “processes” are independent of each other and show the machine’s own limit.",
         ),
         name::SIM_PROGRAM => ("A simulated program", "Cycles and every counter."),
         _ => return None,
@@ -113,7 +113,7 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
     Some(Heading { title, about })
 }
 
-/// An experiment's own drawing, as HTML; `None` where a table is all there is.
+/// An experiment's own drawing as HTML; `None` if it has only a table.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let draw: fn(&[&Record]) -> String = match experiment {
         name::SIM_TABLE2 => table_2,
@@ -129,7 +129,7 @@ pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     (!drawn.is_empty()).then_some(drawn)
 }
 
-/// The records of the last run: figures of two runs would be drawn over each other.
+/// The records of the last run, because figures of two runs would overlap.
 fn newest_run<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let Some(last) = records.last() else {
         return Vec::new();
@@ -142,8 +142,8 @@ fn of_calibration<'a>(records: &[&'a Record], calibration: &str) -> Vec<&'a Reco
     records.iter().filter(is).copied().collect()
 }
 
-/// For each calibration that has records, a heading and what is drawn; a calibration that changed
-/// nothing is told, not drawn again.
+/// For each calibration with records, a heading and its drawing. A drawing that equals the previous
+/// one is replaced by a sentence.
 fn each(records: &[&Record], draw: impl Fn(&[&Record]) -> String) -> String {
     let mut html = String::from("<div class=\"sim\">");
     let mut before = String::new();
@@ -154,7 +154,7 @@ fn each(records: &[&Record], draw: impl Fn(&[&Record]) -> String) -> String {
         }
         let drawn = draw(&mine);
         let shown = match !before.is_empty() && drawn == before {
-            true => "<p>It has nothing to add: every figure is the one above.</p>",
+            true => "<p>Its figures are the same as above.</p>",
             false => &drawn,
         };
         let meaning = escape(meaning);
@@ -285,7 +285,7 @@ fn copy_share(records: &[&Record]) -> String {
     })
 }
 
-/// A parameter as text; empty where there is none.
+/// A parameter as text; empty if it is absent.
 fn text(record: &Record, name: &str) -> String {
     field(record, name).unwrap_or_default()
 }

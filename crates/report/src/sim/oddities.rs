@@ -1,11 +1,11 @@
-//! What is odd about the paper's own numbers, with ours where they help to explain it.
+//! Oddities of the paper's own numbers, with haul's results where they help to explain them.
 
 use haul_model::Record;
 use haul_model::experiment::key;
 
 use super::text;
 
-/// The four, as a list.
+/// The four oddities as a list.
 pub(super) fn html(records: &[&Record]) -> String {
     let ours = |payload: &str, mode: &str, core: &str, metric: &str| {
         let is = |record: &&&Record| {

@@ -1,4 +1,4 @@
-//! Table 2, paper beside ours.
+//! Table 2: the paper's results beside haul's.
 
 use std::fmt::Write as _;
 
@@ -56,7 +56,7 @@ fn line(records: &[&Record], row: &Record) -> String {
             continue;
         };
         let error = number(cell, key::ERROR_POINTS).unwrap_or(0.0);
-        /// Points from which an error is marked: the limit in order.
+        /// Points from which an error is highlighted: the limit for in-order cores.
         const MARKED: f64 = 5.0;
         let class =
             if error.abs() > MARKED && disputed.is_empty() { " class=\"worse\"" } else { "" };

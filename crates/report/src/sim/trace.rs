@@ -1,6 +1,6 @@
-//! A traced window of cycles: a lane an instruction and a lane a transaction, what each did when,
-//! and whom it waited for. Drawn from the page's own elements: a lane breaks where the screen is
-//! narrow.
+//! A traced window of cycles: one lane per instruction and per transaction, with its stages and the
+//! transactions for which it waited. It is made of HTML elements, so that a lane wraps on a narrow
+//! screen.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use haul_model::experiment::key;
 use super::{number, text};
 use crate::text::{escape, slug};
 
-/// What a letter means, and which of the page's colours it has. Waiting is pale.
+/// The meaning of each letter and its colour on the page. Waiting is pale.
 const INSTRUCTIONS: [(char, &str, &str); 7] = [
     ('f', "fetched", "band"),
     ('d', "in the window, waits", "rule"),
@@ -37,10 +37,10 @@ const TRANSACTIONS: [(char, &str, &str); 10] = [
 /// Lines of the axis.
 const TICKS: u64 = 4;
 
-/// Percent of a lane from which a span shows its letter.
+/// The least width of a span that shows its letter, in percent of a lane.
 const LETTER_FROM: f64 = 2.5;
 
-/// A span of a lane, as a record tells it.
+/// A span of a lane, as parsed from a record.
 struct Span {
     letter: char,
     from: f64,
@@ -71,7 +71,7 @@ pub(super) fn html(records: &[&Record]) -> String {
     html + "</div>"
 }
 
-/// What the ids of this window's lanes begin with: a page may hold several machines.
+/// The prefix of the ids of this window's lanes, because a page may hold several machines.
 fn prefix(records: &[&Record]) -> String {
     records.first().map_or_else(String::new, |r| slug(&format!("{}-{}", r.machine, r.run)))
 }
@@ -189,7 +189,7 @@ impl Drawing {
     }
 }
 
-/// `q 20..100, M 100..220`; what is anything else is left out.
+/// Parses `q 20..100, M 100..220`; malformed parts are left out.
 fn spans(text: &str) -> Vec<Span> {
     let span = |part: &str| {
         let (letter, cycles) = part.trim().split_once(' ')?;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_lie_where_their_cycles_are_and_name_whom_they_wait_for() {
+    fn lanes_are_positioned_by_cycle_and_link_to_what_they_wait_for() {
         let all = [
             record("instruction", "80000000 <b>", "x 100..150", "waits for line #7"),
             record("transaction", "#7 load 0x40", "M 150..900", ""),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_span_or_no_window_is_left_out() {
+    fn malformed_spans_and_empty_window_are_left_out() {
         assert!(spans("x, y 1.., z ..2, w 9..3, ,").is_empty());
         assert_eq!(spans("x 1..2, nonsense").len(), 1);
         let mut empty = record("instruction", "a", "x 1..2", "");

@@ -65,7 +65,8 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Where a value of the value axis stands: from the left for rows, from the bottom for lines.
+    /// The position of a value on the value axis: from the left for rows, from the bottom for
+    /// lines.
     fn at_value(&self, value: f64) -> f64 {
         let share = share(value, self.value, self.log_value).clamp(0.0, 1.0);
         if self.is_rows {

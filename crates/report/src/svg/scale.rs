@@ -1,21 +1,21 @@
-//! Where a value stands on an axis, and which values have a tick.
+//! The position of a value on an axis, and the values that get a tick.
 
-/// The smallest and the largest; from 0 to 1 where there is none.
+/// The smallest and the largest value; 0 and 1 if there are none.
 pub(super) fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) =
         values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) }
 }
 
-/// Whether values span so much that the page's script draws them on a logarithmic axis: `SPAN_LOG`
-/// there.
+/// Whether values span so much that the page's script draws them on a logarithmic axis (`SPAN_LOG`
+/// there).
 pub(super) fn spans_decades(values: &[f64]) -> bool {
     const SPAN_LOG: f64 = 100.0;
     let (low, high) = bounds(values.iter().copied());
     low > 0.0 && high / low >= SPAN_LOG
 }
 
-/// How far a value lies between two others, from 0 to 1; half way where they are the same.
+/// The position of a value between two others, from 0 to 1; one half if they are equal.
 pub(super) fn share(value: f64, (low, high): (f64, f64), log: bool) -> f64 {
     let scale = |v: f64| if log { v.max(f64::MIN_POSITIVE).ln() } else { v };
     let span = scale(high) - scale(low);

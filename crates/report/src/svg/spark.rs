@@ -1,16 +1,15 @@
-//! A course of ratios, as small as a word.
+//! A small line of ratios.
 
-/// The course of some ratios, small: a line on a logarithmic axis, with 1 as a rule. Above the rule
-/// is slower.
+/// A small line of ratios on a logarithmic axis, with a rule at 1. Above the rule is slower.
 pub(crate) fn spark(ratios: &[f64]) -> String {
     const WIDTH: f64 = 96.0;
     const HEIGHT: f64 = 22.0;
-    /// From the edge to the line.
+    /// The margin around the line.
     const EDGE: f64 = 3.0;
     let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
     let low = logs.iter().copied().fold(0.0, f64::min);
     let high = logs.iter().copied().fold(0.0, f64::max);
-    // A course within some percent of 1 is flat, and drawn so.
+    // A line within a few percent of 1 is drawn flat.
     let span = (high - low).max(0.1);
     let middle = f64::midpoint(low, high);
     let y = |log: f64| HEIGHT / 2.0 - (log - middle) / span * (HEIGHT - 2.0 * EDGE);

@@ -170,7 +170,7 @@ fn a_calibration_that_changes_nothing_is_not_drawn_again() {
     let drawings = |knob: f64| {
         let page = html(&[bar("none", 100.0), bar("one-knob", knob)]);
         assert!(page.contains("A simulated server, by"));
-        (page.matches("Execution time in percent").count(), page.contains("nothing to add"))
+        (page.matches("Execution time in percent").count(), page.contains("same as above"))
     };
     let (once, is_told) = drawings(100.0);
     let (twice, is_told_twice) = drawings(90.0);

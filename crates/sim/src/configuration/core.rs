@@ -5,19 +5,19 @@ use serde::{Deserialize, Serialize};
 use super::{power_of_two, within};
 use crate::error::Error;
 
-/// In which order instructions may begin to execute.
+/// The order in which instructions may begin to execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Issue {
-    /// In the program's order: one that waits holds up all behind it.
+    /// Program order: an instruction that waits holds up all younger ones.
     InOrder,
-    /// Whenever its operands and a unit are there.
+    /// An instruction begins as soon as its operands and a unit are available.
     #[default]
     OutOfOrder,
 }
 
 impl Issue {
-    /// Its name in settings and records.
+    /// The name in settings and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -48,17 +48,17 @@ pub struct CoreSettings {
     pub memory_ports: u32,
     /// Instructions fetched and not yet dispatched. Chosen: 16, four cycles of fetch.
     pub fetch_entries: u32,
-    /// Cycles between a mispredicted branch's resolution and the first fetch on the right path,
+    /// Cycles from the resolution of a mispredicted branch to the first fetch on the right path,
     /// beyond the fetch itself. Chosen: 3, as SimpleScalar's default.
     pub mispredict_cycles: u32,
-    /// Whether instructions behind a mispredicted branch execute until it resolves. SimpleScalar
-    /// does so.
+    /// Whether instructions after a mispredicted branch execute until the branch resolves, as they
+    /// do in SimpleScalar.
     pub wrong_path: bool,
     /// Cycles that each kind of operation takes.
     pub latencies: Latencies,
     /// The branch predictor.
     pub predictor: PredictorSettings,
-    /// The translation buffers of instructions and of data, the same for both.
+    /// The settings of the instruction TLB and of the data TLB, which are alike.
     pub tlb: TlbSettings,
 }
 
@@ -68,13 +68,13 @@ pub struct CoreSettings {
 pub struct Latencies {
     /// Arithmetic, logic, shifts, branches.
     pub integer: u32,
-    /// Multiplication; a new one each cycle.
+    /// Multiplication. The unit accepts a new one each cycle.
     pub multiply: u32,
-    /// Division; the unit is taken all that time.
+    /// Division. The unit is busy until the division is done.
     pub divide: u32,
 }
 
-/// The branch predictor: two-bit counters, a target buffer and a return stack.
+/// The branch predictor: two-bit counters, a target buffer and a return-address stack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PredictorSettings {
@@ -82,7 +82,7 @@ pub struct PredictorSettings {
     pub counters: u32,
     /// Entries of the direct-mapped target buffer. Chosen: 2048, SimpleScalar's 512 sets of 4.
     pub targets: u32,
-    /// Return addresses. Chosen: 8, SimpleScalar's default.
+    /// Entries of the return-address stack. Chosen: 8, SimpleScalar's default.
     pub return_entries: u32,
 }
 
@@ -90,7 +90,7 @@ pub struct PredictorSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlbSettings {
-    /// Pages that it holds. Chosen: 64.
+    /// Pages that the buffer holds. Chosen: 64.
     pub entries: u32,
     /// Bytes of a page. Chosen: 4096.
     pub page_bytes: u64,
@@ -164,12 +164,12 @@ mod tests {
     use crate::configuration::Configuration;
 
     #[test]
-    fn the_papers_machine_is_possible() {
+    fn default_machine_is_valid() {
         assert_eq!(Configuration::default().validate(), Ok(()));
     }
 
     #[test]
-    fn impossible_processors_are_named() {
+    fn invalid_core_setting_is_named_in_the_error() {
         let refusal = |change: fn(&mut CoreSettings)| {
             let mut settings = CoreSettings::default();
             change(&mut settings);

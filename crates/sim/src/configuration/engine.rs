@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::within;
 use crate::error::Error;
 
-/// Where the engines stand. Section 3.1 of the paper discusses both; it evaluates the hub.
+/// Where the engines are located. Section 3.1 of the paper discusses both locations; it evaluates
+/// the hub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
@@ -16,27 +17,27 @@ pub enum Placement {
     Die,
 }
 
-/// What becomes of lines of the target that a cache holds.
+/// What an engine does with lines of the target that a cache holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
-    /// They are invalidated, and the data goes to memory.
+    /// Invalidate the lines, and write the data to memory.
     #[default]
     Invalidate,
-    /// The data is written into the second-level cache, and to memory when it is evicted. Only an
-    /// engine on the die reaches it.
+    /// Write the data into the second-level cache; it reaches memory when the line is evicted. Only
+    /// an engine on the die has access to that cache.
     Cache,
 }
 
-/// What becomes of lines of the source that a cache holds.
+/// What an engine does with lines of the source that a cache holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// They stay; a dirty one is supplied by its cache on the snoop, and memory is brought up to
-    /// date.
+    /// Keep the lines. The cache supplies a dirty line on the snoop, and memory is updated.
     #[default]
     Keep,
-    /// They are given up once read: the program is taken not to read them again.
+    /// Drop a line once the engine has read it: the setting assumes that the program will not read
+    /// it again.
     Drop,
 }
 
@@ -46,29 +47,30 @@ pub enum Source {
 pub struct EngineSettings {
     /// The name of the policy: `sync-nlb`, `sync-wlb`, `async`, or another that the engine lists.
     pub policy: String,
-    /// Whether anything may overlap with a copy. The paper's "faster copies" is what remains of the
-    /// benefit when nothing may.
+    /// Whether other instructions may overlap with a copy. Without overlap, the rest of the benefit
+    /// is what the paper calls "faster copies".
     pub overlap: bool,
     /// Engines; a copy goes to the one with the fewest waiting. The paper: 1.
     pub engines: u32,
-    /// Where they stand.
+    /// The location of the engines.
     pub placement: Placement,
     /// Copies that may wait at each engine. Chosen: 8.
     pub queue_entries: u32,
-    /// Lines of each engine's stream buffer, "to store copied data": lines of the target. A longer
-    /// copy takes rounds of reading and writing. Fitted to the paper's Table 2: 6; docs/sim.md has
-    /// what others give.
+    /// Lines of each engine's stream buffer, "to store copied data"; each holds a line of the
+    /// target. A copy that is longer takes several rounds of reading and writing. Fitted to the
+    /// paper's Table 2: 6; docs/sim.md lists the results of other values.
     pub stream_lines: u32,
-    /// The part of a channel's requests that is the engines' for sure while the processor bypasses
-    /// them. The paper has CPU requests "interleaved" with the engine's. Fitted to its Table 2: 50,
-    /// every other one; docs/sim.md has what 67 gives. The processor's write-backs wait for the
-    /// same choices: below 50, a stream of dirty lines can pile them up in the queue.
+    /// The percentage of contended choices of a channel that the engines are guaranteed while
+    /// requests of the processor bypass theirs. The paper has CPU requests "interleaved" with the
+    /// engine's. Fitted to its Table 2: 50, every other choice; docs/sim.md lists the result of 67.
+    /// The processor's write-backs wait for the same choices: below 50, a stream of dirty lines can
+    /// fill the queue.
     pub share_percent: u32,
     /// Copies that the pending copy table holds. Chosen: 16.
     pub pending_entries: u32,
-    /// Lines of the source in caches.
+    /// What to do with lines of the source in caches.
     pub source: Source,
-    /// Lines of the target in caches.
+    /// What to do with lines of the target in caches.
     pub target: Target,
 }
 

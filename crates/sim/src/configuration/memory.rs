@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{CPU_MHZ, Cycle, power_of_two, within};
 use crate::error::Error;
 
-/// Largest cache: its lines take memory of the host, 32 bytes each.
+/// The largest cache. The simulator needs 32 bytes of the host's memory for each line.
 const CACHE_BYTES_MAX: u64 = 64 << 20;
 
 /// Everything between the processor and the memory chips.
@@ -20,23 +20,24 @@ pub struct MemorySettings {
     pub data_cache: CacheSettings,
     /// The second-level cache. Table 1: 1 MB, 8 ways, 15 cycles.
     pub second_cache: CacheSettings,
-    /// Lines that may be on their way from memory at once. Table 1: 8.
+    /// Lines that may be under way from memory at once. Table 1: 8.
     pub mshrs: u32,
-    /// Average access time of memory: from the end of a read's request on the bus until the chipset
-    /// has the whole line for the bus, where no row is open. Table 1: 80, under DRAM, and "includes
-    /// the delays taken to propagate the request and response via a realistic chipset"; Figure 8:
-    /// 80, 95, 110. The chipset's own delay is what remains of it after memory. Caches and bus come
-    /// on top, as SimpleScalar counts: [`Self::idle_load_cycles`].
+    /// Average access time of memory where no row is open: from the end of a read's request on the
+    /// bus until the chipset has the whole line ready for the bus. Table 1: 80, under DRAM, and
+    /// "includes the delays taken to propagate the request and response via a realistic chipset";
+    /// Figure 8: 80, 95, 110. The chipset's own delay is this time minus the time of the memory
+    /// chips. Caches and bus add to it, as in SimpleScalar: [`Self::idle_load_cycles`].
     pub latency_ns: u64,
-    /// Of the chipset's delay, what every message between bus and hub takes each way: commands to
-    /// an engine and its notifications too. What remains is the reads' alone, on the way from
-    /// memory to the bus. Fitted to Figure 8: 10. Its slower memory is slower to read and not to
-    /// talk to, as its engines' 2.4, 1 and 0.2 points ask.
+    /// The part of the chipset's delay that every message between bus and hub takes in each
+    /// direction, commands to an engine and its notifications included. The rest of the delay
+    /// applies to reads alone, between memory and the bus. Fitted to Figure 8: 10. There, slower
+    /// memory takes longer to read but not longer to send commands to, which the benefits of 2.4, 1
+    /// and 0.2 points require.
     pub crossing_ns: u64,
     /// Requests that the memory controller's queue holds. Chosen: 32.
     pub queue_entries: u32,
-    /// Whether the payload that a NIC writes takes time on the memory channels. Chosen: no: the
-    /// paper's packets are a trace that lies in memory.
+    /// Whether the payload that a NIC writes uses bandwidth of the memory channels. Chosen: no,
+    /// because the paper's packets are a trace in memory.
     pub payload_takes_bandwidth: bool,
     /// The bus between processor and chipset.
     pub bus: BusSettings,
@@ -52,11 +53,11 @@ pub struct CacheSettings {
     pub bytes: u64,
     /// Lines of a set.
     pub ways: u32,
-    /// Cycles from an access to its data when the line is there.
+    /// Cycles from an access to its data on a hit.
     pub hit_cycles: u32,
 }
 
-/// The pipelined bus. Each phase is told in bus clocks.
+/// The pipelined bus. Each phase is given in bus clocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BusSettings {
@@ -66,10 +67,10 @@ pub struct BusSettings {
     pub bytes: u64,
     /// Clocks to win the bus. Chosen: 2.
     pub arbitration_clocks: u32,
-    /// Clocks that a transaction holds the address lines for an address. Chosen: 2, as the Pentium
-    /// Pro's request phase; a copy transaction sends two addresses.
+    /// Clocks for which a transaction holds the address lines per address. Chosen: 2, as the
+    /// Pentium Pro's request phase; a copy transaction sends two addresses.
     pub request_clocks: u32,
-    /// Clocks until all processors of a 4-way platform have looked into their caches. Chosen: 8.
+    /// Clocks until all processors of a 4-way platform have searched their caches. Chosen: 8.
     pub snoop_clocks: u32,
     /// Clocks of the response phase. Chosen: 2.
     pub response_clocks: u32,
@@ -81,10 +82,10 @@ pub struct BusSettings {
 pub struct DramSettings {
     /// Channels. Figure 7: one (3.2 GB/s) or two (6.4 GB/s).
     pub channels: u32,
-    /// Whether the channels work as one, each with its part of every line, so that a second one
-    /// makes a line come sooner; else lines take turns over them. Chosen: yes, as servers of the
-    /// time did (Intel's E7505: "lock-step"; the E7520 pairs two channels of DDR2-400 with a bus of
-    /// 800 MHz), and as Figure 7 asks, where BASE gains by a second channel too.
+    /// Whether the channels work as one, each with its part of every line, so that a second channel
+    /// shortens the transfer of a line. Otherwise lines alternate between channels. Chosen: yes, as
+    /// in servers of the time (Intel's E7505: "lock-step"; the E7520 pairs two channels of DDR2-400
+    /// with a bus of 800 MHz). Figure 7 requires it: there a second channel helps BASE too.
     pub lockstep: bool,
     /// Transfers in a microsecond on one channel. Table 1: DDR2-400.
     pub megatransfers: u64,
@@ -94,25 +95,25 @@ pub struct DramSettings {
     pub banks: u32,
     /// Bytes of a row over all chips of a channel. Chosen: 8192 (1 KB pages of eight x8 chips).
     pub row_bytes: u64,
-    /// To close a row. Table 1: 15.
+    /// Time to close a row. Table 1: 15.
     pub precharge_ns: u64,
-    /// To open a row. Table 1: 15.
+    /// Time to open a row. Table 1: 15.
     pub row_ns: u64,
     /// From a read's or write's command to its first data. Table 1: 15.
     pub column_ns: u64,
-    /// From the last data written to the next read's command, whose data comes `column_ns` later.
-    /// Chosen: 10, two clocks (tWTR of JESD79-2 for DDR2-400).
+    /// From the last data written to the next read's command. The data of that read follows
+    /// `column_ns` later. Chosen: 10, two clocks (tWTR of JESD79-2 for DDR2-400).
     pub write_to_read_ns: u64,
     /// Between the last data read and the first data written. Chosen: 5, one clock (JESD79-2: two
     /// clocks and a burst between the commands, and a write's data comes a clock sooner).
     pub read_to_write_ns: u64,
-    /// After the last data written, before its row may be closed. Chosen: 15 (tWR of JESD79-2).
+    /// From the last data written until its row may be closed. Chosen: 15 (tWR of JESD79-2).
     pub write_recovery_ns: u64,
-    /// For how long a row stays open when no request for it waits. Chosen: 0: the controller closes
-    /// what nobody in its queue asks for, so that a processor's lone access finds its bank closed,
-    /// and an engine's stream finds its row open. A server's controller has such a timer; with one
-    /// of 50 ns a processor that copies out of order hits rows at 80 ns latency and misses them at
-    /// 95, a step that the paper's Figure 8 does not have.
+    /// How long a row stays open when the queue has no request for it. Chosen: 0. The controller
+    /// then closes a row that no queued request needs, so that a lone access of the processor finds
+    /// its bank closed while an engine's stream finds its row open. A server's controller has such
+    /// a timer. With one of 50 ns, a processor that copies out of order hits rows at 80 ns latency
+    /// and misses them at 95, a step that the paper's Figure 8 does not show.
     pub row_idle_ns: u64,
 }
 
@@ -168,14 +169,14 @@ impl Default for DramSettings {
     }
 }
 
-/// Cycles of the CPU in so many nanoseconds, rounded to the nearest.
+/// CPU cycles in `ns` nanoseconds, rounded to the nearest.
 #[must_use]
 pub fn cycles_of_ns(ns: u64) -> Cycle {
     (ns * CPU_MHZ + 500) / 1000
 }
 
 impl BusSettings {
-    /// When the bus clock that begins at or after `at` begins.
+    /// The cycle in which the first bus clock at or after `at` begins.
     #[must_use]
     pub fn edge(&self, at: Cycle) -> Cycle {
         self.after(self.clock_at(at))
@@ -190,21 +191,21 @@ impl BusSettings {
     /// The first bus clock that begins at or after `at`.
     #[must_use]
     pub fn clock_at(&self, at: Cycle) -> u64 {
-        // The largest clock whose beginning, not rounded up, is not past `at`; the next, unless it
-        // begins in just this cycle.
+        // `clock` is the largest clock that begins at or before `at` when its beginning is not
+        // rounded up. Rounded up, it may begin after `at`, and is then the one to return.
         let clock = at * self.mhz / CPU_MHZ;
         if self.after(clock) >= at { clock } else { clock + 1 }
     }
 }
 
 impl DramSettings {
-    /// Channels that work by themselves: one where all of them are in lockstep.
+    /// Channels that work independently: one if all of them are in lockstep.
     #[must_use]
     pub fn independent_channels(&self) -> u32 {
         if self.lockstep { 1 } else { self.channels }
     }
 
-    /// Cycles that a line holds the data lines of an independent channel, the last one whole.
+    /// Cycles for which a line holds the data lines of an independent channel, rounded up.
     #[must_use]
     pub fn burst_cycles(&self, line_bytes: u64) -> Cycle {
         let bytes = self.bytes * self.joined_channels();
@@ -224,8 +225,8 @@ impl DramSettings {
 }
 
 impl MemorySettings {
-    /// The chipset's delay, out and back together: what remains of [`Self::latency_ns`] after
-    /// memory that opens a row. `None`: nothing remains.
+    /// The chipset's delay in both directions together: [`Self::latency_ns`] minus the time of
+    /// memory that opens a row. `None` if memory alone takes longer.
     #[must_use]
     pub fn chipset_cycles(&self) -> Option<Cycle> {
         let opened = cycles_of_ns(self.dram.row_ns + self.dram.column_ns);
@@ -233,20 +234,21 @@ impl MemorySettings {
         cycles_of_ns(self.latency_ns).checked_sub(known)
     }
 
-    /// From data that the chipset has until the bus hands it over: the response phase, and the
-    /// clock by which the bus is behind. Rounded down, as the end of the request was rounded up.
+    /// From data in the chipset to its transfer on the bus: the response phase, and one clock by
+    /// which the bus is late. Rounded down, because the end of the request was rounded up.
     #[must_use]
     pub fn answer_cycles(&self) -> Cycle {
         (u64::from(self.bus.response_clocks) + 1) * CPU_MHZ / self.bus.mhz
     }
 
-    /// What a chain of dependent loads measures on an idle machine, each from its issue to its
+    /// The cycles of each load in a chain of dependent loads on an idle machine, from issue to
     /// data: the lookups of both caches, arbitration, request, [`Self::latency_ns`] and the answer.
     #[must_use]
     pub fn idle_load_cycles(&self) -> Cycle {
         let lookups = u64::from(self.data_cache.hit_cycles + self.second_cache.hit_cycles);
         let phases = u64::from(self.bus.arbitration_clocks + self.bus.request_clocks);
-        // In a chain each load is issued when the line before has come, at a bus clock's beginning.
+        // In a chain each load is issued when the previous line has arrived, at the beginning of a
+        // bus clock.
         let requested = self.bus.after(self.bus.clock_at(lookups) + phases);
         requested + cycles_of_ns(self.latency_ns) + self.answer_cycles()
     }
@@ -316,7 +318,7 @@ impl DramSettings {
     fn validate(&self, line_bytes: u64) -> Result<(), Error> {
         power_of_two("memory.dram.channels", self.channels.into(), 1, 16)?;
         power_of_two("memory.dram.bytes", self.bytes, 1, line_bytes)?;
-        // A line takes one cycle at least: what is quicker would be no quicker here.
+        // A line takes at least one cycle: a quicker memory would not be quicker in the simulator.
         let joined_bytes = self.bytes * self.joined_channels();
         if joined_bytes > line_bytes {
             let problem = "channels in lockstep share each line: take fewer or narrower ones";
@@ -341,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bus_clocks_begin_where_they_must() {
+    fn bus_clock_begins_at_first_cycle_not_before_it() {
         let bus = BusSettings::default();
         let edges: Vec<Cycle> = (0..5).map(|clock| bus.after(clock)).collect();
         assert_eq!(edges, [0, 4, 8, 12, 15], "3.75 cycles each");
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_takes_whole_cycles_and_one_at_least() {
+    fn burst_takes_whole_cycles_and_at_least_one() {
         let of = |lockstep, megatransfers| DramSettings {
             lockstep,
             megatransfers,
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_memory_is_named() {
+    fn invalid_memory_setting_is_named_in_the_error() {
         let refusal = |change: fn(&mut MemorySettings)| {
             let mut settings = MemorySettings::default();
             change(&mut settings);

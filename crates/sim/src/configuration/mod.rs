@@ -1,5 +1,5 @@
-//! The machine as numbers, each with its source: "Table 1" is the paper's (Zhao et al., ICCD 2005),
-//! "chosen" is ours where the paper is silent.
+//! The settings of the simulated machine, each with its source. "Table 1" is the paper's (Zhao et
+//! al., ICCD 2005); "chosen" is this project's value where the paper gives none.
 //!
 //! From the bottom up:
 //!
@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// A moment or a duration in clock cycles of the CPU.
+/// A point in time or a duration, in clock cycles of the CPU.
 pub type Cycle = u64;
 
-/// The clock of the CPU in MHz; every duration of the simulator is told in its cycles. Table 1.
+/// The clock of the CPU in MHz. Every duration in the simulator is in its cycles. Table 1.
 pub const CPU_MHZ: u64 = 3000;
 
 /// One machine.
@@ -38,7 +38,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Refuses machines that cannot be.
+    /// Checks that the machine is possible.
     ///
     /// # Errors
     /// [`Error::Setting`] names the first setting outside its limit.
@@ -58,7 +58,7 @@ impl Configuration {
     }
 }
 
-/// Refuses a value outside `low..=high`.
+/// Returns an error for a value outside `low..=high`.
 pub(crate) fn within(setting: &'static str, value: u64, low: u64, high: u64) -> Result<(), Error> {
     if (low..=high).contains(&value) {
         return Ok(());
@@ -66,7 +66,7 @@ pub(crate) fn within(setting: &'static str, value: u64, low: u64, high: u64) -> 
     Err(Error::setting(setting, value, format!("it must be from {low} to {high}")))
 }
 
-/// Refuses a value that is no power of two, or outside `low..=high`.
+/// Returns an error for a value that is not a power of two or is outside `low..=high`.
 pub(crate) fn power_of_two(
     setting: &'static str,
     value: u64,

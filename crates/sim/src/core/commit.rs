@@ -8,18 +8,19 @@ use crate::configuration::Cycle;
 use crate::isa::Class;
 use crate::memory::{Access, Copy, Kind, Tag};
 
-/// Stores are not waited for: their completions carry a tag that nobody has.
+/// The tag of stores. No instruction waits for a store's completion, so no instruction has this
+/// tag.
 const STORE_TAG: Tag = Tag(TAGS);
 
-/// What became of the copy at the window's head.
+/// The state of the copy at the window's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum CopyState {
-    /// It was not handed over.
+    /// Not yet handed to the memory system.
     #[default]
     Here,
-    /// Its completion is waited for.
+    /// Handed over; its completion is pending.
     Handed,
-    /// It may retire from this cycle on.
+    /// Complete: it may retire from this cycle on.
     Complete(Cycle),
 }
 
@@ -46,7 +47,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Lets the oldest instruction leave, if it may.
+    /// Commits the oldest instruction if it is ready. Returns whether it did.
     fn commit_oldest(&mut self) -> bool {
         let sequence = self.window.head;
         let entry = self.window.entry(sequence);
@@ -92,7 +93,7 @@ impl<M: MemoryPort> Core<'_, M> {
         true
     }
 
-    /// Gives a store to memory; it needs a port, and nobody waits for it then.
+    /// Hands a store to memory. The store needs a port; no instruction waits for its completion.
     fn store(&mut self, address: u64, bytes: u64, is_uncached: bool) -> bool {
         if is_uncached {
             self.statistics.stores += 1;
@@ -109,7 +110,7 @@ impl<M: MemoryPort> Core<'_, M> {
         true
     }
 
-    /// Hands a copy over, or lets it leave once it is complete.
+    /// Hands a copy over, or retires it once it is complete.
     fn copy(&mut self, sequence: u64) -> bool {
         if self.copy_state == CopyState::Here {
             let Some(WaitingCopy { touched, .. }) = self.copies.front() else { return false };

@@ -37,7 +37,7 @@ impl<M: MemoryPort> Core<'_, M> {
         Ok(())
     }
 
-    /// Whether an instruction of this class finds no room, or must not begin yet.
+    /// Whether an instruction of this class has no room, or must not begin yet.
     #[inline(always)]
     fn is_held(&self, class: Class) -> bool {
         let is_wrong = self.wrong_path_of.is_some();
@@ -72,15 +72,15 @@ impl<M: MemoryPort> Core<'_, M> {
         entry.is_mispredicted = entry.next != fetched.predicted_next;
         entry.is_uncached = entry.class == Class::Store && Nic::is_register(touched.address);
         if entry.is_uncached {
-            self.hear_device(entry.sequence);
+            self.after_device_store(entry.sequence);
         }
         Ok(touched)
     }
 
-    /// A store to the device was executed: notes what the device has written since, and whether the
-    /// run has come to its steady state.
+    /// Handles a store to the device: collects the device's writes since the last one, and checks
+    /// whether the run has reached its steady state.
     #[cold]
-    fn hear_device(&mut self, sequence: u64) {
+    fn after_device_store(&mut self, sequence: u64) {
         if self.warm_cycle.is_none() {
             let is_warm = self.interpreter.nic.taken_packets() >= self.warm_packets;
             self.warm_cycle = is_warm.then_some(self.now);
@@ -93,7 +93,7 @@ impl<M: MemoryPort> Core<'_, M> {
     fn execute_wrong(&mut self, entry: &mut Entry, instruction: &Instruction) -> Touched {
         let mut touched = touched(entry.class, instruction, self.shadow.registers());
         if entry.class == Class::Copy {
-            // It never reaches memory, and its operands may be anything.
+            // The copy never reaches memory, and its operands may have any value.
             touched.bytes = 0;
         }
         let memory = &self.interpreter.memory;
@@ -123,7 +123,7 @@ impl<M: MemoryPort> Core<'_, M> {
             Class::Store => {
                 entry.bytes = touched.bytes as u8;
                 if !self.is_in_order() {
-                    // Out of order it begins with its address alone.
+                    // Out of order, a store begins with its address alone.
                     entry.needs = !(1 << VALUE);
                 }
                 self.memory_entries += 1;
@@ -155,7 +155,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// What comes now is not what the program does; remembers where it left the right path.
+    /// Starts the wrong path of a mispredicted branch, and saves the state of the right path.
     #[cold]
     fn follow_wrong_path(&mut self, branch: u64) {
         self.window.remember();
@@ -163,8 +163,8 @@ impl<M: MemoryPort> Core<'_, M> {
         self.wrong_path_of = Some(branch);
     }
 
-    /// In order, as SimpleScalar's core has it: whether the youngest instruction lacks an operand,
-    /// or the address that it loads from or stores to.
+    /// For in-order issue, as in SimpleScalar's core: whether the youngest instruction lacks an
+    /// operand, or lacks the address of its load or store.
     fn last_is_waiting(&self) -> bool {
         if self.window.is_empty() {
             return false;
@@ -173,7 +173,7 @@ impl<M: MemoryPort> Core<'_, M> {
         last.waits != 0 || last.is_memory() && !last.is_known
     }
 
-    /// Puts an instruction where its unit looks for it.
+    /// Adds an instruction to the ready set of its unit.
     #[inline]
     pub(super) fn make_ready(&mut self, sequence: u64, class: Class) {
         match class {
@@ -183,7 +183,7 @@ impl<M: MemoryPort> Core<'_, M> {
     }
 }
 
-/// The registers that it waits for; 0 for none.
+/// The registers that an instruction waits for; 0 for none.
 #[inline(always)]
 fn sources(class: Class, instruction: &Instruction) -> [u8; OPERANDS] {
     match class {

@@ -1,4 +1,4 @@
-//! Fetch: instructions come in along the predicted path, a line at a time.
+//! Fetch: instructions enter along the predicted path, one line at a time.
 
 use super::tlb::Tlb;
 use super::window::{self, PLACES};
@@ -7,25 +7,25 @@ use crate::configuration::{CoreSettings, Cycle};
 use crate::isa::{Class, Operation, WORD};
 use crate::memory::{Access, Kind, Tag};
 
-/// Tags of fetches have this bit; those of loads and copies do not.
+/// Tags of fetches have this bit set; tags of loads and copies do not.
 pub(super) const FETCH_TAG: u32 = 1 << 31;
 
-/// No line: nothing is in it.
+/// No line: it contains no instruction.
 const NOWHERE: (u32, u32) = (0, 0);
 
 /// An instruction that was fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     pub(super) index: u32,
-    /// Where fetch went after it.
+    /// The index at which fetch continued.
     pub(super) predicted_next: u32,
-    /// The return stack's top after it.
+    /// The return stack's top after this instruction.
     pub(super) return_top: u32,
-    /// When.
+    /// The cycle of the fetch.
     pub(super) at: Cycle,
 }
 
-/// Instructions that were fetched and not dispatched, oldest first: a ring.
+/// Fetched instructions that are not dispatched yet, oldest first, in a ring.
 pub(super) struct FetchQueue {
     ring: Box<[Fetched; PLACES]>,
     mask: u32,
@@ -46,13 +46,13 @@ impl FetchQueue {
         (number & self.mask) as usize % PLACES
     }
 
-    /// The oldest.
+    /// The oldest instruction.
     #[inline(always)]
     pub(super) fn first(&self) -> Option<Fetched> {
         (self.first != self.end).then(|| self.ring[self.place(self.first)])
     }
 
-    /// Takes the oldest out.
+    /// Removes the oldest instruction.
     #[inline(always)]
     pub(super) fn pop(&mut self) {
         self.first = self.first.wrapping_add(1);
@@ -81,20 +81,20 @@ pub(super) struct Front {
     /// The index of the instruction that is fetched next.
     next: u32,
     line_bytes: u64,
-    /// Instructions of the line that they are taken from: the index of the first, and how many. The
-    /// line of the program's start may begin before it.
+    /// The current line: the index of its first instruction, and the number of its instructions.
+    /// The line of the program's start may begin before the program.
     line: (u32, u32),
     /// The page that was translated last.
     page: Option<u64>,
     page_shift: u32,
-    /// Nothing is fetched before this cycle.
+    /// Fetch does nothing before this cycle.
     resume_at: Cycle,
-    /// The line that is waited for.
+    /// The line that fetch waits for.
     pending: Option<(u32, u32)>,
-    /// Counts lines that were asked for, so that a line of a path that was left is not taken for
+    /// Number of the latest line request. It distinguishes a late line of an abandoned path from
     /// one of this path.
     request: u32,
-    /// Nothing more comes along this path: it left the program.
+    /// Whether the path has left the program, so that no instruction follows.
     is_at_end: bool,
     pub(super) tlb: Tlb,
 }
@@ -116,19 +116,19 @@ impl Front {
         }
     }
 
-    /// When fetch goes on by itself, if it will.
+    /// The cycle in which fetch resumes by itself, if it will.
     pub(super) fn resumes_after(&self, now: Cycle) -> Option<Cycle> {
         (self.resume_at > now && self.pending.is_none()).then_some(self.resume_at)
     }
 
-    /// A line that was asked for is there.
+    /// Accepts a line that memory delivers.
     pub(super) fn line_arrived(&mut self, tag: u32) {
         if tag == self.request | FETCH_TAG {
             self.line = self.pending.take().unwrap_or(self.line);
         }
     }
 
-    /// Leaves the path and begins at `next`, in cycle `at`.
+    /// Abandons the path and continues at `next`, in cycle `at`.
     pub(super) fn redirect(&mut self, next: u32, at: Cycle) {
         self.queue.clear();
         self.next = next;
@@ -171,16 +171,16 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Whether the instruction's line is there; asks for it where it is not.
+    /// Whether the instruction's line is available. Requests the line if it is not.
     #[inline]
     fn has_line(&mut self, index: u32) -> bool {
         let (first, instructions) = self.front.line;
         index.wrapping_sub(first) < instructions
             || index as usize >= self.image.code().len()
-            || self.ask_for_line(index)
+            || self.request_line(index)
     }
 
-    fn ask_for_line(&mut self, index: u32) -> bool {
+    fn request_line(&mut self, index: u32) -> bool {
         let address = self.image.address_of(index);
         let before = (address % self.front.line_bytes / WORD) as u32;
         let line = (index.wrapping_sub(before), (self.front.line_bytes / WORD) as u32);
@@ -198,7 +198,8 @@ impl<M: MemoryPort> Core<'_, M> {
         match self.memory.access(self.now, Kind::Fetch, address, tag) {
             Access::Hit { ready } => {
                 self.front.line = line;
-                // A first-level hit is part of the pipeline's length; what comes later holds it up.
+                // The pipeline's length includes a first-level hit; only a longer delay stalls
+                // fetch.
                 let hidden = self.now + self.fetch_hit_cycles;
                 if ready > hidden {
                     self.front.resume_at = self.now + (ready - hidden);

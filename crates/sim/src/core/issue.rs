@@ -1,4 +1,5 @@
-//! Issue: what has its operands takes a unit; loads whose address is known take a memory port.
+//! Issue: an instruction with all its operands takes a unit; a load with a known address takes a
+//! memory port.
 
 use super::stores::Order;
 use super::wheel::{Due, Event};
@@ -7,7 +8,7 @@ use crate::configuration::Cycle;
 use crate::isa::Class;
 use crate::memory::{Access, Kind, Passing};
 
-/// What is left of a cycle.
+/// Issue slots and integer units that are left in a cycle.
 struct Left {
     slots: u32,
     integer: u32,
@@ -27,7 +28,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Oldest first, whatever is ready and finds a unit.
+    /// Issues ready instructions, oldest first, while units are free.
     fn issue_ready(&mut self, left: &mut Left) {
         let end = self.issue_end();
         let mut from = self.window.head;
@@ -40,7 +41,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// The same of multiplications and divisions, which have units of their own.
+    /// Issues multiplications and divisions, which have units of their own.
     fn issue_multiply(&mut self, left: &mut Left) {
         let end = self.issue_end();
         let mut from = self.window.head;
@@ -49,7 +50,7 @@ impl<M: MemoryPort> Core<'_, M> {
             let free = self.multiply_free_at.iter_mut().find(|at| **at <= self.now);
             let Some(free) = free else { break };
             from = sequence + 1;
-            // A division takes its unit until it is done, a multiplication only for a cycle.
+            // A division keeps its unit until it is done, a multiplication only for one cycle.
             let is_division = self.window.entry(sequence).class == Class::Divide;
             let cycles = if is_division { self.settings.latencies.divide } else { 1 };
             *free = self.now + u64::from(cycles);
@@ -58,7 +59,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Where issue must stop: at what stands behind a copy that nothing may overlap with.
+    /// The first instruction that must not issue: the one after a copy that forbids all overlap.
     fn issue_end(&self) -> u64 {
         match self.copies.front() {
             Some(copy) if self.passing == Passing::Nothing => copy.sequence + 1,
@@ -66,7 +67,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Begins an instruction on the unit that it was given.
+    /// Begins an instruction on the unit that it has been given.
     #[inline]
     fn issue_one(&mut self, sequence: u64, left: &mut Left) {
         let entry = self.window.entry(sequence);
@@ -92,7 +93,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Loads ask for their values, oldest first, as far as ports and older stores allow.
+    /// Lets loads request their values, oldest first, as far as ports and older stores allow.
     fn issue_loads(&mut self, left: &mut Left) {
         let end = match self.copies.front() {
             Some(copy) if self.passing != Passing::Memory => copy.sequence,
@@ -117,8 +118,8 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Asks for a load's value: the cycle in which it is there, `Some(None)` where memory will
-    /// tell, `None` where it cannot be asked for yet.
+    /// Requests a load's value. Returns the cycle in which the value is available, `Some(None)` if
+    /// memory will report it, and `None` if the load must retry.
     fn ask(&mut self, sequence: u64) -> Option<Option<Cycle>> {
         let entry = self.window.entry(sequence);
         let (address, bytes) = (entry.address, u64::from(entry.bytes));

@@ -1,39 +1,40 @@
-//! The timing core: a four-wide processor, in order or out of order, one stage a file.
+//! The timing core: a four-wide processor, in order or out of order, one file per stage.
 //!
-//! A cycle, oldest instructions first, as `Core::cycle` has it:
+//! The stages of a cycle, the oldest instructions first, as in `Core::cycle`:
 //!
-//! 1. *commit*: the oldest leave the window in order; stores and copies go to memory here;
-//! 2. *writeback*: results that are there wake those who wait; a mispredicted branch drops what it
-//!    should not have brought in;
-//! 3. *issue*: what has its operands takes a unit or a memory port;
-//! 4. *dispatch*: instructions enter the window, and are executed as far as values go;
-//! 5. *fetch*: instructions come in along the predicted path.
+//! 1. *commit*: the oldest instructions leave the window in order; stores and copies go to memory
+//!   here;
+//! 2. *writeback*: results wake the instructions that wait for them; a mispredicted branch squashes
+//!   its wrong path;
+//! 3. *issue*: an instruction with all its operands takes a unit or a memory port;
+//! 4. *dispatch*: instructions enter the window, and their values are computed;
+//! 5. *fetch*: instructions enter along the predicted path.
 //!
-//! Values are computed at dispatch, in the program's order, by the interpreter's own
-//! [`Interpreter::execute`]; all else here is about when. Behind a mispredicted branch a `Shadow`
-//! computes instead. SimpleScalar's sim-outorder works so, and where the paper says nothing this
-//! core does what it does: loads and stores use an integer unit for their address; a load waits
-//! until the addresses of all older stores are known, takes its value from a store if that holds
-//! all of it, and else waits for that store; stores wait for nothing at commit but a port and an
-//! MSHR; the predictor learns at commit; in order, nothing is dispatched while the youngest
-//! instruction lacks an operand, or the address that it loads from or stores to.
+//! Values are computed at dispatch, in program order, by [`Interpreter::execute`]; everything else
+//! here models timing. After a mispredicted branch, a `Shadow` computes the values instead.
+//! SimpleScalar's sim-outorder works this way, and this core follows it where the paper is silent:
+//! loads and stores use an integer unit for their address; a load waits until the addresses of all
+//! older stores are known, takes its value from a store that holds all of it, and otherwise waits
+//! for that store; at commit, a store waits only for a port and an MSHR; the predictor learns at
+//! commit; in order, nothing is dispatched while the youngest instruction lacks an operand, or
+//! lacks the address of its load or store.
 //!
-//! Known simplifications: a load or store that lies in two lines asks for the first; a page walk
-//! takes its time and no memory access; a store to a device takes no bus.
+//! Known simplifications: a load or store that crosses a line accesses only the first line; a page
+//! walk takes time but no memory access; a store to a device does not use the bus.
 //!
-//! Cycles in which nothing can happen are skipped, not simulated.
+//! Cycles without any event are skipped, not simulated.
 //!
 //! From the bottom up:
 //!
-//! - `statistics`: what a core counts;
+//! - `statistics`: the counters of a core;
 //! - `predictor`: the branch predictor;
 //! - `tlb`: a translation buffer;
-//! - `wheel`: what is due in which of the coming cycles;
+//! - `wheel`: the events of the coming cycles;
 //! - `window`: the instruction window;
-//! - `touched`: which memory an instruction reads or writes;
-//! - `shadow`: what instructions behind a mispredicted branch compute;
+//! - `touched`: the memory that an instruction reads or writes;
+//! - `shadow`: the values of instructions after a mispredicted branch;
 //! - `stores`: the store queue;
-//! - `trace`: what instructions did when;
+//! - `trace`: the cycles of each instruction's stages;
 //! - `fetch`, `dispatch`, `issue`, `writeback`, `commit`: the stages.
 
 mod commit;
@@ -64,19 +65,19 @@ use crate::nic::Dma;
 pub use statistics::CoreStatistics;
 use trace::PipelineTrace;
 
-/// What a core asks of its memory system; see [`crate::memory::port`].
+/// The memory system as a core uses it; see [`crate::memory::port`].
 pub trait MemoryPort {
-    /// One access inside a line.
+    /// Makes one access inside a line.
     fn access(&mut self, now: Cycle, kind: Kind, address: u64, tag: Tag) -> Access;
-    /// A copy, handed over when it is no longer speculative.
+    /// Hands over a copy that is no longer speculative.
     fn copy(&mut self, now: Cycle, copy: Copy) -> Access;
-    /// Whether a copy that is under way forbids this load or store.
+    /// Whether a copy under way forbids this load or store.
     fn blocks(&mut self, kind: Kind, address: u64, bytes: u64) -> bool;
     /// What may execute while an `ecpy` has not completed.
     fn passing(&self) -> Passing;
-    /// A device wrote to memory.
+    /// Reports that a device wrote to memory.
     fn dma_write(&mut self, now: Cycle, address: u64, bytes: u32);
-    /// Does everything that is due up to `now`.
+    /// Processes all events that are due up to `now`.
     fn advance(&mut self, now: Cycle, completions: &mut Vec<Completion>);
     /// The cycle of the next event.
     fn next_event(&self) -> Option<Cycle>;
@@ -86,16 +87,16 @@ pub trait MemoryPort {
 pub struct Core<'a, M> {
     settings: CoreSettings,
     image: &'a Image,
-    /// The values.
+    /// The functional state: registers, memory and device.
     pub interpreter: Interpreter,
     memory: M,
     passing: Passing,
     now: Cycle,
     window: window::Window,
-    /// What may take an integer unit, and what may take a multiply unit.
+    /// Instructions ready for an integer unit, and those ready for a multiply unit.
     ready: window::ReadySet,
     ready_multiply: window::ReadySet,
-    /// Loads whose address is known and whose value has not been asked for.
+    /// Loads with a known address whose value has not been requested.
     loads: window::ReadySet,
     stores: stores::StoreQueue,
     /// Loads and stores in the window.
@@ -104,20 +105,21 @@ pub struct Core<'a, M> {
     copies: VecDeque<touched::WaitingCopy>,
     copy_state: commit::CopyState,
     front: fetch::Front,
-    /// Cycles of a fetch that the first-level cache holds.
+    /// Cycles of a fetch that hits the first-level cache.
     fetch_hit_cycles: Cycle,
     predictor: predictor::Predictor,
     data_tlb: tlb::Tlb,
     shadow: shadow::Shadow,
-    /// The mispredicted branch whose wrong path is followed.
+    /// The mispredicted branch whose wrong path is being followed.
     wrong_path_of: Option<u64>,
     wheel: wheel::Wheel,
-    /// For each multiply unit, when it can begin something.
+    /// For each multiply unit, the cycle from which it is free.
     multiply_free_at: Vec<Cycle>,
     ports_used: u32,
-    /// What devices wrote when the instruction of that number was executed.
+    /// Writes of devices, each with the sequence number of the instruction that caused it.
     device_writes: VecDeque<(u64, Dma)>,
-    /// Packets after which the run is in its steady state, and the cycle in which it was.
+    /// The number of packets after which the run is in its steady state, and the cycle in which the
+    /// program reached it.
     warm_packets: u64,
     warm_cycle: Option<Cycle>,
     is_finished: bool,
@@ -125,13 +127,13 @@ pub struct Core<'a, M> {
     progress: bool,
     statistics: CoreStatistics,
     trace: Option<Box<PipelineTrace>>,
-    // Lists that are empty between their uses and keep their memory.
+    // Scratch lists: empty between uses, they keep their allocation.
     completions: Vec<Completion>,
     events: Vec<wheel::Event>,
 }
 
 impl<'a, M: MemoryPort> Core<'a, M> {
-    /// A processor about to run `machine`, whose program is `image`, on `memory`.
+    /// A processor about to run `interpreter`, whose program is `image`, on `memory`.
     pub fn new(
         configuration: &Configuration,
         image: &'a Image,
@@ -177,31 +179,31 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         }
     }
 
-    /// Notes what instructions do that are dispatched in these cycles.
+    /// Records the instructions that are dispatched in these cycles.
     pub fn trace_cycles(&mut self, cycles: std::ops::Range<Cycle>) {
         self.trace = Some(Box::new(PipelineTrace::new(cycles)));
     }
 
-    /// Notes the cycle in which the program has taken so many packets.
+    /// Sets the number of packets after which the run counts as warm.
     pub fn warm_packets(&mut self, packets: u64) {
         self.warm_packets = packets;
     }
 
-    /// That cycle, once it was reached.
+    /// The cycle in which the run became warm, once it has.
     pub fn warm_cycle(&self) -> Option<Cycle> {
         self.warm_cycle
     }
 
-    /// Runs the program to its end, or until `stops` says so: it is asked now and then, and told
-    /// the instructions executed so far.
+    /// Runs the program to its end, or until `stops` returns true. `stops` is called now and then
+    /// with the number of instructions executed so far.
     ///
     /// # Errors
-    /// What the program did wrong; [`Error::InstructionLimit`] after `limit` instructions, and
-    /// [`Error::CycleLimit`] after so many cycles that no instructions but copies take them;
-    /// [`Error::Stopped`].
+    /// The fault of the program; [`Error::InstructionLimit`] after `limit` instructions;
+    /// [`Error::CycleLimit`] after more cycles than that many instructions take unless they are
+    /// copies; [`Error::Stopped`].
     pub fn run(&mut self, limit: u64, mut stops: impl FnMut(u64) -> bool) -> Result<(), Error> {
-        /// How often `stops` is asked: some ten times a second.
-        const STEPS_BETWEEN_LOOKS: u64 = 1 << 18;
+        /// Steps between two calls of `stops`: some ten calls a second.
+        const STEPS_BETWEEN_CALLS: u64 = 1 << 18;
         let cycles_max = limit.saturating_mul(CYCLES_OF_INSTRUCTION_MAX);
         let mut steps = 0_u64;
         while !self.is_finished {
@@ -209,7 +211,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
                 return Err(self.over_limit(limit, cycles_max));
             }
             steps += 1;
-            if steps.is_multiple_of(STEPS_BETWEEN_LOOKS) && stops(self.interpreter.executed) {
+            if steps.is_multiple_of(STEPS_BETWEEN_CALLS) && stops(self.interpreter.executed) {
                 let (instructions, cycles) = (self.interpreter.executed, self.now);
                 return Err(Error::Stopped { instructions, cycles });
             }
@@ -222,7 +224,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         Ok(())
     }
 
-    /// Which of its limits the program has reached.
+    /// The error for the limit that the program has reached.
     fn over_limit(&self, limit: u64, cycles_max: Cycle) -> Error {
         let at = self.image.address_of(self.interpreter.next);
         let instructions = self.interpreter.executed;
@@ -232,11 +234,11 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         Error::CycleLimit { cycles: cycles_max, instructions, at }
     }
 
-    /// One cycle; then time goes on to the next in which something can happen.
+    /// Simulates one cycle, then advances time to the next cycle with an event.
     fn cycle(&mut self) -> Result<(), Error> {
         self.progress = false;
         self.ports_used = 0;
-        self.hear();
+        self.receive_completions();
         let oldest = self.window.head;
         self.commit();
         let is_flowing = self.window.head != oldest;
@@ -250,7 +252,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         Ok(())
     }
 
-    /// The first cycle in which anything can be different, where nothing happened in this one.
+    /// The first cycle in which anything can change, where nothing happened in this one.
     fn next_event(&self) -> Result<Cycle, Error> {
         let own = self.wheel.next_after(self.now);
         let memory = self.memory.next_event();
@@ -264,7 +266,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         })
     }
 
-    /// Says whom the oldest instruction waited for in the cycles that passed.
+    /// Charges the cycles that passed to the cause for which the oldest instruction waited.
     #[inline]
     fn account(&mut self, cycles: Cycle, is_flowing: bool) {
         let counters = &mut self.statistics;
@@ -285,17 +287,17 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         }
     }
 
-    /// What was counted; complete once the program has ended.
+    /// The counters; complete once the program has ended.
     pub fn statistics(&self) -> &CoreStatistics {
         &self.statistics
     }
 
-    /// The cycle that the run has come to.
+    /// The current cycle of the run.
     pub fn now(&self) -> Cycle {
         self.now
     }
 
-    /// The memory system, and what the pipeline did in the window that was asked for.
+    /// The functional state, the memory system, and the pipeline's trace if one was requested.
     pub fn into_parts(self) -> (Interpreter, M, Option<PipelineTrace>) {
         (self.interpreter, self.memory, self.trace.map(|trace| *trace))
     }

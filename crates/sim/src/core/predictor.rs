@@ -1,20 +1,20 @@
 //! The branch predictor: two-bit counters for conditional branches, a tagged table of targets for
-//! indirect jumps, a stack of return addresses. Targets of direct jumps stand in the instruction.
+//! indirect jumps, a stack of return addresses. Direct jumps carry their target in the instruction.
 
 use crate::configuration::PredictorSettings;
 use crate::isa::{Instruction, Operation, SINK};
 
 /// ra and t0, the link registers that the RISC-V manual names for return-address stacks.
 const LINKS: [u8; 2] = [1, 5];
-/// "Weakly not taken": what every counter begins with.
+/// "Weakly not taken": the initial value of every counter.
 const FIRST: u8 = 1;
 
 pub(super) struct Predictor {
     counters: Vec<u8>,
-    /// For each place: the jump's index, and where it went.
+    /// For each slot: the jump's index, and the index of its last target.
     targets: Vec<(u32, u32)>,
     returns: Vec<u32>,
-    /// Places of the stack below its top, modulo its length.
+    /// The number of return addresses on the stack, modulo its length.
     top: u32,
 }
 
@@ -28,7 +28,7 @@ impl Predictor {
         }
     }
 
-    /// Where fetch goes after the instruction at `index`; keeps the return stack.
+    /// The predicted index after the instruction at `index`. Updates the return stack.
     #[inline]
     pub(super) fn next(&mut self, index: u32, instruction: &Instruction) -> u32 {
         let after = index.wrapping_add(1);
@@ -45,7 +45,7 @@ impl Predictor {
         }
     }
 
-    /// What the stack's top must be put back to when what follows was not to be.
+    /// The stack's top, to be restored if the following path is squashed.
     pub(super) fn top(&self) -> u32 {
         self.top
     }
@@ -54,7 +54,7 @@ impl Predictor {
         self.top = top;
     }
 
-    /// Learns from a branch that committed and went on at `next`.
+    /// Learns from a committed branch whose actual successor is `next`.
     #[inline]
     pub(super) fn learn(&mut self, index: u32, instruction: &Instruction, next: u32) {
         match instruction.operation {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_need_two_surprises_to_turn() {
+    fn counter_changes_prediction_after_two_mispredictions() {
         let branch = decode(encode::branch(Operation::Beq, 1, 2, 64), 0, 0);
         let mut predictor = predictor();
         let mut predicted = Vec::new();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn returns_go_to_their_calls_and_jumps_where_they_went() {
+    fn return_is_predicted_to_its_call_and_jump_to_its_last_target() {
         let call = decode(encode::jump(1, 400), 0, 0);
         let back = decode(encode::immediate(Operation::Jalr, 0, 1, 0), 0, 0);
         let jump = decode(encode::immediate(Operation::Jalr, 0, 10, 0), 0, 0);

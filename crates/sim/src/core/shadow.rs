@@ -1,5 +1,5 @@
-//! What instructions behind a mispredicted branch compute: on a copy of the registers, with stores
-//! that only they see. All of it is dropped when the branch resolves.
+//! The values of instructions after a mispredicted branch. They use a copy of the registers and
+//! their own stores, which are dropped when the branch resolves.
 
 use crate::image::{Image, Memory};
 use crate::isa::{Class, Instruction, Operation, REGISTERS};
@@ -7,7 +7,7 @@ use crate::isa::{Class, Instruction, Operation, REGISTERS};
 /// The state of the wrong path.
 pub(super) struct Shadow {
     registers: [u64; REGISTERS],
-    /// Stores in their order: address, value, bytes.
+    /// Stores in program order: address, value, bytes.
     stores: Vec<(u64, u64, u64)>,
 }
 
@@ -16,7 +16,7 @@ impl Shadow {
         Self { registers: [0; REGISTERS], stores: Vec::new() }
     }
 
-    /// Begins with what the right path has computed so far.
+    /// Starts from the registers of the right path.
     pub(super) fn begin(&mut self, registers: &[u64; REGISTERS]) {
         self.registers = *registers;
         self.stores.clear();
@@ -26,8 +26,8 @@ impl Shadow {
         &self.registers
     }
 
-    /// Executes one instruction and returns the index of the next. Nothing faults here: memory that
-    /// is not there reads as zero, and copies and devices are left alone.
+    /// Executes one instruction and returns the index of the next. It never faults: unmapped memory
+    /// reads as zero, and copies and devices are not accessed.
     pub(super) fn execute(
         &mut self,
         image: &Image,
@@ -87,12 +87,12 @@ impl Shadow {
         self.load_bytewise(memory, address, bytes)
     }
 
-    /// A load of what a store of this path wrote in part, or of what is not there in part.
+    /// A load that overlaps a store of this path, or memory that is not mapped.
     #[cold]
     fn load_bytewise(&self, memory: &Memory, address: u64, bytes: u64) -> u64 {
         let mut word = [0; 8];
         let mut missing = (1u32 << bytes) - 1;
-        // The youngest store to a byte is the one that a load sees.
+        // A load sees the youngest store to each byte.
         for (store, value, length) in self.stores.iter().rev() {
             for byte in 0..bytes {
                 let offset = address.wrapping_add(byte).wrapping_sub(*store);
@@ -110,7 +110,7 @@ impl Shadow {
     }
 }
 
-/// What memory holds; `None` where a page of it may not be read.
+/// The value in memory; `None` if a page of it is not readable.
 fn stored(memory: &Memory, address: u64, bytes: u64) -> Option<u64> {
     Some(match bytes {
         1 => u64::from(u8::from_le_bytes(memory.load(address)?)),
@@ -126,7 +126,7 @@ mod tests {
     use crate::isa::{decode, encode};
 
     #[test]
-    fn the_wrong_path_sees_its_own_stores_and_nobody_else_does() {
+    fn wrong_path_stores_are_visible_to_wrong_path_only() {
         let image = Image::from_words(0x8000_0000, &[encode::FENCE], 4096).expect("sound");
         let memory = image.memory().clone();
         let mut registers = [0; REGISTERS];
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(shadow.registers()[10], 0x11);
         assert_eq!(memory.load::<8>(0x8000_1000), Some([0; 8]));
         run(&mut shadow, encode::immediate(Operation::Ld, 10, 0, 0));
-        assert_eq!(shadow.registers()[10], 0, "memory that is not there");
+        assert_eq!(shadow.registers()[10], 0, "memory that is not mapped");
         assert_eq!(run(&mut shadow, encode::branch(Operation::Beq, 0, 0, 12)), 3);
         assert_eq!(run(&mut shadow, encode::branch(Operation::Bne, 0, 0, 12)), 1);
     }

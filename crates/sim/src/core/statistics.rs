@@ -1,10 +1,10 @@
-//! What a core counts.
+//! The counters of a core.
 
 use crate::statistics::counters;
 
 counters! {
-    /// What happened in the processor. The cycles of a run are told apart by what its oldest
-    /// instruction waited for.
+    /// Events in the processor. The cycles of a run are divided by what its oldest instruction
+    /// waited for.
     CoreStatistics {
         /// Cycles of the run.
         cycles,
@@ -12,33 +12,33 @@ counters! {
         instructions,
         /// Cycles in which instructions left the window.
         flow_cycles,
-        /// Cycles in which nothing was in the window: fetch missed, or a branch was put right.
+        /// Cycles in which the window was empty: fetch missed, or a branch was mispredicted.
         fetch_cycles,
         /// Cycles in which the oldest instruction was a load that waited for its value.
         load_cycles,
-        /// Cycles in which it was a copy that had not completed.
+        /// Cycles in which the oldest instruction was a copy that had not completed.
         copy_cycles,
-        /// Cycles in which it was done and could not leave: a store that memory did not take.
+        /// Cycles in which the oldest instruction was a store that memory did not accept.
         store_cycles,
-        /// Cycles in which it was none of these: it waited for operands or a unit.
+        /// Cycles in which the oldest instruction waited for operands or a unit.
         execute_cycles,
         /// Loads that committed.
         loads,
-        /// Loads that took their value from an older store; those of wrong paths too.
+        /// Loads that took their value from an older store, those of wrong paths included.
         forwarded_loads,
         /// Stores that committed.
         stores,
         /// Branches and jumps that committed.
         branches,
-        /// Branches and jumps after which fetch went elsewhere than the program.
+        /// Branches and jumps that were mispredicted.
         mispredicted_branches,
-        /// Instructions dispatched behind them, and dropped.
+        /// Instructions dispatched after mispredicted branches, and squashed.
         wrong_path_instructions,
         /// Copies that retired.
         copies,
-        /// Walks for translations of data.
+        /// Page walks for data.
         data_walks,
-        /// Walks for translations of instructions.
+        /// Page walks for instructions.
         fetch_walks,
     }
 }

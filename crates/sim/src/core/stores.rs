@@ -1,35 +1,35 @@
-//! The store queue: stores and copies in the window, against which younger loads are checked.
+//! The store queue: stores and copies in the window. Younger loads are checked against it.
 
 use super::touched::Touched;
 use super::window::{self, PLACES};
 
-/// What an older store or copy means for a load.
+/// How a load stands to the older stores and copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Nothing older touches what it reads.
+    /// No older store touches the bytes that it reads.
     Free,
-    /// A store's value is all that it reads.
+    /// One older store provides all bytes that it reads.
     Forward,
-    /// It must wait: for an address, for a value, or for a copy to be done.
+    /// It must wait: for an address, for a value, or for a copy to complete.
     Wait,
 }
 
 /// One store or copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Store {
-    /// What it writes.
+    /// The range that it writes.
     pub(super) address: u64,
     pub(super) bytes: u64,
     /// Whether it is a copy, whose bytes are not in the processor.
     pub(super) is_copy: bool,
     /// Whether its address has been computed.
     pub(super) is_known: bool,
-    /// Whether its value has.
+    /// Whether its value has been computed.
     pub(super) has_value: bool,
 }
 
 impl Store {
-    /// One whose address has not been computed, nor its value.
+    /// A store without a computed address or value.
     #[inline]
     pub(super) fn new(touched: Touched, is_copy: bool) -> Self {
         let Touched { address, bytes, .. } = touched;
@@ -37,19 +37,19 @@ impl Store {
     }
 }
 
-/// A ring of them, in the program's order.
+/// The stores in program order, in a ring.
 pub(super) struct StoreQueue {
     ring: Box<[Store; PLACES]>,
     mask: u64,
     first: u64,
-    /// The addresses of all before this place are known.
+    /// The addresses of all stores before this position are known.
     known_end: u64,
-    /// The place that the next store will have.
+    /// The position of the next store.
     pub(super) end: u64,
 }
 
 impl StoreQueue {
-    /// Room for every instruction of a window: each could be a copy.
+    /// Has room for every instruction of a window, because each could be a copy.
     pub(super) fn new(window: u32) -> Self {
         Self {
             ring: window::places(Store::new(Touched::default(), false)),
@@ -66,12 +66,12 @@ impl StoreQueue {
         self.end += 1;
     }
 
-    /// The oldest one commits.
+    /// Removes the oldest store, which commits.
     pub(super) fn pop(&mut self) {
         self.first += 1;
     }
 
-    /// Drops those from `end` on.
+    /// Squashes the stores from `end` on.
     pub(super) fn squash(&mut self, end: u64) {
         self.end = end;
         self.known_end = self.known_end.min(end);
@@ -87,7 +87,7 @@ impl StoreQueue {
         &mut self.ring[self.place(place)]
     }
 
-    /// The address at this place has been computed, or the copy there is done.
+    /// Marks the address at this position as computed, or the copy there as complete.
     #[inline]
     pub(super) fn know(&mut self, place: u64) {
         self.at(place).is_known = true;
@@ -96,7 +96,7 @@ impl StoreQueue {
         }
     }
 
-    /// What those before `end` mean for a load. As in SimpleScalar, a load waits until the
+    /// How a load stands to the stores before `end`. As in SimpleScalar, a load waits until the
     /// addresses of all older stores are known.
     #[inline]
     pub(super) fn order(&self, end: u64, address: u64, bytes: u64) -> Order {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_see_the_youngest_older_store() {
+    fn load_sees_youngest_older_store() {
         let stores = queue(&[(100, 8, true, true), (104, 4, true, false), (200, 8, true, true)]);
         assert_eq!(stores.order(3, 100, 4), Order::Forward);
         assert_eq!(stores.order(3, 104, 4), Order::Wait);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_wait_for_unknown_addresses_and_for_copies() {
+    fn load_waits_for_unknown_address_and_for_copy() {
         let stores = queue(&[(204, 0, true, true)]);
         assert_eq!(stores.order(1, 200, 8), Order::Free, "a copy of nothing");
         let stores = queue(&[(100, 8, false, true), (300, 640, true, true), (200, 8, true, true)]);

@@ -1,21 +1,22 @@
-//! A translation buffer: fully associative, least recently used. Virtual addresses are physical
-//! here, so that all it gives is the time of a walk.
+//! A translation buffer: fully associative, with least-recently-used replacement. Virtual addresses
+//! are physical here, so that it models only the time of a page walk.
 
 use crate::configuration::{Cycle, TlbSettings};
 
-/// Pages of a few megabytes, which is what a loop goes over.
+/// Hints cover this many pages, a few megabytes: the working set of a loop.
 const HINTS: usize = 1024;
 
 pub(super) struct Tlb {
     page_shift: u32,
     walk_cycles: Cycle,
-    /// The pages that it holds, with the time of their last use.
+    /// The cached pages, each with the time of its last use.
     entries: Vec<(u64, u64)>,
     capacity: usize,
     clock: u64,
-    /// The place of the page used last: most accesses go there again.
+    /// The slot of the page used last: most accesses use it again.
     last: usize,
-    /// For pages by their lower bits, where one was found last: most of the others are there still.
+    /// For each value of a page's lower bits, the slot where such a page was last found. Most pages
+    /// are still there.
     hints: [u16; HINTS],
     pub(super) misses: u64,
 }
@@ -34,7 +35,7 @@ impl Tlb {
         }
     }
 
-    /// Cycles until the address is translated: none, or those of a walk.
+    /// Cycles until the address is translated: 0 on a hit, otherwise a page walk.
     #[inline]
     pub(super) fn translate(&mut self, address: u64) -> Cycle {
         let page = address >> self.page_shift;
@@ -45,7 +46,7 @@ impl Tlb {
     }
 
     fn search(&mut self, page: u64) -> Cycle {
-        // The page that was last is used until now.
+        // The page used last has been in use until now.
         self.clock += 1;
         if let Some(entry) = self.entries.get_mut(self.last) {
             entry.1 = self.clock;
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recently_used_page_goes() {
+    fn least_recently_used_page_is_evicted() {
         let settings = TlbSettings { entries: 2, page_bytes: 4096, walk_cycles: 30 };
         let mut tlb = Tlb::new(&settings);
         let pages = [0, 1, 0, 0, 2, 0, 1, 2];

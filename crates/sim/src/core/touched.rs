@@ -1,8 +1,8 @@
-//! Which memory an instruction reads or writes, as far as its registers tell before it executes.
+//! The memory that an instruction reads or writes, as its registers show before it executes.
 
 use crate::isa::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Class, Instruction, REGISTERS};
 
-/// What a load, a store or a copy touches; a copy's address is its target.
+/// The bytes that a load, a store or a copy touches; a copy's address is its target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Touched {
     pub(super) address: u64,
@@ -17,7 +17,7 @@ pub(super) struct WaitingCopy {
     pub(super) touched: Touched,
 }
 
-/// What an instruction touches, from the registers before it executes.
+/// The bytes that an instruction touches, from the registers before it executes.
 #[inline(always)]
 pub(super) fn touched(
     class: Class,

@@ -1,5 +1,5 @@
-//! What instructions did when, inside a window of cycles: for pictures of the pipeline, and for
-//! tests that check orders.
+//! The cycle of each stage of each instruction in a window of cycles: for pictures of the pipeline,
+//! and for tests that check orders.
 
 use std::ops::Range;
 
@@ -7,41 +7,41 @@ use super::touched::Touched;
 use crate::configuration::Cycle;
 use crate::isa::{Class, Instruction};
 
-/// Rows that a trace holds at most: as many as transactions, so that one limit can be told.
+/// The limit of rows of a trace: the same as for transactions, so that users see one limit.
 pub const ROWS_MAX: usize = crate::memory::trace::TRANSACTIONS_MAX;
 /// The row of an instruction that is not in the trace.
 const NO_ROW: u32 = u32::MAX;
 
-/// One instruction. Cycles are 0 for what did not happen while it was watched.
+/// One instruction. A cycle is 0 if its event did not happen while the trace was on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Where it stands in the program.
+    /// The address of the instruction.
     pub address: u64,
-    /// What it is, as text.
+    /// The instruction as text.
     pub text: String,
-    /// What it needs.
+    /// The part of the processor that it needs.
     pub class: Class,
-    /// Whether it stood behind a mispredicted branch.
+    /// Whether it was on the wrong path of a mispredicted branch.
     pub is_wrong_path: bool,
     /// A load's or store's address; a copy's target.
     pub data_address: u64,
-    /// A copy's source; 0 for all else.
+    /// A copy's source; 0 for other instructions.
     pub source_address: u64,
-    /// Bytes of the load, store or copy; 0 for all else.
+    /// Bytes of the load, store or copy; 0 for other instructions.
     pub data_bytes: u64,
-    /// It was fetched.
+    /// The cycle of its fetch.
     pub fetched: Cycle,
-    /// It entered the window.
+    /// The cycle in which it entered the window.
     pub dispatched: Cycle,
-    /// It took a unit.
+    /// The cycle in which it took a unit.
     pub issued: Cycle,
-    /// A load asked for its value, a copy was handed over.
+    /// The cycle in which a load requested its value, or a copy was handed over.
     pub asked: Cycle,
-    /// Its result was there.
+    /// The cycle in which its result was available.
     pub done: Cycle,
-    /// It left the window.
+    /// The cycle in which it left the window.
     pub committed: Cycle,
-    /// It was dropped.
+    /// The cycle in which it was squashed.
     pub squashed: Cycle,
 }
 
@@ -49,7 +49,7 @@ pub struct Row {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PipelineTrace {
     cycles: Range<Cycle>,
-    /// One a dispatch, up to [`ROWS_MAX`].
+    /// One row per dispatch, up to [`ROWS_MAX`].
     pub rows: Vec<Row>,
     /// Instructions beyond [`ROWS_MAX`], which are not kept.
     pub left_out: u64,

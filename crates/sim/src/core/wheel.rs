@@ -1,37 +1,38 @@
-//! What is due in which of the coming cycles.
+//! The events of the coming cycles.
 
 use crate::configuration::Cycle;
 
-/// Cycles that the wheel looks ahead; what is due later waits another turn.
+/// Cycles that the wheel covers. A later event stays in its slot for another turn.
 const SPAN: u64 = 64;
 
-/// What became of an instruction.
+/// What is due for an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Its result is there.
+    /// Its result is available.
     Result,
     /// Its address is known.
     Address,
 }
 
-/// One thing that is due.
+/// One event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) at: Cycle,
-    /// Whose: its name, and its stamp, for a squashed one's number is given again.
+    /// The sequence number of its instruction, and its stamp, because the number of a squashed
+    /// instruction is used again.
     pub(super) sequence: u64,
     pub(super) stamp: u32,
     pub(super) due: Due,
 }
 
-/// A slot for each coming cycle, each with the events of that cycle modulo [`SPAN`]. Lists keep
-/// their memory, so that nothing is allocated once the wheel has turned a few times.
+/// One slot per coming cycle, with the events of that cycle modulo [`SPAN`]. Lists keep their
+/// allocation, so that nothing is allocated once the wheel has turned a few times.
 #[derive(Debug)]
 pub(super) struct Wheel {
     slots: [Vec<Event>; SPAN as usize],
     /// A bit for each slot that is not empty.
     filled: u64,
-    /// A bit for each slot in which something may wait for another turn.
+    /// A bit for each slot that may hold an event of a later turn.
     late: u64,
 }
 
@@ -48,7 +49,8 @@ impl Wheel {
         self.late |= u64::from(event.at - now >= SPAN) << slot;
     }
 
-    /// Moves what is due at `now` to `out`, which is empty, in the order in which it was added.
+    /// Moves the events due at `now` to `out`, which must be empty, in the order in which they were
+    /// added.
     #[inline]
     pub(super) fn take(&mut self, now: Cycle, out: &mut Vec<Event>) {
         let slot = now % SPAN;
@@ -72,7 +74,7 @@ impl Wheel {
         }
     }
 
-    /// A cycle after `now` before which nothing is due; `None` where nothing is due at all.
+    /// A cycle after `now` before which no event is due; `None` if the wheel is empty.
     pub(super) fn next_after(&self, now: Cycle) -> Option<Cycle> {
         let ahead = self.filled.rotate_right(((now + 1) % SPAN) as u32);
         (ahead != 0).then(|| now + 1 + u64::from(ahead.trailing_zeros()))
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_in_their_cycle() {
+    fn event_is_taken_in_its_cycle() {
         let mut wheel = Wheel::new();
         for (at, sequence) in [(3, 1), (3 + SPAN, 2), (3, 3), (5 + 2 * SPAN, 4)] {
             wheel.add(0, Event { at, sequence, stamp: 0, due: Due::Result });

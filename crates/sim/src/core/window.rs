@@ -1,73 +1,74 @@
-//! The instruction window: what was dispatched and has not committed, in the program's order.
+//! The instruction window: instructions that are dispatched and not committed, in program order.
 //!
-//! An instruction is named by its sequence number, which counts up; its place is that number modulo
-//! the window's capacity. Those that wait for a result hang in a list that begins at its producer
-//! and runs through the waiting operands themselves, so that nothing is allocated.
+//! An instruction is identified by its sequence number, which counts up. Its slot is that number
+//! modulo the window's capacity. The instructions that wait for a result form a list that begins at
+//! the producer and links the waiting operands themselves, so that nothing is allocated.
 //!
-//! Everything here has as many places as the largest window. A place is a number below that
-//! constant, so that no access to it is checked; a smaller window uses the first of them, so that
-//! it takes no more of the host's caches than it needs.
+//! Every array here has as many slots as the largest window. A slot is a number below that
+//! constant, so that the compiler needs no bounds check. A smaller window uses only the first
+//! slots, so that it occupies no more of the host's caches than it needs.
 
 use crate::isa::Class;
 use crate::memory::Tag;
 
-/// Registers that an instruction can name, up to a power of two.
+/// Registers that an instruction can name, rounded up to a power of two.
 const NAMED: usize = 64;
-/// Tags of loads and copies are below this; their lower part is a place of the window.
+/// Tags of loads and copies are below this; their lower part is a slot of the window.
 pub(super) const TAGS: u32 = 1 << 30;
-/// Places of the largest window that a configuration may ask for.
+/// Slots of the largest window that a configuration may request.
 pub(super) const PLACES: usize = 1 << 12;
 /// Operands of an instruction; `ecpy` has three.
 pub(super) const OPERANDS: usize = 3;
 /// The operand of a store that is its value; its address is operand 0.
 pub(super) const VALUE: u8 = 1;
 
-/// One instruction in flight; a line of the host's cache.
+/// One instruction in flight. It fills one cache line of the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) sequence: u64,
-    /// What a load or store touches, or a copy's target.
+    /// The address of a load or store, or a copy's target.
     pub(super) address: u64,
-    /// The place in the store queue at which older stores end; a store's own place.
+    /// The position in the store queue after all older stores, which for a store is its own
+    /// position.
     pub(super) store_place: u64,
-    /// Tells instructions apart that had the same number, for one of them was squashed.
+    /// Distinguishes instructions with the same number, one of which was squashed.
     pub(super) stamp: u32,
-    /// Which instruction of the program.
+    /// The index of the instruction in the program.
     pub(super) index: u32,
-    /// Where the program, or its wrong path, went after it.
+    /// The index of the next instruction on its path, right or wrong.
     pub(super) next: u32,
-    /// What the return stack's top was after it was predicted.
+    /// The return stack's top after its prediction.
     pub(super) return_top: u32,
-    /// The trace's row; meaningless without a trace.
+    /// Its row in the trace; meaningless without a trace.
     pub(super) row: u32,
     consumers: Link,
     links: [Link; OPERANDS],
     pub(super) class: Class,
     /// Bytes of a load or store.
     pub(super) bytes: u8,
-    /// A bit for each operand that is not there yet.
+    /// A bit for each operand that is not available yet.
     pub(super) waits: u8,
-    /// A bit for each operand without which it cannot begin.
+    /// A bit for each operand that it needs to begin.
     pub(super) needs: u8,
     pub(super) is_done: bool,
     /// Whether a load's or store's address has been computed.
     pub(super) is_known: bool,
-    /// Whether fetch went elsewhere after it than it should have.
+    /// Whether the fetch after it was mispredicted.
     pub(super) is_mispredicted: bool,
-    /// Whether its address is one of a device's register, or of nothing at all on the wrong path.
+    /// Whether its address is a device register, or, on the wrong path, not mapped.
     pub(super) is_uncached: bool,
 }
 
-/// An operand that waits: its instruction's place and its number; or [`NONE`].
+/// A waiting operand: its instruction's slot and its operand number; or [`NONE`].
 type Link = u16;
 
-/// No operand: the end of a list. No operand has this number.
+/// The end of a list. No operand has this value.
 const NONE: Link = Link::MAX;
-/// Operands' numbers in a [`Link`], up to a power of two.
+/// Operand numbers in a [`Link`], rounded up to a power of two.
 const LINKS: Link = 4;
 
 impl Entry {
-    /// An instruction that has done nothing yet.
+    /// An instruction that has just been dispatched.
     #[inline(always)]
     pub(super) fn new(sequence: u64, index: u32, class: Class) -> Self {
         Self {
@@ -98,26 +99,26 @@ impl Entry {
         matches!(self.class, Class::Load | Class::Store)
     }
 
-    /// Whether the operands are there that it needs to begin.
+    /// Whether the operands that it needs to begin are available.
     #[inline]
     pub(super) fn may_begin(&self) -> bool {
         self.waits & self.needs == 0
     }
 }
 
-/// The window and who produces which register.
+/// The window, and the producer of each register.
 pub(super) struct Window {
     entries: Box<[Entry; PLACES]>,
     mask: u64,
     limit: u64,
     stamps: u32,
-    /// The oldest instruction, and the one that will be dispatched next.
+    /// The oldest instruction, and the next one to be dispatched.
     pub(super) head: u64,
     pub(super) tail: u64,
-    /// For each register, the youngest instruction that writes it; 0 for none. Register 0 has none,
-    /// and nobody asks for [`SINK`]'s.
+    /// For each register, the youngest instruction that writes it; 0 for none. Register 0 has no
+    /// producer, and no instruction reads [`SINK`].
     producers: [u64; NAMED],
-    /// The same where the right path ended, while a wrong one is followed.
+    /// `producers` where the right path ended, while a wrong one is followed.
     right_producers: [u64; NAMED],
 }
 
@@ -160,7 +161,7 @@ impl Window {
         &mut self.entries[self.place(sequence)]
     }
 
-    /// A name for an access of this instruction: its place, and as much of its stamp as fits.
+    /// The tag of an access of this instruction: its slot, and as much of its stamp as fits.
     #[inline]
     pub(super) fn tag(&self, sequence: u64) -> Tag {
         let stamp = self.entry(sequence).stamp;
@@ -168,21 +169,21 @@ impl Window {
         Tag(self.place(sequence) as u32 | (stamp % names * PLACES as u32))
     }
 
-    /// The instruction that asked with this tag, if it is still there.
+    /// The instruction with this tag, if it is still in the window.
     pub(super) fn tagged(&self, tag: Tag) -> Option<u64> {
         let sequence = self.entries[tag.0 as usize % PLACES].sequence;
         let is_its_own = self.holds(sequence) && self.tag(sequence) == tag;
         is_its_own.then_some(sequence)
     }
 
-    /// Whether the number is one of an instruction in the window.
+    /// Whether an instruction in the window has this number.
     #[inline]
     pub(super) fn holds(&self, sequence: u64) -> bool {
         (self.head..self.tail).contains(&sequence)
     }
 
-    /// Puts an instruction, which writes `rd`, into the window, and lets its operands wait for
-    /// their producers; tells what it is then.
+    /// Adds an instruction that writes `rd`, and links its operands to their producers. Returns the
+    /// entry as stored.
     #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry, rd: u8, sources: [u8; OPERANDS]) -> &Entry {
         let (place, sequence) = (self.place(entry.sequence), entry.sequence);
@@ -200,8 +201,8 @@ impl Window {
         &self.entries[place]
     }
 
-    /// Lets an operand of the instruction at `place` wait for whoever produces its register: the
-    /// rest of the list that it stands in then, and its bit if it waits.
+    /// Links an operand of the instruction at `place` to the producer of its register. Returns the
+    /// operand that follows in the producer's list, and the operand's bit if it has to wait.
     #[inline(always)]
     fn wait_for(&mut self, place: usize, operand: u8, register: u8) -> (Link, u8) {
         let producer = self.producers[usize::from(register) % NAMED];
@@ -216,7 +217,7 @@ impl Window {
         (std::mem::replace(&mut producer.consumers, link), 1 << operand)
     }
 
-    /// Marks a result as there. Whoever waited for it is told by [`Window::supply`].
+    /// Marks a result as available. [`Window::supply`] passes it to the returned consumers.
     #[inline]
     pub(super) fn finish(&mut self, sequence: u64) -> Consumers {
         let entry = self.entry_mut(sequence);
@@ -224,8 +225,8 @@ impl Window {
         Consumers(std::mem::replace(&mut entry.consumers, NONE))
     }
 
-    /// Gives the result to the next operand of those that waited for it: the operand's number, and
-    /// its instruction, which no longer waits for it.
+    /// Gives the result to the next operand that waits for it. Returns the operand's number and its
+    /// instruction, which no longer waits for it.
     #[inline]
     pub(super) fn supply(&mut self, consumers: &mut Consumers) -> Option<(u8, &Entry)> {
         if consumers.0 == NONE {
@@ -238,12 +239,12 @@ impl Window {
         Some((operand, consumer))
     }
 
-    /// The wrong path begins: remembers who produces what on the right one.
+    /// Saves the producers of the right path when the wrong path begins.
     pub(super) fn remember(&mut self) {
         self.right_producers = self.producers;
     }
 
-    /// Drops everything younger than `last`, whose wrong path it was.
+    /// Squashes all instructions younger than `last`, the mispredicted branch.
     pub(super) fn squash(&mut self, last: u64) {
         self.producers = self.right_producers;
         for sequence in self.head..=last {
@@ -252,8 +253,8 @@ impl Window {
         self.tail = last + 1;
     }
 
-    /// Takes squashed instructions out of a producer's list. They were added after all others, so
-    /// that they stand at its beginning.
+    /// Removes squashed instructions from a producer's list. They were added last, so that they are
+    /// at its beginning.
     fn forget_squashed_consumers(&mut self, sequence: u64, last: u64) {
         let mut link = self.entry(sequence).consumers;
         while link != NONE {
@@ -267,22 +268,22 @@ impl Window {
     }
 }
 
-/// The operands that waited for a result and have not been told of it.
+/// The operands that wait for a result and have not received it.
 pub(super) struct Consumers(Link);
 
-/// As many of something as there are places.
+/// An array with one element per slot.
 pub(super) fn places<T: Clone>(each: T) -> Box<[T; PLACES]> {
     let all: Box<[T]> = vec![each; PLACES].into_boxed_slice();
-    all.try_into().unwrap_or_else(|_| unreachable!("it was made as long as this"))
+    all.try_into().unwrap_or_else(|_| unreachable!("the vector has PLACES elements"))
 }
 
-/// What a number is cut to in a window of this size, so that it is a place: a power of two less
-/// one, and at least a word of a [`ReadySet`].
+/// The mask from a sequence number to its slot in a window of this size: a power of two minus one,
+/// and at least a word of a [`ReadySet`].
 pub(super) fn mask(limit: u32) -> u64 {
     u64::from(limit.next_power_of_two().max(64)) - 1
 }
 
-/// Which instructions of a window are ready: a bit a place, read in the program's order.
+/// The ready instructions of a window: one bit per slot, read in program order.
 pub(super) struct ReadySet {
     words: [u64; PLACES / 64],
     mask: u64,
@@ -290,7 +291,7 @@ pub(super) struct ReadySet {
 }
 
 impl ReadySet {
-    /// Nobody of a window of this size.
+    /// An empty set for a window of this size.
     pub(super) fn new(limit: u32) -> Self {
         Self { words: [0; PLACES / 64], mask: mask(limit), members: 0 }
     }
@@ -306,7 +307,7 @@ impl ReadySet {
         (&mut self.words[(place / 64) as usize % (PLACES / 64)], 1 << (place % 64))
     }
 
-    /// Adds one that is no member.
+    /// Adds an instruction that is not a member.
     #[inline(always)]
     pub(super) fn insert(&mut self, sequence: u64) {
         let (word, bit) = self.word(sequence);
@@ -314,7 +315,7 @@ impl ReadySet {
         self.members += 1;
     }
 
-    /// Takes out a member.
+    /// Removes a member.
     #[inline(always)]
     pub(super) fn remove(&mut self, sequence: u64) {
         let (word, bit) = self.word(sequence);
@@ -322,7 +323,7 @@ impl ReadySet {
         self.members -= 1;
     }
 
-    /// Takes out whoever is a member from `sequence` on and before `end`.
+    /// Removes all members from `sequence` on and before `end`.
     pub(super) fn squash(&mut self, sequence: u64, end: u64) {
         let mut from = sequence;
         while let Some(member) = self.next(from, end) {
@@ -358,7 +359,7 @@ mod tests {
         sequence
     }
 
-    /// Who is told that `sequence` is done: by name and operand.
+    /// The operands that receive the result of `sequence`: sequence number and operand.
     fn woken(window: &mut Window, sequence: u64) -> Vec<(u64, u8)> {
         let mut consumers = window.finish(sequence);
         let mut woken = Vec::new();
@@ -370,21 +371,21 @@ mod tests {
     }
 
     #[test]
-    fn results_wake_those_that_wait() {
+    fn result_wakes_waiting_operands() {
         let mut window = Window::new(8);
         let first = pushed(&mut window, 1, [0, 0, 0]);
         let second = pushed(&mut window, 2, [1, 1, 0]);
         let third = pushed(&mut window, 1, [2, 1, 3]);
         assert_eq!(window.entry(second).waits, 0b11);
-        assert_eq!(window.entry(third).waits, 0b11, "nobody in flight writes x3");
+        assert_eq!(window.entry(third).waits, 0b11, "no instruction in flight writes x3");
         assert_eq!(woken(&mut window, first), [(second, 0), (second, 1), (third, 1)]);
         assert_eq!((window.entry(second).waits, window.entry(third).waits), (0, 1));
         let fourth = pushed(&mut window, 4, [1, 0, 0]);
-        assert_eq!(window.entry(fourth).waits, 1, "x1 is the third's now");
+        assert_eq!(window.entry(fourth).waits, 1, "the third instruction produces x1");
     }
 
     #[test]
-    fn what_is_squashed_waits_for_nothing() {
+    fn squashed_instruction_waits_for_nothing() {
         let mut window = Window::new(8);
         let branch = pushed(&mut window, SINK, [0, 0, 0]);
         let producer = pushed(&mut window, 1, [0, 0, 0]);
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_sets_are_read_in_order_around_the_end() {
+    fn ready_set_iterates_in_program_order_across_wraparound() {
         let mut ready = ReadySet::new(64);
         for sequence in [70, 100, 127, 128, 133] {
             ready.insert(sequence);

@@ -1,4 +1,4 @@
-//! Writeback: results wake those who wait, and a branch that went elsewhere is put right.
+//! Writeback: results wake the instructions that wait for them, and a mispredicted branch recovers.
 
 use super::fetch::FETCH_TAG;
 use super::wheel::Due;
@@ -8,8 +8,8 @@ use crate::isa::Class;
 use crate::memory::Completion;
 
 impl<M: MemoryPort> Core<'_, M> {
-    /// Lets memory go on to this cycle, and hears what it has done.
-    pub(super) fn hear(&mut self) {
+    /// Advances memory to this cycle and collects its completions.
+    pub(super) fn receive_completions(&mut self) {
         if self.memory.next_event().is_some_and(|at| at <= self.now) {
             self.memory.advance(self.now, &mut self.completions);
         }
@@ -28,7 +28,7 @@ impl<M: MemoryPort> Core<'_, M> {
         self.wheel.take(self.now, &mut events);
         self.progress |= !events.is_empty();
         for event in events.drain(..) {
-            // What was squashed leaves its events behind.
+            // A squashed instruction leaves its events behind.
             let is_its_own = self.window.holds(event.sequence)
                 && self.window.entry(event.sequence).stamp == event.stamp;
             if !is_its_own {
@@ -42,7 +42,7 @@ impl<M: MemoryPort> Core<'_, M> {
         self.events = events;
     }
 
-    /// Memory has done what a fetch, a load or a copy asked for.
+    /// Handles the completion of a fetch, a load or a copy.
     fn complete(&mut self, completion: Completion) {
         let tag = completion.tag.0;
         if tag & FETCH_TAG != 0 {
@@ -60,7 +60,8 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// An address is there: a load may ask, a store is one step nearer to its end.
+    /// Handles a computed address: a load may now request its value; a store is done if its value
+    /// is available.
     fn know_address(&mut self, sequence: u64) {
         self.window.entry_mut(sequence).is_known = true;
         let entry = self.window.entry(sequence);
@@ -75,14 +76,14 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// The result is there.
+    /// Handles a result that is available.
     fn finish(&mut self, sequence: u64) {
         let mut consumers = self.window.finish(sequence);
         while let Some((operand, consumer)) = self.window.supply(&mut consumers) {
             let (name, class, place) = (consumer.sequence, consumer.class, consumer.store_place);
             let begins = consumer.needs >> operand & 1 == 1 && consumer.may_begin();
             if class == Class::Store && operand == VALUE {
-                self.value_is_there(name, place);
+                self.store_value_arrives(name, place);
             }
             if begins {
                 self.make_ready(name, class);
@@ -100,9 +101,9 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// The value of a store is there: where its address is known, it is done. Nobody waits for a
-    /// store's result.
-    fn value_is_there(&mut self, sequence: u64, place: u64) {
+    /// Handles the value of a store. The store is done if its address is known; no instruction
+    /// waits for a store's result.
+    fn store_value_arrives(&mut self, sequence: u64, place: u64) {
         let store = self.stores.at(place);
         store.has_value = true;
         if store.is_known {
@@ -110,7 +111,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Drops the wrong path of a branch and begins on the right one.
+    /// Squashes the wrong path of a branch and redirects fetch to the right one.
     fn recover(&mut self, branch: u64) {
         let entry = *self.window.entry(branch);
         self.statistics.mispredicted_branches += 1;

@@ -1,6 +1,6 @@
-//! Asynchronous: a multi-line snoop enters the copy into the pending copy tables, its
-//! acknowledgement lets the `ecpy` retire, and loads and stores that depend on the copy stall and
-//! retry until the final broadcast. Load bypass as in `sync-wlb`.
+//! Asynchronous: a multi-line snoop enters the copy into the pending copy tables. Its
+//! acknowledgement lets the `ecpy` retire. Loads and stores that depend on the copy stall and retry
+//! until the final broadcast. Load bypass works as in `sync-wlb`.
 
 use super::{FairShare, Policy, Retirement};
 use crate::configuration::EngineSettings;

@@ -1,5 +1,5 @@
-//! The copy control unit: it translates a copy's addresses, splits it at pages, and keeps the table
-//! of pending copies that loads and stores are compared with.
+//! The copy control unit: it translates a copy's addresses, splits the copy at pages, and keeps the
+//! table of pending copies against which loads and stores are checked.
 
 use crate::configuration::{Configuration, Cycle, TlbSettings};
 use crate::memory::{Copy, Kind, Tag};
@@ -13,7 +13,7 @@ pub struct Piece {
     pub source: u64,
     /// First byte written.
     pub target: u64,
-    /// How many.
+    /// Bytes of the piece.
     pub bytes: u64,
 }
 
@@ -24,22 +24,23 @@ pub struct Pending {
     pub number: u32,
     /// The copy.
     pub copy: Copy,
-    /// When it came.
+    /// The cycle in which the copy arrived.
     pub began: Cycle,
-    /// Pieces that it was split into.
+    /// Pieces that the copy was split into.
     pub pieces: u32,
     /// Pieces whose announcement was acknowledged.
     pub acknowledged: u32,
     /// Pieces that are complete.
     pub complete: u32,
-    /// Whether its `ecpy` has been told that it may retire.
+    /// Whether its `ecpy` has received permission to retire.
     pub retired: bool,
-    /// The lines that it reads and those that it writes, by their first byte and the one behind.
+    /// The lines that the copy reads and those that it writes: first byte and the byte after the
+    /// last.
     source_lines: (u64, u64),
     target_lines: (u64, u64),
 }
 
-/// The unit.
+/// The copy control unit.
 pub struct Control {
     pages: Pages,
     line_bytes: u64,
@@ -71,8 +72,8 @@ impl Control {
         self.pending.is_empty()
     }
 
-    /// Enters a copy of at least a byte; puts its pieces behind `pieces`, and tells how many of its
-    /// pages had to be walked for.
+    /// Enters a copy of at least one byte and appends its pieces to `pieces`. Returns the number of
+    /// page walks.
     pub fn enter(
         &mut self,
         number: u32,
@@ -114,7 +115,7 @@ impl Control {
     #[inline]
     #[must_use]
     pub fn blocks(&self, kind: Kind, address: u64, bytes: u64) -> bool {
-        // Asked for every load and store, so that nothing is divided here.
+        // Called for every load and store, so that it avoids divisions.
         let end = address + bytes;
         let touches = |(low, high): (u64, u64)| address < high && low < end;
         self.pending.iter().any(|entry| {
@@ -122,8 +123,8 @@ impl Control {
         })
     }
 
-    /// Whether a copy must wait for a pending one: it reads what that writes, or writes what that
-    /// reads or writes, by lines. One engine alone keeps them in order by itself.
+    /// Whether a copy must wait for a pending one: it reads lines that the other writes, or writes
+    /// lines that the other reads or writes. A single engine keeps them in order by itself.
     #[must_use]
     pub fn conflicts(&self, copy: &Copy) -> bool {
         let lines = |first: u64, bytes: u64| {
@@ -141,19 +142,19 @@ impl Control {
         })
     }
 
-    /// The entry of a copy that is pending.
+    /// The entry of a pending copy.
     pub fn entry(&mut self, number: u32) -> &mut Pending {
         let found = self.pending.iter_mut().find(|entry| entry.number == number);
         found.expect("a piece belongs to a pending copy")
     }
 
-    /// Takes out a copy that is complete: the final broadcast has been seen.
+    /// Removes a complete copy once the final broadcast has been seen.
     pub fn release(&mut self, number: u32) -> Pending {
         let place = self.pending.iter().position(|entry| entry.number == number);
         self.pending.remove(place.expect("a copy is released once"))
     }
 
-    /// The name of a copy's `ecpy`, once: `None` when it has been told already.
+    /// The tag of a copy's `ecpy` on the first call; `None` afterwards.
     pub fn retire(&mut self, number: u32) -> Option<Tag> {
         let entry = self.entry(number);
         let first = !std::mem::replace(&mut entry.retired, true);
@@ -161,7 +162,7 @@ impl Control {
     }
 }
 
-/// The pages whose translations the unit holds, the least recently used first.
+/// The pages whose translations the unit caches, the least recently used first.
 struct Pages {
     page_bytes: u64,
     entries_max: usize,
@@ -174,7 +175,7 @@ impl Pages {
         Self { page_bytes: settings.page_bytes, entries_max, pages: Vec::new() }
     }
 
-    /// Translates; tells whether the page had to be walked for.
+    /// Translates an address. Returns whether that took a page walk.
     fn walk(&mut self, address: u64) -> bool {
         let page = address / self.page_bytes;
         let found = self.pages.iter().position(|each| *each == page);
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_split_where_either_side_ends_a_page() {
+    fn copy_is_split_at_page_ends_of_source_and_target() {
         let mut control = Control::new(&Configuration::default());
         let mut pieces = VecDeque::new();
         let walks = control.enter(9, 0, copy(4096 - 100, 32768 - 50, 4096), &mut pieces);
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_wait_for_targets_and_stores_for_both() {
+    fn load_waits_for_target_and_store_for_source_and_target() {
         let mut control = Control::new(&Configuration::default());
         control.enter(1, 0, copy(1000, 5000, 100), &mut VecDeque::new());
         let blocks = |kind, address| control.blocks(kind, address, 8);

@@ -1,6 +1,6 @@
-//! Copy engines: how they work, and the policies that make one differ from another.
+//! Copy engines: how they work, and the policies by which they differ.
 //!
-//! A policy is one file beside this one: it implements [`Policy`] and has a line in [`POLICIES`].
+//! Each policy has a file beside this one: it implements [`Policy`] and has a line in [`POLICIES`].
 //!
 //! | policy | recommended when |
 //! |---|---|
@@ -11,12 +11,12 @@
 //!
 //! From the bottom up:
 //!
-//! - `share`: the part of the CPU's memory time that engines are guaranteed;
+//! - `share`: the share of memory time that engines are guaranteed;
 //! - `stream`: a piece of a copy in an engine;
 //! - `sync_nlb`: synchronous, no load bypass;
 //! - `sync_wlb`: synchronous with load bypass;
-//! - `asynchronous`: the program goes on beside its copies;
-//! - `pipelined`: the same, writing each line as soon as it can;
+//! - `asynchronous`: the program continues during its copies;
+//! - `pipelined`: asynchronous, and the engine writes each line as soon as it can;
 //! - `control`: the copy control unit.
 
 mod asynchronous;
@@ -34,13 +34,13 @@ use crate::configuration::EngineSettings;
 use crate::error::Error;
 use crate::memory::{Passing, Request};
 
-/// How the caches learn of a copy.
+/// How the caches are informed of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announcement {
     /// Each line is snooped while memory already reads or writes it.
     EachLine,
-    /// One multi-line snoop enters the whole copy into every pending copy table, and the engine
-    /// begins when it has been acknowledged.
+    /// One multi-line snoop enters the whole copy into every pending copy table. The engine begins
+    /// when the snoop has been acknowledged.
     MultiLine,
 }
 
@@ -53,9 +53,9 @@ pub enum Retirement {
     Acknowledgement,
 }
 
-/// What makes one engine differ from another. Every method but the name has a default; the engine
-/// asks, and never lets a policy break what is correct: data is written after it has arrived, and
-/// loads and stores wait for the copies that they depend on, whatever a policy answers.
+/// The policy of a copy engine. Every method but `name` has a default. No answer of a policy can
+/// make a copy incorrect: the engine writes data only after it has arrived, and loads and stores
+/// always wait for the copies that they depend on.
 pub trait Policy: Send {
     /// The name that configurations use.
     fn name(&self) -> &'static str;
@@ -65,7 +65,7 @@ pub trait Policy: Send {
         Passing::Memory
     }
 
-    /// How the caches learn of a copy.
+    /// How the caches are informed of a copy.
     fn announcement(&self) -> Announcement {
         Announcement::MultiLine
     }
@@ -75,21 +75,21 @@ pub trait Policy: Send {
         Retirement::Completion
     }
 
-    /// Which of the waiting requests (oldest first, at least one) a channel serves next: its place.
-    /// A place beyond the end counts as the oldest.
+    /// The position of the request in `waiting` (oldest first, at least one) that a channel serves
+    /// next. A position beyond the end counts as the oldest request.
     fn choose(&mut self, channel: usize, waiting: &[Request]) -> usize {
         let _ = (channel, waiting);
         0
     }
 
-    /// What the engine enqueues next for the piece that it works on. [`Stream::batches`] is the
-    /// paper's way: fill the stream buffer, then write it out.
+    /// What the engine enqueues next for its current piece. The default, [`Stream::batches`], is
+    /// the paper's method: fill the stream buffer, then write it out.
     fn step(&mut self, stream: &Stream) -> Step {
         stream.batches()
     }
 }
 
-/// A policy's maker.
+/// Constructs a policy.
 pub type Make = fn(&EngineSettings) -> Box<dyn Policy>;
 
 /// Every policy by name.
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_policy_is_found_by_the_name_that_it_gives() {
+    fn every_listed_policy_is_found_by_its_own_name() {
         for (name, make) in POLICIES {
             let settings = EngineSettings { policy: name.into(), ..EngineSettings::default() };
             assert_eq!(make(&settings).name(), name);

@@ -2,9 +2,10 @@
 
 use crate::memory::Request;
 
-/// Serves the processor's reads before the engines' requests, except that of the choices in which
-/// both wait, a given percentage is the engines'. Its write-backs, which nobody waits for, take
-/// their turn: put first, each would turn the channel round twice. Costs a counter a channel.
+/// Serves the processor's reads before other requests, except that the other requests get a given
+/// percentage of the choices in which both wait. These others are the engines' requests and the
+/// processor's write-backs, for which no instruction waits: served first, each write-back would
+/// switch the channel between reading and writing twice. Costs one counter per channel.
 pub struct FairShare {
     share_percent: u32,
     owed_percent: Vec<u32>,
@@ -17,7 +18,7 @@ impl FairShare {
         Self { share_percent, owed_percent: Vec::new() }
     }
 
-    /// The place of the request that a channel serves next.
+    /// The position of the request that a channel serves next.
     pub fn choose(&mut self, channel: usize, waiting: &[Request]) -> usize {
         let is_awaited = |request: &Request| !request.is_of_engine() && !request.write;
         let Some(other) = waiting.iter().position(is_awaited) else {
@@ -51,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_held_to_the_choice() {
+    fn engine_gets_exactly_its_share_of_contended_choices() {
         let both = [request(Agent::Engine(0)), request(Agent::Processor)];
         for share in [1, 10, 25, 50, 99] {
             let mut fair = FairShare::new(share);
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_alone_is_served_and_owes_nothing() {
+    fn uncontended_choice_does_not_count_towards_the_share() {
         let mut fair = FairShare::new(50);
         for _ in 0..10 {
             assert_eq!(fair.choose(1, &[request(Agent::Engine(0))]), 0);

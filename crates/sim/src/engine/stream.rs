@@ -1,4 +1,4 @@
-//! A piece of a copy in an engine: which lines it reads and writes, and how far it has come.
+//! A piece of a copy in an engine: the lines that it reads and writes, and its progress.
 
 /// What an engine does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,17 +7,17 @@ pub enum Step {
     Read,
     /// Enqueue the next write.
     Write,
-    /// Nothing until something arrives.
+    /// Do nothing until a request completes.
     Wait,
 }
 
-/// A piece and its stream buffer, which holds copied data as it is going to be written: one place
-/// for each line of the target. What a line of the source has for the next place as well waits in
-/// the shifter that aligns source and target, and takes no place of its own.
+/// A piece and its stream buffer. The buffer holds copied data in the alignment of the target, one
+/// slot per line of the target. Bytes of a source line that belong to the next slot wait in the
+/// shifter that aligns source and target, and occupy no slot.
 ///
-/// Reads go in this order: the first line of the target, if the piece covers only its end (it is
-/// read, modified and written); the lines of the source; the last line of the target, if the piece
-/// covers only its beginning. Writes go line by line through the target.
+/// Reads go in this order: the first line of the target, if the piece covers only its end (the
+/// engine reads, modifies and writes it); the lines of the source; the last line of the target, if
+/// the piece covers only its beginning. Writes go line by line through the target.
 #[derive(Clone, Debug)]
 pub struct Stream {
     source: u64,
@@ -36,7 +36,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A piece that has not begun. `bytes` is not 0, and the ranges end inside the address space.
+    /// A piece that has not begun. `bytes` must not be 0, and both ranges must end inside the
+    /// address space.
     #[must_use]
     pub fn new(source: u64, target: u64, bytes: u64, line_bytes: u64, lines_max: u32) -> Self {
         let partial_first = !target.is_multiple_of(line_bytes);
@@ -80,21 +81,21 @@ impl Stream {
         begun.saturating_sub(self.writes_done)
     }
 
-    /// Whether a read is left and the stream buffer has room for it.
+    /// Whether another read is left and the stream buffer has room for it.
     #[must_use]
     pub fn may_read(&self) -> bool {
         self.reads_issued < self.reads()
             && self.place_of(self.reads_issued) < self.writes_done + self.lines_max
     }
 
-    /// Whether the next write's data has arrived.
+    /// Whether another write is left and its data has arrived.
     #[must_use]
     pub fn may_write(&self) -> bool {
         self.writes_issued < self.writes() && self.arrived_prefix >= self.needed(self.writes_issued)
     }
 
-    /// The paper's way: reads until the buffer is full or none is left, then, once all of them are
-    /// there, writes until it is empty.
+    /// The next step by the paper's method: read until the buffer is full or no read is left; once
+    /// all those reads have arrived, write until the buffer is empty.
     #[must_use]
     pub fn batches(&self) -> Step {
         if !self.writing && self.may_read() {
@@ -114,14 +115,14 @@ impl Stream {
         self.writes_done == self.writes()
     }
 
-    /// Whether all of a line is source.
+    /// Whether the whole line belongs to the source.
     #[must_use]
     pub fn is_whole_source(&self, line: u64) -> bool {
         let first = line * self.line_bytes;
         first >= self.source && first + self.line_bytes <= self.source + self.bytes
     }
 
-    /// Takes the next read: its number, and its line.
+    /// Begins the next read. Returns its number and its line.
     pub(crate) fn read(&mut self) -> (u32, u64) {
         let number = self.reads_issued;
         self.reads_issued += 1;
@@ -137,7 +138,7 @@ impl Stream {
         (number, line)
     }
 
-    /// A read's data is in the stream buffer.
+    /// Marks a read's data as arrived in the stream buffer.
     pub(crate) fn arrive(&mut self, number: u32) {
         self.arrived[number as usize] = true;
         while self.arrived.get(self.arrived_prefix as usize) == Some(&true) {
@@ -145,7 +146,7 @@ impl Stream {
         }
     }
 
-    /// Takes the next write: its line.
+    /// Begins the next write. Returns its line.
     pub(crate) fn write(&mut self) -> u64 {
         let line = self.target / self.line_bytes + u64::from(self.writes_issued);
         self.writes_issued += 1;
@@ -153,7 +154,7 @@ impl Stream {
         line
     }
 
-    /// A write is in memory.
+    /// Marks a write as done.
     pub(crate) fn written(&mut self) {
         self.writes_done += 1;
     }
@@ -162,7 +163,7 @@ impl Stream {
         lines(self.source, self.bytes, self.line_bytes)
     }
 
-    /// Reads that must have arrived before the write of this number.
+    /// The number of reads that must have arrived before the write of this number.
     fn needed(&self, write: u32) -> u32 {
         if write + 1 == self.writes() {
             return self.reads();
@@ -173,7 +174,7 @@ impl Stream {
         u32::try_from(before).expect("inside a page") + 1 + u32::from(self.merges_first)
     }
 
-    /// The first write that a read of this number is for.
+    /// The first write that needs the read of this number.
     fn place_of(&self, read: u32) -> u32 {
         let Some(line) = read.checked_sub(u32::from(self.merges_first)) else {
             return 0;
@@ -198,13 +199,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_aligned_piece_reads_and_writes_its_lines_once() {
+    fn aligned_piece_reads_and_writes_each_line_once() {
         let stream = Stream::new(0, 4096, 1024, 64, 16);
         assert_eq!((stream.reads(), stream.writes()), (16, 16));
     }
 
     #[test]
-    fn partial_lines_of_the_target_are_read_as_well() {
+    fn partial_target_line_is_read_as_well() {
         let reads_and_writes = |source, target, bytes| {
             let stream = Stream::new(source, target, bytes, 64, 16);
             (stream.reads(), stream.writes())
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_piece_ends_with_each_line_written_once_after_its_data() {
+    fn every_piece_writes_each_line_once_after_its_data() {
         for lines_max in [1, 2, 3, 16] {
             for (source, target, bytes) in [
                 (0, 4096, 4096),
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_holds_lines_of_the_target_wherever_the_source_begins() {
+    fn buffer_holds_target_lines_for_every_source_alignment() {
         for source in [0, 1, 56, 63] {
             let done = run(Stream::new(source, 4096, 1024, 64, 16), Stream::batches, 3);
             let turn = done.iter().position(|(step, _)| *step == Step::Write);
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_is_filled_before_it_is_written_out() {
+    fn batches_fill_buffer_before_writing_it_out() {
         let done = run(Stream::new(0, 4096, 2048, 64, 16), Stream::batches, 3);
         let steps: Vec<Step> = done.iter().map(|(step, _)| *step).collect();
         let batch = |step| vec![step; 16];

@@ -1,6 +1,6 @@
-//! Synchronous, no load bypass: the `ecpy` retires when its copy is complete, loads behind it wait,
-//! and the controller's queue is first in, first out. Nothing can pass the copy, so nothing need be
-//! announced: each line is snooped while memory already works on it.
+//! Synchronous, no load bypass: the `ecpy` retires when its copy is complete, younger loads wait,
+//! and the controller's queue is first in, first out. No load or store can pass the copy, so no
+//! announcement is needed: each line is snooped while memory already works on it.
 
 use super::{Announcement, Policy};
 use crate::configuration::EngineSettings;

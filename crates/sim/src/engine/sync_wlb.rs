@@ -1,6 +1,7 @@
-//! Synchronous with load bypass: the `ecpy` retires when its copy is complete, and loads and stores
-//! behind it may pass it, in the processor and in the controller's queue. What passes must be
-//! compared with the copy, so it is announced and in the pending copy table before it begins.
+//! Synchronous with load bypass: the `ecpy` retires when its copy is complete, and younger loads
+//! and stores may pass it, in the processor and in the controller's queue. They must be checked
+//! against the copy, so that it is announced and entered into the pending copy table before it
+//! begins.
 
 use super::{FairShare, Policy};
 use crate::configuration::EngineSettings;

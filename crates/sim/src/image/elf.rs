@@ -1,5 +1,5 @@
-//! Reads an ELF file as the System V ABI's chapters 4 and 5 and the RISC-V ELF psABI lay it out.
-//! Everything in it is another's word: each offset and size is checked before it is used.
+//! Reads an ELF file as defined by chapters 4 and 5 of the System V ABI and by the RISC-V ELF
+//! psABI. The file is untrusted: each offset and size is checked before it is used.
 
 use super::{SPAN_BYTES_MAX, Segment};
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::error::Error;
 /// Bytes of the file's header and of one program header, ELF64.
 const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
-/// Segments that a file may name; a linker makes fewer than ten.
+/// Segments that a file may have; a linker creates fewer than ten.
 const SEGMENTS_MAX: usize = 64;
 /// EM_RISCV, psABI.
 const RISC_V: u16 = 243;
@@ -19,7 +19,7 @@ const INTERPRETER: u32 = 3;
 /// EF_RISCV_RVC: the file uses compressed instructions. psABI, "e_flags".
 const COMPRESSED: u32 = 1;
 
-/// What is to be loaded, and where the program begins.
+/// The segments to load and the address of the entry.
 pub(super) fn segments(file: &[u8]) -> Result<(Vec<Segment>, u64), Error> {
     let reader = Reader { file };
     reader.check_kind()?;
@@ -48,7 +48,7 @@ pub(super) fn segments(file: &[u8]) -> Result<(Vec<Segment>, u64), Error> {
     Ok((segments, entry))
 }
 
-/// Numbers at offsets of a file, which may be too short for them.
+/// Reads numbers at offsets of a file, which may be too short for them.
 struct Reader<'a> {
     file: &'a [u8],
 }
@@ -56,12 +56,12 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn check_kind(&self) -> Result<(), Error> {
         if self.file.get(..4) != Some(b"\x7fELF".as_slice()) {
-            return Err(Error::elf("it does not begin as an ELF file does", "name an ELF file"));
+            return Err(Error::elf("it does not begin with the ELF signature", "name an ELF file"));
         }
         self.bytes(0, HEADER)?;
         let compile = "compile it for RV64IM: -march=rv64im -mabi=lp64";
         if (self.file[4], self.file[5]) != (2, 1) {
-            return Err(Error::elf("it is no 64-bit little-endian file", compile));
+            return Err(Error::elf("it is not a 64-bit little-endian file", compile));
         }
         let machine = self.u16(18)?;
         if machine != RISC_V {
@@ -80,7 +80,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a segment, of whose bytes at most `left` may be in the file; they are taken from it.
+    /// Reads a segment. Its bytes in the file may be at most `left`, from which they are
+    /// subtracted.
     fn segment(&self, header: &Reader<'_>, left: &mut u64) -> Result<Segment, Error> {
         let flags = header.u32(4)?;
         let (offset, address) = (header.u64(8)?, header.u64(16)?);
@@ -91,7 +92,7 @@ impl<'a> Reader<'a> {
                 "link it anew: the file is damaged",
             ));
         }
-        // Many headers may name the same bytes: each is a copy of them.
+        // Many headers may refer to the same bytes of the file; each one makes a copy of them.
         *left = left.checked_sub(file_bytes).ok_or_else(|| {
             Error::elf(
                 format!("its segments have more than {SPAN_BYTES_MAX} bytes in the file"),
@@ -100,7 +101,8 @@ impl<'a> Reader<'a> {
         })?;
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let length = usize::try_from(file_bytes).unwrap_or(usize::MAX);
-        // Zeroed memory alone has no place in the file: linkers write any offset, the end's too.
+        // For a segment without bytes in the file, linkers write any offset, the file's end
+        // included.
         let bytes = if length == 0 { &[][..] } else { self.bytes(offset, length)? };
         Ok(Segment {
             address,

@@ -1,28 +1,29 @@
-//! A program as the machine holds it: its memory, page by page, and its instructions, decoded.
+//! A program loaded into the machine: its memory, page by page, and its decoded instructions.
 //!
 //! Memory is one flat range from the program's lowest segment to the top of its stack. Each page
-//! says what may be done with it; a page that is in no segment may not be touched at all. Pages
-//! that can be executed cannot be written, so that instructions are decoded once.
+//! has permissions; a page outside of all segments has none. An executable page is never writable,
+//! so that instructions are decoded only once.
 
 mod elf;
 
 use crate::error::{Access, Error};
 use crate::isa::{self, Instruction, Operation, SINK, WORD};
 
-/// Bytes of a page of permissions.
+/// Bytes of a page, the unit of permissions.
 pub const PAGE: u64 = 4096;
-/// Bytes that a program may span, its stack included. Chosen: what the host may spend on one run.
+/// Bytes that a program may span, stack included. Chosen: an acceptable share of the host's memory
+/// for one run.
 pub const SPAN_BYTES_MAX: u64 = 128 << 20;
-/// Bytes of instructions: each takes four times its size once decoded.
+/// Bytes of instructions. Decoded, each takes four times its size.
 pub const CODE_BYTES_MAX: u64 = 8 << 20;
-/// Bytes of stack above the last segment, with one page between that cannot be touched.
+/// Bytes of stack above the last segment. One inaccessible page lies between them.
 pub const STACK_BYTES: u64 = 1 << 20;
 
 const READ: u8 = 4;
 const WRITE: u8 = 2;
 const EXECUTE: u8 = 1;
 
-/// A program, ready to run any number of times.
+/// A program that can be run any number of times.
 #[derive(Clone, Debug)]
 pub struct Image {
     memory: Memory,
@@ -31,14 +32,14 @@ pub struct Image {
     entry: u32,
 }
 
-/// A part of a program before it is laid out.
+/// A part of a program before layout.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// Where it begins.
+    /// The address of its first byte.
     pub address: u64,
-    /// What it holds.
+    /// Its initial bytes.
     pub bytes: Vec<u8>,
-    /// How long it is; what lies beyond `bytes` is zero.
+    /// Its size. Bytes beyond `bytes` are zero.
     pub size_bytes: u64,
     /// Whether it may be read.
     pub is_readable: bool,
@@ -48,12 +49,12 @@ pub struct Segment {
     pub is_executable: bool,
 }
 
-/// The bytes of a machine.
+/// The bytes of a machine's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
     start: u64,
     bytes: Vec<u8>,
-    /// For each page, what may be done with it.
+    /// The permissions of each page.
     pages: Vec<u8>,
 }
 
@@ -61,16 +62,16 @@ impl Image {
     /// Reads a statically linked RV64IM program.
     ///
     /// # Errors
-    /// [`Error::Elf`] says what is wrong with a file that is truncated, of another machine or kind,
-    /// compressed, with segments that overlap, are giant, writable and executable at once, or with
-    /// an entry that is not in one.
+    /// [`Error::Elf`] if the file is truncated, for another machine, of another kind or compressed;
+    /// if its segments overlap, are too large, or are both writable and executable; or if its entry
+    /// is not in an executable segment.
     pub fn from_elf(file: &[u8]) -> Result<Self, Error> {
         let (segments, entry) = elf::segments(file)?;
         Self::from_segments(&segments, entry)
     }
 
-    /// A program of instructions at `start`, with `data_bytes` of zeroed memory in the page behind
-    /// them; see [`isa::encode`]. What it begins with in its registers is in [`Image::stack_top`].
+    /// A program of instructions at `start`, with `data_bytes` of zeroed memory in the page after
+    /// them; see [`isa::encode`]. Register sp begins with [`Image::stack_top`].
     ///
     /// # Errors
     /// [`Error::Elf`], as [`Image::from_elf`].
@@ -86,7 +87,7 @@ impl Image {
             is_executable: true,
         };
         let data = Segment {
-            // What wraps around is no place for a segment, which the layout finds.
+            // A sum that overflows gives address 0, which the layout rejects.
             address: start.wrapping_add(size_bytes).checked_next_multiple_of(PAGE).unwrap_or(0),
             bytes: Vec::new(),
             size_bytes: data_bytes,
@@ -97,7 +98,7 @@ impl Image {
         Self::from_segments(&[code, data], start)
     }
 
-    /// Lays segments out and decodes what can be executed.
+    /// Lays segments out and decodes the executable ones.
     ///
     /// # Errors
     /// [`Error::Elf`], as [`Image::from_elf`].
@@ -115,8 +116,8 @@ impl Image {
         memory.permit(end - STACK_BYTES, STACK_BYTES, READ | WRITE);
         if memory.pages.iter().any(|page| page & (WRITE | EXECUTE) == WRITE | EXECUTE) {
             return Err(Error::elf(
-                "a page can be both written and executed",
-                "link so that code and data lie in pages of their own (ld's -z separate-code)",
+                "a page is both writable and executable",
+                "link code and data into separate pages (ld's -z separate-code)",
             ));
         }
         let code = memory.decode(code.0, code.1);
@@ -129,14 +130,14 @@ impl Image {
                 .is_some_and(|i| i.operation != Operation::Unmapped);
         if !is_code {
             return Err(Error::elf(
-                format!("its entry {entry:#x} is no executable instruction"),
+                format!("its entry {entry:#x} is not an executable instruction"),
                 "link it with an entry in its code",
             ));
         }
         Ok(Self { memory, code: code.instructions, code_start: code.start, entry: index as u32 })
     }
 
-    /// The memory that a run begins with.
+    /// The memory at the beginning of a run.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -157,13 +158,13 @@ impl Image {
         self.code_start.wrapping_add(u64::from(index) * WORD)
     }
 
-    /// The address that a jump to `index` meant, of which there need be no instruction.
+    /// The address to which a jump to `index` would go, whether or not it holds an instruction.
     #[cold]
     pub fn target_of(&self, index: u32) -> u64 {
         self.code_start.wrapping_add(isa::distance_of(index))
     }
 
-    /// The index of the instruction at `address`; beyond any program where there is none.
+    /// The index of the instruction at `address`; an index beyond any program if there is none.
     #[inline(always)]
     pub fn index_of(&self, address: u64) -> u32 {
         let distance = address.wrapping_sub(self.code_start);
@@ -173,13 +174,13 @@ impl Image {
         u32::try_from(distance / WORD).unwrap_or(u32::MAX)
     }
 
-    /// The address above the stack, which is what register sp holds at first.
+    /// The address just above the stack, with which register sp begins.
     pub fn stack_top(&self) -> u64 {
         self.memory.start + self.memory.bytes.len() as u64
     }
 }
 
-/// The first page and the end of the stack.
+/// The start of the first page and the end of the stack.
 fn span(segments: &[&Segment]) -> Result<(u64, u64), Error> {
     let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
         return Err(Error::elf("it has nothing to load", "link it as an executable"));
@@ -214,11 +215,11 @@ fn span(segments: &[&Segment]) -> Result<(u64, u64), Error> {
     }
 }
 
-/// The first and the end of what can be executed.
+/// The first address of the executable segments and the end of the last.
 fn code_span(segments: &[&Segment]) -> Result<(u64, u64), Error> {
     let mut code = segments.iter().filter(|segment| segment.is_executable);
     let Some(first) = code.next() else {
-        return Err(Error::elf("nothing in it can be executed", "link it as an executable"));
+        return Err(Error::elf("it has no executable segment", "link it as an executable"));
     };
     let last = code.next_back().unwrap_or(first);
     let (start, end) = (first.address / WORD * WORD, last.address + last.size_bytes);
@@ -231,21 +232,21 @@ fn code_span(segments: &[&Segment]) -> Result<(u64, u64), Error> {
     Ok((start, end))
 }
 
-/// What decoding gives.
+/// The result of decoding.
 struct Code {
     start: u64,
     instructions: Vec<Instruction>,
 }
 
 impl Memory {
-    /// `N` bytes at `address`; `None` where a page of them may not be read.
+    /// `N` bytes at `address`; `None` if a page of them is not readable.
     #[inline(always)]
     pub fn load<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let place = self.place_of(address, N, READ)?;
         self.bytes.get(place..place + N).and_then(|bytes| bytes.try_into().ok())
     }
 
-    /// Writes `value` to `address`; `None` where a page of it may not be written.
+    /// Writes `value` to `address`; `None` if a page of it is not writable.
     #[inline(always)]
     pub fn store<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Option<()> {
         let place = self.place_of(address, N, WRITE)?;
@@ -253,23 +254,24 @@ impl Memory {
         Some(())
     }
 
-    /// The bytes from `address` on; `None` where a page of them may not be read.
+    /// The `bytes` bytes at `address`; `None` if a page of them is not readable.
     pub fn read(&self, address: u64, bytes: u64) -> Option<&[u8]> {
         let place = self.range(address, bytes, READ)?;
         self.bytes.get(place)
     }
 
-    /// Writes `bytes` to `address`; `None` where a page of it may not be written.
+    /// Writes `bytes` to `address`; `None` if a page of them is not writable.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
         let place = self.range(address, bytes.len() as u64, WRITE)?;
         self.bytes[place].copy_from_slice(bytes);
         Some(())
     }
 
-    /// What `ecpy` does to memory.
+    /// The effect of `ecpy` on memory.
     ///
     /// # Errors
-    /// Says which side is not there, or that the two overlap; `at` is the instruction's address.
+    /// [`Error::Unmapped`] names the side that is inaccessible, [`Error::CopyOverlaps`] two ranges
+    /// that overlap; `at` is the instruction's address.
     pub fn copy(&mut self, at: u64, source: u64, target: u64, bytes: u64) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
@@ -284,8 +286,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Where `bytes` at `address` lie, if all their pages allow `permission`. One test of one page
-    /// for an access that stays in it.
+    /// The offset of `bytes` at `address` if all their pages have `permission`. An access inside
+    /// one page needs only one check.
     #[inline(always)]
     fn place_of(&self, address: u64, bytes: usize, permission: u8) -> Option<usize> {
         let offset = address.wrapping_sub(self.start);
@@ -341,7 +343,7 @@ impl Memory {
     }
 }
 
-/// What stands where no page can be executed.
+/// The instruction on a page that is not executable.
 pub const UNMAPPED: Instruction = Instruction {
     operation: Operation::Unmapped,
     rd: SINK,

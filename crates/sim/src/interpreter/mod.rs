@@ -1,5 +1,5 @@
-//! The functional machine: what each instruction does, without a notion of time. It is the oracle
-//! that the timing core is held against, and what that core executes its instructions with.
+//! The functional machine: the effect of each instruction, without timing. The timing core executes
+//! its instructions with it, and tests compare that core with it.
 
 use crate::error::{Access, Error};
 use crate::image::{Image, Memory};
@@ -22,24 +22,24 @@ pub struct Interpreter {
     pub registers: [u64; REGISTERS],
     /// The index of the instruction that runs next.
     pub next: u32,
-    /// What it has in memory.
+    /// The program's memory.
     pub memory: Memory,
     /// The network device.
     pub nic: Nic,
-    /// What it wrote.
+    /// The program's output.
     pub output: Vec<u8>,
     /// Instructions that were executed.
     pub executed: u64,
-    /// Its exit code, once it has one.
+    /// The exit code, once the program has exited.
     pub exit_code: Option<u64>,
 }
 
-/// Why a machine stopped between two instructions.
+/// Why a machine stopped.
 #[derive(Debug)]
 pub enum Stop {
-    /// The program ended itself.
+    /// The program exited.
     Exit,
-    /// It did what it must not.
+    /// The program made an error.
     Fault(Box<Error>),
 }
 
@@ -53,7 +53,7 @@ impl Interpreter {
     /// A machine about to run `image`, with `arguments` in a0 to a7 and `traffic` on the wire.
     ///
     /// # Errors
-    /// [`Error::Setting`] for traffic that cannot be.
+    /// [`Error::Setting`] for traffic that is not possible.
     pub fn new(image: &Image, arguments: &[u64], traffic: Traffic) -> Result<Self, Error> {
         let mut registers = [0; REGISTERS];
         registers[SP] = image.stack_top();
@@ -71,7 +71,8 @@ impl Interpreter {
         })
     }
 
-    /// The exit code of a program that says by it that it failed: what it did then means nothing.
+    /// The exit code of a program that reports a failure by it. The results of such a run are
+    /// meaningless.
     #[must_use]
     pub fn failure(&self) -> Option<u64> {
         self.exit_code.filter(|code| *code != 0)
@@ -80,11 +81,11 @@ impl Interpreter {
     /// Runs to the end and returns the exit code.
     ///
     /// # Errors
-    /// What the program did wrong; [`Error::InstructionLimit`] after `limit` instructions.
+    /// The fault of the program; [`Error::InstructionLimit`] after `limit` instructions.
     pub fn run(&mut self, image: &Image, limit: u64) -> Result<u64, Error> {
         let mut next = self.next;
         while self.executed < limit {
-            // One run of the inner loop is short enough that nobody waits for a limit.
+            // The inner loop is short, so that a limit takes effect soon.
             let batch = (limit - self.executed).min(1 << 16);
             for count in 0..batch {
                 match self.execute(image, next) {
@@ -96,7 +97,7 @@ impl Interpreter {
                     }
                 }
             }
-            // Nobody tells a memory system here.
+            // No memory system consumes the device's writes here.
             self.nic.writes.clear();
             self.executed += batch;
         }
@@ -118,7 +119,7 @@ impl Interpreter {
     /// Executes the instruction at `index` and returns the index of the one after it.
     ///
     /// # Errors
-    /// Says why there is none; the machine is then as it was before.
+    /// The reason why there is no next instruction; the machine is then as it was before.
     #[inline(always)]
     pub fn execute(&mut self, image: &Image, index: u32) -> Result<u32, Stop> {
         use Operation::*;
@@ -208,7 +209,7 @@ impl Interpreter {
         Ok(self.nic.store(&mut self.memory, address, value)?)
     }
 
-    /// What is neither arithmetic, nor a branch, nor one load or store.
+    /// Executes an instruction that is neither arithmetic, nor a branch, nor a load or store.
     #[cold]
     fn rare(&mut self, image: &Image, index: u32, instruction: &Instruction) -> Result<(), Stop> {
         let at = image.address_of(index);
@@ -227,7 +228,7 @@ impl Interpreter {
         }
     }
 
-    /// Cs, Cd and Cl.
+    /// The values of Cs, Cd and Cl.
     pub fn copy_operands(&self) -> (u64, u64, u64) {
         let register = |number: u8| self.registers[usize::from(number)];
         (register(COPY_SOURCE), register(COPY_TARGET), register(COPY_LENGTH))

@@ -1,4 +1,4 @@
-//! Every instruction against its expected result, as the RISC-V manual defines it.
+//! Compares every instruction with its result in the RISC-V manual.
 
 use super::*;
 use crate::isa::encode;
@@ -26,7 +26,7 @@ fn run(words: &[u32], a1: u64, a2: u64) -> (Result<u64, Error>, Interpreter) {
     (machine.run(&image, 1000), machine)
 }
 
-/// `op a0, a1, a2`, a1, a2, and what a0 holds then.
+/// `op a0, a1, a2`, a1, a2, and the resulting a0.
 const RESULTS: [(Operation, u64, u64, u64); 58] = [
     (Add, 1, u64::MAX, 0),
     (Sub, 0, 1, u64::MAX),
@@ -89,7 +89,7 @@ const RESULTS: [(Operation, u64, u64, u64); 58] = [
 ];
 
 #[test]
-fn operations_on_registers() {
+fn register_operations_give_expected_results() {
     for (operation, a1, a2, wanted) in RESULTS {
         let machine = after(&[encode::register(operation, A0, A1, A2)], a1, a2);
         assert_eq!(machine.registers[10], wanted, "{operation:?} {a1:#x} {a2:#x}");
@@ -97,7 +97,7 @@ fn operations_on_registers() {
 }
 
 #[test]
-fn operations_with_immediates() {
+fn immediate_operations_give_expected_results() {
     for (operation, a1, value, wanted) in [
         (Add, 5, -7, (-2i64) as u64),
         (Slt, (-8i64) as u64, -7, 1),
@@ -130,7 +130,7 @@ fn x0_stays_zero() {
 }
 
 #[test]
-fn loads_and_stores() {
+fn loads_and_stores_give_expected_results() {
     let data = START + 0x1000;
     let value = 0x8182_8384_8586_8788;
     for (operation, offset, wanted) in [
@@ -153,13 +153,13 @@ fn loads_and_stores() {
         let words = [encode::store(operation, A2, A1, 8), encode::immediate(Ld, A0, A1, 8)];
         assert_eq!(after(&words, data, value).registers[10], wanted, "{operation:?}");
     }
-    // Over the border of two pages.
+    // Across the border of two pages.
     let words = [encode::store(Sd, A2, A1, -4), encode::immediate(Ld, A0, A1, -4)];
     assert_eq!(after(&words, data + 0x1000, value).registers[10], value);
 }
 
 #[test]
-fn branches_and_jumps() {
+fn branches_and_jumps_reach_their_targets() {
     for (operation, a1, a2, is_taken) in [
         (Beq, 1, 1, true),
         (Beq, 1, 2, false),
@@ -191,7 +191,7 @@ fn branches_and_jumps() {
 }
 
 #[test]
-fn copies_move_bytes() {
+fn ecpy_copies_bytes() {
     let data = START + 0x1000;
     let mut words = vec![
         encode::store(Sd, A2, A1, 0),
@@ -204,7 +204,7 @@ fn copies_move_bytes() {
 }
 
 #[test]
-fn what_a_program_must_not_do_is_told() {
+fn program_faults_are_reported_with_address_and_value() {
     let message = |words: &[u32], a1, a2| run(words, a1, a2).0.expect_err("a fault").to_string();
     assert!(message(&[0], 0, 0).contains("illegal instruction 0x00000000 at 0x80000000"));
     assert!(message(&[encode::EBREAK], 0, 0).starts_with("ebreak at 0x80000000"));
@@ -231,7 +231,7 @@ fn what_a_program_must_not_do_is_told() {
 }
 
 #[test]
-fn limits_hold_to_the_instruction() {
+fn instruction_limit_is_exact() {
     let image = Image::from_words(START, &[encode::FENCE, encode::jump(0, -4)], 0).expect("sound");
     let mut machine = Interpreter::new(&image, &[], Traffic::default()).expect("no traffic");
     assert!(machine.run(&image, 70_001).is_err());

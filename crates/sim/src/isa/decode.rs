@@ -1,13 +1,13 @@
-//! From a word to an [`Instruction`]. Field and opcode numbers are the RISC-V unprivileged
-//! manual's, chapter "RV32/64G instruction set listings".
+//! Decodes a word to an [`Instruction`]. Field and opcode numbers are those of the RISC-V
+//! unprivileged manual, chapter "RV32/64G instruction set listings".
 
 use super::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Instruction, Operation, SINK, WORD};
 use Operation::*;
 
 /// Decodes the `word` at `address` of a program whose first instruction stands at `start`.
 ///
-/// Never fails: what is no instruction is [`Operation::Illegal`], and a jump out of the program
-/// goes to an index beyond any program, so that it faults when, and only if, it is executed.
+/// Never fails: a word that is not an instruction becomes [`Operation::Illegal`], and a jump out of
+/// the program gets an index beyond any program, so that it faults only if it is executed.
 pub fn decode(word: u32, address: u64, start: u64) -> Instruction {
     let fields = Fields { word, address, start };
     fields.decode().unwrap_or(Instruction {
@@ -20,7 +20,7 @@ pub fn decode(word: u32, address: u64, start: u64) -> Instruction {
     })
 }
 
-/// A word, and where it stands.
+/// A word and its location.
 struct Fields {
     word: u32,
     address: u64,
@@ -181,8 +181,8 @@ impl Fields {
         Instruction { operation, rd: SINK, rs1: 0, rs2: 0, target: 0, immediate: 0 }
     }
 
-    /// The place of `address + offset` in the program. For what is before it, or between two
-    /// instructions, a place beyond it that [`super::astray`] gives.
+    /// The index of `address + offset` in the program. An address before the program, or between
+    /// two instructions, gets an index beyond it from [`super::astray`].
     fn index(&self, offset: i32) -> u32 {
         let distance = self.address.wrapping_add_signed(i64::from(offset)).wrapping_sub(self.start);
         match u32::try_from(distance / WORD) {

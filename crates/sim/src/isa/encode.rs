@@ -1,5 +1,5 @@
-//! A small assembler: for tests, for generated programs, and for a first look at the copy engine
-//! without a compiler. Registers are numbers from 0 to 31; immediates must fit their fields.
+//! A small assembler: for tests, for generated programs, and to try the copy engine without a
+//! compiler. Registers are numbers from 0 to 31; immediates must fit their fields.
 
 use super::Operation;
 use Operation::*;
@@ -7,7 +7,7 @@ use Operation::*;
 /// `op rd, rs1, rs2` for an operation on registers alone.
 ///
 /// # Panics
-/// Where the operation is a load, a store or a branch, or else has no such form.
+/// If the operation is a load, a store or a branch, or has no such form.
 pub fn register(operation: Operation, rd: u32, rs1: u32, rs2: u32) -> u32 {
     let (opcode, funct7, funct3) = match operation {
         Add => (0x33, 0, 0),
@@ -38,7 +38,7 @@ pub fn register(operation: Operation, rd: u32, rs1: u32, rs2: u32) -> u32 {
         Divuw => (0x3b, 1, 5),
         Remw => (0x3b, 1, 6),
         Remuw => (0x3b, 1, 7),
-        _ => panic!("{operation:?} is no operation on registers"),
+        _ => panic!("{operation:?} is not an operation on registers"),
     };
     funct7 << 25 | rs2 << 20 | rs1 << 15 | funct3 << 12 | rd << 7 | opcode
 }
@@ -46,7 +46,7 @@ pub fn register(operation: Operation, rd: u32, rs1: u32, rs2: u32) -> u32 {
 /// `opi rd, rs1, immediate`, a load `op rd, immediate(rs1)`, or `jalr rd, immediate(rs1)`.
 ///
 /// # Panics
-/// Where the operation has no such form.
+/// If the operation has no such form.
 pub fn immediate(operation: Operation, rd: u32, rs1: u32, value: i32) -> u32 {
     let (opcode, funct3, high) = match operation {
         Add => (0x13, 0, 0),
@@ -78,14 +78,14 @@ pub fn immediate(operation: Operation, rd: u32, rs1: u32, value: i32) -> u32 {
 /// `op rs2, offset(rs1)` for a store.
 ///
 /// # Panics
-/// Where the operation is no store.
+/// If the operation is not a store.
 pub fn store(operation: Operation, rs2: u32, rs1: u32, offset: i32) -> u32 {
     let funct3 = match operation {
         Sb => 0,
         Sh => 1,
         Sw => 2,
         Sd => 3,
-        _ => panic!("{operation:?} is no store"),
+        _ => panic!("{operation:?} is not a store"),
     };
     let offset = offset as u32;
     (offset >> 5 & 0x7f) << 25 | rs2 << 20 | rs1 << 15 | funct3 << 12 | (offset & 0x1f) << 7 | 0x23
@@ -94,7 +94,7 @@ pub fn store(operation: Operation, rs2: u32, rs1: u32, offset: i32) -> u32 {
 /// `op rs1, rs2, offset` for a branch; the offset is in bytes from the branch itself.
 ///
 /// # Panics
-/// Where the operation is no conditional branch.
+/// If the operation is not a conditional branch.
 pub fn branch(operation: Operation, rs1: u32, rs2: u32, offset: i32) -> u32 {
     let funct3 = match operation {
         Beq => 0,
@@ -103,7 +103,7 @@ pub fn branch(operation: Operation, rs1: u32, rs2: u32, offset: i32) -> u32 {
         Bge => 5,
         Bltu => 6,
         Bgeu => 7,
-        _ => panic!("{operation:?} is no branch"),
+        _ => panic!("{operation:?} is not a branch"),
     };
     let o = offset as u32;
     (o >> 12 & 1) << 31
@@ -137,8 +137,8 @@ pub fn add_upper(rd: u32, value: u32) -> u32 {
     (value & 0xffff_f000) | rd << 7 | 0x17
 }
 
-/// The three moves and `ecpy` itself: copies `length` bytes from `source` to `target`, all
-/// registers.
+/// The three moves and `ecpy` itself: copies `length` bytes from `source` to `target`. All three
+/// are registers.
 pub fn copy(source: u32, target: u32, length: u32) -> [u32; 4] {
     let to = |funct3: u32, rs1: u32| rs1 << 15 | funct3 << 12 | 0x0b;
     [to(0, source), to(1, target), to(2, length), to(3, 0)]

@@ -1,17 +1,17 @@
-//! RV64IM and the copy instructions, decoded once before the program runs.
+//! RV64IM and the copy instructions, decoded before the program runs.
 //!
-//! The form is made for execution, not for reading back: `rd = op(rs1, rs2 + immediate)`. An
-//! instruction with an immediate has x0 as its second source, one without has 0 as its immediate; a
-//! result that nobody can read goes to [`SINK`]; `lui`, `auipc` and the link of a jump are
-//! additions of a constant; branch targets are places in the decoded program.
+//! The decoded form is made for execution, not for disassembly: `rd = op(rs1, rs2 + immediate)`. An
+//! instruction with an immediate has x0 as its second source; one without has 0 as its immediate. A
+//! result that is never read goes to [`SINK`]. `lui`, `auipc` and the link of a jump are additions
+//! of a constant. Branch targets are indices into the decoded program.
 //!
-//! The copy instructions use the opcode custom-0 (the RISC-V manual's space for such): funct3 0, 1
-//! and 2 move rs1 into the copy registers Cs (source), Cd (target) and Cl (length in bytes), funct3
-//! 3 is `ecpy`, which copies. All other fields are zero.
+//! The copy instructions use the opcode custom-0, which the RISC-V manual reserves for extensions.
+//! funct3 0, 1 and 2 move rs1 into the copy registers Cs (source), Cd (target) and Cl (length in
+//! bytes); funct3 3 is `ecpy`, which copies. All other fields are zero.
 //!
 //! From the bottom up:
 //!
-//! - `decode`: from a word to an [`Instruction`];
+//! - `decode`: decodes a word to an [`Instruction`];
 //! - `encode`: a small assembler.
 
 pub mod encode;
@@ -20,31 +20,31 @@ mod decode;
 
 pub use decode::decode;
 
-/// x0 to x31, then [`SINK`], then the copy registers; as many as a byte can name, so that an index
-/// needs no check.
+/// x0 to x31, then [`SINK`], then the copy registers. There are as many as a byte can number, so
+/// that an index needs no bounds check.
 pub const REGISTERS: usize = 256;
-/// Places from here on are of no program: those of direct jumps that lead before it or between two
-/// of its instructions.
+/// Indices from here on are outside of every program: the targets of direct jumps that lead before
+/// the program or between two of its instructions.
 const ASTRAY: u32 = 1 << 31;
 
-/// A place beyond any program that tells so many bytes from its beginning, which a direct jump is a
-/// megabyte off at most: half words, in 31 bits with their sign.
+/// Encodes a distance in bytes from the program's beginning as an index beyond any program. A
+/// direct jump reaches a megabyte at most, so that half words fit into 31 bits with their sign.
 fn astray(distance: u64) -> u32 {
     ASTRAY | (distance / 2) as u32
 }
 
-/// Bytes from a program's first instruction to a place in it, or to where a direct jump went
-/// astray.
+/// Bytes from a program's first instruction to the instruction at an index, or to the encoded
+/// target of a jump out of the program.
 #[must_use]
 pub fn distance_of(place: u32) -> u64 {
     if place < ASTRAY {
         return u64::from(place) * WORD;
     }
-    // The sign is the bit below the mark.
+    // The sign is the bit below the [`ASTRAY`] bit.
     (i64::from((place << 1) as i32 >> 1) * 2) as u64
 }
 
-/// What x0 is as a target.
+/// The target register of an instruction whose target is x0.
 pub const SINK: u8 = 32;
 /// Cs, the copy's source.
 pub const COPY_SOURCE: u8 = 33;
@@ -113,37 +113,37 @@ pub enum Operation {
     Fence,
     Ecall,
     Ebreak,
-    /// No instruction; the immediate is the word.
+    /// An illegal instruction; the immediate is the word.
     Illegal,
-    /// No executable page.
+    /// An address without an executable page.
     Unmapped,
 }
 
-/// Which part of the processor an instruction needs.
+/// The part of the processor that an instruction needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// An integer unit.
     Integer,
     /// A multiply unit, pipelined.
     Multiply,
-    /// A multiply unit, taken until done.
+    /// A multiply unit, busy until the division is done.
     Divide,
-    /// A memory port, to read.
+    /// A memory port, for a read.
     Load,
-    /// A memory port, to write.
+    /// A memory port, for a write.
     Store,
-    /// An integer unit, and perhaps another place to fetch from.
+    /// An integer unit. The instruction may redirect fetch.
     Branch,
     /// The copy control unit.
     Copy,
-    /// Nothing else in flight: calls of the environment and faults.
+    /// An empty window: environment calls and faults.
     Serial,
 }
 
 /// One decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// The register that it writes; [`SINK`] for none.
     pub rd: u8,
@@ -151,14 +151,15 @@ pub struct Instruction {
     pub rs1: u8,
     /// Its second source; 0 for none.
     pub rs2: u8,
-    /// Where it jumps, as an index into the decoded program.
+    /// Its target, as an index into the decoded program.
     pub target: u32,
     /// What is added to the second source; an offset from the first for loads, stores and `jalr`.
     pub immediate: i64,
 }
 
-/// Each operation's class: a table, for the timing core asks for every instruction, and in a
-/// program's mixture of them the host would guess a branch wrong as often as not.
+/// The class of each operation. It is a table because the timing core reads it for every
+/// instruction, and the host would mispredict a branch on a program's mix of operations about half
+/// of the time.
 const CLASSES: [Class; Operation::Unmapped as usize + 1] = {
     use Operation::*;
     let others: [(&[Operation], Class); 7] = [
@@ -184,13 +185,13 @@ const CLASSES: [Class; Operation::Unmapped as usize + 1] = {
 };
 
 impl Operation {
-    /// Which part of the processor it needs.
+    /// The part of the processor that the operation needs.
     #[inline(always)]
     pub fn class(self) -> Class {
         CLASSES[self as usize]
     }
 
-    /// Bytes that a load or store moves; 0 for all else.
+    /// Bytes that a load or store moves; 0 for other operations.
     pub fn bytes(self) -> u64 {
         use Operation::*;
         match self {
@@ -202,7 +203,7 @@ impl Operation {
         }
     }
 
-    /// The result of an operation on registers alone; 0 for all else.
+    /// The result of an operation on registers alone; 0 for other operations.
     #[inline(always)]
     pub fn compute(self, a: u64, b: u64) -> u64 {
         use Operation::*;
@@ -247,7 +248,7 @@ impl Operation {
         }
     }
 
-    /// Whether a branch on these values is taken; jumps always are.
+    /// Whether a branch on these values is taken. Jumps always are.
     #[inline(always)]
     pub fn is_taken(self, a: u64, b: u64) -> bool {
         use Operation::*;
@@ -263,7 +264,7 @@ impl Operation {
         }
     }
 
-    /// The value that a load of `bytes` puts into its register.
+    /// The register's value after a load of `bytes`.
     #[inline(always)]
     pub fn extend(self, bytes: u64) -> u64 {
         use Operation::*;
@@ -284,7 +285,7 @@ const NAMES: [&str; 36] = [
 ];
 
 impl std::fmt::Display for Instruction {
-    /// As an assembler would have it, as far as the decoded form still knows.
+    /// Formats the instruction as an assembler would, as far as the decoded form allows.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = format!("{:?}", self.operation).to_lowercase();
         let register = |number: u8| NAMES.get(usize::from(number)).copied().unwrap_or("?");

@@ -1,5 +1,5 @@
-//! Words as GNU as 2.40 assembles them, against what they decode to and what the assembler of
-//! [`encode`] makes. Expected results stand with the interpreter.
+//! Words as GNU as 2.40 assembles them, compared with the decoder and with the assembler of
+//! [`encode`]. The interpreter's tests check results.
 
 use super::*;
 use Operation::*;
@@ -79,7 +79,7 @@ const BRANCH: [(u32, Operation, i32); 6] = [
     (0x7ec5_fee3, Bgeu, 0xffc),
 ];
 
-/// Where the words of these tests stand, in a program that begins at 0x8000_0000.
+/// The address of the words of these tests, in a program that begins at 0x8000_0000.
 const AT: u64 = 0x8010_0000;
 
 fn decoded(word: u32) -> Instruction {
@@ -91,7 +91,7 @@ fn plain(operation: Operation, rd: u8, rs1: u8, rs2: u8, immediate: i64) -> Inst
 }
 
 #[test]
-fn registers_and_immediates_decode() {
+fn register_and_immediate_operations_decode() {
     for (word, operation) in REGISTER {
         assert_eq!(decoded(word), plain(operation, 10, 11, 12, 0), "{word:#x}");
         assert_eq!(encode::register(operation, A0, A1, A2), word, "{operation:?}");
@@ -112,7 +112,7 @@ fn branches_and_jumps_decode() {
         u32::try_from((0x10_0000 + offset) / 4).expect("the tests' targets are in the program")
     };
     for (word, operation, offset) in BRANCH {
-        // Not every offset that the encoding can hold is one between two whole instructions.
+        // The encoding can hold offsets that are not multiples of an instruction.
         let target = match offset % 4 {
             0 => index(offset.into()),
             _ => astray(0x10_0000_u64.wrapping_add_signed(offset.into())),
@@ -128,13 +128,13 @@ fn branches_and_jumps_decode() {
     assert_eq!(decoded(0x4dfa_b06f).rd, SINK);
     assert_eq!(distance_of(decoded(0x4dfa_b06f).target), 0x10_0000 + 0xabcde);
     assert_eq!(encode::jump(0, 0xabcde), 0x4dfa_b06f);
-    // A jump to before the program.
+    // A jump to an address before the program.
     let before = decode(encode::jump(0, -8), 0x8000_0004, 0x8000_0000).target;
     assert_eq!(distance_of(before), 4_u64.wrapping_neg());
 }
 
 #[test]
-fn a_place_astray_is_in_no_program_and_tells_where_it_is() {
+fn astray_index_is_outside_of_every_program_and_encodes_its_distance() {
     const FARTHEST: u64 = crate::image::CODE_BYTES_MAX + (1 << 20);
     for distance in [2, FARTHEST - 2, 2_u64.wrapping_neg(), (1_u64 << 20).wrapping_neg()] {
         let place = astray(distance);
@@ -153,7 +153,7 @@ fn constants_decode() {
 }
 
 #[test]
-fn the_environment_and_copies_decode() {
+fn environment_and_copy_instructions_decode() {
     for (word, operation) in [(0x0ff0_000f, Fence), (0x73, Ecall), (0x0010_0073, Ebreak)] {
         assert_eq!(decoded(word), plain(operation, SINK, 0, 0, 0));
     }
@@ -166,7 +166,7 @@ fn the_environment_and_copies_decode() {
 }
 
 #[test]
-fn what_is_no_instruction_is_illegal() {
+fn invalid_word_decodes_as_illegal() {
     for word in [
         0,
         u32::MAX,
@@ -174,11 +174,11 @@ fn what_is_no_instruction_is_illegal() {
         0x00c5_8553,                    // fadd.s
         0x00c5_852f,                    // an atomic
         0x3400_1073,                    // a control register
-        0x00c5_d563 & !0x7000 | 0x2000, // a branch of no kind
+        0x00c5_d563 & !0x7000 | 0x2000, // a branch with an undefined funct3
         0x04c5_8533,                    // an operation with a stray funct7
         0x06c5_1513,                    // a shift by too much
         0x0205_151b,                    // a word shift by too much
-        0x0000_700b,                    // a copy instruction of no kind
+        0x0000_700b,                    // a copy instruction with an undefined funct3
         0x0005_b00b,                    // ecpy with a source
         0x0005_880b,                    // a copy move with a target
     ] {
@@ -187,13 +187,13 @@ fn what_is_no_instruction_is_illegal() {
 }
 
 #[test]
-fn writes_to_x0_go_nowhere() {
+fn write_to_x0_goes_to_the_sink() {
     assert_eq!(decoded(encode::register(Add, 0, A1, A2)).rd, SINK);
     assert_eq!(decoded(encode::immediate(Ld, 0, A1, 0)).rd, SINK);
 }
 
 #[test]
-fn instructions_read_as_an_assembler_has_them() {
+fn instruction_is_displayed_as_assembly() {
     for (word, text) in [
         (0x00c5_8533, "add a0, a1, a2"),
         (0xff95_8513, "addi a0, a1, -7"),

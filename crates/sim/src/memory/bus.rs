@@ -1,16 +1,16 @@
-//! The pipelined bus: arbitration, request, snoop and response follow each other on the address
-//! side, a new transaction as soon as the address lines are free; data has lines of its own.
+//! The pipelined bus. Arbitration, request, snoop and response follow each other on the address
+//! lines, and a new transaction begins as soon as these are free. Data has lines of its own.
 
 use crate::configuration::{BusSettings, Cycle};
 
 /// When the phases of a transaction end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
-    /// It has the address lines from here.
+    /// The transaction has the address lines from here.
     pub granted: Cycle,
     /// Every agent has latched the request.
     pub requested: Cycle,
-    /// Every cache has been looked into.
+    /// Every cache has been searched.
     pub snooped: Cycle,
     /// The requester knows the outcome.
     pub responded: Cycle,
@@ -23,12 +23,12 @@ pub struct Transfer {
     pub begins: Cycle,
     /// The last beat ends.
     pub ends: Cycle,
-    /// Cycles that it waited for the lines.
+    /// Cycles that the data waited for the lines.
     pub waited: Cycle,
 }
 
-/// The bus. Transactions hold it in the order in which they ask; the data lines have gaps that a
-/// later asker with earlier data does not fill.
+/// The bus. Transactions get it in the order in which they request it. A later request does not
+/// fill a gap on the data lines, even if its data is ready earlier.
 pub struct Bus {
     settings: BusSettings,
     address_free_clock: u64,
@@ -42,10 +42,10 @@ impl Bus {
         Self { settings: settings.clone(), address_free_clock: 0, data_free_clock: 0 }
     }
 
-    /// Sends a transaction of so many addresses, asked for at `now`.
+    /// Sends a transaction with `addresses` addresses, requested at `now`.
     pub fn transact(&mut self, now: Cycle, addresses: u32) -> Phases {
         let bus = &self.settings;
-        // Arbitration overlaps with the transaction before.
+        // Arbitration overlaps with the previous transaction.
         let ready = bus.clock_at(now) + u64::from(bus.arbitration_clocks);
         let granted = ready.max(self.address_free_clock);
         let requested = granted + u64::from(bus.request_clocks * addresses);
@@ -60,8 +60,8 @@ impl Bus {
         }
     }
 
-    /// Carries data whose first byte is there at `first` and whose last at `last`: it begins no
-    /// earlier than lets it end without a gap.
+    /// Transfers data whose first byte is available at `first` and whose last at `last`. The
+    /// transfer begins late enough to have no gap.
     pub fn transfer(&mut self, first: Cycle, last: Cycle, bytes: u64) -> Transfer {
         let bus = &self.settings;
         let beats = bytes.div_ceil(bus.bytes);
@@ -72,7 +72,7 @@ impl Bus {
         Transfer { begins: bus.after(begins), ends: bus.after(begins + beats), waited }
     }
 
-    /// Cycles that so many beats of data take.
+    /// Cycles that the transfer of `bytes` takes.
     #[must_use]
     pub fn transfer_cycles(&self, bytes: u64) -> Cycle {
         self.settings.after(bytes.div_ceil(self.settings.bytes))
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_takes_ten_nanoseconds() {
+    fn line_transfer_takes_ten_nanoseconds() {
         let mut bus = Bus::new(&BusSettings::default());
         assert_eq!(bus.transfer(0, 0, 64), Transfer { begins: 0, ends: 30, waited: 0 });
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_overlap_except_on_the_address_lines() {
+    fn transactions_overlap_except_on_address_lines() {
         let mut bus = Bus::new(&BusSettings::default());
         let first = bus.transact(0, 1);
         let clocks = |n: u64| BusSettings::default().after(n);

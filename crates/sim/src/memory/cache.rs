@@ -1,11 +1,12 @@
-//! A cache: which lines it holds, which of them are dirty, and which goes next.
+//! A cache: the lines that it holds, which of them are dirty, and which is evicted next.
 
 use crate::configuration::{CacheSettings, Cycle};
 
-/// No line has this number.
+/// The line number of an empty slot.
 const EMPTY: u64 = u64::MAX;
 
-/// Lines by number (address over line size), set-associative, least recently used goes first.
+/// Lines by number (address divided by line size), set-associative, with least-recently-used
+/// replacement.
 pub struct Cache {
     set_mask: u64,
     ways: usize,
@@ -21,7 +22,7 @@ struct Slot {
     dirty: bool,
 }
 
-/// A line that had to go.
+/// An evicted line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
     /// Its number.
@@ -45,8 +46,8 @@ impl Cache {
         }
     }
 
-    /// Uses a line: the cycle from which its data is there, or `None` when the line is not. A write
-    /// leaves it dirty.
+    /// Uses a line. Returns the cycle from which its data is available, or `None` on a miss. A
+    /// write leaves the line dirty.
     #[inline]
     pub fn touch(&mut self, line: u64, write: bool) -> Option<Cycle> {
         self.clock += 1;
@@ -57,7 +58,7 @@ impl Cache {
         Some(slot.ready)
     }
 
-    /// Whether the line is there, and dirty. Changes nothing.
+    /// Whether the line is dirty, or `None` if the cache does not hold it. Changes nothing.
     #[must_use]
     pub fn peek(&self, line: u64) -> Option<bool> {
         let first = (line & self.set_mask) as usize * self.ways;
@@ -65,7 +66,8 @@ impl Cache {
         set.iter().find(|slot| slot.line == line).map(|slot| slot.dirty)
     }
 
-    /// Puts a line in, whose data is there from `ready`; tells which had to go for it.
+    /// Inserts a line whose data is available from `ready`. Returns the line that was evicted for
+    /// it.
     pub fn insert(&mut self, line: u64, dirty: bool, ready: Cycle) -> Option<Victim> {
         self.clock += 1;
         let clock = self.clock;
@@ -81,7 +83,7 @@ impl Cache {
         victim
     }
 
-    /// Takes a line out; tells whether it was there, and dirty.
+    /// Removes a line. Returns whether it was dirty, or `None` if the cache did not hold it.
     pub fn remove(&mut self, line: u64) -> Option<bool> {
         let slot = self.set(line).iter_mut().find(|slot| slot.line == line)?;
         let dirty = slot.dirty;
@@ -89,7 +91,7 @@ impl Cache {
         Some(dirty)
     }
 
-    /// Marks a line that is there as equal to memory.
+    /// Marks a line as equal to memory, if the cache holds it.
     pub fn clean(&mut self, line: u64) {
         if let Some(slot) = self.set(line).iter_mut().find(|slot| slot.line == line) {
             slot.dirty = false;
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_line_goes() {
+    fn least_recently_used_line_is_evicted() {
         let mut cache = small();
         assert_eq!(cache.insert(0, false, 5), None);
         assert_eq!(cache.insert(2, true, 0), None);
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn dirt_stays_until_it_is_cleaned_or_removed() {
+    fn line_stays_dirty_until_cleaned_or_removed() {
         let mut cache = small();
         cache.insert(0, false, 0);
         cache.touch(0, true);

@@ -1,8 +1,8 @@
-//! The memory chips: channels, banks and rows, and the time that each access takes from them.
+//! The memory chips: channels, banks and rows, and the time of each access.
 
 use crate::configuration::{Cycle, DramSettings, cycles_of_ns};
 
-/// How an access found its bank.
+/// The state in which an access found its bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
     /// Its row was open.
@@ -13,14 +13,14 @@ pub enum Row {
     Conflict,
 }
 
-/// When an access's data is on its channel.
+/// When an access has its data on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// How it found its bank.
+    /// The state in which it found its bank.
     pub row: Row,
-    /// The first data.
+    /// The beginning of the data.
     pub begins: Cycle,
-    /// The last data.
+    /// The end of the data.
     pub ends: Cycle,
 }
 
@@ -32,7 +32,7 @@ pub struct Channel {
     last_wrote: bool,
 }
 
-/// [`DramSettings`] in cycles, and the place of a line in them.
+/// [`DramSettings`] in cycles, and the location of a line in them.
 #[derive(Clone, Debug)]
 pub struct Timing {
     precharge: Cycle,
@@ -51,13 +51,13 @@ pub struct Timing {
 #[derive(Clone, Default)]
 struct Bank {
     open: Option<u64>,
-    /// The last data of its last access.
+    /// The end of the data of its last access.
     ended: Cycle,
     wrote: bool,
 }
 
 impl Timing {
-    /// The settings of a memory with lines of this size.
+    /// The timing of a memory with lines of this size.
     #[must_use]
     pub fn new(settings: &DramSettings, line_bytes: u64) -> Self {
         Self {
@@ -75,9 +75,9 @@ impl Timing {
         }
     }
 
-    /// The independent channel of a line. Lines take turns over them; above them an address is
-    /// column, bank, row, so that neighbours share a row and rows that follow each other do not
-    /// share a bank.
+    /// The independent channel of a line. Consecutive lines alternate between channels. The rest of
+    /// an address is column, bank and row from the lowest bit up, so that neighbours share a row,
+    /// and consecutive rows are in different banks.
     #[must_use]
     pub fn channel(&self, line: u64) -> usize {
         (line % self.channels) as usize
@@ -101,8 +101,8 @@ impl Channel {
         }
     }
 
-    /// Reads or writes a line, begun at `now`. Commands are not limited; data lines, banks and the
-    /// turn between reading and writing are.
+    /// Reads or writes a line, beginning at `now`. The model limits data lines, banks and the
+    /// switch between reading and writing; it does not limit commands.
     pub fn access(&mut self, now: Cycle, line: u64, write: bool) -> Burst {
         let t = &self.timing;
         let (bank, row) = t.bank_and_row(line);
@@ -112,7 +112,7 @@ impl Channel {
         let (found, column_at) = match bank.open {
             Some(open) if now < closing && open == row => (Row::Hit, now),
             Some(_) if now < closing => (Row::Conflict, now.max(recovered) + t.precharge + t.row),
-            // The row was closed behind its last access, which may just be under way.
+            // The row is closed after its last access, which may still be under way.
             Some(_) => (Row::Open, now.max(closing + t.precharge) + t.row),
             None => (Row::Open, now + t.row),
         };
@@ -129,8 +129,8 @@ impl Channel {
         Burst { row: found, begins, ends }
     }
 
-    /// When the channel should choose its next access: early enough that one which has to open a
-    /// row follows without a gap.
+    /// When the channel should choose its next access: early enough that an access that has to open
+    /// a row follows without a gap.
     #[must_use]
     pub fn next_choice(&self) -> Cycle {
         self.data_free.saturating_sub(self.timing.row + self.timing.column)
@@ -148,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_takes_twenty_nanoseconds_and_what_its_row_takes() {
+    fn access_takes_burst_time_and_row_time() {
         let (mut channel, _) = channel(1);
-        // A row of 8 KB holds 128 lines, and banks take turns: line 1024 is in bank 0 again.
+        // A row of 8 KB holds 128 lines, and rows alternate over 8 banks: line 1024 is in bank 0.
         let opened = channel.access(1000, 0, false);
         assert_eq!(opened, Burst { row: Row::Open, begins: 1090, ends: 1150 });
         let hit = channel.access(1150, 1, false);
@@ -160,11 +160,11 @@ mod tests {
         let idle = channel.access(9000, 1025, false);
         assert_eq!(idle, Burst { row: Row::Open, begins: 9090, ends: 9150 }, "closed when idle");
         let queued = channel.access(channel.next_choice(), 1026, false);
-        assert_eq!((queued.row, queued.begins), (Row::Hit, 9150), "open for what is in the queue");
+        assert_eq!((queued.row, queued.begins), (Row::Hit, 9150), "open for queued requests");
     }
 
     #[test]
-    fn hits_stream_without_a_gap_and_turns_cost() {
+    fn row_hits_stream_without_gap_and_direction_switch_costs_time() {
         let (mut channel, _) = channel(1);
         let mut last = channel.access(0, 0, false);
         for line in 1..16 {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_take_turns_over_channels() {
+    fn neighbouring_lines_alternate_between_channels() {
         let settings = DramSettings { lockstep: false, ..DramSettings::default() };
         let timing = Timing::new(&settings, 64);
         assert_eq!((timing.channel(0), timing.channel(1), timing.channel(2)), (0, 1, 0));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_in_lockstep_are_one_of_twice_the_width() {
+    fn lockstep_channels_act_as_one_of_twice_the_width() {
         let (mut channel, timing) = channel(2);
         assert_eq!((timing.channel(0), timing.channel(1)), (0, 0));
         assert_eq!((timing.bank_and_row(255), timing.bank_and_row(256)), ((0, 0), (1, 0)));

@@ -1,12 +1,12 @@
-//! The parts of the memory system, each a small machine of its own: the memory system ties them.
+//! The parts of the memory system, each self-contained; [`crate::system`] connects them.
 //!
-//! - [`port`]: what passes between the processor and the memory system;
-//! - [`cache`]: which lines a cache holds;
-//! - [`mshr`]: the lines on their way;
+//! - [`port`]: the interface between the processor and the memory system;
+//! - [`cache`]: the lines that a cache holds;
+//! - [`mshr`]: the lines under way;
 //! - [`bus`]: address and data lines, and the phases of a transaction;
 //! - [`dram`]: channels, banks and rows;
-//! - [`queue`]: what waits for the channels;
-//! - [`trace`]: what each transaction did when.
+//! - [`queue`]: the requests that wait for the channels;
+//! - [`trace`]: the stages of each transaction.
 
 pub mod bus;
 pub mod cache;

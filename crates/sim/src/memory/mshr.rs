@@ -1,4 +1,5 @@
-//! Miss-status holding registers: the lines on their way from memory, and who waits for each.
+//! Miss-status holding registers: the lines under way from memory, and the accesses that wait for
+//! each.
 
 use super::port::{Kind, Tag};
 use crate::configuration::Cycle;
@@ -6,27 +7,27 @@ use crate::configuration::Cycle;
 /// A line under way.
 #[derive(Clone, Debug, Default)]
 pub struct Register {
-    /// Its number, if the register is taken.
+    /// The line's number; `None` if the register is free.
     pub line: Option<u64>,
-    /// Who waits, in the order of asking.
+    /// The waiting accesses, oldest first.
     pub waiting: Vec<(Tag, Kind)>,
     /// When its bus transaction's response phase ends.
     pub responded: Cycle,
-    /// Whether the line was overwritten in memory while under way: whoever waits gets it, and no
-    /// cache keeps it.
+    /// Whether the line was overwritten in memory while under way. The waiting accesses get it, but
+    /// no cache keeps it.
     pub overtaken: bool,
     /// The transaction, for the trace.
     pub transaction: u32,
 }
 
-/// The registers.
+/// All registers of a memory system.
 pub struct Registers {
     registers: Vec<Register>,
     taken: usize,
 }
 
 impl Registers {
-    /// So many free registers.
+    /// `count` free registers.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self { registers: vec![Register::default(); count as usize], taken: 0 }
@@ -49,7 +50,8 @@ impl Registers {
         })
     }
 
-    /// Takes a free register for a line, if one is free; tells its number.
+    /// Takes a free register for a line. Returns its number and the register, or `None` if none is
+    /// free.
     pub fn take(&mut self, line: u64) -> Option<(u8, &mut Register)> {
         let number = self.registers.iter().position(|register| register.line.is_none())?;
         let register = &mut self.registers[number];
@@ -65,7 +67,7 @@ impl Registers {
         &self.registers[usize::from(number)]
     }
 
-    /// Frees a register: whoever waited is moved into `waited`.
+    /// Frees a register and moves its waiting accesses to `waited`.
     pub fn free(&mut self, number: u8, waited: &mut Vec<(Tag, Kind)>) {
         let register = &mut self.registers[usize::from(number)];
         register.line = None;

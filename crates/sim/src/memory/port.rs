@@ -1,15 +1,16 @@
-//! What passes between a processor and its memory system: accesses one way, completions the other.
+//! The interface between a processor and its memory system: accesses in one direction, completions
+//! in the other.
 
 use crate::configuration::Cycle;
 
-/// A name that the processor gives an access, and gets back with its completion.
+/// A tag that the processor gives an access. The access's completion carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u32);
 
-/// What an access is for.
+/// The purpose of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Instructions.
+    /// An instruction fetch.
     Fetch,
     /// A load.
     Load,
@@ -17,27 +18,27 @@ pub enum Kind {
     Store,
 }
 
-/// What becomes of an access or a copy.
+/// The immediate result of an access or a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// A cache holds the line: the data is there at `ready`, and no completion follows.
+    /// A cache holds the line: the data is available at `ready`, and no completion follows.
     Hit {
         /// The cycle in which the data can be used.
         ready: Cycle,
     },
     /// A [`Completion`] with the access's tag follows.
     Pending,
-    /// Nothing is free that it needs (an MSHR, a place in the queue): nothing was begun, and the
-    /// processor asks again in a later cycle.
+    /// A resource (an MSHR, a slot in the queue) is missing. Nothing was begun, and the processor
+    /// must retry in a later cycle.
     Retry,
 }
 
 /// The end of an access or a copy that was [`Access::Pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Whose.
+    /// The tag of the access or copy.
     pub tag: Tag,
-    /// When: for a copy, the cycle from which its `ecpy` may retire.
+    /// The cycle of the completion: for a copy, the cycle from which its `ecpy` may retire.
     pub at: Cycle,
 }
 
@@ -49,16 +50,16 @@ pub struct Copy {
     pub source: u64,
     /// The first byte written.
     pub target: u64,
-    /// How many. A copy of none completes at once.
+    /// The length. A copy of 0 bytes completes at once.
     pub bytes: u64,
-    /// Its name.
+    /// The tag of its completion.
     pub tag: Tag,
 }
 
 /// What may execute while an older `ecpy` has not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passing {
-    /// Nothing younger: the run that measures faster copies without overlap.
+    /// Nothing younger. This setting measures faster copies without overlap.
     Nothing,
     /// Anything but loads and stores (no load bypass).
     Computation,

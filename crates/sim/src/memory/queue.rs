@@ -1,8 +1,8 @@
-//! The memory controller's queue, Mem_Q in the paper: what waits for each channel.
+//! The memory controller's queue, Mem_Q in the paper: the requests that wait for each channel.
 
 use crate::configuration::Cycle;
 
-/// Who asks for a line.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Agent {
     /// The processor's caches.
@@ -13,23 +13,23 @@ pub enum Agent {
     Device,
 }
 
-/// What follows once a line has been read or written.
+/// What happens once a line has been read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The line goes to the MSHR of this number.
     Fill(u8),
-    /// Nothing: a line was evicted, supplied, or written by a device.
+    /// Nothing happens: a line was evicted, supplied, or written by a device.
     Store,
     /// The line is the engine's read of this number.
     EngineRead {
-        /// Which engine.
+        /// The engine.
         engine: u8,
-        /// Which of its piece's reads.
+        /// The index of the read in its piece.
         index: u32,
     },
     /// The line is a write of the engine's piece.
     EngineWrite {
-        /// Which engine.
+        /// The engine.
         engine: u8,
     },
 }
@@ -41,26 +41,26 @@ pub struct Request {
     pub line: u64,
     /// Whether it is written.
     pub write: bool,
-    /// Who asks.
+    /// The origin of the request.
     pub agent: Agent,
-    /// What follows.
+    /// What happens afterwards.
     pub purpose: Purpose,
-    /// When it entered the queue.
+    /// The cycle in which it entered the queue.
     pub arrived: Cycle,
     /// The transaction that it belongs to, for the trace.
     pub transaction: u32,
 }
 
 impl Request {
-    /// Whether an engine asks.
+    /// Whether an engine made the request.
     #[must_use]
     pub fn is_of_engine(&self) -> bool {
         matches!(self.agent, Agent::Engine(_))
     }
 }
 
-/// The queue: one in the paper; held here by channel, in the order of arrival, since requests of
-/// different channels never wait for each other.
+/// The queue. The paper has one; here requests are held by channel, in the order of arrival,
+/// because requests of different channels never wait for each other.
 pub struct Queue {
     channels: Vec<Vec<Request>>,
     entries_max: usize,
@@ -75,28 +75,28 @@ impl Queue {
         Self { channels: vec![Vec::new(); channels], entries_max, waiting: 0, of_engines: 0 }
     }
 
-    /// Whether an engine may put one more in. One entry is the engines' own, or the processor alone
-    /// could keep a short queue full. Processor and devices always may: their number is bounded by
-    /// what they may have under way.
+    /// Whether an engine may add a request. One entry is reserved for the engines, because
+    /// otherwise the processor alone could keep a short queue full. Processor and devices may
+    /// always add one: the requests that they may have under way bound their number.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.waiting < self.entries_max || self.of_engines == 0
     }
 
-    /// Puts a request at the end of its channel's line.
+    /// Appends a request to its channel's list.
     pub fn push(&mut self, channel: usize, request: Request) {
         self.of_engines += usize::from(request.is_of_engine());
         self.channels[channel].push(request);
         self.waiting += 1;
     }
 
-    /// What waits for a channel, oldest first.
+    /// The requests that wait for a channel, oldest first.
     #[must_use]
     pub fn waiting(&self, channel: usize) -> &[Request] {
         &self.channels[channel]
     }
 
-    /// Takes the request at a place that [`Queue::waiting`] showed.
+    /// Removes the request at a position in [`Queue::waiting`].
     pub fn take(&mut self, channel: usize, place: usize) -> Request {
         let request = self.channels[channel].remove(place);
         self.waiting -= 1;

@@ -1,12 +1,12 @@
-//! What each transaction did when, inside a window of cycles: for pictures, and for tests that
-//! check orders.
+//! The stages of each transaction in a window of cycles: for pictures, and for tests that check
+//! orders.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use crate::configuration::Cycle;
 
-/// What a transaction is.
+/// The kind of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// A line read for a fetch.
@@ -27,7 +27,7 @@ pub enum What {
     Device,
 }
 
-/// Where a transaction spends a span of time.
+/// A stage in which a transaction spends time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// Looked up in the caches.
@@ -48,20 +48,20 @@ pub enum Stage {
     Memory,
     /// Waits for the bus's data lines, or holds them.
     Data,
-    /// A completion is told to the processor.
+    /// Notifies the processor of a completion.
     Notify,
 }
 
 /// A transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Its number: they count up.
+    /// Its number. Numbers count up.
     pub number: u32,
-    /// What it is.
+    /// The kind of transaction.
     pub what: What,
-    /// The first byte that it concerns; of a copy, the target's.
+    /// The first byte that it reads or writes; for a copy, of the target.
     pub address: u64,
-    /// Bytes that it concerns.
+    /// Bytes that it reads or writes.
     pub bytes: u64,
     /// The number of the copy that an engine reads or writes for.
     pub copy: Option<u32>,
@@ -82,11 +82,11 @@ pub struct Span {
     pub channel: u8,
 }
 
-/// Transactions that a trace holds at most; a picture of more is no picture.
+/// The limit of transactions of a trace. A picture of more would not be readable.
 pub const TRANSACTIONS_MAX: usize = 1 << 16;
 
-/// All transactions that were under way in a window, up to [`TRANSACTIONS_MAX`]. Memory: some
-/// hundred bytes for each, and for each that is under way before the window.
+/// All transactions that were under way in a window, up to [`TRANSACTIONS_MAX`]. Takes some hundred
+/// bytes of memory for each, and for each that is under way before the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The window.
@@ -95,18 +95,18 @@ pub struct Trace {
     pub transactions: Vec<Transaction>,
     /// Spans in the window of transactions beyond [`TRANSACTIONS_MAX`], which are not kept.
     pub left_out: u64,
-    /// Begun and not ended, and not seen in the window so far.
+    /// Transactions that have begun and not ended, and have had no span in the window so far.
     open: HashMap<u32, Transaction>,
-    /// Their spans, by transaction.
+    /// The spans of [`Self::transactions`], by transaction.
     spans: HashMap<u32, Vec<Span>>,
-    /// The same by where they were spent.
+    /// The same spans by stage and channel.
     rows: BTreeMap<(Stage, u8), Row>,
 }
 
-/// The spans of one stage, and of one channel where there are several.
+/// The spans of one stage, and of one channel if there are several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
-    /// By their beginning.
+    /// Sorted by their beginning.
     spans: Vec<Span>,
     longest: Cycle,
 }
@@ -125,20 +125,20 @@ impl Trace {
         }
     }
 
-    /// Notes a transaction that begins at `now`, unless the window is over. It is kept once a span
-    /// of it is in the window.
+    /// Records a transaction that begins at `now`, unless the window is over. The trace keeps it
+    /// once one of its spans is in the window.
     pub fn begin(&mut self, now: Cycle, transaction: Transaction) {
         if now < self.window.end {
             self.open.insert(transaction.number, transaction);
         }
     }
 
-    /// A transaction has no spans any more: if none was in the window, it is forgotten.
+    /// Ends a transaction: no more spans follow. If none was in the window, it is dropped.
     pub fn end(&mut self, transaction: u32) {
         self.open.remove(&transaction);
     }
 
-    /// Notes a span, if any of it is in the window.
+    /// Records a span, if it overlaps the window.
     pub fn span(&mut self, span: Span) {
         let is_inside = span.from < self.window.end && span.to > self.window.start;
         if !is_inside || span.from > span.to {
@@ -162,12 +162,12 @@ impl Trace {
         row.longest = row.longest.max(span.to - span.from);
     }
 
-    /// All spans, by transaction; those of one as they were noted.
+    /// All spans, by transaction; those of one transaction in the order of recording.
     pub fn spans(&self) -> impl Iterator<Item = &Span> {
         self.transactions.iter().filter_map(|each| self.spans.get(&each.number)).flatten()
     }
 
-    /// The spans of a transaction, in the order of time.
+    /// The spans of a transaction, sorted by time.
     #[must_use]
     pub fn of(&self, transaction: u32) -> Vec<Span> {
         let mut spans = self.spans.get(&transaction).cloned().unwrap_or_default();
@@ -175,8 +175,9 @@ impl Trace {
         spans
     }
 
-    /// Whom a span waited for: the transactions that memory served on its channel, or that the bus
-    /// carried, meanwhile. Empty for spans that wait for nobody. Costs what its stage held then.
+    /// The transactions for which a span waited: those that memory served on its channel, or that
+    /// the bus carried, during the span. Empty for a stage that waits for no other transaction. The
+    /// cost is proportional to the spans of the stage at that time.
     #[must_use]
     pub fn waited_for(&self, span: &Span) -> Vec<u32> {
         let holder = match span.stage {
@@ -213,16 +214,16 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_under_way_in_the_window_is_kept() {
+    fn trace_keeps_only_transactions_with_spans_in_the_window() {
         let mut trace = Trace::new(1000..1010);
-        // The one that will be in it began long before all others.
+        // The only transaction with a span in the window begins long before all others.
         trace.begin(0, transaction(0));
         for number in 1..100_000 {
             trace.begin(number.into(), transaction(number));
             trace.span(span(number, 1, 2));
             trace.end(number);
         }
-        assert_eq!(trace.open.len(), 1, "what has ended is forgotten");
+        assert_eq!(trace.open.len(), 1, "an ended transaction is dropped");
         trace.span(span(0, 5, 1001));
         trace.end(0);
         assert_eq!(trace.transactions, [transaction(0)]);
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_trace_counts_what_it_leaves_out() {
+    fn full_trace_counts_left_out_spans() {
         let mut trace = Trace::new(0..Cycle::MAX);
         let count = TRANSACTIONS_MAX as u32 + 5;
         for number in 0..count {
@@ -242,6 +243,6 @@ mod tests {
             trace.end(number);
         }
         assert_eq!((trace.transactions.len(), trace.left_out), (TRANSACTIONS_MAX, 5));
-        assert_eq!(trace.waited_for(&span(9, 9, 11)), [8], "who held the bus when it began");
+        assert_eq!(trace.waited_for(&span(9, 9, 11)), [8], "the holder of the bus when it began");
     }
 }

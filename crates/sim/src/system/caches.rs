@@ -1,6 +1,7 @@
-//! Hits, misses, fills and write-backs; and what invalidates lines from outside.
+//! Hits, misses, fills and write-backs, and invalidations from outside.
 //!
-//! The second-level cache includes both first-level caches: what it gives up, they give up.
+//! The second-level cache includes both first-level caches: a line evicted there is removed from
+//! these.
 
 use super::MemorySystem;
 use super::due::Event;
@@ -9,8 +10,8 @@ use crate::memory::trace::{Stage, What};
 use crate::memory::{Access, Agent, Completion, Kind, Purpose, Request, Tag};
 
 impl MemorySystem {
-    /// One access inside a line. Hits in either level are [`Access::Hit`]; a completion follows
-    /// what goes to memory.
+    /// Makes one access inside a line. A hit in either level returns [`Access::Hit`]; a completion
+    /// follows an access that goes to memory.
     #[inline]
     pub fn access(&mut self, now: Cycle, kind: Kind, address: u64, tag: Tag) -> Access {
         let line = address >> self.line_shift;
@@ -31,11 +32,11 @@ impl MemorySystem {
         Access::Hit { ready: ready.max(now + delay) }
     }
 
-    /// An access that its first-level cache does not hold.
+    /// Handles a miss in the first-level cache.
     fn miss(&mut self, now: Cycle, kind: Kind, line: u64, tag: Tag) -> Access {
         if let Some(register) = self.registers.find(line) {
             if register.overtaken {
-                // What is under way is older than what memory holds by now.
+                // The line under way is older than the data in memory by now.
                 self.statistics.mshr_retries += 1;
                 return Access::Retry;
             }
@@ -94,7 +95,7 @@ impl MemorySystem {
         }
     }
 
-    /// A line comes from memory: into the caches, and to all who wait for it.
+    /// Puts a line from memory into the caches and completes all accesses that wait for it.
     pub(super) fn fill(&mut self, now: Cycle, number: u8, completions: &mut Vec<Completion>) {
         let register = self.registers.get(number);
         let line = register.line.expect("only a taken register is filled");
@@ -119,12 +120,12 @@ impl MemorySystem {
             Kind::Store => self.data_cache.insert(line, true, ready),
         };
         if let Some(victim) = victim.filter(|victim| victim.dirty) {
-            // Included, so it is there.
+            // The second level includes the line, so that this is a hit.
             self.second_cache.touch(victim.line, true);
         }
     }
 
-    /// Puts a line into the second-level cache; what has to go for it is written back if dirty.
+    /// Puts a line into the second-level cache. A dirty line that it evicts is written back.
     pub(super) fn insert_second(&mut self, now: Cycle, line: u64, dirty: bool) {
         let Some(victim) = self.second_cache.insert(line, dirty, now) else {
             return;
@@ -150,8 +151,8 @@ impl MemorySystem {
         self.store(arrives, line, Agent::Processor, transaction);
     }
 
-    /// A line to be written to memory that nobody waits for reaches the controller, behind older
-    /// data of the same line.
+    /// Sends a write that no instruction waits for to the controller, after older data of the same
+    /// line.
     pub(super) fn store(&mut self, at: Cycle, line: u64, agent: Agent, transaction: u32) {
         let at = self.write_back_arrives(line).map_or(at, |older| older.max(at));
         if agent == Agent::Processor {
@@ -162,7 +163,7 @@ impl MemorySystem {
         self.agenda.push(at, Event::Arrive(request));
     }
 
-    /// Whether a cache holds the line, and dirty.
+    /// Whether the line is dirty in a cache, or `None` if no cache holds it.
     pub(super) fn is_dirty(&self, line: u64) -> Option<bool> {
         let second = self.second_cache.peek(line)?;
         Some(second || self.data_cache.peek(line) == Some(true))
@@ -174,8 +175,8 @@ impl MemorySystem {
         self.data_cache.clean(line);
     }
 
-    /// Takes a line out of all caches, whatever its state; one under way will not enter them.
-    /// Tells whether any had it.
+    /// Removes a line from all caches, whatever its state, and keeps one under way from entering
+    /// them. Returns whether a cache held it.
     pub(super) fn invalidate(&mut self, line: u64) -> bool {
         if let Some(register) = self.registers.find(line) {
             register.overtaken = true;
@@ -185,7 +186,7 @@ impl MemorySystem {
         self.second_cache.remove(line).is_some()
     }
 
-    /// A NIC writes a payload to memory: caches give up its lines, whose data is overwritten.
+    /// Writes a NIC's payload to memory: caches drop its lines, whose data is overwritten.
     pub fn dma_write(&mut self, now: Cycle, address: u64, bytes: u64) {
         if bytes == 0 {
             return;

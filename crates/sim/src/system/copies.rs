@@ -1,8 +1,8 @@
-//! The copies' way: control unit, bus, an engine's queue, announcement, lines, completion.
+//! The path of a copy: control unit, bus, an engine's queue, announcement, lines, completion.
 //!
-//! In the hub an engine stands beside the controller's queue: its lines don't touch the bus, and
-//! its snoops, notifications and broadcasts cross the chipset. On the die it is the other way
-//! round: lines cross bus and chipset, and what it tells the processor costs nothing on the bus.
+//! An engine in the hub is beside the controller's queue: its lines do not use the bus, but its
+//! snoops, notifications and broadcasts cross the chipset. An engine on the die is the opposite:
+//! its lines cross bus and chipset, but its messages to the processor cost nothing on the bus.
 
 use std::collections::VecDeque;
 
@@ -14,36 +14,36 @@ use crate::engine::{Announcement, Retirement, Step, Stream};
 use crate::memory::trace::{Stage, What};
 use crate::memory::{Access, Agent, Completion, Copy, Kind, Purpose, Request};
 
-/// One engine: its command queue, and the piece that it works on.
+/// One engine: its command queue and its current piece.
 #[derive(Default)]
 pub(super) struct Engine {
     queue: VecDeque<Command>,
     current: Option<Working>,
-    /// The copy whose end it tells all caches.
-    telling: Option<u32>,
-    /// Pieces sent to it and not complete.
+    /// The copy whose end the engine is broadcasting.
+    broadcasting: Option<u32>,
+    /// Pieces sent to the engine and not complete.
     taken: u32,
 }
 
-/// A piece that waits.
+/// A waiting piece.
 struct Command {
     piece: Piece,
     arrived: Cycle,
     acknowledged: bool,
 }
 
-/// A piece that is worked on.
+/// The current piece.
 struct Working {
     copy: u32,
     stream: Stream,
-    /// When the snoop of each read's line is answered.
+    /// For each read, when its line's snoop is answered.
     snooped: Vec<Cycle>,
     /// When the snoop of the latest write's line is answered.
     write_snooped: Cycle,
 }
 
 impl MemorySystem {
-    /// A copy that can no longer be undone reaches the control unit. Its ranges must not overlap.
+    /// Accepts a copy that is no longer speculative. Its ranges must not overlap.
     pub fn copy(&mut self, now: Cycle, copy: Copy) -> Access {
         if copy.bytes == 0 {
             return Access::Hit { ready: now };
@@ -65,8 +65,8 @@ impl MemorySystem {
         Access::Pending
     }
 
-    /// Whether something older must end first: a store whose line is still under way, which no
-    /// snoop would find; or a copy on another engine that this one depends on.
+    /// Whether an older operation must complete first: a store whose line is still under way, which
+    /// no snoop would find; or a copy on another engine on which this one depends.
     fn must_wait(&self, copy: &Copy) -> bool {
         let lines = |first: u64| {
             first >> self.line_shift..((first + copy.bytes - 1) >> self.line_shift) + 1
@@ -76,7 +76,8 @@ impl MemorySystem {
             || (self.engines.len() > 1 && self.control.conflicts(copy))
     }
 
-    /// Whether a load or store must stall and retry because a pending copy concerns its lines.
+    /// Whether a load or store must stall and retry because a pending copy reads or writes its
+    /// lines.
     #[inline]
     pub fn blocks(&mut self, kind: Kind, address: u64, bytes: u64) -> bool {
         if self.control.is_idle() {
@@ -87,8 +88,9 @@ impl MemorySystem {
         blocked
     }
 
-    /// The control unit sends pieces while an engine has room for one. All of a copy go to one
-    /// engine, which works on them one after another: two of them may write parts of one line.
+    /// Sends pieces from the control unit while an engine has room for one. All pieces of a copy go
+    /// to one engine, which works on them one after another, because two of them may write parts of
+    /// one line.
     pub(super) fn send(&mut self, now: Cycle) {
         self.sending = false;
         let room = self.engine_settings.queue_entries;
@@ -118,20 +120,20 @@ impl MemorySystem {
         }
     }
 
-    /// A piece reaches its engine, and is announced if the policy announces.
+    /// Handles a piece that reaches its engine. Announces it if the policy requires that.
     pub(super) fn piece_arrives(&mut self, now: Cycle, engine: usize, piece: Piece) {
         let acknowledged = self.policy.announcement() == Announcement::EachLine;
         self.engines[engine].queue.push_back(Command { piece, arrived: now, acknowledged });
         if acknowledged {
             return self.begin_piece(now, engine);
         }
-        let responded = self.tell(now, 2, |phases| phases.responded);
+        let responded = self.broadcast(now, 2, |phases| phases.responded);
         let known = responded + self.engine_crossing();
         self.span(piece.copy, Stage::Announce, now, known, 0);
         self.agenda.push(known, Event::Acknowledged(engine as u8, piece.copy));
     }
 
-    /// All caches know of the piece.
+    /// Handles the acknowledgement of all caches for a piece.
     pub(super) fn acknowledged(&mut self, now: Cycle, engine: usize, copy: u32) {
         let queue = &mut self.engines[engine].queue;
         let waiting = |command: &&mut Command| command.piece.copy == copy && !command.acknowledged;
@@ -139,14 +141,15 @@ impl MemorySystem {
             command.acknowledged = true;
         }
         if self.policy.retirement() == Retirement::Acknowledgement && self.engine_settings.overlap {
-            let seen = self.tell(now, 1, |phases| phases.requested);
+            let seen = self.broadcast(now, 1, |phases| phases.requested);
             self.span(copy, Stage::Notify, now, seen, 0);
             self.agenda.push(seen, Event::Notified(copy));
         }
         self.begin_piece(now, engine);
     }
 
-    /// The processor sees an early notification: its `ecpy` may retire with the last of them.
+    /// Handles an early notification at the processor. The last one of a copy lets its `ecpy`
+    /// retire.
     pub(super) fn notified(&mut self, now: Cycle, copy: u32, completions: &mut Vec<Completion>) {
         let entry = self.control.entry(copy);
         entry.acknowledged += 1;
@@ -163,12 +166,12 @@ impl MemorySystem {
         }
     }
 
-    /// An idle engine begins with the oldest piece in its queue, if that is acknowledged.
+    /// Lets an idle engine begin with the oldest piece in its queue, if that is acknowledged.
     fn begin_piece(&mut self, now: Cycle, engine: usize) {
         let line_bytes = self.settings.line_bytes;
         let lines_max = self.engine_settings.stream_lines;
         let this = &mut self.engines[engine];
-        let is_busy = this.current.is_some() || this.telling.is_some();
+        let is_busy = this.current.is_some() || this.broadcasting.is_some();
         if is_busy || !this.queue.front().is_some_and(|each| each.acknowledged) {
             return;
         }
@@ -185,7 +188,7 @@ impl MemorySystem {
         self.work(now, engine);
     }
 
-    /// Enqueues what the policy wants next, while there is room.
+    /// Enqueues what the policy requests next, while there is room.
     pub(super) fn work(&mut self, now: Cycle, engine: usize) {
         while self.queue.has_room() {
             let Some(working) = &mut self.engines[engine].current else {
@@ -216,7 +219,7 @@ impl MemorySystem {
             placement == Placement::Hub && self.policy.announcement() == Announcement::EachLine;
         let mut snooped = now;
         if snoops {
-            snooped = self.tell(now, 1, |phases| phases.snooped) + self.engine_crossing();
+            snooped = self.broadcast(now, 1, |phases| phases.snooped) + self.engine_crossing();
         }
         if let Some(working) = &mut self.engines[engine].current {
             working.snooped.push(snooped);
@@ -243,8 +246,8 @@ impl MemorySystem {
         }
     }
 
-    /// A cache supplies a line to an engine: over the bus, where memory gets it as well if it is
-    /// dirty, or on the die.
+    /// Lets a cache supply a line to an engine: over the bus, where memory gets a dirty line as
+    /// well, or on the die.
     fn supply(&mut self, now: Cycle, line: u64, dirty: bool, transaction: u32) -> Cycle {
         self.statistics.supplied_lines += 1;
         if self.engine_settings.placement == Placement::Die {
@@ -253,7 +256,8 @@ impl MemorySystem {
             self.end(transaction);
             return at;
         }
-        // After a multi-line snoop the owner pushes the line; after a line's own it answers.
+        // After a multi-line snoop the owner pushes the line; after a snoop of the line alone it
+        // answers.
         let carried = self.carry(now, now);
         let at = carried + self.engine_crossing();
         self.span(transaction, Stage::Data, now, carried, 0);
@@ -284,7 +288,7 @@ impl MemorySystem {
         }
         let on_hub = self.engine_settings.placement == Placement::Hub;
         if on_hub && self.policy.announcement() == Announcement::EachLine {
-            let snooped = self.tell(now, 1, |phases| phases.snooped) + self.engine_crossing();
+            let snooped = self.broadcast(now, 1, |phases| phases.snooped) + self.engine_crossing();
             if let Some(working) = &mut self.engines[engine].current {
                 working.write_snooped = snooped;
             }
@@ -329,7 +333,7 @@ impl MemorySystem {
         let arrives = write_back.map_or(arrives, |older| older.max(arrives));
         let request = Request { line, write, agent, purpose, arrived: arrives, transaction };
         if arrives == now && write_back.is_none() {
-            // At once, so that the queue's room is known to the next step.
+            // Enqueued at once, so that the next step sees the queue's room.
             let channel = self.timing.channel(line);
             self.queue.push(channel, request);
             self.expect_choice(now, channel);
@@ -338,7 +342,7 @@ impl MemorySystem {
         }
     }
 
-    /// Memory has read a line for an engine.
+    /// Handles a line that memory has read for an engine.
     pub(super) fn engine_read_moved(&mut self, now: Cycle, engine: u8, index: u32, begins: Cycle) {
         let arrived = match self.engine_settings.placement {
             Placement::Hub => now,
@@ -352,7 +356,7 @@ impl MemorySystem {
         self.agenda.push(arrived.max(snooped.unwrap_or(0)), Event::Read(engine, index));
     }
 
-    /// A read's data is in the stream buffer.
+    /// Handles a read's data in the stream buffer.
     pub(super) fn read_arrives(&mut self, now: Cycle, engine: usize, index: u32) {
         if let Some(working) = &mut self.engines[engine].current {
             working.stream.arrive(index);
@@ -360,7 +364,7 @@ impl MemorySystem {
         self.work(now, engine);
     }
 
-    /// A write is where it belongs; with the last one the piece is complete.
+    /// Handles a completed write. With the last one the piece is complete.
     pub(super) fn written(&mut self, now: Cycle, engine: usize) {
         let Some(working) = &mut self.engines[engine].current else {
             return;
@@ -373,11 +377,11 @@ impl MemorySystem {
         let this = &mut self.engines[engine];
         this.current = None;
         this.taken -= 1;
-        // Its entry goes with the broadcast that ends the copy, and the next copy's comes to the
-        // front.
+        // The engine stays busy until the broadcast that ends the copy: only then does the table
+        // drop the copy's entry and move the next copy's entry to the front.
         let is_last = this.queue.front().is_none_or(|next| next.piece.copy != copy);
-        this.telling = is_last.then_some(copy);
-        let seen = self.tell(known, 1, |phases| phases.requested);
+        this.broadcasting = is_last.then_some(copy);
+        let seen = self.broadcast(known, 1, |phases| phases.requested);
         self.span(copy, Stage::Notify, known, seen, 0);
         self.agenda.push(seen, Event::Complete(engine as u8, copy));
         if !self.unsent.is_empty() && !self.sending {
@@ -387,7 +391,8 @@ impl MemorySystem {
         self.begin_piece(now, engine);
     }
 
-    /// The processor sees a piece's completion; with the last one the copy leaves the table.
+    /// Handles the completion of a piece at the processor. With the last one the copy leaves the
+    /// table.
     pub(super) fn piece_complete(
         &mut self,
         now: Cycle,
@@ -395,7 +400,7 @@ impl MemorySystem {
         copy: u32,
         completions: &mut Vec<Completion>,
     ) {
-        if self.engines[engine].telling.take_if(|told| *told == copy).is_some() {
+        if self.engines[engine].broadcasting.take_if(|ended| *ended == copy).is_some() {
             self.begin_piece(now, engine);
         }
         let entry = self.control.entry(copy);
@@ -409,9 +414,9 @@ impl MemorySystem {
         self.statistics.engine_copy_cycles += now - entry.began;
     }
 
-    /// An engine tells all caches something: when the phase of the transaction ends. From the hub
-    /// it crosses the chipset first.
-    fn tell(
+    /// Sends a message of an engine to all caches. Returns when the given phase of its transaction
+    /// ends. From the hub the message crosses the chipset first.
+    fn broadcast(
         &mut self,
         now: Cycle,
         addresses: u32,
@@ -419,7 +424,7 @@ impl MemorySystem {
     ) -> Cycle {
         match self.engine_settings.placement {
             Placement::Hub => phase(&self.transact(now + self.delays.crossing, addresses)),
-            // What the processor itself must know it knows at once; other processors are snooped.
+            // The processor on the die needs no message; other processors are snooped over the bus.
             Placement::Die => phase(&self.transact(now, addresses)),
         }
     }

@@ -1,4 +1,4 @@
-//! What is due when.
+//! The agenda of events.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,14 +7,14 @@ use crate::configuration::Cycle;
 use crate::engine::control::Piece;
 use crate::memory::Request;
 
-/// What is due at some cycle. Engines, channels and registers go by number.
+/// An event. Engines, channels and registers are identified by number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A request enters the controller's queue.
     Arrive(Request),
     /// A channel chooses its next request.
     Choose(u8),
-    /// A channel has moved a line, whose first data came at the cycle.
+    /// A channel has moved a line, whose first data came at this cycle.
     Moved(Request, Cycle),
     /// A register's line is in the caches.
     Fill(u8),
@@ -28,13 +28,13 @@ pub(super) enum Event {
     Notified(u32),
     /// The data of a read is in an engine's stream buffer.
     Read(u8, u32),
-    /// An engine's write is where it belongs.
+    /// An engine's write is complete.
     Written(u8),
     /// The processor sees the completion of a copy's piece by an engine.
     Complete(u8, u32),
 }
 
-/// Events by time; those of one cycle in the order in which they were pushed.
+/// Events sorted by time; those of one cycle in the order in which they were pushed.
 #[derive(Default)]
 pub(super) struct Agenda {
     heap: BinaryHeap<Reverse<Due>>,

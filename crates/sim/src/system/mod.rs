@@ -1,17 +1,17 @@
-//! The memory system as a whole: caches, bus, controller and memory, and the copy engines among
-//! them, driven by events.
+//! The whole memory system: caches, bus, controller, memory and copy engines, driven by events.
 //!
-//! A line that misses both caches: MSHR, bus (arbitration, request), chipset, the controller's
-//! queue, its channel, chipset, the bus's data lines, the caches. A copy: control unit (translate,
-//! split), bus, chipset, an engine's queue, announcement, reads, writes, completion on the bus.
+//! The path of a line that misses both caches: MSHR, bus (arbitration, request), chipset, the
+//! controller's queue, its channel, chipset, the bus's data lines, the caches. The path of a copy:
+//! control unit (translate, split), bus, chipset, an engine's queue, announcement, reads, writes,
+//! completion on the bus.
 //!
-//! Known simplifications: an L1 miss that the L2 holds takes its latency and nothing else; bus
-//! slots are given in the order of asking, so data that comes late leaves a gap that nobody fills;
-//! memory is not refreshed.
+//! Known simplifications: an L1 miss that hits the L2 costs its latency and nothing else; bus slots
+//! are assigned in the order of requests, so that late data leaves a gap that stays empty; memory
+//! is not refreshed.
 //!
-//! - `due`: what is due when;
+//! - `due`: the agenda of events;
 //! - `caches`: hits, misses, fills and write-backs;
-//! - `copies`: the control unit's and the engines' side.
+//! - `copies`: the control unit and the engines.
 
 mod caches;
 mod copies;
@@ -37,8 +37,8 @@ use crate::statistics::MemoryStatistics;
 use copies::Engine;
 use due::{Agenda, Event};
 
-/// Caches, bus, memory and copy engines of one processor. [`crate::memory::port`] says what passes
-/// to and from it. Time goes forward only: every call's `now` is at least that of the call before.
+/// Caches, bus, memory and copy engines of one processor. [`crate::memory::port`] is its interface.
+/// Time must not go backwards: the `now` of every call is at least that of the previous call.
 pub struct MemorySystem {
     settings: MemorySettings,
     engine_settings: EngineSettings,
@@ -51,7 +51,7 @@ pub struct MemorySystem {
     waited: Vec<(Tag, Kind)>,
     bus: Bus,
     queue: Queue,
-    /// Lines on their way from a cache to the queue, and when they are there.
+    /// Lines on their way from a cache to the queue, each with the cycle of its arrival.
     write_backs: Vec<(u64, Cycle)>,
     timing: Timing,
     channels: Vec<Channel>,
@@ -59,7 +59,7 @@ pub struct MemorySystem {
     policy: Box<dyn Policy>,
     control: Control,
     unsent: VecDeque<Piece>,
-    /// The copy whose piece was sent last, and to which engine.
+    /// The copy whose piece was sent last, and its engine.
     last_sent: Option<(u32, usize)>,
     sending: bool,
     engines: Vec<Engine>,
@@ -74,9 +74,9 @@ struct Delays {
     fetch: Cycle,
     data: Cycle,
     second: Cycle,
-    /// Between bus and hub, each way.
+    /// Between bus and hub, in each direction.
     crossing: Cycle,
-    /// From memory to the processor's side of the bus, for what it reads.
+    /// From memory to the processor's side of the bus, for the processor's reads.
     chipset_back: Cycle,
     walk: Cycle,
 }
@@ -94,7 +94,7 @@ impl MemorySystem {
         let timing = Timing::new(&settings.dram, line_bytes);
         let channels = settings.dram.independent_channels() as usize;
         let chipset = settings.chipset_cycles().unwrap_or(0);
-        // A chipset that is quicker than two crossings crosses quicker.
+        // A chipset with a delay below two crossings has quicker crossings.
         let crossing = cycles_of_ns(settings.crossing_ns).min(chipset / 2);
         Ok(Self {
             delays: Delays {
@@ -132,7 +132,7 @@ impl MemorySystem {
         })
     }
 
-    /// What may execute while an older `ecpy` has not completed; the same for a whole run.
+    /// What may execute while an older `ecpy` has not completed. It does not change during a run.
     #[must_use]
     pub fn passing(&self) -> Passing {
         if self.engine_settings.overlap { self.policy.passing() } else { Passing::Nothing }
@@ -145,30 +145,30 @@ impl MemorySystem {
         self.agenda.next()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no event is pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.agenda.next().is_none()
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     #[must_use]
     pub fn statistics(&self) -> &MemoryStatistics {
         &self.statistics
     }
 
-    /// Notes what transactions do in a window of cycles, from now on.
+    /// Traces transactions in a window of cycles, from now on.
     pub fn record(&mut self, window: Range<Cycle>) {
         self.trace = Some(Box::new(Trace::new(window)));
     }
 
-    /// What was noted, if [`MemorySystem::record`] was called.
+    /// The trace, if [`MemorySystem::record`] was called.
     #[must_use]
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_deref()
     }
 
-    /// Lets everything happen that is due up to `now`; completions are put behind `completions`, in
+    /// Processes all events that are due up to `now`, and appends completions to `completions` in
     /// the order of time.
     #[inline]
     pub fn advance(&mut self, now: Cycle, completions: &mut Vec<Completion>) {
@@ -208,9 +208,8 @@ impl MemorySystem {
         self.expect_choice(now, channel);
     }
 
-    /// When the last write-back of a line that is still on its way reaches the queue. Whatever else
-    /// memory is to do with the line must not be there before, or it would find, or leave, old
-    /// data.
+    /// When the last write-back of a line reaches the queue, if one is on its way. A later access
+    /// of memory to that line must not arrive before, or it would read, or leave, old data.
     fn write_back_arrives(&self, line: u64) -> Option<Cycle> {
         self.write_backs.iter().filter(|each| each.0 == line).map(|each| each.1).max()
     }
@@ -223,7 +222,7 @@ impl MemorySystem {
         }
     }
 
-    /// A channel chooses whom it serves next, as the policy says.
+    /// Chooses the request that a channel serves next, as the policy decides.
     fn choose(&mut self, now: Cycle, channel: usize) {
         self.choice_is_due[channel] = false;
         let waiting = self.queue.waiting(channel);
@@ -252,7 +251,7 @@ impl MemorySystem {
         if !self.queue.waiting(channel).is_empty() {
             self.expect_choice(now, channel);
         }
-        // There is room in the queue again.
+        // The queue has room again.
         for engine in 0..self.engines.len() {
             self.work(now, engine);
         }
@@ -278,7 +277,7 @@ impl MemorySystem {
         self.agenda.push(burst.ends, Event::Moved(request, burst.begins));
     }
 
-    /// A channel has moved a line: on to whoever asked for it.
+    /// Handles a line that a channel has moved: forwards it to its requester.
     fn moved(&mut self, now: Cycle, request: &Request, begins: Cycle) {
         match request.purpose {
             Purpose::Store => {}
@@ -298,7 +297,7 @@ impl MemorySystem {
         }
     }
 
-    /// Puts a line on the bus's data lines; tells when it has been transferred.
+    /// Transfers a line on the bus's data lines. Returns the cycle of its end.
     fn carry(&mut self, first: Cycle, last: Cycle) -> Cycle {
         let bytes = self.settings.line_bytes;
         let transfer = self.bus.transfer(first, last, bytes);
@@ -317,12 +316,12 @@ impl MemorySystem {
         phases
     }
 
-    /// The number of a transaction that begins, noted if there is a trace.
+    /// Begins a transaction, in the trace if there is one. Returns its number.
     fn begin(&mut self, now: Cycle, what: What, address: u64, bytes: u64) -> u32 {
         self.begin_for(now, what, (address, bytes), None)
     }
 
-    /// The same, of a transaction that an engine begins for a copy.
+    /// Begins a transaction of an engine for a copy.
     fn begin_for(
         &mut self,
         now: Cycle,
@@ -338,7 +337,7 @@ impl MemorySystem {
         number
     }
 
-    /// A transaction has its last span.
+    /// Ends a transaction in the trace: it has had its last span.
     #[inline]
     fn end(&mut self, transaction: u32) {
         if let Some(trace) = &mut self.trace {

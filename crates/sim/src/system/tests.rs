@@ -1,4 +1,4 @@
-//! The memory system against closed-form latencies and bandwidths, and its invariants.
+//! Compares the memory system with closed-form latencies and bandwidths, and checks its invariants.
 
 use super::*;
 use crate::configuration::cycles_of_ns;
@@ -25,13 +25,13 @@ impl Driver {
         Tag(self.tag)
     }
 
-    /// Asks until it is taken.
-    fn begin(&mut self, mut ask: impl FnMut(&mut MemorySystem, Cycle) -> Access) -> Access {
+    /// Retries a request until it is accepted.
+    fn begin(&mut self, mut request: impl FnMut(&mut MemorySystem, Cycle) -> Access) -> Access {
         loop {
             self.system.advance(self.now, &mut self.completions);
-            match ask(&mut self.system, self.now) {
+            match request(&mut self.system, self.now) {
                 Access::Retry => self.now += 1,
-                taken => return taken,
+                accepted => return accepted,
             }
         }
     }
@@ -46,7 +46,7 @@ impl Driver {
         }
     }
 
-    /// One access from issue to data; time stands there afterwards.
+    /// Makes one access from issue to data, and advances time to its end.
     fn access(&mut self, kind: Kind, address: u64) -> Cycle {
         let (tag, began) = (self.tag(), self.now);
         let done = match self.begin(|system, now| system.access(now, kind, address, tag)) {
@@ -72,35 +72,35 @@ impl Driver {
     }
 }
 
-/// Prints the deviation and holds it to a limit in percent.
+/// Prints the deviation and asserts that it is at most `limit_percent`.
 fn assert_near(what: &str, found: f64, expected: f64, limit_percent: f64) {
     let deviation = (found / expected - 1.0) * 100.0;
     eprintln!("{what}: {found:.2}, closed form {expected:.2}, deviation {deviation:+.2}%");
     assert!(deviation.abs() <= limit_percent, "{what}: {deviation:+.2}%");
 }
 
-/// Lines in an order that a chain of dependent loads may have.
+/// The addresses of a chain of dependent loads.
 fn chain(random: bool, lines: u64) -> Vec<u64> {
     // An odd multiplier permutes the numbers below a power of two.
     (0..lines).map(|n| if random { n.wrapping_mul(40_503) % lines } else { n } * 64).collect()
 }
 
 #[test]
-fn hits_take_what_table_1_says() {
+fn cache_hits_take_the_latencies_of_table_1() {
     let mut driver = Driver::new(|_| {});
     driver.access(Kind::Load, 0);
     assert_eq!(driver.access(Kind::Load, 8), 2);
     for line in 1..=4 {
-        // The same set of the first level (128 sets of 64 bytes), another of the second.
+        // The same set of the first level (128 sets of 64 bytes), another set of the second.
         driver.access(Kind::Load, line * 128 * 64);
     }
-    assert_eq!(driver.access(Kind::Load, 0), 17, "the first level lost it, the second has it");
+    assert_eq!(driver.access(Kind::Load, 0), 17, "a miss in the first level, a hit in the second");
 }
 
 #[test]
-fn an_idle_chain_of_dependent_loads_measures_the_latency_behind_caches_and_bus() {
-    // Lookups 17 cycles and on to a bus clock, arbitration and request 4 clocks, then memory with
-    // its chipset, and the answer 3 clocks: 15 ns beyond the latency.
+fn idle_load_chain_measures_latency_plus_caches_and_bus() {
+    // Lookups take 17 cycles, rounded up to a bus clock; arbitration and request take 4 clocks;
+    // then memory with its chipset; the answer takes 3 clocks: 15 ns more than the latency.
     assert_eq!(MemorySettings::default().idle_load_cycles(), 3 * (80 + 15));
     for latency_ns in [80, 95, 110] {
         for random in [false, true] {
@@ -114,7 +114,7 @@ fn an_idle_chain_of_dependent_loads_measures_the_latency_behind_caches_and_bus()
     }
 }
 
-/// GB/s of loads that keep `mshrs` lines under way.
+/// GB/s of a stream of loads with `mshrs` lines under way.
 fn streamed_gb_per_s(channels: u32, mshrs: u32) -> f64 {
     let mut driver = Driver::new(|c| {
         c.memory.dram.channels = channels;
@@ -130,10 +130,11 @@ fn streamed_gb_per_s(channels: u32, mshrs: u32) -> f64 {
 }
 
 #[test]
-fn streams_reach_the_bandwidth_of_their_channels() {
+fn stream_reaches_the_bandwidth_of_its_channels() {
     assert_near("one channel, GB/s", streamed_gb_per_s(1, 16), 3.2, 2.0);
     assert_near("two channels, GB/s", streamed_gb_per_s(2, 32), 6.4, 3.0);
-    // Eight lines under way for 95 ns each bound it before the channels do; row hits shorten that.
+    // Eight lines under way for 95 ns each limit it before the channels do; row hits shorten that
+    // time.
     let bound = 8.0 * 64.0 / 95.0;
     let found = streamed_gb_per_s(2, 8);
     eprintln!("two channels, 8 MSHRs: {found:.2} GB/s, {bound:.2} if each line took 95 ns");
@@ -141,7 +142,7 @@ fn streams_reach_the_bandwidth_of_their_channels() {
 }
 
 #[test]
-fn a_line_takes_its_time_on_bus_and_channel() {
+fn line_occupies_bus_and_channel_for_its_transfer_time() {
     let mut driver = Driver::new(|c| c.memory.dram.channels = 1);
     for line in chain(true, 256) {
         driver.access(Kind::Load, line);
@@ -151,8 +152,7 @@ fn a_line_takes_its_time_on_bus_and_channel() {
     assert_near("cycles on the bus", counted.bus_data_cycles as f64 / 256.0, 30.0, 2.0);
 }
 
-/// The policies, and what an `ecpy` of a payload takes with each until it may retire and until it
-/// is complete.
+/// The cycles of an `ecpy` with `policy` until it may retire, and until its copy is complete.
 fn copy_cycles(policy: &str, bytes: u64, change: fn(&mut Configuration)) -> (Cycle, Cycle) {
     let mut driver = Driver::new(|c| {
         c.engine.policy = policy.into();
@@ -165,14 +165,14 @@ fn copy_cycles(policy: &str, bytes: u64, change: fn(&mut Configuration)) -> (Cyc
 }
 
 #[test]
-fn engines_copy_at_the_speed_of_the_channels() {
+fn engine_copies_at_the_speed_of_the_channels() {
     for bytes in [512, 1024, 4096] {
         let lines = bytes / 64;
         let (retired, complete) = copy_cycles("sync-nlb", bytes, |_| {});
         assert_eq!(retired, complete);
         // Both walks, the command, the lines read and written by turns of the stream buffer over
         // both channels, and the completion. Source and target share a bank: each turn closes and
-        // opens a row to read and one to write, and waits until what was written has recovered.
+        // opens a row to read and one to write, and waits for the recovery of the written data.
         let batches = lines.div_ceil(EngineSettings::default().stream_lines.into());
         let closed_form = 60 + 30 + 30 + lines * 60 + batches * (2 * 135 + 45) + 30 + 30;
         let what = format!("sync-nlb, {bytes} bytes, cycles");
@@ -181,7 +181,7 @@ fn engines_copy_at_the_speed_of_the_channels() {
 }
 
 #[test]
-fn an_asynchronous_copy_retires_early_and_a_synchronous_one_does_not() {
+fn only_asynchronous_copies_retire_early() {
     for (policy, early) in
         [("sync-nlb", false), ("sync-wlb", false), ("async", true), ("async-pipelined", true)]
     {
@@ -206,7 +206,7 @@ fn load_bypass_costs_an_announcement() {
 }
 
 #[test]
-fn every_placement_policy_and_count_completes_every_copy() {
+fn every_copy_completes_with_every_placement_policy_and_count() {
     use crate::configuration::{Placement, Source, Target};
     for policy in ["sync-nlb", "sync-wlb", "async", "async-pipelined"] {
         for (placement, target) in [
@@ -239,8 +239,8 @@ fn every_placement_policy_and_count_completes_every_copy() {
     }
 }
 
-/// Stores to line after line, each asked for as soon as it is taken; the longest that the queue
-/// was.
+/// The largest length of the queue during a stream of stores to consecutive lines, each issued as
+/// soon as the previous one is accepted.
 fn longest_queue_of_a_dirty_stream(share_percent: u32) -> usize {
     let mut driver = Driver::new(|c| c.engine.share_percent = share_percent);
     let channels = driver.system.channels.len();
@@ -257,7 +257,7 @@ fn longest_queue_of_a_dirty_stream(share_percent: u32) -> usize {
 }
 
 #[test]
-fn write_backs_of_a_dirty_stream_are_not_starved_by_its_reads() {
+fn reads_do_not_starve_write_backs_of_a_dirty_stream() {
     let default = longest_queue_of_a_dirty_stream(EngineSettings::default().share_percent);
     let least = longest_queue_of_a_dirty_stream(1);
     eprintln!("at most {default} requests wait, with the least share {least}");
@@ -265,13 +265,13 @@ fn write_backs_of_a_dirty_stream_are_not_starved_by_its_reads() {
 }
 
 #[test]
-fn waiting_is_counted_as_whose_it_is_and_without_the_transfer() {
+fn waiting_is_attributed_to_its_agent_without_transfer_time() {
     let mut driver = Driver::new(|c| c.memory.payload_takes_bandwidth = true);
     driver.system.dma_write(0, 0x10_0000, 640);
     driver.drain();
     let counted = driver.system.statistics();
     assert!(counted.device_queue_cycles > 0, "five lines a channel wait for each other");
-    assert_eq!(counted.processor_queue_cycles, 0, "no processor asked");
+    assert_eq!(counted.processor_queue_cycles, 0, "the processor made no request");
     driver.system.write_back(driver.now, 1);
     driver.drain();
     let counted = driver.system.statistics();
@@ -282,7 +282,7 @@ fn waiting_is_counted_as_whose_it_is_and_without_the_transfer() {
 }
 
 #[test]
-fn a_dirty_source_is_supplied_and_a_cached_target_invalidated() {
+fn dirty_source_is_supplied_and_cached_target_is_invalidated() {
     let mut driver = Driver::new(|c| c.engine.policy = "sync-nlb".into());
     driver.access(Kind::Store, 0x1000);
     driver.access(Kind::Load, 0x8000);
@@ -296,7 +296,7 @@ fn a_dirty_source_is_supplied_and_a_cached_target_invalidated() {
 }
 
 #[test]
-fn pending_copies_stop_what_depends_on_them_until_they_are_complete() {
+fn pending_copy_blocks_dependent_accesses_until_complete() {
     let mut driver = Driver::new(|c| c.engine.policy = "async".into());
     let tag = driver.copy(0x10_0000, 0x20_0000, 4096);
     let retired = driver.wait(tag);
@@ -308,7 +308,8 @@ fn pending_copies_stop_what_depends_on_them_until_they_are_complete() {
     assert!(!driver.system.blocks(Kind::Load, 0x20_0800, 8));
 }
 
-/// Streams of loads and copies at once; the engine's part of contended choices, in percent.
+/// Runs streams of loads and copies at once. Returns the engine's share of contended choices in
+/// percent.
 fn contended_share(policy: &str, share_percent: u32) -> (f64, MemoryStatistics) {
     let mut driver = Driver::new(|c| {
         c.engine.policy = policy.into();
@@ -331,7 +332,7 @@ fn contended_share(policy: &str, share_percent: u32) -> (f64, MemoryStatistics) 
 }
 
 #[test]
-fn the_engines_share_is_held_and_nobody_starves() {
+fn engine_gets_its_share_and_no_request_starves() {
     for share in [5, 25, 50] {
         let (found, counted) = contended_share("async", share);
         assert!(counted.contended_choices > 500, "{counted:?}");
@@ -340,11 +341,11 @@ fn the_engines_share_is_held_and_nobody_starves() {
     }
     let (fifo, _) = contended_share("sync-nlb", 25);
     eprintln!("first in, first out: {fifo:.1}%");
-    assert!(fifo > 50.0, "first in, first out favours who enqueues most");
+    assert!(fifo > 50.0, "first in, first out favours the agent that enqueues most");
 }
 
 #[test]
-fn a_nic_takes_its_lines_from_the_caches() {
+fn nic_write_invalidates_cached_lines() {
     let mut driver = Driver::new(|_| {});
     driver.access(Kind::Load, 0x4000);
     assert_eq!(driver.access(Kind::Load, 0x4000), 2);
@@ -354,11 +355,11 @@ fn a_nic_takes_its_lines_from_the_caches() {
 }
 
 #[test]
-fn a_trace_shows_the_stages_of_a_miss_without_a_gap() {
+fn trace_shows_stages_of_a_miss_without_gap() {
     let mut driver = Driver::new(|_| {});
     driver.system.record(0..10_000);
-    let took = driver.access(Kind::Load, 0x4000);
-    let trace = driver.system.trace().expect("it was asked for");
+    let latency = driver.access(Kind::Load, 0x4000);
+    let trace = driver.system.trace().expect("a trace was requested");
     let spans = trace.of(trace.transactions[0].number);
     let stages: Vec<Stage> = spans.iter().map(|span| span.stage).collect();
     let expected = [
@@ -372,11 +373,11 @@ fn a_trace_shows_the_stages_of_a_miss_without_a_gap() {
     ];
     assert_eq!(stages, expected);
     assert!(spans.windows(2).all(|pair| pair[0].to == pair[1].from), "{spans:?}");
-    assert_eq!(spans.last().map(|span| span.to), Some(took));
+    assert_eq!(spans.last().map(|span| span.to), Some(latency));
 }
 
 #[test]
-fn copies_that_depend_on_each_other_keep_their_order_on_several_engines() {
+fn dependent_copies_keep_their_order_on_several_engines() {
     let mut driver = Driver::new(|c| {
         c.engine.policy = "async".into();
         c.engine.engines = 2;
@@ -387,7 +388,7 @@ fn copies_that_depend_on_each_other_keep_their_order_on_several_engines() {
         driver.copy(source, target, 4096);
     }
     driver.drain();
-    let trace = driver.system.trace().expect("it was asked for");
+    let trace = driver.system.trace().expect("a trace was requested");
     let written = served(trace, What::EngineWrite, b + 0xfc0);
     let read = served(trace, What::EngineRead, b + 0xfc0);
     assert!(written[0].1 <= read[0].0, "read {read:?} before it was written {written:?}");
@@ -396,7 +397,7 @@ fn copies_that_depend_on_each_other_keep_their_order_on_several_engines() {
 }
 
 #[test]
-fn a_store_whose_line_is_under_way_is_seen_by_the_copy_behind_it() {
+fn copy_sees_older_store_whose_line_is_under_way() {
     let mut driver = Driver::new(|c| c.engine.policy = "sync-nlb".into());
     let store = driver.tag();
     driver.begin(|system, now| system.access(now, Kind::Store, 0x1000, store));
@@ -405,7 +406,7 @@ fn a_store_whose_line_is_under_way_is_seen_by_the_copy_behind_it() {
     assert_eq!(driver.system.statistics().supplied_lines, 1);
 }
 
-/// Where memory served the requests of a kind for a line: from which cycle to which.
+/// When memory served the requests of a kind for a line: first and last cycle of each.
 fn served(trace: &Trace, what: What, address: u64) -> Vec<(Cycle, Cycle)> {
     let is = |each: &&Transaction| each.what == what && each.address == address;
     let numbers = trace.transactions.iter().filter(is).map(|each| each.number);
@@ -413,12 +414,13 @@ fn served(trace: &Trace, what: What, address: u64) -> Vec<(Cycle, Cycle)> {
     numbers.filter_map(memory).map(|span| (span.from, span.to)).collect()
 }
 
-/// Whether memory served one before the other: it opens a row while the data before still moves.
+/// Whether memory served one request before the other. It may open the second row while data of the
+/// first still moves.
 fn is_before(first: (Cycle, Cycle), second: (Cycle, Cycle)) -> bool {
     first.0 < second.0 && first.1 <= second.1
 }
 
-/// A driver whose second-level cache has just given up the dirty line at `address`.
+/// A driver whose second-level cache has just evicted the dirty line at `address`.
 fn evicting(address: u64, change: impl FnOnce(&mut Configuration)) -> Driver {
     let mut driver = Driver::new(change);
     driver.system.record(0..1_000_000);
@@ -428,39 +430,40 @@ fn evicting(address: u64, change: impl FnOnce(&mut Configuration)) -> Driver {
     let mut other = address;
     while driver.system.statistics().write_backs == 0 {
         other += way_bytes;
-        assert!(other < address + 64 * way_bytes, "the line never has to go");
+        assert!(other < address + 64 * way_bytes, "the line is never evicted");
         driver.access(Kind::Load, other);
     }
     driver
 }
 
 #[test]
-fn a_miss_does_not_overtake_its_lines_write_back() {
+fn miss_does_not_overtake_write_back_of_its_line() {
     let mut driver = evicting(0x4000, |_| {});
     driver.access(Kind::Load, 0x4000);
     driver.drain();
-    let trace = driver.system.trace().expect("it was asked for");
+    let trace = driver.system.trace().expect("a trace was requested");
     let written = served(trace, What::WriteBack, 0x4000);
     let read = served(trace, What::Load, 0x4000);
     assert!(is_before(written[0], read[0]), "read {read:?}, written {written:?}");
 }
 
 #[test]
-fn a_copy_does_not_overtake_a_write_back_of_its_lines() {
+fn copy_does_not_overtake_write_back_of_its_lines() {
     use crate::configuration::Placement;
     for placement in [Placement::Hub, Placement::Die] {
         for (source, target) in [(0x4000, 0x80_0000), (0x80_0000, 0x4000)] {
             let mut driver = evicting(0x4000, |c| {
                 c.engine.policy = "sync-nlb".into();
                 c.engine.placement = placement;
-                // As slow a way to memory as makes the copy, whose pages need no walk, the faster.
+                // The write-back's path to memory is slow, and the copy needs no page walk, which
+                // makes the copy relatively fast.
                 c.core.tlb.walk_cycles = 0;
                 c.memory.latency_ns = 400;
                 c.memory.crossing_ns = if placement == Placement::Die { 150 } else { 0 };
             });
             driver.copy(source, target, 64);
             driver.drain();
-            let trace = driver.system.trace().expect("it was asked for");
+            let trace = driver.system.trace().expect("a trace was requested");
             let written = served(trace, What::WriteBack, 0x4000);
             let what = if source == 0x4000 { What::EngineRead } else { What::EngineWrite };
             let copied = served(trace, what, 0x4000);
@@ -470,7 +473,7 @@ fn a_copy_does_not_overtake_a_write_back_of_its_lines() {
 }
 
 #[test]
-fn a_short_queue_starves_no_engine() {
+fn short_queue_does_not_starve_an_engine() {
     for queue_entries in [1, 4, 8, 32] {
         let mut driver = Driver::new(|c| {
             c.engine.policy = "async".into();
@@ -484,13 +487,13 @@ fn a_short_queue_starves_no_engine() {
             let address = 0x300_0000 + lines * 64;
             driver.begin(|system, now| system.access(now, Kind::Load, address, tag));
             lines += 1;
-            assert!(lines < 2000, "a queue of {queue_entries}: the copy is never done");
+            assert!(lines < 2000, "a queue of {queue_entries}: the copy never completes");
         }
     }
 }
 
 #[test]
-fn what_is_dropped_from_a_source_is_written_back_and_whole() {
+fn dropped_source_line_is_whole_and_written_back() {
     use crate::configuration::{Placement, Source};
     let mut driver = Driver::new(|c| {
         c.engine.policy = "sync-nlb".into();
@@ -502,20 +505,20 @@ fn what_is_dropped_from_a_source_is_written_back_and_whole() {
     let copy = driver.copy(0x1020, 0x8000, 96);
     driver.wait(copy);
     driver.drain();
-    assert_eq!(driver.system.statistics().write_backs, 0, "counted where a cache evicts");
-    assert_eq!(driver.system.statistics().memory_writes, 2 + 1, "the copy's two, and the dropped");
-    assert_eq!(driver.access(Kind::Load, 0x1000), 2, "half a line of source stays");
-    assert!(driver.access(Kind::Load, 0x1040) > 100, "a whole one was dropped");
+    assert_eq!(driver.system.statistics().write_backs, 0, "counts evictions only");
+    assert_eq!(driver.system.statistics().memory_writes, 2 + 1, "two copied, one dropped");
+    assert_eq!(driver.access(Kind::Load, 0x1000), 2, "a partly copied line stays");
+    assert!(driver.access(Kind::Load, 0x1040) > 100, "a fully copied line was dropped");
 }
 
 #[test]
-fn nobody_gets_a_line_that_memory_has_overwritten_since() {
+fn load_never_gets_line_overwritten_in_memory_since() {
     let mut driver = Driver::new(|_| {});
     let first = driver.tag();
     driver.begin(|system, now| system.access(now, Kind::Load, 0x4000, first));
     driver.now += 200;
     driver.system.dma_write(driver.now, 0x4000, 64);
-    let asked = driver.now;
-    let took = driver.access(Kind::Load, 0x4000);
-    assert!(took > cycles_of_ns(80), "asked at {asked}, got the old line after {took}");
+    let issued = driver.now;
+    let latency = driver.access(Kind::Load, 0x4000);
+    assert!(latency > cycles_of_ns(80), "issued at {issued}, got the old line after {latency}");
 }

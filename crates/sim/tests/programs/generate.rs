@@ -1,25 +1,25 @@
-//! Programs from a seed: arithmetic, branches, loops, and loads, stores and copies that meet in a
-//! few kilobytes of memory, on both sides of a page's end.
+//! Random programs from a seed: arithmetic, branches, loops, and loads, stores and copies that
+//! overlap in a few kilobytes of memory, across page ends.
 
 use haul_sim::isa::Operation::{self, *};
 use haul_sim::isa::encode;
 
-/// Where programs begin, and where their data lies: in the page behind their instructions.
+/// The start of programs. Their data is in the page after their instructions.
 pub(crate) const START: u64 = 0x8000_0000;
 /// Bytes of data: an area of [`REACHED`] bytes at each base, and one of [`FAR_BYTES`] at each far
-/// one.
+/// base.
 pub(crate) const DATA_BYTES: u64 = 10 * PAGE as u64;
 const PAGE: u32 = 4096;
-/// What immediates reach.
+/// Bytes within reach of an immediate.
 const REACHED: u32 = 2048;
-/// Areas that only copies reach: three pages, and parts of two more.
+/// Bytes of an area that only copies reach: three pages, which cover parts of two more.
 const FAR_BYTES: u32 = 3 * PAGE;
 
-/// x20 and x21 point at two areas, each with a page's end in its middle; x24 and x25 at the far
-/// ones; x5 to x15 hold values; x28 to x30 are a copy's operands.
+/// x20 and x21 point to two areas, each with a page end in its middle; x24 and x25 to the far
+/// areas; x5 to x15 hold values; x28 to x30 are a copy's operands.
 const BASES: [u32; 2] = [20, 21];
 const FAR: [u32; 2] = [24, 25];
-/// Where the areas lie in the data.
+/// The offsets of the areas in the data.
 const AREAS: [(u32, u32); 4] = [
     (BASES[0], PAGE - REACHED / 2),
     (BASES[1], 2 * PAGE + PAGE - REACHED / 2),
@@ -37,7 +37,7 @@ const LOADS: [Operation; 7] = [Lb, Lh, Lw, Ld, Lbu, Lhu, Lwu];
 const STORES: [Operation; 4] = [Sb, Sh, Sw, Sd];
 const BRANCHES: [Operation; 6] = [Beq, Bne, Blt, Bge, Bltu, Bgeu];
 
-/// A small generator of numbers: xorshift64*, Marsaglia 2003 and Vigna 2016.
+/// A small random number generator: xorshift64*, Marsaglia 2003 and Vigna 2016.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -61,7 +61,7 @@ impl Random {
     }
 }
 
-/// A program of about `length` instructions that ends itself.
+/// A program of about `length` instructions that exits.
 pub(crate) fn program(seed: u64, length: usize) -> Vec<u32> {
     let mut random = Random::new(seed);
     let mut words = Vec::new();
@@ -74,7 +74,7 @@ pub(crate) fn program(seed: u64, length: usize) -> Vec<u32> {
     whole
 }
 
-/// Where the data of a program of so many instructions lies, behind its beginning.
+/// The offset of the data of a program with this number of instructions.
 pub(crate) fn data_offset(instructions: usize) -> u32 {
     (4 * instructions as u32).next_multiple_of(PAGE)
 }
@@ -84,7 +84,7 @@ fn start(rest: usize) -> Vec<u32> {
     let data = data_offset(2 * AREAS.len() + VALUES.len() + rest);
     let mut words = Vec::new();
     for (base, offset) in AREAS {
-        // What the instruction adds to its own address ends with twelve zeros.
+        // `auipc` adds a constant whose low twelve bits are zero.
         let own = 4 * words.len() as u32;
         let wanted = data + offset - own;
         let low = (wanted % PAGE) as i32;
@@ -116,7 +116,7 @@ fn block(random: &mut Random, words: &mut Vec<u32>) {
             words.extend(body);
         }
         2 => {
-            // A call over the body, which returns to it; then on behind the return.
+            // A call over the body, which returns to the body; then on after the return.
             words.push(encode::jump(1, 8));
             words.push(encode::jump(0, 8));
             words.push(encode::immediate(Jalr, 0, 1, 0));
@@ -128,7 +128,7 @@ fn block(random: &mut Random, words: &mut Vec<u32>) {
 
 fn step(random: &mut Random, words: &mut Vec<u32>) {
     let base = random.of(&BASES);
-    // Few places, so that accesses meet; not all of them aligned.
+    // Few offsets, so that accesses overlap; not all of them aligned.
     let place = (random.below(64) * 32 + random.below(9)).min(REACHED - 8) as i32;
     match random.below(16) {
         0..5 => {
@@ -138,7 +138,7 @@ fn step(random: &mut Random, words: &mut Vec<u32>) {
         5..9 => words.push(encode::immediate(random.of(&LOADS), random.value(), base, place)),
         9..13 => words.push(encode::store(random.of(&STORES), random.value(), base, place)),
         13 => {
-            // An address that is only known late: a value decides which line it is in.
+            // An address that is only known late: a value selects its line.
             let value = random.value();
             words.push(encode::immediate(And, 23, value, 0x7c0));
             words.push(encode::register(Add, 23, 23, base));
@@ -148,8 +148,8 @@ fn step(random: &mut Random, words: &mut Vec<u32>) {
     }
 }
 
-/// A copy from one area to the other, or inside one without touching itself; now and then a long
-/// one, to, from or between the far areas.
+/// A copy from one area to the other, or inside one area without overlap. Now and then a long one
+/// to, from or between the far areas.
 fn copy(random: &mut Random, words: &mut Vec<u32>) {
     if random.below(8) == 0 {
         return long_copy(random, words);

@@ -1,5 +1,5 @@
-//! Machines from a seed: caches of a few lines, one MSHR or many, slow and fast buses, one engine
-//! or several, in the hub or on the die.
+//! Random machines from a seed: caches of a few lines, one MSHR or many, slow and fast buses, one
+//! engine or several, in the hub or on the die.
 
 use haul_sim::Configuration;
 use haul_sim::configuration::{CacheSettings, Issue, Placement, Source, Target};
@@ -7,9 +7,9 @@ use haul_sim::configuration::{CacheSettings, Issue, Placement, Source, Target};
 use crate::POLICIES;
 use crate::generate::Random;
 
-/// A possible machine, and whether its engines let younger loads pass.
+/// A valid machine, and whether its engines let younger loads pass.
 pub(crate) fn random(seed: u64) -> (Configuration, bool) {
-    // Another sequence than that of the program from the same seed.
+    // Different random numbers from those of the program with the same seed.
     let mut random = Random::new(seed ^ 0x6d61_6368_696e_6573);
     let mut configuration = Configuration::default();
     core(&mut random, &mut configuration);
@@ -48,7 +48,7 @@ fn memory(random: &mut Random, configuration: &mut Configuration) {
     memory.bus.mhz = random.of(&[200, 800, 3000]);
     memory.bus.snoop_clocks = random.of(&[0, 8, 40]);
     memory.dram.channels = random.of(&[1, 2, 4]);
-    // In lockstep each channel has its part of a line.
+    // In lockstep each channel holds a part of every line.
     let shares = memory.dram.bytes * u64::from(memory.dram.channels) <= line_bytes;
     memory.dram.lockstep = shares && random.of(&[false, true]);
     memory.dram.banks = random.of(&[1, 8]);

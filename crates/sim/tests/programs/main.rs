@@ -1,5 +1,5 @@
-//! Random programs on the timing core: in every mode the interpreter's results, and copies, loads
-//! and stores in an order that the program allows.
+//! Random programs on the timing core: every mode must give the interpreter's results, and copies,
+//! loads and stores must be in an order that the program allows.
 
 mod generate;
 mod machines;
@@ -15,9 +15,9 @@ use haul_sim::memory::{Access, Completion, Copy, Kind, Passing, Tag};
 use haul_sim::{Configuration, Cycle, Image, Interpreter, Job, MemorySystem, Outcome, Traffic};
 use proptest::prelude::*;
 
-/// Instructions that no program here comes near.
+/// A limit of instructions that no program here approaches.
 const LIMIT: u64 = 1_000_000;
-/// Every way to copy, and whether its engine lets younger loads pass.
+/// Every policy, and whether its engine lets younger loads pass.
 const POLICIES: [(&str, bool); 4] =
     [("sync-nlb", false), ("sync-wlb", true), ("async", true), ("async-pipelined", true)];
 
@@ -50,7 +50,7 @@ fn assert_same(seed: u64, wanted: &Interpreter, outcome: &Outcome) {
     assert_eq!(machine.memory, wanted.memory, "seed {seed}");
     assert_eq!(machine.executed, wanted.executed, "seed {seed}");
     assert_eq!(outcome.instructions, wanted.executed, "seed {seed}");
-    let rows = &outcome.pipeline.as_ref().expect("it was asked for").rows;
+    let rows = &outcome.pipeline.as_ref().expect("a trace was requested").rows;
     // `ecall` ends the program before it enters the window.
     let committed = rows.iter().filter(|row| row.committed > 0).count() as u64;
     let dropped = rows.iter().filter(|row| row.is_wrong_path).count() as u64;
@@ -59,7 +59,7 @@ fn assert_same(seed: u64, wanted: &Interpreter, outcome: &Outcome) {
     assert_eq!(dropped, outcome.core.wrong_path_instructions, "seed {seed}");
 }
 
-/// No copy, load or store was early or late, and no data that memory moved was old.
+/// Asserts that no copy, load or store was early or late, and that memory moved no stale data.
 fn assert_in_order(
     image: &Image,
     configuration: &Configuration,
@@ -68,8 +68,8 @@ fn assert_in_order(
     how: &str,
 ) {
     let line_bytes = configuration.memory.line_bytes;
-    let pipeline = outcome.pipeline.expect("it was asked for");
-    let memory = outcome.transactions.expect("it was asked for");
+    let pipeline = outcome.pipeline.expect("a trace was requested");
+    let memory = outcome.transactions.expect("a trace was requested");
     assert_eq!(orders::violations(&pipeline, &memory, may_pass), [""; 0], "{how}");
     let wrong = replay::wrong_values(image, line_bytes, &pipeline, &memory);
     assert_eq!(wrong, [""; 0], "{how}");
@@ -95,9 +95,9 @@ fn check(seed: u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each case is sixteen runs: thousands of programs in every mode.
+    /// Each case makes sixteen runs: thousands of programs in every mode.
     #[test]
-    fn every_mode_does_what_the_program_says(seed in any::<u64>()) {
+    fn every_mode_gives_the_interpreters_results(seed in any::<u64>()) {
         check(seed);
     }
 }
@@ -105,9 +105,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever caches, bus, memory and engines are like.
+    /// With random caches, bus, memory and engines.
     #[test]
-    fn every_machine_does_what_the_program_says(seed in any::<u64>()) {
+    fn every_machine_gives_the_interpreters_results(seed in any::<u64>()) {
         let image = image(seed);
         let wanted = interpreted(&image);
         let (configuration, may_pass) = machines::random(seed);
@@ -117,9 +117,9 @@ proptest! {
         assert_in_order(&image, &configuration, outcome, may_pass, &how);
     }
 
-    /// Odd processors have the same results.
+    /// With random processors.
     #[test]
-    fn every_size_does_what_the_program_says(
+    fn every_processor_gives_the_interpreters_results(
         seed in any::<u64>(),
         width in 1u32..9,
         window in 9u32..300,
@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// A copy of `bytes` from and to places behind a page of data's beginning, and what follows it.
+/// A program with one copy of `bytes`. `source` and `target` are offsets in a page of data.
 fn one_copy(source: i32, target: i32, bytes: i32) -> Image {
     let mut words = vec![
         encode::add_upper(20, 4096),
@@ -155,14 +155,15 @@ fn one_copy(source: i32, target: i32, bytes: i32) -> Image {
 }
 
 #[test]
-fn copies_that_cannot_be_are_refused_in_every_mode_as_by_the_interpreter() {
-    // Over itself, by a byte or wholly; endless; out of and into nothing, and into the program.
+fn invalid_copy_fails_in_every_mode_as_in_the_interpreter() {
+    // Overlapping by a byte or entirely; endless; from and to unmapped memory, and into the
+    // program.
     let refused = [(0, 0, 64), (0, 63, 64), (63, 0, 64), (8, 15, 8), (0, 2000, -1), (-1, 0, 64)];
     for (source, target, bytes) in refused.into_iter().chain([(0, 2047, 2050), (0, -1, 1)]) {
         let image = one_copy(source, target, bytes);
         let mut machine = Interpreter::new(&image, &[], Traffic::default()).expect("no traffic");
         let wanted = machine.run(&image, LIMIT);
-        // The page in front is the program's: it may be read, not written.
+        // The page before the data is the program's: it is readable, not writable.
         assert!(wanted.is_err() || source < 0, "{source} {target} {bytes}");
         for (policy, _) in POLICIES {
             for issue in [Issue::InOrder, Issue::OutOfOrder] {
@@ -177,7 +178,7 @@ fn copies_that_cannot_be_are_refused_in_every_mode_as_by_the_interpreter() {
 }
 
 #[test]
-fn copies_of_nothing_and_of_neighbours_are_copies() {
+fn empty_and_adjacent_copies_succeed() {
     for (source, target, bytes) in [(0, 0, 0), (0, 64, 64), (64, 0, 64), (7, 8, 1), (0, -1, 0)] {
         let image = one_copy(source, target, bytes);
         let wanted = interpreted(&image);
@@ -191,7 +192,7 @@ fn copies_of_nothing_and_of_neighbours_are_copies() {
 }
 
 #[test]
-fn runs_are_the_same_to_the_bit() {
+fn repeated_runs_are_identical() {
     let image = image(7);
     let configuration = configuration("async", Issue::OutOfOrder, true);
     let first = timed(&configuration, &image);
@@ -208,7 +209,7 @@ fn runs_are_the_same_to_the_bit() {
     }
 }
 
-/// A memory system whose pending copy table is never asked.
+/// A memory system whose pending copy table is never consulted.
 struct Careless(MemorySystem);
 
 impl MemoryPort for Careless {
@@ -236,7 +237,7 @@ impl MemoryPort for Careless {
 }
 
 #[test]
-fn a_pending_copy_table_that_is_not_asked_is_found() {
+fn order_check_finds_a_pending_copy_table_that_is_not_consulted() {
     let configuration = configuration("async", Issue::OutOfOrder, true);
     let found = (0..20).filter(|seed| {
         let image = image(*seed);
@@ -248,8 +249,8 @@ fn a_pending_copy_table_that_is_not_asked_is_found() {
         core.run(LIMIT, |_| false).expect("the program ends itself");
         let (_, Careless(mut memory), pipeline) = core.into_parts();
         memory.advance(Cycle::MAX, &mut Vec::new());
-        let trace = memory.trace().expect("it was asked for");
-        !orders::violations(&pipeline.expect("it was asked for"), trace, true).is_empty()
+        let trace = memory.trace().expect("a trace was requested");
+        !orders::violations(&pipeline.expect("a trace was requested"), trace, true).is_empty()
     });
-    assert!(found.count() > 0, "late copies were not seen in twenty programs");
+    assert!(found.count() > 0, "no violation was found in twenty programs");
 }

@@ -1,23 +1,24 @@
-//! Whether copies, loads and stores reached memory in an order that the program allows. Values
-//! can't tell: they are computed in order. The traces of pipeline and memory can.
+//! Checks whether copies, loads and stores reached memory in an order that the program allows.
+//! Values cannot show that, because they are computed in order; the traces of pipeline and memory
+//! can.
 
 use haul_sim::Cycle;
 use haul_sim::core::trace::{PipelineTrace, Row};
 use haul_sim::isa::Class;
 use haul_sim::memory::trace::{Trace, What};
 
-/// A copy that retired, with what is known of its end.
+/// A copy that retired, and the cycle of its end.
 struct Copied<'a> {
     row: &'a Row,
-    /// Its place among the rows.
+    /// Its index among the rows.
     place: usize,
-    /// When its last byte was where it belongs and everybody had been told.
+    /// When its last byte was in memory and all caches had been informed.
     complete: Cycle,
 }
 
-/// Loads and stores that touched what a copy had still to read or write, in words.
+/// Loads and stores that accessed bytes which a copy had still to read or write, as text.
 ///
-/// `may_pass`: whether the engine lets younger loads go before the copy has completed at all.
+/// `may_pass`: whether the engine lets younger loads execute before the copy has completed.
 pub(crate) fn violations(pipeline: &PipelineTrace, memory: &Trace, may_pass: bool) -> Vec<String> {
     let mut found = Vec::new();
     for copied in copies(pipeline, memory) {
@@ -49,7 +50,7 @@ pub(crate) fn violations(pipeline: &PipelineTrace, memory: &Trace, may_pass: boo
     found
 }
 
-/// Copies in the program's order; memory numbers them in the same.
+/// The copies in program order, which is also the order of their numbers in memory's trace.
 fn copies<'a>(pipeline: &'a PipelineTrace, memory: &Trace) -> Vec<Copied<'a>> {
     let rows = pipeline.rows.iter().enumerate();
     let retired =

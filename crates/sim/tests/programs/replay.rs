@@ -1,8 +1,8 @@
-//! The values of a run, in the order of time rather than of the program: stores as they commit,
-//! engines' reads and writes line by line as memory or a cache serves them. What loads find when
-//! they ask, and what memory holds at the end, must be what the interpreter has.
+//! Replays the values of a run in the order of time instead of program order: stores as they
+//! commit, engines' reads and writes line by line as memory or a cache serves them. The values that
+//! loads find, and the memory at the end, must be those of the interpreter.
 //!
-//! Caches and memory count as one here; [`stale`] holds them apart.
+//! Caches and memory count as one here; [`stale`] distinguishes them.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::generate::{DATA_BYTES, START, data_offset};
 /// Pages at which copies are split.
 const PAGE: u64 = 4096;
 
-/// Something that touches memory at some time.
+/// A timed access to memory.
 enum Event {
     Store { address: u64, value: Vec<u8> },
     Read { line: u64, place: usize },
@@ -24,9 +24,9 @@ enum Event {
     Load { address: u64, value: Vec<u8>, text: String },
 }
 
-/// A part of a copy inside one page of either side, and the lines that were read for it.
+/// A part of a copy inside one page of source and target, and the lines that were read for it.
 struct Piece {
-    /// Which of the program's copies.
+    /// The index of the copy in the program.
     copy: usize,
     source: u64,
     target: u64,
@@ -34,7 +34,7 @@ struct Piece {
     lines: HashMap<u64, Vec<u8>>,
 }
 
-/// What is wrong with a run of `image`, whose copies work on lines of so many bytes.
+/// The errors of a run of `image` whose copies work on lines of `line_bytes`.
 pub(crate) fn wrong_values(
     image: &Image,
     line_bytes: u64,
@@ -53,12 +53,12 @@ pub(crate) fn wrong_values(
     }
     let wanted = machine.memory.read(data.start, data.bytes.len() as u64);
     if wanted != Some(data.bytes.as_slice()) {
-        found.push("memory is not what the program leaves".into());
+        found.push("memory at the end differs from the interpreter's".into());
     }
     found
 }
 
-/// Loads and stores with their values, by the interpreter; and the machine at the end.
+/// The loads and stores with their values, from the interpreter, and the machine at the end.
 fn of_processor(image: &Image, rows: &[&Row]) -> (Vec<(Cycle, u32, Event)>, Interpreter) {
     let mut machine = Interpreter::new(image, &[], Traffic::default()).expect("no traffic");
     let mut events = Vec::new();
@@ -83,7 +83,7 @@ fn of_processor(image: &Image, rows: &[&Row]) -> (Vec<(Cycle, u32, Event)>, Inte
     (events, machine)
 }
 
-/// Whether an older store that had not committed gave a load its value, which memory did not have.
+/// Whether a load got its value from an older store that had not committed, and not from memory.
 fn is_forwarded(load: &Row, older: &[&Row]) -> bool {
     let (low, high) = (load.data_address, load.data_address + load.data_bytes);
     older.iter().any(|row| {
@@ -94,7 +94,7 @@ fn is_forwarded(load: &Row, older: &[&Row]) -> bool {
     })
 }
 
-/// The pieces of all copies, in the program's order.
+/// The pieces of all copies, in program order.
 fn pieces(rows: &[&Row]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let is_copy = |row: &&&Row| row.class == Class::Copy && row.data_bytes > 0;
@@ -111,8 +111,8 @@ fn pieces(rows: &[&Row]) -> Vec<Piece> {
     pieces
 }
 
-/// Engines' reads and writes: a copy's of one line belong to its pieces that need it, one after
-/// another.
+/// The reads and writes of engines. Those of one copy and one line belong to the pieces that need
+/// the line, in order.
 fn of_engines(pieces: &[Piece], line_bytes: u64, memory: &Trace) -> Vec<(Cycle, u32, Event)> {
     let mut transactions: HashMap<(What, u32, u64), Vec<&Transaction>> = HashMap::new();
     for transaction in memory.transactions.iter().rev() {
@@ -128,7 +128,7 @@ fn of_engines(pieces: &[Piece], line_bytes: u64, memory: &Trace) -> Vec<(Cycle, 
     for (place, piece) in pieces.iter().enumerate() {
         let mut at = |what, line| {
             let of_line = transactions.get_mut(&(what, copies[piece.copy], line));
-            let next = of_line.and_then(Vec::pop).expect("each line is read, and written");
+            let next = of_line.and_then(Vec::pop).expect("each line is read and written");
             served[&next.number]
         };
         for line in lines_read(piece, line_bytes) {
@@ -139,11 +139,11 @@ fn of_engines(pieces: &[Piece], line_bytes: u64, memory: &Trace) -> Vec<(Cycle, 
         }
     }
     let left = transactions.values().map(Vec::len).sum::<usize>();
-    assert_eq!(left, 0, "engines read and write what copies need and nothing else");
+    assert_eq!(left, 0, "engines access only the lines that copies need");
     events
 }
 
-/// When each transaction was served: by memory, or by a cache.
+/// When each transaction was served, by memory or by a cache.
 fn served(memory: &Trace) -> HashMap<u32, Cycle> {
     let mut served = HashMap::new();
     for span in memory.spans() {
@@ -157,7 +157,7 @@ fn served(memory: &Trace) -> HashMap<u32, Cycle> {
     served
 }
 
-/// The source's lines, and those of the target that are not written whole.
+/// The lines of the source, and the partial lines of the target.
 fn lines_read(piece: &Piece, line_bytes: u64) -> Vec<u64> {
     let (first, end) = (piece.target / line_bytes, piece.target + piece.bytes);
     let last = (end - 1) / line_bytes;
@@ -219,7 +219,7 @@ impl Data {
     }
 }
 
-/// What a piece writes into a line, of what it has read; `None` where that is not all it needs.
+/// The bytes that a piece writes to a line, from the lines it has read; `None` if one is missing.
 fn written(piece: &Piece, line: u64, line_bytes: u64) -> Option<Vec<u8>> {
     let first = line * line_bytes;
     (first..first + line_bytes)
@@ -232,8 +232,8 @@ fn written(piece: &Piece, line: u64, line_bytes: u64) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Lines that memory gave or took in another order than that in which caches changed them: a read
-/// that missed a store still on its way, or an older write behind a newer one.
+/// Accesses of memory to a line in another order than the caches changed it: a read that missed a
+/// store still on its way, or an older write after a newer one.
 pub(crate) fn stale(line_bytes: u64, pipeline: &PipelineTrace, memory: &Trace) -> Vec<String> {
     let mut changed: HashMap<u64, Vec<Cycle>> = HashMap::new();
     for row in pipeline.rows.iter().filter(|row| row.class == Class::Store && row.committed > 0) {
@@ -255,7 +255,7 @@ pub(crate) fn stale(line_bytes: u64, pipeline: &PipelineTrace, memory: &Trace) -
         let at = served.get(&each.number).copied();
         match (each.what, at) {
             (What::Copy, _) => {}
-            // Into a cache, which is newer than memory from then on.
+            // A write into a cache, which is newer than memory from then on.
             (What::EngineWrite, None) => {
                 changed.entry(line).or_default().push(begun[&each.number]);
             }

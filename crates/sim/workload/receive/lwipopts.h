@@ -1,4 +1,4 @@
-/* lwIP as a server's receiving side: TCP over IPv4 over Ethernet, without a system, by call-back. */
+/* lwIP as a server's receiver: TCP over IPv4 over Ethernet, without an OS, with call-backs. */
 #ifndef HAUL_LWIPOPTS_H
 #define HAUL_LWIPOPTS_H
 
@@ -21,7 +21,7 @@
 #define LWIP_STATS 0
 #define LWIP_NOASSERT 1
 
-/* The payload of a frame lies behind 14 + 20 + 20 bytes: two before them align it to 8. */
+/* The payload of a frame follows 14 + 20 + 20 bytes: two bytes before them align it to 8. */
 #define ETH_PAD_SIZE 2
 #define MEM_ALIGNMENT 8
 #define MEM_SIZE (256 * 1024)
@@ -35,7 +35,7 @@
 #define TCP_SND_BUF (8 * TCP_MSS)
 #define TCP_QUEUE_OOSEQ 0
 
-/* The network device checks and makes checksums. */
+/* The network device verifies and generates checksums. */
 #define CHECKSUM_GEN_IP 0
 #define CHECKSUM_GEN_TCP 0
 #define CHECKSUM_GEN_ICMP 0

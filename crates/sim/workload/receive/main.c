@@ -1,6 +1,6 @@
 /*
  * Receives a TCP stream through lwIP and copies each payload to a user buffer, as a server's kernel
- * does. What the device is and what its registers mean is in crates/sim/src/nic.rs.
+ * does. crates/sim/src/nic.rs describes the device and its registers.
  */
 #include "lwip/etharp.h"
 #include "lwip/init.h"
@@ -17,7 +17,7 @@
 #define BUFFER_BYTES 2048
 #define USER_BYTES_MAX (4 * 1024 * 1024)
 #define PORT 5001
-/* How often time goes on by a millisecond, and timers are looked at, in packets. */
+/* Packets after which time advances by a millisecond and timers are checked. */
 #define PACKETS_PER_MS 256
 
 struct descriptor {
@@ -52,7 +52,7 @@ u32_t sys_now(void)
     return now_ms;
 }
 
-/* The stack is done with a frame: its buffer goes back to the device. */
+/* Returns a frame's buffer to the device; the stack calls it when it no longer needs the frame. */
 static void frame_done(struct pbuf *frame)
 {
     (void)frame;
@@ -74,7 +74,7 @@ static err_t send_frame(struct netif *netif, struct pbuf *frame)
     return ERR_OK;
 }
 
-/* The stack has data for the user: it waits in the socket's buffer, as in 4.4BSD's sbappend(). */
+/* Puts data from the stack into the socket's buffer, as 4.4BSD's sbappend() does. */
 static err_t deliver(void *argument, struct tcp_pcb *connection, struct pbuf *data, err_t error)
 {
     (void)argument;
@@ -87,8 +87,8 @@ static err_t deliver(void *argument, struct tcp_pcb *connection, struct pbuf *da
 }
 
 /*
- * The user reads: this is the copy that it is all about. It comes last in a packet's way, as in
- * 4.4BSD's soreceive(), so that what follows it is the buffer's release and the next packet.
+ * Reads for the user: this is the copy under study. It is the last step of a packet, as in
+ * 4.4BSD's soreceive(); the buffer's release and the next packet follow it.
  */
 static void read_socket(void)
 {
@@ -151,11 +151,11 @@ static void start(void)
     device->ring = (uint64_t)ring;
 }
 
-/* Takes the frame out of the ring's next place and gives it to the stack. */
+/* Takes the frame from this slot of the ring and passes it to the stack. */
 static void receive(unsigned place)
 {
     uint16_t bytes = (uint16_t)(ring[place].bytes + ETH_PAD_SIZE);
-    /* As of a device that may fill buffers in any order: the descriptor says where the frame is. */
+    /* As if the device might fill buffers in any order, the address comes from the descriptor. */
     uint8_t *buffer = (uint8_t *)ring[place].address - ETH_PAD_SIZE;
     ring[place].is_full = 0;
     struct pbuf_custom *frame = &frames[place];
@@ -166,14 +166,14 @@ static void receive(unsigned place)
         pbuf_free(head);
 }
 
-/* Work that a longer stack would do for a packet: so many additions, each on the one before. */
+/* Models the work of a longer stack per packet: a loop of dependent additions. */
 static void compute(uint64_t turns)
 {
     for (; turns > 0; turns--)
         __asm__ volatile("");
 }
 
-/* Returns 0 once every byte was received; 1 where it was called with what it cannot do. */
+/* Returns 0 once every byte has been received, 1 for invalid arguments. */
 int main(uint64_t packets, uint64_t payload_bytes, uint64_t copy, uint64_t buffer_bytes,
          uint64_t work)
 {

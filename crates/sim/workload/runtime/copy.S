@@ -1,10 +1,10 @@
-# The copies that are compared, so that no compiler changes what is measured.
-# All take (a0 target, a1 source, a2 bytes) and return nothing; source and target are aligned to the
-# loop's word, the bytes are any number, and the two do not overlap.
+# The copy loops under comparison, in assembly so that no compiler changes them. All take
+# (a0 target, a1 source, a2 bytes) and return nothing. Source and target must be aligned to the
+# loop's word and must not overlap; the number of bytes is arbitrary.
 
     .section .text.copy
-# copy_words: a word a turn, five instructions, as 4.4BSD's bcopy for MIPS has it: the load, the
-# source's step, the store, the branch on the source's end, and the target's step.
+# copy_words: one word per iteration in five instructions, as in 4.4BSD's bcopy for MIPS: the load,
+# the source's step, the store, the branch on the source's end, and the target's step.
     .globl copy_words
     .balign 64
 copy_words:
@@ -19,7 +19,7 @@ copy_words:
     bne a1, t1, 1b
     j tail
 
-# copy_words_unrolled: lw, sw, eight a turn.
+# copy_words_unrolled: lw, sw, eight per iteration.
     .globl copy_words_unrolled
     .balign 64
 copy_words_unrolled:
@@ -48,7 +48,7 @@ copy_words_unrolled:
 2:  andi a2, a2, 31
     j copy_words
 
-# copy_doublewords: ld, sd, eight a turn.
+# copy_doublewords: ld, sd, eight per iteration.
     .globl copy_doublewords
     .balign 64
 copy_doublewords:
@@ -84,7 +84,7 @@ copy_doublewords:
     sd t0, 0(a0)
     addi a0, a0, 8
     bne a1, t2, 3b
-# What is left, up to seven bytes: a5 is the source's end.
+# Copies the remaining bytes, up to seven: a5 is the source's end.
 tail:
     beq a1, a5, 5f
 4:  lbu t0, 0(a1)

@@ -1,4 +1,4 @@
-/* The C functions that lwIP and the compiler call; plain, for none of them is what is measured. */
+/* The C functions that lwIP and the compiler call. They are simple, because none is measured. */
 #include "runtime.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/* What a bare-metal program of the simulated server stands on. */
+/* The runtime of bare-metal programs on the simulated server. */
 #ifndef HAUL_RUNTIME_H
 #define HAUL_RUNTIME_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a program copies; its argument a2. */
+/* The method by which a program copies: its argument a2. */
 enum copy_how {
     COPY_WORDS = 0,
     COPY_ENGINE = 1,
@@ -29,7 +29,7 @@ static inline void copy_engine(void *target, const void *source, size_t bytes)
                      : "memory");
 }
 
-/* Copies as the program was told to; source and target are aligned to 8 and do not overlap. */
+/* Copies by the given method; source and target must be aligned to 8 and must not overlap. */
 static inline void copy_bulk(enum copy_how how, void *target, const void *source, size_t bytes)
 {
     switch (how) {

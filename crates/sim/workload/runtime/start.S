@@ -1,4 +1,4 @@
-# Where a program begins. The loader zeroes memory and sets sp and the arguments a0 to a3.
+# The entry of a program. The loader zeroes memory and sets sp and the arguments a0 to a7.
     .section .text.start
     .globl _start
 _start:

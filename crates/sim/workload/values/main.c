@@ -1,14 +1,14 @@
 /*
- * A store of values: a hash table of keys, and a bulk of memory that holds a value for each. Requests
- * come with keys that jump about; one in four puts a value, the others get one. A value that is got is
- * copied into a reply, which is looked at when it is sent, a few requests later.
+ * A key-value store: a hash table of keys, and a large array with a value for each. Requests have
+ * random keys; one in four stores a value, the others read one. A value that is read is copied into
+ * a reply, which is checked a few requests later, when it would be sent.
  */
 #include "runtime.h"
 
 #define STORE_BYTES (8ul * 1024 * 1024)
 #define VALUE_BYTES_MAX 65536ul
 #define KEYS_MAX 65536ul
-/* Replies and requests that are under way at once. */
+/* Replies and requests that are in flight at once. */
 #define DEPTH 8
 
 struct place {
@@ -20,9 +20,9 @@ static uint8_t store[STORE_BYTES] __attribute__((aligned(4096)));
 static uint8_t requests[DEPTH][VALUE_BYTES_MAX] __attribute__((aligned(4096)));
 static uint8_t replies[DEPTH][VALUE_BYTES_MAX] __attribute__((aligned(4096)));
 static struct place table[2 * KEYS_MAX];
-/* What the first word of each key's value must be. */
+/* The expected first word of each key's value. */
 static uint64_t versions[KEYS_MAX];
-/* What each reply must begin with; 0 for none. */
+/* The expected first word of each reply; 0 for no reply. */
 static uint64_t expected[DEPTH];
 static uint64_t mask;
 
@@ -36,7 +36,7 @@ static uint64_t hash(uint64_t key)
     return key ^ key >> 33;
 }
 
-/* The key's place, or the free one where it belongs. Key 0 is no key. */
+/* The key's entry, or the free entry for it. Key 0 marks a free entry. */
 static struct place *find(uint64_t key)
 {
     uint64_t index = hash(key) & mask;
@@ -50,7 +50,7 @@ static uint64_t *first_word(uint8_t *bytes)
     return (uint64_t *)(void *)bytes;
 }
 
-/* One request; whether the reply that was in its way was right. */
+/* Serves one request. Returns whether the previous reply in its slot was right. */
 static int serve(enum copy_how how, uint64_t number, uint64_t keys, uint64_t bytes)
 {
     uint64_t draw = hash(number + 1);
@@ -70,7 +70,7 @@ static int serve(enum copy_how how, uint64_t number, uint64_t keys, uint64_t byt
     return is_right;
 }
 
-/* Returns 0 where every reply was right, 1 for arguments that it cannot do, 2 for a wrong reply. */
+/* Returns 0 if every reply was right, 1 for invalid arguments, 2 for a wrong reply. */
 int main(uint64_t count, uint64_t bytes, uint64_t how, uint64_t keys)
 {
     uint64_t stride = (bytes + 63) & ~63ul;

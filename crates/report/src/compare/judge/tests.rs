@@ -1,7 +1,7 @@
 use super::*;
 use crate::compare::whole;
 
-/// A record of haul beside libc, whose time makes the ratio.
+/// A record of haul with libc as the baseline, whose time makes the ratio.
 fn record(unit: &str, median: f64, ratio: Option<f64>, floor: f64) -> Record {
     let mut record = Record::new("r", "copy.size", "haul", "x", unit);
     record.samples = vec![median * 0.999, median, median * 1.001];
@@ -20,20 +20,20 @@ fn of(old: &[Record], new: &[Record]) -> Judged {
     judge(&[Observed::of(&sides).unwrap()], 0.02)[0]
 }
 
-/// Three runs whose figures and ratios lie a little apart.
+/// Three runs whose figures and ratios differ slightly.
 fn three(unit: &str, median: f64, ratio: Option<f64>, floor: f64) -> [Record; 3] {
     [0.998, 1.0, 1.002].map(|by| record(unit, median * by, ratio.map(|ratio| ratio * by), floor))
 }
 
 #[test]
-fn a_change_needs_the_median_and_the_ratio_to_the_baseline() {
+fn change_requires_both_median_and_ratio_to_baseline() {
     let change = |median: f64, ratio: f64| {
         let old = three("ns", 100.0, Some(0.8), 0.005);
         of(&old, &three("ns", median, Some(ratio), 0.005)).verdict
     };
     assert_eq!(change(110.0, 0.88), Verdict::More);
     assert_eq!(change(90.0, 0.72), Verdict::Less);
-    // The machine became slower, and everything with it.
+    // The machine became slower, and all subjects with it.
     assert_eq!(change(110.0, 0.8), Verdict::NoDifference);
     // The baseline became slower, and haul did not.
     assert_eq!(change(100.0, 0.72), Verdict::NoDifference);
@@ -43,7 +43,7 @@ fn a_change_needs_the_median_and_the_ratio_to_the_baseline() {
 }
 
 #[test]
-fn one_run_of_each_tells_what_doubled_and_nothing_less() {
+fn single_runs_report_only_figures_that_doubled_or_halved() {
     let change = |median: f64, ratio: f64, floor: f64| {
         of(&[record("ns", 100.0, Some(0.8), floor)], &[record("ns", median, Some(ratio), floor)])
             .verdict
@@ -55,9 +55,10 @@ fn one_run_of_each_tells_what_doubled_and_nothing_less() {
     assert_eq!(change(100.5, 0.803, 0.30), Verdict::CannotTell, "equals are far apart");
 }
 
-/// 1.65 times the time of before, beside a baseline that became five times as fast, is not 8.26.
+/// A figure took 1.65 times its earlier time beside a baseline that became five times as fast: that
+/// is no ratio of 8.26.
 #[test]
-fn no_ratio_is_made_over_a_baseline_that_moved() {
+fn moved_baseline_makes_no_ratio() {
     for runs in [1, 3] {
         let old = vec![record("ns", 100.0, Some(0.5), 0.01); runs];
         let new = vec![record("ns", 165.0, Some(0.5 * 8.26), 0.01); runs];
@@ -69,7 +70,7 @@ fn no_ratio_is_made_over_a_baseline_that_moved() {
 }
 
 #[test]
-fn a_rate_that_falls_is_slower_and_the_ratio_is_one_of_cost() {
+fn falling_rate_is_slower_and_ratio_is_of_cost() {
     let (old, new) = (three("GB/s", 10.0, None, 0.0), three("GB/s", 8.0, None, 0.0));
     let judged = of(&old, &new);
     assert_eq!(judged.verdict, Verdict::More);
@@ -79,7 +80,7 @@ fn a_rate_that_falls_is_slower_and_the_ratio_is_one_of_cost() {
 }
 
 #[test]
-fn a_rate_is_judged_alike_whichever_ratio_its_record_holds() {
+fn rate_is_judged_alike_for_ratios_of_rate_and_of_cost() {
     let before = three("GB/s", 10.0, Some(2.0), 0.005);
     let rates = three("GB/s", 12.0, Some(2.4), 0.005);
     let costs = rates.clone().map(|record| {
@@ -98,14 +99,14 @@ fn a_rate_is_judged_alike_whichever_ratio_its_record_holds() {
 }
 
 #[test]
-fn runs_that_lie_apart_hide_a_difference() {
+fn spread_between_runs_hides_a_difference() {
     let spread = |by: f64| [0.9, 1.0, 1.1].map(|at| record("ns", 100.0 * at * by, None, 0.0));
     assert_eq!(of(&spread(1.0), &spread(1.05)).verdict, Verdict::CannotTell);
     assert_eq!(of(&spread(1.0), &spread(3.0)).verdict, Verdict::More);
 }
 
 #[test]
-fn what_is_no_cost_is_not_judged() {
+fn figure_without_cost_is_not_judged() {
     let observed = |unit: &str, median: f64| {
         let (old, new) = (record(unit, median, None, 0.0), record(unit, 1.0, None, 0.0));
         Observed::of(&Sides { old: vec![&old], new: vec![&new] })
@@ -115,7 +116,8 @@ fn what_is_no_cost_is_not_judged() {
     assert!(observed("ns", 1.0).is_some());
 }
 
-/// Numbers that look drawn: the same in every run of the test (Marsaglia's xorshift).
+/// A pseudo-random generator with a fixed seed: the same numbers in every run of the test
+/// (Marsaglia's xorshift).
 struct Draw(u64);
 
 impl Draw {
@@ -130,10 +132,10 @@ impl Draw {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 
-    /// A run of some figures, as 80 runs under load on Zen 4 were: the machine is by 3% quicker or
-    /// slower, each figure by half a percent apart from others of its kind, and one in six is of
-    /// code whose time jumps by a fifth in one run of six. Its own interval is five times narrower
-    /// than that. `longer` of the time is what was changed.
+    /// A run of several figures, modelled on 80 runs under load on Zen 4: the machine is up to 3%
+    /// faster or slower; each figure varies by half a percent; and one figure in six belongs to
+    /// code whose time jumps by a fifth in one run of six. A run's own interval is five times
+    /// narrower than that. `longer` is the factor that a change adds to the time.
     fn run(&mut self, longer: impl Fn(usize) -> f64) -> Vec<Record> {
         let machine = 1.0 + 0.03 * self.normal();
         (0..FIGURES)
@@ -148,8 +150,8 @@ impl Draw {
 
 const FIGURES: usize = 30;
 
-/// What becomes slower in comparisons of so many runs of each side, `longer` being of the new ones:
-/// figures and the whole.
+/// The figures, and whether the whole, that are called slower in a comparison of this many runs of
+/// each side. `longer` applies to the new runs.
 fn slower(draw: &mut Draw, runs: usize, longer: impl Fn(usize) -> f64) -> (Vec<usize>, bool) {
     let old: Vec<Vec<Record>> = (0..runs).map(|_| draw.run(|_| 1.0)).collect();
     let new: Vec<Vec<Record>> = (0..runs).map(|_| draw.run(&longer)).collect();
@@ -175,7 +177,7 @@ fn slower(draw: &mut Draw, runs: usize, longer: impl Fn(usize) -> f64) -> (Vec<u
 
 /// At most one false alarm in twenty comparisons of a program with itself.
 #[test]
-fn a_program_beside_itself_is_seldom_called_slower() {
+fn program_compared_with_itself_is_seldom_called_slower() {
     for runs in [1, 3] {
         let mut draw = Draw(runs as u64 + 1);
         let is_alarm = |_: &u32| {
@@ -188,10 +190,10 @@ fn a_program_beside_itself_is_seldom_called_slower() {
     }
 }
 
-/// A true 5% is found in nine of ten: in one figure that does not jump by three runs of each, and
-/// in all of them by one.
+/// A true 5% is found in nine of ten comparisons: in one figure without jumps by three runs of each
+/// side, and in all figures together by one.
 #[test]
-fn five_percent_are_found() {
+fn change_of_five_percent_is_found() {
     let mut draw = Draw(11);
     let one = (0..100).filter(|comparison| {
         let wanted = 1 + 6 * (comparison % 5);

@@ -11,33 +11,33 @@ use crate::findings::{ranges, tone, tone_of_all};
 use crate::select::{bytes, distinct, field, runs};
 use crate::text;
 
-/// From this size on a message is a bulk transfer, and below one that travels in a slot.
+/// A message of this size or more is a bulk transfer; a smaller one travels in a slot.
 const LARGE_BYTES: u64 = 16 << 10;
 
 /// haul's choice, its fastest mechanism and the best other at a size.
 struct Pair<'a> {
     size: u64,
     own: f64,
-    /// haul's choice beside the best other, in cost.
+    /// haul's choice compared with the best other, in cost.
     beside: Comparison,
-    /// haul's fastest mechanism, and the same of it.
+    /// haul's fastest mechanism, and its comparison with the best other.
     mechanism: (&'a str, Comparison),
 }
 
-/// What to do with figures that were taken beside other programs, whichever way they point: how
-/// much those ran, and where, is nothing that the next transfer meets again.
+/// The advice for figures that were taken beside other programs, whatever they say: that load will
+/// not be the same for the next transfer.
 const MEASURE_AGAIN: &str = "measure again while nothing else runs: `haul channel bench`, \
                              with `--busy-core 1` for a machine that stays busy";
 
-/// Under which conditions transfers were measured.
+/// The conditions under which transfers were measured.
 struct Case {
-    /// Behind the question: target and load.
+    /// The suffix of the question: target and load.
     place: String,
     load: Load,
     is_survey: bool,
 }
 
-/// haul's choice beside the best other, for short and long messages, by target and load.
+/// haul's choice compared with the best other, for short and long messages, by target and load.
 pub(super) fn transfers(records: &[&Record]) -> Vec<Verdict> {
     let all: Vec<&Record> = records
         .iter()
@@ -54,7 +54,7 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Verdict> {
             let here: Vec<&Record> = all.iter().copied().filter(is_it).collect();
             let pairs = runs(&here).into_iter().map(|run| pairs(&run)).find(|p| !p.is_empty());
             let into = match (target.as_str(), load) {
-                ("warm", Load::Untold | Load::Free) => String::new(),
+                ("warm", Load::Unknown | Load::Free) => String::new(),
                 (target, _) => format!(", into {target} memory"),
             };
             let case = Case { place: into + load.words(), load, is_survey };
@@ -89,7 +89,7 @@ fn pairs<'a>(run: &[&'a Record]) -> Vec<Pair<'a>> {
     by_size.into_iter().filter_map(pair).collect()
 }
 
-/// Who moves most.
+/// The record with the highest rate.
 fn fastest<'a, 'b>(records: impl Iterator<Item = &'b &'a Record>) -> Option<&'a Record>
 where
     'a: 'b,
@@ -141,8 +141,8 @@ fn verdict(what: &str, pairs: &[Pair<'_>], case: &Case) -> Option<Verdict> {
     )
 }
 
-/// What to do where haul's choice loses: name the mechanism of haul's that does not, or take the
-/// other. A survey has written the table of choices already.
+/// The advice where haul's choice loses: the mechanism of haul's that does not lose, or else the
+/// other subject. A survey has already written the table of choices.
 fn remedy<'a>(pairs: &[Pair<'a>], case: &Case) -> String {
     let lost: Vec<&Pair<'a>> =
         pairs.iter().filter(|pair| tone(&pair.beside) == Tone::Worse).collect();

@@ -10,7 +10,7 @@ use crate::findings::{is, mean, of_haul, size, tone, values};
 use crate::select::field;
 use crate::text;
 
-/// What each function copies as services do it: a row a function.
+/// One row per function on the sizes that services copy.
 pub(super) fn services(records: &[&Record]) -> Vec<Verdict> {
     let near =
         distribution::of_services(distribution::nearest(of_haul(records, name::COPY_DISTRIBUTION)));
@@ -79,7 +79,7 @@ fn classes(records: &[&Record], function: &str) -> Vec<f64> {
     own.map(|(_, comparison)| comparison.ratio).collect()
 }
 
-/// Where haul is slower than the baseline, which the mean over services may hide.
+/// The places where haul is slower than the baseline, which the mean over services may hide.
 pub(super) fn losses(records: &[&Record]) -> Option<Verdict> {
     let found = distribution::losses(records).filter(|found| found.tone == Tone::Worse)?;
     let worst = found.text.split_once("; the worst is ").map_or(found.text.as_str(), |(_, w)| w);
@@ -89,7 +89,7 @@ pub(super) fn losses(records: &[&Record]) -> Option<Verdict> {
     Some(row(&found.experiment, "where haul’s copies lose", text, Tone::Worse).act(action))
 }
 
-/// One size at a time, beside every kernel and libc.
+/// haul at one size at a time, beside every kernel and libc.
 pub(super) fn by_size(records: &[&Record]) -> Option<Verdict> {
     let found = size::haul_by_size(records)?;
     let text = found.text.trim_end_matches('.').split_once(" is ").map(|(_, text)| text.to_owned());
@@ -111,7 +111,7 @@ pub(super) fn by_size(records: &[&Record]) -> Option<Verdict> {
     )
 }
 
-/// Whether the haul.toml that was written is worth keeping.
+/// Whether the written haul.toml is worth keeping.
 pub(super) fn tuned(records: &[&Record]) -> Option<Verdict> {
     let (found, advice) = tune::judged(records)?;
     let action = match advice {

@@ -1,4 +1,4 @@
-//! Packets of a virtual machine.
+//! Packets of virtual machines.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::text;
 
 const RATE: &str = "rate_peak";
 
-/// Rates that hold without loss, the strictest first, and what the field calls each.
+/// Rates without loss, the strictest first, each with the field's name for it.
 const WITHOUT_LOSS: [(&str, &str); 2] = [("rate_rfc2544", "RFC 2544"), ("rate_ndr", "NDR")];
 
-/// The flows that a survey or a user measures, and what a row asks about each.
+/// The flows that a survey or a user measures, each with the question of its row.
 const FLOWS: [(&str, &str); 4] = [
     (name::FORWARD_PVP, "a VM’s packets"),
     (name::FORWARD_ENQUEUE, "packets to a VM"),
@@ -24,8 +24,8 @@ const FLOWS: [(&str, &str); 4] = [
     (name::FORWARD_LOOPBACK, "packets round a switch and a VM"),
 ];
 
-/// What haul's switch forwards at one size, beside the fastest other switch of the same run, or
-/// beside itself with libc's copy.
+/// The rate of haul's switch at one size, compared with the fastest other switch of the same run,
+/// or with itself with libc's copy.
 struct Rate {
     size: u64,
     own: f64,
@@ -35,12 +35,12 @@ struct Rate {
 
 struct Other {
     name: String,
-    /// In cost: haul's time of a packet over the other's.
+    /// In cost: haul's time per packet divided by the other's.
     beside: Comparison,
     is_switch: bool,
 }
 
-/// A row for each flow and layout of its rings.
+/// A row for each flow and ring layout.
 pub(super) fn flows(records: &[&Record]) -> Vec<Verdict> {
     let row_of = |(flow, question): (&str, &str)| {
         let of_flow = |record: &&&Record| record.experiment == flow;
@@ -61,7 +61,8 @@ pub(super) fn flows(records: &[&Record]) -> Vec<Verdict> {
     FLOWS.into_iter().flat_map(row_of).collect()
 }
 
-/// Size by size; each from the newest run that has it beside another switch, else the newest.
+/// One rate per size, from the newest run that has it beside another switch, or else from the
+/// newest run.
 fn rates(records: &[&Record]) -> Vec<Rate> {
     let mut by_size: BTreeMap<u64, Rate> = BTreeMap::new();
     for run in runs(records) {
@@ -104,14 +105,15 @@ fn rate(own: &Record, run: &[&Record]) -> Option<Rate> {
     Some(Rate { size, own: rate, without_loss, other })
 }
 
-/// The other switch: by the comparison in turns where there is one with it.
+/// The comparison with another switch: by alternating runs if there is one, or else by the two
+/// records.
 fn beside(own: &Record, other: &Record) -> Option<Other> {
     let compared = own.cost().filter(|it| it.baseline == other.subject && it.ratio > 0.0);
     let beside = compared.or_else(|| Comparison::between(own, other))?;
     Some(Other { name: other.subject.clone(), beside, is_switch: true })
 }
 
-/// haul's copy beside libc's, in the same switch.
+/// The comparison of haul's copy with libc's in the same switch.
 fn copy_gain(here: &[&Record]) -> Option<Other> {
     let gain = here.iter().find(|record| record.metric == "copy_gain")?;
     let beside = gain.cost().filter(|it| it.ratio > 0.0)?;

@@ -9,7 +9,7 @@ use crate::findings::heap::{FLAT, last_round};
 use crate::findings::tone;
 use crate::select::{bytes, field, threads};
 
-/// Blocks of one shape while nothing is freed: the last round, beside the fastest other.
+/// Blocks of one shape while nothing is freed: the last round, compared with the fastest other.
 pub(super) fn growth(records: &[&Record]) -> Option<Verdict> {
     let grown =
         |record: &&&Record| record.experiment == name::HEAP_GROWTH && record.metric == "growth";
@@ -55,7 +55,7 @@ pub(super) fn growth(records: &[&Record]) -> Option<Verdict> {
     Some(row(name::HEAP_GROWTH, &question, text, tone).act(&action).course(course))
 }
 
-/// haul's time of a block, round by round.
+/// haul's time per block, round by round.
 fn rounds(records: &[&Record], growth: &Record) -> Vec<f64> {
     let round = |record: &Record| record.parameters.get(key::ROUND)?.as_u64();
     let mut rounds: Vec<(u64, f64)> = records
@@ -73,7 +73,7 @@ fn rounds(records: &[&Record], growth: &Record) -> Vec<f64> {
     rounds.into_iter().map(|(_, time)| time).collect()
 }
 
-/// A small block and its free, one thread, beside the fastest other.
+/// A small block and its free with one thread, compared with the fastest other.
 pub(super) fn pairs(records: &[&Record]) -> Option<Verdict> {
     let timed = || {
         records.iter().copied().filter(|record| {

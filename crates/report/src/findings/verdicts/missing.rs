@@ -1,18 +1,18 @@
-//! What was not compared or measured, and the command that would.
+//! What was not compared or measured, and the command that does it.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Kind, Line, Record};
 
 use crate::select::{self, Section};
 
-/// Something that the records do not hold.
+/// A comparison or measurement that the records lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// The machine whose records lack it.
     pub machine: String,
-    /// What it is: `mimalloc`, `a program's own allocations`.
+    /// Its name: `mimalloc`, `a program's own allocations`.
     pub what: &'static str,
-    /// The command that brings it.
+    /// The command that adds it.
     pub command: &'static str,
 }
 
@@ -22,7 +22,7 @@ macro_rules! pvp_beside_testpmd {
     };
 }
 
-/// The others of an experiment, by the name of their subject, and what installs them (Debian).
+/// The peers of an experiment by subject, each with the command that installs it on Debian.
 const PEERS: [(&str, &str, &str); 7] = [
     (name::HEAP, "dpdk", "apt-get install dpdk"),
     (name::HEAP, "mimalloc", "apt-get install libmimalloc2.0"),
@@ -33,10 +33,10 @@ const PEERS: [(&str, &str, &str); 7] = [
     (name::FORWARD_PVP, "testpmd", concat!("apt-get install dpdk-dev; ", pvp_beside_testpmd!())),
 ];
 
-/// What compares with one that is on the machine.
+/// The commands that compare with peers that are installed.
 const INSTALLED: [(&str, &str); 1] = [("testpmd", pvp_beside_testpmd!())];
 
-/// What a survey does not measure, by its experiment.
+/// Measurements that a survey does not include, by experiment.
 const PARTS: [(&str, &str, &str); 4] = [
     (name::HEAP_REPLAY, "what a program of yours allocates", "haul heap record -- CMD"),
     (name::COPY_DISTRIBUTION, "copies", "haul survey"),
@@ -44,14 +44,14 @@ const PARTS: [(&str, &str, &str); 4] = [
     (name::FORWARD_PVP, "a VM’s packets", "haul forward pvp"),
 ];
 
-/// What the records of all machines lack: others that are not installed, and parts that were not
+/// What the records of all machines lack: peers that are not installed, and parts that were not
 /// measured.
 #[must_use]
 pub fn missing(lines: &[Line]) -> Vec<Missing> {
     select::sections(lines).iter().flat_map(of_section).collect()
 }
 
-/// The same for one machine. A page of one experiment lacks nothing but its others.
+/// What the records of one machine lack. A page of one experiment lacks only its peers.
 pub(crate) fn of_section(section: &Section<'_>) -> Vec<Missing> {
     let measured = || section.records.iter().filter(|record| record.kind == Kind::Measured);
     let has = |experiment: &str| measured().any(|record| record.experiment == experiment);
@@ -95,7 +95,7 @@ pub(crate) fn is_survey(section: &Section<'_>) -> bool {
     is_measured(name::COPY_DISTRIBUTION) && is_measured(name::MEMORY_BANDWIDTH)
 }
 
-/// Experiments with heaps that compare haul with nobody, or with DPDK alone, within its program.
+/// Heap experiments that compare haul with no other heap, or only with DPDK within its program.
 const NO_COMPARISON: [&str; 6] = [
     name::HEAP_MAP,
     name::HEAP_LIST,

@@ -1,5 +1,5 @@
-//! What to do: one row a question, with haul's figure, the best other's, and the action. The first
-//! screen of the page, and the end of a survey on a terminal.
+//! What to do: one row per question with haul's figure, the best other's, and the action. It is the
+//! first screen of the page and the end of a survey on a terminal.
 //!
 //! From the bottom up:
 //!
@@ -7,7 +7,7 @@
 //! - `heap`: allocation;
 //! - `channel`: transfers to another process;
 //! - `forward`: packets of a virtual machine;
-//! - `missing`: what was not compared, and the command that would.
+//! - `missing`: what was not compared, and the command that does it.
 
 mod copy;
 
@@ -27,29 +27,28 @@ use crate::select::{self, Section};
 pub use missing::{Missing, missing};
 pub(crate) use missing::{is_survey, of_section as missing_of};
 
-/// One question, and what the records answer.
+/// A question and the answer of the records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// The machine it holds for: [`haul_model::Machine::id`].
+    /// The machine for which it holds: [`haul_model::Machine::id`].
     pub machine: String,
-    /// The experiment it comes from, which has the figure: `copy.size`. Empty where it comes from
-    /// all of them.
+    /// The experiment that has the figure: `copy.size`. Empty if it is about all of them.
     pub experiment: String,
-    /// What is asked: `memcpy, service sizes`.
+    /// The question: `memcpy, service sizes`.
     pub question: String,
     /// The answer: `2.1 times as fast as libc`.
     pub text: String,
-    /// What to do, with commands and names between back quotes.
+    /// The advice, with commands and names in back quotes.
     pub action: String,
     /// Whether it is good news.
     pub tone: Tone,
-    /// haul's time or cost over the best other's, place by place: below 1 is better. Empty where
-    /// there is one place only.
+    /// haul's time or cost divided by the best other's, position by position: below 1 is better.
+    /// Empty if there is only one position.
     pub course: Vec<f64>,
 }
 
-/// The verdicts on all machines: losses first, then what the run cannot tell, what haul is better
-/// at, what is equal, and facts; within these as a reader asks.
+/// The verdicts on all machines: losses first, then what the run cannot tell, gains, equal results,
+/// and facts. Within these groups they are in the order in which a reader asks.
 ///
 /// ```
 /// use haul_model::{Comparison, Line, Record};
@@ -120,7 +119,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Verdict> {
     rows
 }
 
-/// A row from a sentence that is an answer as it stands.
+/// A row from a finding whose text is the answer.
 fn from_finding(question: &str, found: Finding, otherwise: &str) -> Verdict {
     let action = found.action.unwrap_or_else(|| otherwise.into());
     let text = found.text.trim_end_matches('.').to_owned();
@@ -156,7 +155,7 @@ impl Verdict {
 }
 
 /// `2.1 times as fast as libc`, `8.0% less time than libc`, `as fast as libc`, `4.0% more time than
-/// libc`: by the time over the other's.
+/// libc`, given the ratio of the times.
 fn speed(ratio: f64, other: &str) -> String {
     const TIMES: f64 = 1.5;
     match ratio {
@@ -174,8 +173,8 @@ fn times(value: f64) -> String {
     if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
-/// The same of a comparison in time or cost: as fast where a difference that would matter is
-/// excluded, and no claim where it is not.
+/// The text of a comparison in time or cost: equal if the run excludes a difference that would
+/// matter, and no claim if it does not.
 fn speed_of(comparison: &Comparison) -> String {
     let baseline = &comparison.baseline;
     match super::tone(comparison) {
@@ -185,7 +184,7 @@ fn speed_of(comparison: &Comparison) -> String {
     }
 }
 
-/// What to do about what the run cannot tell.
+/// The advice for a comparison that the run cannot decide.
 fn settle(comparison: Option<&Comparison>, measure: &str) -> String {
     match comparison.and_then(Comparison::settle) {
         Some(Settle::Quiet) => {
@@ -200,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_read_as_a_person_says_them() {
+    fn ratios_are_written_as_text() {
         assert_eq!(speed(0.5, "libc"), "2.0 times as fast as libc");
         assert_eq!(speed(0.01, "dpdk"), "100 times as fast as dpdk");
         assert_eq!(speed(0.92, "libc"), "8.0% less time than libc");

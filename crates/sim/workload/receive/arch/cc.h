@@ -1,4 +1,4 @@
-/* lwIP's port: what it asks of a compiler and a machine. */
+/* lwIP's port: the definitions that it requires for a compiler and a machine. */
 #ifndef HAUL_ARCH_CC_H
 #define HAUL_ARCH_CC_H
 
@@ -7,8 +7,8 @@
 #define LWIP_NO_CTYPE_H 1
 
 /*
- * Headers need no packing: ETH_PAD_SIZE puts every field of theirs where its type belongs. Packed,
- * they would be read byte by byte, for RV64IM may not load from where a type does not belong.
+ * Headers need no packing: ETH_PAD_SIZE aligns every field to its type. The compiler would read
+ * packed headers byte by byte, because RV64IM may not support unaligned loads.
  */
 #define PACK_STRUCT_STRUCT
 
@@ -22,13 +22,13 @@
 #define SZT_F "lu"
 
 #define LWIP_PLATFORM_DIAG(message) do { } while (0)
-/* A broken assumption ends the run: the simulator says where. */
+/* A failed assertion ends the run, and the simulator reports its address. */
 #define LWIP_PLATFORM_ASSERT(message) __asm__ volatile("ebreak")
 
-/* Nothing here needs a secret: the peer is the simulator's. */
+/* A constant is enough: the only peer is the simulator's own. */
 #define LWIP_RAND() 4u
 
-/* Byte order as shifts where it stands, not as a call; RV64IM has no instruction for it. */
+/* Byte order by inline shifts, not by calls; RV64IM has no instruction for it. */
 #include <stdint.h>
 #define LWIP_DONT_PROVIDE_BYTEORDER_FUNCTIONS 1
 #define lwip_htons(value) haul_swap16((uint16_t)(value))
