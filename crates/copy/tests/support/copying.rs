@@ -64,7 +64,8 @@ impl Room {
             // SAFETY: both buffers hold `length` bytes there and are separate.
             let returned =
                 unsafe { (copier.call)(target, source.start().wrapping_add(from_index), length) };
-            let description = || format!("{} of {length} bytes from {from:?} to {to:?}", copier.name);
+            let description =
+                || format!("{} of {length} bytes from {from:?} to {to:?}", copier.name);
             assert_eq!(returned, target, "{}: the returned pointer", description());
             let (target, source) = (self.target.as_slice(), source.as_slice());
             let (before, rest) = target.split_at(to_index);

@@ -27,7 +27,8 @@ impl Room {
         // SAFETY: both ranges lie inside the buffer: the slices below would panic otherwise, and
         // the guard page behind it would be hit.
         let returned = unsafe { (copier.call)(to, start.wrapping_add(source), length) };
-        let description = || format!("{} of {length} bytes by {distance}, low end at {low}", copier.name);
+        let description =
+            || format!("{} of {length} bytes by {distance}, low end at {low}", copier.name);
         assert_eq!(returned, to, "{}: the returned pointer", description());
         let after = self.buffer.as_slice();
         let moved = &after[target..target + length];
