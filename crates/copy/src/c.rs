@@ -1,10 +1,10 @@
-//! memcpy, memmove and memset with the C library's signatures: what `libhaul` exports and what is
-//! compared with the C library, call for call.
+//! memcpy, memmove and memset with the C library's signatures. `libhaul` exports these functions,
+//! and benchmarks compare them with the C library, call for call.
 //!
-//! Each is one function where the processor has what the policy wants most, and ends in jumps to
-//! the rest: no frame, no second call. They have their names in `libhaul` from here on, because a
-//! function that only passed a call on would cost a jump through the global offset table: this
-//! crate takes no part in link-time optimization.
+//! Each function contains the code that the policy uses most, and jumps to the rest: it has no
+//! frame and makes no second call. The functions have their exported names already in this crate,
+//! because a wrapper in `libhaul` would cost a jump through the global offset table: this crate
+//! takes no part in link-time optimization.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ use crate::dispatch;
 /// C's memcpy, with memmove's semantics. Returns `target`.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes.
+/// `source` must be readable and `target` writable for `length` bytes.
 #[inline(never)]
 #[unsafe(export_name = "haul_memcpy")]
 #[cfg_attr(
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn memmove(
 /// C's memset. Returns `target`.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes.
+/// `target` must be writable for `length` bytes.
 #[inline(never)]
 #[unsafe(export_name = "haul_memset")]
 #[cfg_attr(
@@ -68,10 +68,11 @@ pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize)
     }
 }
 
-/// What `haul.h` calls above 64 bytes, where its own code ends. Returns `target`.
+/// The function that the inline code of `haul.h` calls above 64 bytes. Returns `target`.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes, which are more than 64.
+/// `source` must be readable and `target` writable for `length` bytes, and `length` must be above
+/// 64.
 #[inline(never)]
 #[unsafe(export_name = "haul_memmove_above_64")]
 pub unsafe extern "C" fn memmove_above_64(
@@ -83,10 +84,10 @@ pub unsafe extern "C" fn memmove_above_64(
     unsafe { dispatch::copy_above_64_branching(target.cast(), source.cast(), length).cast() }
 }
 
-/// What `haul.h` calls above 64 bytes, where its own code ends. Returns `target`.
+/// The function that the inline code of `haul.h` calls above 64 bytes. Returns `target`.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes, which are more than 64.
+/// `target` must be writable for `length` bytes, and `length` must be above 64.
 #[inline(never)]
 #[unsafe(export_name = "haul_memset_above_64")]
 pub unsafe extern "C" fn memset_above_64(
@@ -98,8 +99,8 @@ pub unsafe extern "C" fn memset_above_64(
     unsafe { dispatch::fill_above_64_branching(target.cast(), byte, length).cast() }
 }
 
-/// The text of memcpy and of memmove: inlined, because a jump from one to the other is one too
-/// many.
+/// The body of memcpy and of memmove. It is inlined into both, which saves a jump from one to the
+/// other.
 ///
 /// # Safety
 /// As [`memcpy`].

@@ -1,30 +1,30 @@
-//! Which instruction sets this processor has, asked once, without the standard library.
+//! The processor's instruction sets and identity, without the standard library.
 
-/// An instruction set that haul has kernels for, weakest first.
+/// An instruction set that haul has kernels for. The order is from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Isa {
     /// General registers, on any processor.
     Scalar = 1,
-    /// x86-64 with SSE2: every one.
+    /// x86-64 with SSE2. Every x86-64 processor has it.
     Sse2 = 2,
-    /// x86-64 with AVX2, and an operating system that saves ymm registers.
+    /// x86-64 with AVX2 and an operating system that saves the ymm registers.
     Avx2 = 3,
     /// AVX-512 F, BW and VL, used at 32 bytes on ymm16 to ymm31.
     Avx512vl = 4,
     /// AVX-512 F and BW, used at 64 bytes.
     Avx512 = 5,
-    /// aarch64 with NEON: every one.
+    /// aarch64 with NEON. Every aarch64 processor that runs Linux has it.
     Neon = 6,
 }
 
 impl Isa {
-    /// All of them, weakest first.
+    /// All instruction sets, weakest first.
     pub const ALL: [Self; 6] =
         [Self::Scalar, Self::Sse2, Self::Avx2, Self::Avx512vl, Self::Avx512, Self::Neon];
 
-    /// Whether this processor and its operating system offer it.
+    /// Whether this processor and its operating system support it.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
@@ -37,7 +37,7 @@ impl Isa {
         }
     }
 
-    /// What is available here, weakest first.
+    /// The instruction sets that are available here, weakest first.
     pub fn available() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|isa| isa.is_available())
     }
@@ -55,13 +55,13 @@ impl Isa {
         }
     }
 
-    /// The one of that [name](Self::name); `None` if there is none.
+    /// The instruction set with this [name](Self::name); `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|isa| same(isa.name(), name))
     }
 
-    /// The one of that number, as `isa as u8` gives it.
+    /// The instruction set whose number, `isa as u8`, this is.
     pub(crate) const fn from_number(number: u8) -> Self {
         match number {
             2 => Self::Sse2,
@@ -74,64 +74,71 @@ impl Isa {
     }
 }
 
-/// Whether two names are one, without the C library's comparison, which this crate must not need.
+/// Whether two names are equal. It does not call the C library's comparison, which this crate must
+/// not need.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(a, b)| a == b)
 }
 
-/// Who made the processor, as far as a policy cares.
+/// The maker of the processor, as far as policies distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Vendor {
     /// Intel.
     Intel,
-    /// AMD, and Hygon, whose cores are AMD's.
+    /// AMD, and Hygon, which uses AMD's cores.
     Amd,
-    /// Anybody else.
+    /// Any other maker.
     Other,
 }
 
-/// The largest last-level cache that is believed, in bytes: twice the largest that one core had in
-/// 2024 (504 MiB, Intel Xeon 6980P). More is a hypervisor's fancy (one told of 1 TiB) and says
-/// nothing.
+/// The largest reported last-level cache that is accepted, in bytes: twice the largest that one
+/// core had in 2024 (504 MiB, Intel Xeon 6980P). A larger value is a hypervisor's mistake (one
+/// reported 1 TiB) and is ignored.
 pub const LAST_CACHE_MAX_BYTES: usize = 1 << 30;
 
-/// What stands in for a last-level cache that is not told or not believed, in bytes: that of one
-/// core complex (AMD EPYC) or of a middling desktop part. Too small costs some speed between the
-/// real size and this; too large would keep non-temporal stores from copies that need them.
+/// The size in bytes that is assumed for a last-level cache whose size is unknown or not accepted:
+/// that of one core complex (AMD EPYC) or of an average desktop processor. If it is too small,
+/// copies between this size and the real one are somewhat slower; if it is too large, copies that
+/// need non-temporal stores do not use them.
 pub const LAST_CACHE_STAND_IN_BYTES: usize = 32 << 20;
 
-/// The most of a last-level cache that one process is taken to have, in bytes: the largest that few
-/// cores share (96 MiB for eight, AMD EPYC with stacked cache). Larger ones serve dozens of cores.
+/// The largest part of a last-level cache that one process is assumed to have, in bytes: the
+/// largest cache that few cores share (96 MiB for eight cores, AMD EPYC with stacked cache). Dozens
+/// of cores share a larger cache.
 pub const LAST_CACHE_SHARE_BYTES: usize = 96 << 20;
 
-/// What [`Policy::for_processor`](crate::Policy::for_processor) starts from.
+/// The facts about a processor that determine its default policy, see
+/// [`Policy::for_processor`](crate::Policy::for_processor).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Who made it.
+    /// The maker.
     pub vendor: Vendor,
-    /// The family as manuals count it: 6 for Intel's, 25 for Zen 3 and 4.
+    /// The family as manuals count it: 6 for Intel's processors, 25 for Zen 3 and 4.
     pub family: u32,
     /// The model within its family.
     pub model: u32,
-    /// The widest instruction set that it and its operating system offer.
+    /// The widest instruction set that the processor and its operating system support.
     pub widest: Isa,
-    /// One masked instruction can move up to 64 bytes, and the mask is made in one: AVX-512 BW and
-    /// VL, and BMI2.
+    /// Whether one masked instruction can move up to 64 bytes and one instruction can make the
+    /// mask: AVX-512 BW and VL, and BMI2.
     pub has_masks: bool,
-    /// It has AVX-512 and lowers its clock for registers of 64 bytes: parts without VNNI
-    /// (Skylake-SP).
+    /// Whether the processor has AVX-512 and lowers its clock for registers of 64 bytes: processors
+    /// without VNNI (Skylake-SP).
     pub lowers_clock: bool,
-    /// Enhanced `rep movsb` and `rep stosb` are announced (ERMS): they move more than a byte at a
-    /// time.
+    /// Whether the processor announces enhanced `rep movsb` and `rep stosb` (ERMS), which move more
+    /// than one byte at a time.
     pub enhanced_string: bool,
-    /// Fast short `rep movsb` is announced (FSRM). An announcement, not a measurement.
+    /// Whether the processor announces fast short `rep movsb` (FSRM). It is an announcement, not a
+    /// measurement.
     pub fast_short_string: bool,
-    /// The last-level cache in bytes as the processor tells it; hypervisors lie. 0: not told.
+    /// The size of the last-level cache in bytes as the processor reports it. A hypervisor may
+    /// report a wrong size. 0 if it is not reported.
     pub last_cache_bytes: usize,
 }
 
-/// Asks the processor. Some hundred cycles, tens of thousands under a hypervisor that traps it.
+/// Reads the facts from the processor. Cost: some hundred cycles, or tens of thousands under a
+/// hypervisor that traps the instruction.
 #[must_use]
 pub fn facts() -> Facts {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -150,7 +157,7 @@ pub fn facts() -> Facts {
     }
 }
 
-/// Whether [`Facts::has_masks`] holds of this processor.
+/// The value of [`Facts::has_masks`] for this processor.
 #[must_use]
 pub fn has_masks() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -166,15 +173,15 @@ mod x86_64 {
 
     use super::{Facts, Isa, Vendor};
 
-    /// The feature bits that decide.
+    /// The feature bits that determine the instruction sets.
     pub(super) struct Features {
         leaf_1_ecx: u32,
         leaf_7_ebx: u32,
         xcr0: u64,
     }
 
-    /// Intel SDM volume 1, 13.3: XCR0 bits that the system sets when it saves xmm and ymm, and
-    /// opmask and both halves of zmm.
+    /// Intel SDM volume 1, 13.3: the XCR0 bits that the operating system sets if it saves xmm and
+    /// ymm, and opmask and both halves of zmm.
     const YMM_SAVED: u64 = 0b110;
     const ZMM_SAVED: u64 = 0b1110_0110;
 
@@ -246,8 +253,8 @@ mod x86_64 {
         }
     }
 
-    /// Intel SDM, CPUID leaf 1: the extended family counts where the family is 15, the extended
-    /// model there and in Intel's family 6.
+    /// Intel SDM, CPUID leaf 1: the extended family counts only if the family is 15; the extended
+    /// model counts if the family is 15 or 6.
     fn family_and_model(eax: u32) -> (u32, u32) {
         let (family, model) = (eax >> 8 & 0xf, eax >> 4 & 0xf);
         match family {
@@ -257,7 +264,7 @@ mod x86_64 {
         }
     }
 
-    /// 0 where it is not told.
+    /// The size of the last-level cache in bytes; 0 if the processor does not report it.
     fn last_cache_bytes(vendor: Vendor) -> usize {
         // Leaf 4 on Intel and 0x8000_001D on AMD describe a cache in the same fields.
         let leaf = match vendor {
@@ -281,8 +288,8 @@ mod x86_64 {
         }
     }
 
-    /// Intel SDM, CPUID leaf 4: ways, partitions, line and sets, each less one; type 0 ends the
-    /// list.
+    /// Intel SDM, CPUID leaf 4: the fields hold ways, partitions, line size and sets, each minus
+    /// one; type 0 ends the list of caches.
     fn cache_bytes(leaf: CpuidResult) -> usize {
         if leaf.eax & 0x1f == 0 {
             return 0;

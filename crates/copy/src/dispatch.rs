@@ -1,11 +1,11 @@
-//! The way that is taken above 64 bytes.
+//! The choice of a kernel above 64 bytes.
 //!
 //! # Cost
 //!
-//! One direct call, then a load of the instruction set's number and a comparison that always comes
-//! out the same: the branch predictor makes it free, where an indirect call through a pointer or
-//! the procedure linkage table costs a slot in the indirect predictor and the load before it.
-//! DPDK measured 16 to 20% at 128 to 256 bytes for a dispatch by pointer and took it back.
+//! One direct call, then a load of the instruction set's number and a comparison that always has
+//! the same result, so that the branch predictor makes it free. An indirect call through a pointer
+//! or the procedure linkage table would cost a slot in the indirect predictor and a load. DPDK
+//! measured a loss of 16 to 20% at 128 to 256 bytes for a dispatch by pointer and reverted it.
 //!
 //! ```text
 //! above 64:  which instruction set?          (jump)
@@ -15,9 +15,9 @@
 //!   else:    by Thresholds: loop, string or stream
 //! ```
 //!
-//! - [`above_64`]: what is jumped to, of each instruction set;
-//! - [`without_masks`]: any size through C, where small ones do not go by masks;
-//! - [`by_masks`]: any size, where they do.
+//! - [`above_64`]: the functions of each instruction set that the dispatch jumps to;
+//! - [`without_masks`]: any size through C, if small copies do not use masks;
+//! - [`by_masks`]: any size, if small copies use masks.
 
 use core::sync::atomic::Ordering;
 
@@ -37,13 +37,14 @@ mod above_64;
 pub(crate) mod by_masks;
 pub(crate) mod without_masks;
 
-/// memmove of more than 64 bytes, for callers in Rust that have the others in their own code.
+/// memmove of more than 64 bytes, for callers in Rust that have inlined the smaller sizes.
 ///
-/// [`crate::c::memmove_above_64`] is the same under an exported name, by which a caller within
-/// `libhaul.so` would come through the procedure linkage table. The compiler keeps the code once.
+/// [`crate::c::memmove_above_64`] is the same function under an exported name, which a caller
+/// within `libhaul.so` would call through the procedure linkage table. The compiler keeps the code
+/// once.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length > 64` bytes.
+/// `source` must be readable and `target` writable for `length > 64` bytes.
 #[inline(never)]
 pub(crate) unsafe extern "C" fn copy_above_64(
     target: *mut u8,
@@ -54,10 +55,10 @@ pub(crate) unsafe extern "C" fn copy_above_64(
     unsafe { copy_above_64_branching(target, source, length) }
 }
 
-/// memset of more than 64 bytes, for callers in Rust that have the others in their own code.
+/// memset of more than 64 bytes, for callers in Rust that have inlined the smaller sizes.
 ///
 /// # Safety
-/// `target` is writable for `length > 64` bytes.
+/// `target` must be writable for `length > 64` bytes.
 #[inline(never)]
 pub(crate) unsafe extern "C" fn fill_above_64(
     target: *mut u8,
@@ -68,9 +69,9 @@ pub(crate) unsafe extern "C" fn fill_above_64(
     unsafe { fill_above_64_branching(target, byte, length) }
 }
 
-/// The jump to what was chosen, inlined: once to code that has no branch on the size up to 256
-/// bytes, for callers through C, and once to code that branches at 128, for those that are spared
-/// that call up to 64 bytes. `small` says why.
+/// The inlined jump to the code of the chosen instruction set, in two forms. For callers through C,
+/// it leads to code that has no branch on the size up to 256 bytes. For callers that have inlined
+/// up to 64 bytes, it leads to code that branches at 128. `small` gives the reason.
 macro_rules! jumps {
     (
         $copy_here:ident: $copy_avx2:ident, $copy_avx512vl:ident, $copy_neon:ident;
@@ -85,7 +86,7 @@ macro_rules! jumps {
             length: usize,
         ) -> *mut u8 {
             let chosen = CHOSEN.load(Ordering::Relaxed);
-            // SAFETY: the caller's promise; only what is available was chosen.
+            // SAFETY: the caller's promise, and the chosen instruction set is available.
             unsafe {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
                 if chosen == Isa::Avx2 as u8 {
@@ -107,7 +108,7 @@ macro_rules! jumps {
         #[inline(always)]
         pub(crate) unsafe fn $fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
             let chosen = CHOSEN.load(Ordering::Relaxed);
-            // SAFETY: the caller's promise; only what is available was chosen.
+            // SAFETY: the caller's promise, and the chosen instruction set is available.
             unsafe {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
                 if chosen == Isa::Avx2 as u8 {
@@ -136,18 +137,19 @@ jumps! {
     fill_above_64_branching: fill_branching_avx2, fill_branching_avx512vl, fill_branching_neon;
 }
 
-/// The first call, and the instruction sets that few processors are left with: in a function of
-/// its own, because more cases than two would become a table and an indirect jump.
+/// Handles the first call and the instruction sets that few processors are limited to. It is a
+/// function of its own, because the compiler would make a table and an indirect jump of more than
+/// two cases.
 #[inline(never)]
 unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise; only what is available was chosen.
+    // SAFETY: the caller's promise, and the chosen instruction set is available.
     unsafe {
         let chosen = CHOSEN.load(Ordering::Relaxed);
         if chosen == 0 {
             policy::ensure();
             return copy_above_64(target, source, length);
         }
-        // Among masks the instruction set is what it is without.
+        // The instruction set does not depend on whether small copies use masks.
         let chosen = chosen & !MASKS;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if chosen == Isa::Avx512 as u8 {
@@ -164,18 +166,19 @@ unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: 
     }
 }
 
-/// The first call, and the instruction sets that few processors are left with: in a function of
-/// its own, because more cases than two would become a table and an indirect jump.
+/// Handles the first call and the instruction sets that few processors are limited to. It is a
+/// function of its own, because the compiler would make a table and an indirect jump of more than
+/// two cases.
 #[inline(never)]
 unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise; only what is available was chosen.
+    // SAFETY: the caller's promise, and the chosen instruction set is available.
     unsafe {
         let chosen = CHOSEN.load(Ordering::Relaxed);
         if chosen == 0 {
             policy::ensure();
             return fill_above_64(target, byte, length);
         }
-        // Among masks the instruction set is what it is without.
+        // The instruction set does not depend on whether small copies use masks.
         let chosen = chosen & !MASKS;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if chosen == Isa::Avx512 as u8 {
@@ -192,7 +195,7 @@ unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -
     }
 }
 
-/// The kernels of the instruction set in force, for callers that say which they want.
+/// The kernels of the instruction set in force, for callers that choose the kernel.
 macro_rules! best {
     ($($(#[$doc:meta])* $name:ident -> $type:ty: $kernel:ident;)*) => {$(
         $(#[$doc])*
@@ -214,22 +217,22 @@ macro_rules! best {
 }
 
 best! {
-    /// Copies past the caches.
+    /// Copies and bypasses the caches.
     stream_copy -> CopyFn: stream_copy;
-    /// Fills past the caches.
+    /// Fills and bypasses the caches.
     stream_fill -> FillFn: stream_fill;
-    /// Copies into the caches, whatever the size.
+    /// Copies into the caches at any size.
     cached_copy -> CopyFn: copy;
-    /// Fills into the caches, whatever the size.
+    /// Fills into the caches at any size.
     cached_fill -> FillFn: fill;
 }
 
-/// Copies what is handed from core to core: by string where thresholds use strings and the
-/// processor moves any, else through registers, either way into the caches.
+/// The copy for data that goes from core to core: `rep movsb` if the thresholds use it and the
+/// policy allows it at any alignment, else registers. Both copy into the caches.
 pub(crate) fn handover_copy() -> CopyFn {
     let by_registers = cached_copy();
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if crate::thresholds::moves_strings() && policy::moves_any_string() {
+    if crate::thresholds::uses_strings() && policy::allows_any_string() {
         return arch::x86_64::string::copy;
     }
     by_registers

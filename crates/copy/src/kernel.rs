@@ -1,21 +1,21 @@
-//! Every way to copy and to fill, by name: what benchmarks compare and tests exercise.
+//! Every kernel that copies or fills, by name. Benchmarks compare them and tests exercise them.
 //!
-//! Each is a complete memmove or memset of any length, called as C calls its own.
+//! Each kernel is a complete memmove or memset of any length, with C's calling convention.
 
 use crate::arch;
 use crate::cpu::Isa;
 
-/// memmove: any length, any overlap; returns `target`.
+/// A memmove: accepts any length and any overlap, and returns `target`.
 pub type CopyFn =
     unsafe extern "C" fn(target: *mut u8, source: *const u8, length: usize) -> *mut u8;
 
-/// memset: any length; the lowest eight bits of `byte`; returns `target`.
+/// A memset: accepts any length, uses the lowest eight bits of `byte`, and returns `target`.
 pub type FillFn = unsafe extern "C" fn(target: *mut u8, byte: i32, length: usize) -> *mut u8;
 
-/// One way to do what `F` does.
+/// A named implementation of the operation `F`.
 ///
-/// Only this crate makes kernels: [`Kernel::function`] is safe because nobody else can say which
-/// instruction set a function needs.
+/// Only this crate creates kernels: [`Kernel::function`] is safe because no other crate can state
+/// which instruction set a function needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<F> {
     name: &'static str,
@@ -24,10 +24,10 @@ pub struct Kernel<F> {
     function: F,
 }
 
-/// A way to copy.
+/// A kernel that copies.
 pub type CopyKernel = Kernel<CopyFn>;
 
-/// A way to fill.
+/// A kernel that fills.
 pub type FillKernel = Kernel<FillFn>;
 
 impl<F: Copy> Kernel<F> {
@@ -37,13 +37,13 @@ impl<F: Copy> Kernel<F> {
         self.name
     }
 
-    /// What it does, in one line.
+    /// A description of one line.
     #[must_use]
     pub fn summary(&self) -> &'static str {
         self.summary
     }
 
-    /// What the processor must have.
+    /// The instruction set that the processor must have.
     #[must_use]
     pub fn isa(&self) -> Isa {
         self.isa
@@ -52,20 +52,20 @@ impl<F: Copy> Kernel<F> {
     /// Whether this processor can run it.
     #[must_use]
     pub fn is_available(&self) -> bool {
-        // Masks take an instruction of BMI2 beside AVX-512, and a hypervisor may hide that.
+        // Masks need an instruction of BMI2 besides AVX-512, and a hypervisor may hide BMI2.
         self.isa.is_available() && (self.name != "masks" || crate::cpu::has_masks())
     }
 
-    /// The function; `None` where this processor can't run it.
+    /// The function; `None` if this processor cannot run it.
     #[must_use]
     pub fn function(&self) -> Option<F> {
         self.is_available().then_some(self.function)
     }
 
-    /// The function, whatever the processor.
+    /// The function, on any processor.
     ///
     /// # Safety
-    /// The caller runs it on a processor, or under an emulator, that has [`Kernel::isa`].
+    /// The caller must run it on a processor, or under an emulator, that has [`Kernel::isa`].
     #[must_use]
     pub unsafe fn function_unchecked(&self) -> F {
         self.function
@@ -78,13 +78,13 @@ macro_rules! table {
     };
 }
 
-/// All ways to copy that this architecture has, available here or not.
+/// All kernels that copy on this architecture, including those that this processor cannot run.
 #[must_use]
 pub fn copies() -> &'static [CopyKernel] {
     COPIES
 }
 
-/// All ways to fill that this architecture has, available here or not.
+/// All kernels that fill on this architecture, including those that this processor cannot run.
 #[must_use]
 pub fn fills() -> &'static [FillKernel] {
     FILLS

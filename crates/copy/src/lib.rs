@@ -1,7 +1,8 @@
 //! memcpy, memmove and memset for servers: kernels, dispatch, thresholds.
 //!
-//! No dependency, no standard library, no allocation, and no call of the C library's own copies:
-//! this crate can stand below everything else, an allocator or a preload included.
+//! The crate has no dependency, does not use the standard library, allocates nothing and calls no
+//! copy function of the C library. It can therefore be used below everything else, including an
+//! allocator or a preloaded library.
 //!
 //! ```
 //! let source = [7_u8; 300];
@@ -13,33 +14,33 @@
 //! assert_eq!(target[50..60], [0; 10]);
 //! ```
 //!
-//! # Which copy happens
+//! # Which code a size takes
 //!
-//! | bytes | what | where |
+//! | bytes | code | module |
 //! |---|---|---|
-//! | 0-64 | no loop, few branches, all loads before all stores; inlined into the caller, or one call of masked code | `small`, `arch` |
-//! | 65-256 | four cache lines that overlap, no branch on the size; 65-128 two, where an inlined copy calls | `arch::generic` |
+//! | 0-64 | no loop, few branches, all loads before all stores; inlined into the caller, or one call of code that uses masks | `small`, `arch` |
+//! | 65-256 | four cache lines that overlap, no branch on the size; for 65-128 bytes, two lines if an inlined copy makes the call | `arch::generic` |
 //! | 257 and more | up to 512 six or eight lines, then a loop aligned on the target, head and tail saved first | `arch::generic` |
 //! | from a threshold on | `rep movsb` or non-temporal stores, by [`Thresholds`] | `dispatch` |
 //!
-//! Which instruction set, which shape of small copies and which thresholds is one [`Policy`].
+//! One [`Policy`] holds the instruction set, the shape of small copies and the thresholds.
 //!
-//! Every function here has memmove's semantics, `memcpy` too: a caller that got away with an
-//! overlap under one C library gets away with it here.
+//! Every function here has memmove's semantics, including `memcpy`: source and target may overlap.
 //!
 //! # Modules, lowest first
 //!
-//! - `opaque`: values that the compiler can't see through;
+//! - `opaque`: values that hide their origin from the compiler;
 //! - `small`: up to 64 bytes, inlined;
-//! - `arch`: the algorithm once over a cache line in registers, thin files for each instruction
-//!   set;
-//! - [`cpu`]: which instruction sets this processor has, asked once;
-//! - [`thresholds`]: the sizes at which the way to copy changes;
-//! - [`policy`]: all that is a matter of the processor as one value, with its default for this one;
-//! - [`kernel`]: every way to copy by name, for benchmarks and tests;
-//! - `dispatch`: the way that is taken;
-//! - [`raw`] and [`c`]: pointers in Rust's and in C's calling convention;
-//! - `safe`: slices, re-exported here.
+//! - `arch`: the algorithm, written once over a cache line in registers, and a thin file for each
+//!   instruction set;
+//! - [`cpu`]: the processor's instruction sets and identity;
+//! - [`thresholds`]: the sizes at which the copying method changes;
+//! - [`policy`]: every choice that depends on the processor, as one value, with a default for each
+//!   processor;
+//! - [`kernel`]: every kernel by name, for benchmarks and tests;
+//! - `dispatch`: the choice of a kernel for each call;
+//! - [`raw`] and [`c`]: the functions over pointers, in Rust's and in C's calling convention;
+//! - `safe`: the functions over slices, re-exported here.
 #![no_std]
 #![no_builtins]
 #![allow(
@@ -77,16 +78,16 @@ pub use safe::{
 };
 pub use thresholds::Thresholds;
 
-/// What is refused, so that it stays so: each fails for that reason alone.
+/// Programs that must not compile. Each fails for the stated reason alone.
 ///
-/// A kernel whose instruction set somebody else says, which decides whether it runs:
+/// A caller must not change a kernel's instruction set, because it decides whether the kernel runs:
 ///
 /// ```compile_fail,E0616
 /// let mut kernel = haul_copy::kernel::copies()[0];
 /// kernel.isa = haul_copy::Isa::Scalar;
 /// ```
 ///
-/// A kernel that this processor may not have:
+/// A caller must not get a kernel that this processor may lack without `unsafe`:
 ///
 /// ```compile_fail,E0133
 /// let kernel = haul_copy::kernel::copies()[0];

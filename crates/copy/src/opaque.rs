@@ -1,7 +1,8 @@
-//! Values that the compiler can't see through, where what it would make of them is slower.
+//! Values that hide their origin from the compiler, used where its optimization would be slower.
 
-/// `target`, which the compiler can't tell is the same: a function that returns what it was given
-/// would otherwise be called and not jumped to, for the sake of a register that already holds it.
+/// Returns `target` without the compiler knowing that the value is unchanged. Otherwise the
+/// compiler would replace a jump to a function that returns its argument by a call, to reuse a
+/// register that already holds the value.
 #[inline(always)]
 #[cfg_attr(
     not(miri),
@@ -11,7 +12,7 @@ pub(crate) fn same(target: *mut u8) -> *mut u8 {
     #[cfg(not(miri))]
     {
         let mut target = target;
-        // SAFETY: no instruction at all.
+        // SAFETY: the assembly has no instruction.
         unsafe {
             core::arch::asm!(
                 "/* {0} */",
@@ -25,14 +26,15 @@ pub(crate) fn same(target: *mut u8) -> *mut u8 {
     target
 }
 
-/// `at`, which the compiler can't tell is the same: a loop that counts with it is not unrolled into
-/// one with a remainder, whose two ends would both be mispredicted.
+/// Returns `at` without the compiler knowing that the value is unchanged. A loop that counts with
+/// it is therefore not unrolled into a main loop and a remainder, whose two exits would both be
+/// mispredicted.
 #[inline(always)]
 pub(crate) fn rolled(at: usize) -> usize {
     #[cfg(not(miri))]
     {
         let mut at = at;
-        // SAFETY: no instruction at all.
+        // SAFETY: the assembly has no instruction.
         unsafe {
             core::arch::asm!(
                 "/* {0} */",

@@ -1,18 +1,19 @@
 //! memcpy, memmove and memset over pointers, in Rust's calling convention.
 //!
-//! Up to 64 bytes become code in the caller; above, one direct call. Where small ones go by masks,
-//! every size is one direct call, behind a look at where the target lies.
+//! Up to 64 bytes, the copy is inlined into the caller; above, it is one direct call. If the policy
+//! uses masks for small copies, every size is one direct call after a check of the target's
+//! address.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::arch::x86_64::masked::{self, Above};
 use crate::{dispatch, small};
 
-/// Copies `length` bytes from `source` to `target`. Overlap is fine, as in [`memmove`].
+/// Copies `length` bytes from `source` to `target`. The two may overlap, as in [`memmove`].
 ///
-/// `length == 0` touches nothing, and the pointers may then be anything.
+/// If `length` is 0, nothing is accessed and the pointers may have any value.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes.
+/// `source` must be readable and `target` writable for `length` bytes.
 ///
 /// ```
 /// let source = *b"bulk";
@@ -23,7 +24,7 @@ use crate::{dispatch, small};
 /// ```
 #[inline(always)]
 pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if let Some(above) = Above::by_policy_in_callers(target) {
@@ -44,7 +45,7 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
 /// As [`memcpy`].
 #[inline(always)]
 pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if let Some(above) = Above::by_policy_in_callers(target) {
@@ -62,10 +63,10 @@ pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
 /// Sets `length` bytes at `target` to `byte`.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes.
+/// `target` must be writable for `length` bytes.
 #[inline(always)]
 pub unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if masked::fills_by_policy_in_callers(target) {

@@ -1,54 +1,56 @@
-//! Slices in, nothing to promise.
+//! Copies and fills over slices. All functions are safe unless their name ends in `_raw`.
 
 use core::ops::Range;
 
 use crate::{dispatch, raw};
 
-/// What happens to the target after the copy, or happened to the source before it.
+/// What the caller knows about the use of the target after the copy, or of the source before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hint {
-    /// Not known: [`Thresholds`](crate::Thresholds) decide by the size.
+    /// Nothing is known: [`Thresholds`](crate::Thresholds) decide by the size.
     #[default]
     Unknown,
-    /// It is read soon: it should end up in the caches, whatever its size.
+    /// The target is read soon, so it should end up in the caches at any size.
     ReadSoon,
-    /// It is streamed past, by a device or much later: it should leave the caches alone.
+    /// A device reads the target, or a core reads it much later, so the copy should bypass the
+    /// caches.
     Streamed,
-    /// Handed from core to core: another core has just written the source, or read the target and
-    /// will again, so lines come from its caches or are taken from them. Else as
+    /// The data goes from core to core: another core has just written the source, or has read the
+    /// target and will read it again. The lines are therefore in that core's caches. Otherwise as
     /// [`Hint::ReadSoon`].
     Handover,
 }
 
-/// The smallest size for which [`Hint::Streamed`] goes past the caches: below, the fence that ends
-/// a streamed copy costs more than the lines that it would have displaced.
+/// The smallest size in bytes for which [`Hint::Streamed`] bypasses the caches. Below, the fence
+/// that ends a streamed copy costs more than the lines that a plain copy would displace.
 const STREAMED_MIN: usize = 4096;
-/// The smallest size for which [`Hint::Handover`] goes by `rep movsb` where that is in use: what it
-/// saves, the lines of the target that need not be read from the other core, makes up for its
-/// start.
+/// The smallest size in bytes for which [`Hint::Handover`] uses `rep movsb`, if the policy uses it
+/// at all. `rep movsb` does not read the target's lines from the other core; from this size on,
+/// that saving outweighs its start-up time.
 const HANDOVER_STRING_MIN: usize = 4096;
 
 /// Copies `source` to `target`.
 ///
 /// # Panics
-/// The lengths differ.
+/// If the lengths differ.
 #[inline]
 pub fn copy(target: &mut [u8], source: &[u8]) {
     assert_same_length(target.len(), source.len());
-    // SAFETY: both slices have that length.
+    // SAFETY: both slices are `source.len()` bytes long.
     unsafe { raw::memcpy(target.as_mut_ptr(), source.as_ptr(), source.len()) }
 }
 
-/// Copies the bytes at `source` inside `buffer` to `target` inside it; the two may overlap.
+/// Copies the range `source` of `buffer` to the index `target` of `buffer`. The two ranges may
+/// overlap.
 ///
 /// # Panics
-/// `source` or the target range is not inside `buffer`.
+/// If the source range or the target range is not inside `buffer`.
 #[inline]
 pub fn copy_within(buffer: &mut [u8], source: Range<usize>, target: usize) {
     let length = buffer[source.clone()].len();
     assert!(
         target <= buffer.len() && length <= buffer.len() - target,
-        "{length} bytes at {target} do not fit into a buffer of {} bytes",
+        "cannot copy {length} bytes to index {target}: the buffer has {} bytes",
         buffer.len()
     );
     let start = buffer.as_mut_ptr();
@@ -63,14 +65,14 @@ pub fn copy_within(buffer: &mut [u8], source: Range<usize>, target: usize) {
 /// Sets every byte of `target` to `byte`.
 #[inline]
 pub fn fill(target: &mut [u8], byte: u8) {
-    // SAFETY: the slice has that length.
+    // SAFETY: the slice is `target.len()` bytes long.
     unsafe { raw::memset(target.as_mut_ptr(), byte, target.len()) }
 }
 
-/// [`copy`], told what happens to the target next.
+/// As [`copy`], with a hint about the use of the data.
 ///
 /// # Panics
-/// The lengths differ.
+/// If the lengths differ.
 ///
 /// ```
 /// use haul_copy::{Hint, copy_hinted};
@@ -81,22 +83,22 @@ pub fn fill(target: &mut [u8], byte: u8) {
 /// ```
 pub fn copy_hinted(target: &mut [u8], source: &[u8], hint: Hint) {
     assert_same_length(target.len(), source.len());
-    // SAFETY: both slices have that length.
+    // SAFETY: both slices are `source.len()` bytes long.
     unsafe { copy_hinted_raw(target.as_mut_ptr(), source.as_ptr(), source.len(), hint) }
 }
 
-/// [`fill`], told what happens to the target next.
+/// As [`fill`], with a hint about the use of the data.
 pub fn fill_hinted(target: &mut [u8], byte: u8, hint: Hint) {
-    // SAFETY: the slice has that length.
+    // SAFETY: the slice is `target.len()` bytes long.
     unsafe { fill_hinted_raw(target.as_mut_ptr(), byte, target.len(), hint) }
 }
 
-/// [`raw::memmove`], told what happens to the target next.
+/// As [`raw::memmove`], with a hint about the use of the data.
 ///
 /// # Safety
 /// As [`raw::memcpy`].
 pub unsafe fn copy_hinted_raw(target: *mut u8, source: *const u8, length: usize, hint: Hint) {
-    // SAFETY: the caller's promise, for each of the three.
+    // SAFETY: every function called here has the obligations of this one, which the caller meets.
     unsafe {
         match hint {
             Hint::Streamed if length >= STREAMED_MIN => {
@@ -113,12 +115,12 @@ pub unsafe fn copy_hinted_raw(target: *mut u8, source: *const u8, length: usize,
     }
 }
 
-/// [`raw::memset`], told what happens to the target next.
+/// As [`raw::memset`], with a hint about the use of the data.
 ///
 /// # Safety
 /// As [`raw::memset`].
 pub unsafe fn fill_hinted_raw(target: *mut u8, byte: u8, length: usize, hint: Hint) {
-    // SAFETY: the caller's promise, for each of the three.
+    // SAFETY: every function called here has the obligations of this one, which the caller meets.
     unsafe {
         match hint {
             Hint::Streamed if length >= STREAMED_MIN => {
@@ -134,5 +136,8 @@ pub unsafe fn fill_hinted_raw(target: *mut u8, byte: u8, length: usize, hint: Hi
 
 #[inline]
 fn assert_same_length(target: usize, source: usize) {
-    assert!(target == source, "a copy of {source} bytes into a target of {target} bytes");
+    assert!(
+        target == source,
+        "cannot copy {source} bytes into a target of {target} bytes: the lengths must be equal"
+    );
 }

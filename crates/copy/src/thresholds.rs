@@ -1,72 +1,74 @@
-//! The sizes at which the way to copy changes.
+//! The sizes at which the copying method changes.
 //!
-//! Defaults come with the processor's [`Policy`](crate::Policy), `haul copy tune` measures better
-//! ones, and no value can make a copy wrong: every way is a complete memmove, a threshold only
-//! chooses between them.
+//! The processor's [`Policy`](crate::Policy) has default thresholds, and `haul copy tune` measures
+//! better ones. No value can make a copy wrong: every method is a complete memmove, and a threshold
+//! only chooses between methods.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// No threshold is below this many bytes: a copy loops over registers.
+/// The smallest value of a threshold, in bytes. Below, a copy always uses registers.
 ///
-/// The start-up of `rep movsb` is 35 cycles or more (Intel Optimization Manual, 3.7.6) and that of
-/// a streamed copy is a fence, so neither is a candidate there.
+/// `rep movsb` takes 35 cycles or more to start (Intel Optimization Manual, 3.7.6) and a streamed
+/// copy ends in a fence, so neither is worthwhile at smaller sizes.
 pub const LOOKUP_MIN: usize = 2048;
 
-/// Sizes in bytes from which, or up to which, a way to copy is taken. [`NEVER`] turns a way off.
+/// The sizes in bytes from which, or below which, a copying method is used. [`NEVER`] disables a
+/// method.
 ///
-/// A size in `rep_movsb_min..rep_movsb_max` goes by `rep movsb`, where the policy says so only if
-/// target and source are aligned alike; else one of `stream_copy_min` or more goes past the caches,
-/// from `paged_copy_min` on with four pages side by side; else registers loop. The same for memset,
-/// which has no pages.
+/// A copy of a size in `rep_movsb_min..rep_movsb_max` uses `rep movsb`; the policy may restrict
+/// this to copies whose target and source have the same offset in a cache line. Otherwise, a copy
+/// of `stream_copy_min` bytes or more bypasses the caches, and from `paged_copy_min` on it
+/// interleaves four pages. Otherwise, a copy loops over registers. The rules of memset are the
+/// same, without pages.
 ///
 /// ```
 /// use haul_copy::Thresholds;
 /// let mut mine = Thresholds::defaults();
 /// assert!(mine.set("stream_copy_min", 0));
 /// assert!(!mine.set("no_such_threshold", 0));
-/// // Nothing hostile comes through: a streamed copy starts where the look-up does.
+/// // A threshold that is too small is raised to the minimum.
 /// assert_eq!(mine.clamped().stream_copy_min, haul_copy::thresholds::LOOKUP_MIN);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Thresholds {
-    /// First size that `rep movsb` copies.
+    /// The smallest size that uses `rep movsb`.
     pub rep_movsb_min: usize,
-    /// First size above that it no longer copies.
+    /// The smallest size above `rep_movsb_min` that no longer uses `rep movsb`.
     pub rep_movsb_max: usize,
-    /// First size that is copied by non-temporal stores.
+    /// The smallest size that is copied by non-temporal stores.
     pub stream_copy_min: usize,
-    /// First size of those whose pages are interleaved.
+    /// The smallest streamed size that interleaves pages.
     pub paged_copy_min: usize,
-    /// First size that `rep stosb` fills.
+    /// The smallest size that uses `rep stosb`.
     pub rep_stosb_min: usize,
-    /// First size above that it no longer fills.
+    /// The smallest size above `rep_stosb_min` that no longer uses `rep stosb`.
     pub rep_stosb_max: usize,
-    /// First size that is filled by non-temporal stores.
+    /// The smallest size that is filled by non-temporal stores.
     pub stream_fill_min: usize,
 }
 
-/// The value that turns a way off.
+/// The value that disables a method.
 pub const NEVER: usize = usize::MAX;
 
-/// What is in force in this process; `dispatch` sees to it that something is before it asks for a
-/// way.
+/// The thresholds in force in this process. `dispatch` ensures that they are set before it chooses
+/// a method.
 pub(crate) static IN_FORCE: InForce = InForce::new();
 
-/// Thresholds that all threads read and any may replace.
+/// Thresholds that all threads read and any thread may replace.
 ///
-/// Each is read on its own, relaxed: a copy that sees some old and some new values takes a way that
-/// is slower, never one that is wrong. 0 is "not set yet", which no clamped threshold is. A place
-/// is written in two ways: by [`InForce::install`], whatever it holds, and with a default by an
-/// exchange that only replaces 0. So whatever was installed stays, however late a thread comes with
-/// the defaults that it started to ask for before: asking takes tens of microseconds where a
-/// hypervisor answers.
+/// Each value is read on its own, with relaxed ordering: a copy that sees some old and some new
+/// values may use a slower method, but never copies wrongly. The value 0 means "not set yet"; no
+/// clamped threshold is 0. [`InForce::install`] writes a value unconditionally; a default is
+/// written by a compare-exchange that only replaces 0. Installed values therefore persist even if a
+/// thread that determines the defaults finishes later: determining them takes tens of microseconds
+/// under a hypervisor that traps `cpuid`.
 pub(crate) struct InForce {
     values: [AtomicUsize; Thresholds::NAMES.len()],
-    /// The smallest size whose copy does not go by registers. Below, nothing else is looked at. It
-    /// may be a moment older than the rest.
+    /// The smallest size whose copy may use another method than registers. Below it, no other value
+    /// is read. It may be a moment older than the other values.
     copy_lookup: AtomicUsize,
-    /// The same of fills.
+    /// As `copy_lookup`, for fills.
     fill_lookup: AtomicUsize,
 }
 
@@ -79,8 +81,8 @@ impl InForce {
         }
     }
 
-    /// Every place with what `thresholds`, clamped, put there.
-    fn places(&self, thresholds: Thresholds) -> impl Iterator<Item = (&AtomicUsize, usize)> {
+    /// Every atomic with the value that `thresholds`, clamped, have for it.
+    fn atomics(&self, thresholds: Thresholds) -> impl Iterator<Item = (&AtomicUsize, usize)> {
         let clamped = thresholds.clamped();
         let copy = clamped.rep_movsb_min.min(clamped.stream_copy_min);
         let fill = clamped.rep_stosb_min.min(clamped.stream_fill_min);
@@ -89,24 +91,24 @@ impl InForce {
     }
 
     fn install(&self, thresholds: Thresholds) {
-        for (place, value) in self.places(thresholds) {
-            place.store(value, Ordering::Relaxed);
+        for (atomic, value) in self.atomics(thresholds) {
+            atomic.store(value, Ordering::Relaxed);
         }
     }
 
     fn install_where_unset(&self, defaults: Thresholds) {
-        for (place, value) in self.places(defaults) {
-            // What somebody has installed meanwhile stays.
-            let _ = place.compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed);
+        for (atomic, value) in self.atomics(defaults) {
+            // A value that another thread has installed meanwhile stays.
+            let _ = atomic.compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
     fn is_unset(&self) -> bool {
         let lookups = [&self.copy_lookup, &self.fill_lookup];
-        self.values.iter().chain(lookups).any(|place| place.load(Ordering::Relaxed) == 0)
+        self.values.iter().chain(lookups).any(|atomic| atomic.load(Ordering::Relaxed) == 0)
     }
 
-    /// What is in force, after `defaults` are where nothing is.
+    /// The thresholds in force, after every unset value has been set from `defaults`.
     pub(crate) fn get_or(&self, defaults: impl FnOnce() -> Thresholds) -> Thresholds {
         if self.is_unset() {
             self.install_where_unset(defaults());
@@ -132,7 +134,7 @@ impl Thresholds {
         "stream_fill_min",
     ];
 
-    /// Registers only, whatever the size.
+    /// Thresholds by which every size uses registers.
     pub const REGISTERS_ONLY: Self = Self {
         rep_movsb_min: NEVER,
         rep_movsb_max: NEVER,
@@ -143,25 +145,26 @@ impl Thresholds {
         stream_fill_min: NEVER,
     };
 
-    /// Puts these in force, [clamped](Self::clamped), for all threads of this process. Of two that
-    /// are installed at the same time each threshold has the value of one.
+    /// Puts these thresholds in force, [clamped](Self::clamped), for all threads of this process.
+    /// If two threads install thresholds at the same time, each threshold has the value of one of
+    /// them.
     pub fn install(self) {
         IN_FORCE.install(self);
     }
 
-    /// The same with every value raised to [`LOOKUP_MIN`].
+    /// These thresholds with every value below [`LOOKUP_MIN`] raised to it.
     #[must_use]
     pub fn clamped(self) -> Self {
         Self::from_array(self.to_array().map(|value| value.max(LOOKUP_MIN)))
     }
 
-    /// The threshold of that name; `None` if there is none.
+    /// The threshold with this name; `None` if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<usize> {
         Self::index(name).map(|index| self.to_array()[index])
     }
 
-    /// Sets the threshold of that name; `false` if there is none.
+    /// Sets the threshold with this name. Returns `false` if there is none.
     #[must_use]
     pub fn set(&mut self, name: &str, bytes: usize) -> bool {
         let Some(index) = Self::index(name) else { return false };
@@ -209,9 +212,9 @@ impl Thresholds {
     }
 }
 
-/// How bytes are moved that are many enough to choose.
+/// The method of a copy or a fill that is long enough to have a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Method {
     /// A loop over registers.
     Registers,
     /// `rep movsb`, `rep stosb`.
@@ -222,55 +225,55 @@ pub(crate) enum Way {
     Paged,
 }
 
-/// Whether a copy of `length` bytes goes by registers without a further look.
+/// Whether a copy of `length` bytes uses registers, without reading other thresholds.
 #[inline(always)]
 pub(crate) fn copies_by_registers(length: usize) -> bool {
     length < IN_FORCE.copy_lookup.load(Ordering::Relaxed)
 }
 
-/// Whether a fill of `length` bytes goes by registers without a further look.
+/// Whether a fill of `length` bytes uses registers, without reading other thresholds.
 #[inline(always)]
 pub(crate) fn fills_by_registers(length: usize) -> bool {
     length < IN_FORCE.fill_lookup.load(Ordering::Relaxed)
 }
 
-/// Whether copies of any size go by `rep movsb`.
+/// Whether there is a size whose copies use `rep movsb`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) fn moves_strings() -> bool {
+pub(crate) fn uses_strings() -> bool {
     IN_FORCE.value(0) != NEVER
 }
 
-/// The way for a copy of `length` bytes; `string` says whether `rep movsb` may take it, by where
-/// target and source lie.
+/// The method for a copy of `length` bytes. `string` says whether the addresses of target and
+/// source allow `rep movsb`.
 #[inline(always)]
-pub(crate) fn copy_way(length: usize, string: bool) -> Way {
+pub(crate) fn copy_method(length: usize, string: bool) -> Method {
     let string_min = IN_FORCE.value(0);
     let string_max = IN_FORCE.value(1);
     let stream_min = IN_FORCE.value(2);
     let paged_min = IN_FORCE.value(3);
     if length >= string_min && length < string_max && string {
-        Way::String
+        Method::String
     } else if length < stream_min {
-        Way::Registers
+        Method::Registers
     } else if length < paged_min {
-        Way::Stream
+        Method::Stream
     } else {
-        Way::Paged
+        Method::Paged
     }
 }
 
-/// The way for a fill of `length` bytes.
+/// The method for a fill of `length` bytes.
 #[inline(always)]
-pub(crate) fn fill_way(length: usize) -> Way {
+pub(crate) fn fill_method(length: usize) -> Method {
     let string_min = IN_FORCE.value(4);
     let string_max = IN_FORCE.value(5);
     let stream_min = IN_FORCE.value(6);
     if length >= string_min && length < string_max {
-        Way::String
+        Method::String
     } else if length < stream_min {
-        Way::Registers
+        Method::Registers
     } else {
-        Way::Stream
+        Method::Stream
     }
 }
 

@@ -1,5 +1,6 @@
-//! The first copy of a process, raced by many threads: each finds the instruction set and the
-//! thresholds while others do. A process of its own, because there is only one first copy.
+//! The first copy of a process, made by many threads at once: each determines the instruction set
+//! and the thresholds while the others do. It is a process of its own, because a process has one
+//! first copy.
 
 use std::sync::Barrier;
 
@@ -7,13 +8,14 @@ use std::sync::Barrier;
 const THREADS: usize = if cfg!(miri) { 4 } else { 64 };
 
 #[test]
-fn the_first_copy_may_be_raced() {
+fn concurrent_first_copies_are_right() {
     let barrier = Barrier::new(THREADS);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let barrier = &barrier;
             scope.spawn(move || {
-                // Short, long, a loop, and one that asks the thresholds.
+                // The lengths take a block of 65 to 256 bytes, a longer block, a loop, and the
+                // thresholds.
                 let length = [70, 300, 1000, 5000][thread % 4] + thread;
                 let source: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
                 let mut target = vec![0; length];

@@ -1,6 +1,6 @@
-//! The dispatch as it goes on other processors, as far as this one has what they have: every entry,
-//! natively. A process of its own, because what is chosen holds for all of it. Where there is no
-//! AVX-512VL, `avx512` has it emulated.
+//! Every entry of the dispatch under the policies of other processors, as far as this processor can
+//! run them natively. It is a process of its own, because a policy holds for the whole process. If
+//! the processor has no AVX-512VL, the test `avx512` emulates it.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod support;
@@ -11,7 +11,7 @@ use haul_copy::policy::{Small, Strings};
 use support::dispatching::check_every_entry;
 
 #[test]
-fn every_entry_copies_and_fills_under_every_policy() {
+fn every_entry_is_right_under_every_policy() {
     for &isa in Policy::values("isa").collect::<Vec<_>>().iter() {
         for (small, strings) in [(Small::Masks, Strings::Any), (Small::Pieces, Strings::Alike)] {
             let mut policy = Policy::for_this_processor();

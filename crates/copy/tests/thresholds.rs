@@ -1,4 +1,5 @@
-//! No threshold makes a copy wrong. A process of its own, because thresholds hold for all of it.
+//! No threshold makes a copy wrong. It is a process of its own, because thresholds hold for the
+//! whole process.
 #![allow(
     clippy::cast_sign_loss,
     clippy::multiple_unsafe_ops_per_block,
@@ -17,17 +18,17 @@ use support::guarded::Guarded;
 use support::oracle;
 use support::subjects::{Copier, dispatching_copiers, dispatching_fillers};
 
-/// Tests of one process share its thresholds: they take turns.
+/// The tests of this process share its thresholds, so they run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The largest copy, in bytes: it goes through several groups of streamed pages.
+/// The largest copy, in bytes. It consists of several groups of streamed pages.
 const SIZE_MAX: usize = match (cfg!(miri), cfg!(debug_assertions)) {
     (true, _) => 6000,
     (_, true) => 1 << 16,
     _ => 1 << 20,
 };
 
-/// Bytes around source and target for alignments and for what must stay as it is.
+/// Bytes around source and target, for alignments and to detect stray writes.
 const MARGIN: usize = 256;
 
 fn hostile_or_near(size_max: usize) -> impl Strategy<Value = usize> {
@@ -54,7 +55,7 @@ fn thresholds() -> impl Strategy<Value = Thresholds> {
     )
 }
 
-/// Small sizes as often as large ones.
+/// Lengths in bytes, small ones as often as large ones.
 fn length() -> impl Strategy<Value = usize> {
     prop_oneof![0..=300_usize, 0..=5000_usize, 0..=SIZE_MAX]
 }
@@ -68,7 +69,8 @@ fn cases() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Moves inside a guarded buffer by the copier and inside a vector by the oracle.
+/// Moves bytes with the copier inside a guarded buffer and with the oracle inside a vector, and
+/// compares both.
 fn check_move(copier: &Copier, source: usize, target: usize, length: usize) {
     let bytes = source.max(target) + length + MARGIN;
     let mut room = Guarded::new(bytes);
@@ -91,7 +93,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn any_thresholds_copy_separate_pieces(
+    fn copies_are_right_under_any_thresholds(
         thresholds in thresholds(),
         length in length(),
         offsets in (0..MARGIN, 0..MARGIN),
@@ -106,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn any_thresholds_move_overlapping_pieces(
+    fn overlapping_moves_are_right_under_any_thresholds(
         thresholds in thresholds(),
         length in length(),
         low in 0..MARGIN,
@@ -127,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn any_thresholds_fill(
+    fn fills_are_right_under_any_thresholds(
         thresholds in thresholds(),
         length in length(),
         target in 0..MARGIN,
@@ -148,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_installed_is_in_force_clamped(thresholds in thresholds()) {
+    fn install_puts_clamped_thresholds_in_force(thresholds in thresholds()) {
         let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         thresholds.install();
         prop_assert_eq!(Thresholds::current(), thresholds.clamped());
@@ -158,9 +160,9 @@ proptest! {
     }
 }
 
-/// Every way of the dispatch at every size around where it starts.
+/// Every method of the dispatch at every size around its smallest.
 #[test]
-fn every_way_at_the_sizes_where_it_starts() {
+fn every_method_is_right_around_its_smallest_size() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let registers = Thresholds::REGISTERS_ONLY;
     let mut string = registers;
@@ -184,9 +186,9 @@ fn every_way_at_the_sizes_where_it_starts() {
     }
 }
 
-/// Copies go on, and stay right, while another thread changes all thresholds.
+/// Copies continue and stay right while another thread changes all thresholds.
 #[test]
-fn thresholds_may_change_during_copies() {
+fn copies_stay_right_while_thresholds_change() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let rounds = if cfg!(miri) { 3 } else { 3000 };
     let done = std::sync::atomic::AtomicBool::new(false);

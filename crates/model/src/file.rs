@@ -2,20 +2,20 @@
 
 use crate::record::{Line, LineError};
 
-/// Which line of a record file could not be read, and why.
+/// An error in one line of a record file.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {error}")]
 pub struct FileError {
     /// The line's number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error of that line.
     #[source]
     pub error: LineError,
 }
 
 impl FileError {
-    /// Whether the line ends in the middle of its JSON, as one does whose writer was stopped or ran
-    /// out of room; false for a whole line that says something wrong.
+    /// Whether the line ends in the middle of its JSON, because its writer was stopped or its disk
+    /// was full. False for a complete line with wrong content.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         matches!(&self.error, LineError::Malformed(error) if error.is_eof())
@@ -32,13 +32,13 @@ impl FileError {
 /// ```
 ///
 /// # Errors
-/// The first line that is neither blank nor a [`Line`].
+/// Returns the error of the first line that is neither blank nor a [`Line`].
 pub fn parse(text: &str) -> Result<Vec<Line>, FileError> {
     numbered(text).collect()
 }
 
-/// Reads what can be read, and says what could not: for a file whose last line was cut off when its
-/// writer was stopped.
+/// Reads every valid line of a record file and returns the errors of the others. It serves files
+/// whose last line was cut off because the writer was stopped.
 #[must_use]
 pub fn parse_what_can_be(text: &str) -> (Vec<Line>, Vec<FileError>) {
     let (mut lines, mut errors) = (Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ mod tests {
     use crate::record::Record;
 
     #[test]
-    fn a_cut_off_line_costs_only_itself() {
+    fn truncated_line_does_not_affect_other_lines() {
         let whole = Line::from(Record::new("r", "copy.size", "haul", "time", "ns")).to_json();
         let text = format!("{whole}\r\n\n{whole}\n{}", &whole[..whole.len() / 2]);
         let error = parse(&text).unwrap_err();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_is_told_from_wrong() {
+    fn is_cut_off_distinguishes_truncated_from_invalid() {
         let whole = Line::from(Record::new("r", "copy.size", "haul", "time", "ns")).to_json();
         for length in (1..whole.len()).filter(|&length| whole.is_char_boundary(length)) {
             assert!(parse(&whole[..length]).unwrap_err().is_cut_off(), "{}", &whole[..length]);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_has_no_lines() {
+    fn blank_file_has_no_lines() {
         assert!(parse("").unwrap().is_empty());
         assert!(parse("\n \n").unwrap().is_empty());
     }

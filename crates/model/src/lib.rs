@@ -1,4 +1,4 @@
-//! Units, measurement records and cost arithmetic: what every other part of haul says numbers in.
+//! Units, measurement records and cost arithmetic, used by every other crate of haul.
 //!
 //! ```
 //! use haul_model::{Bytes, Line, Record};
@@ -9,18 +9,18 @@
 //! assert_eq!(Line::parse(&Line::from(record.clone()).to_json()).unwrap(), Line::Record(record));
 //! ```
 //!
-//! Pure: no unsafe code, no input or output, no clock. From the bottom up:
+//! The crate has no unsafe code, does no input or output, and reads no clock. From the bottom up:
 //!
-//! - [`units`]: bytes, nanoseconds and rates, how they are parsed and how they are shown;
-//! - [`sizes`]: lists and classes of sizes, as the command line takes them;
+//! - [`units`]: bytes, nanoseconds and rates, with their parsers and their text forms;
+//! - [`sizes`]: lists and classes of sizes, as the command line accepts them;
 //! - [`statistics`]: quantiles, intervals and means;
-//! - [`experiment`]: what experiments and their parameters are called;
+//! - [`experiment`]: the names of experiments and of their parameters;
 //! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file;
 //! - [`file`](mod@file): a whole record file as text;
-//! - [`trace`]: a recorded history of allocations, to the byte;
-//! - [`picture`]: what a page of a heap holds, as text;
-//! - [`capture`]: the headers of a capture of packets;
-//! - [`pcie`]: what a packet workload moves across PCIe.
+//! - [`trace`]: the file format of a recorded history of allocations;
+//! - [`picture`]: the content of a page of a heap, as text;
+//! - [`capture`]: the headers of a packet capture;
+//! - [`pcie`]: the PCIe traffic of a packet workload.
 #![forbid(unsafe_code)]
 
 pub mod units;

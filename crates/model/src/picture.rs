@@ -1,10 +1,11 @@
-//! What a page of a heap holds, slice by slice, as one line of text: how a map is kept in records.
+//! The content of a page of a heap, slice by slice, as one line of text. Records store a map in
+//! this form.
 //!
-//! A page of 2 MiB has 32 slices of 64 KiB. Its text names them in order, with spaces between, and
-//! says equal neighbours once with their number:
+//! A page of 2 MiB has 32 slices of 64 KiB. The text lists the slices in order, separated by
+//! spaces; adjacent equal slices are written once, with their number:
 //!
 //! ```text
-//! -                      free
+//! - free
 //! ~                      being built or taken apart
 //! !                      damaged
 //! 4096:14+1+1@3          a span's: slots of 4096 B, 14 live, 1 cached, 1 free; most have tag 3
@@ -23,45 +24,45 @@
 
 use std::fmt::{self, Write as _};
 
-/// Bytes of a page.
+/// The size of a page in bytes.
 pub const PAGE_BYTES: u64 = 2 << 20;
 
-/// Slices of a page.
+/// The number of slices in a page.
 pub const PAGE_SLICES: usize = 32;
 
-/// Bytes of a slice.
+/// The size of a slice in bytes.
 pub const SLICE_BYTES: u64 = PAGE_BYTES / PAGE_SLICES as u64;
 
-/// What a slice is.
+/// The content of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slice {
-    /// Nobody's.
+    /// Not in use.
     Free,
-    /// Being built or taken apart.
+    /// A span or a large block is being created or removed.
     Busy,
-    /// Part of a span. Counts are of the slots that start in this slice.
+    /// Part of a span. The counts are of the slots that start in this slice.
     Span {
-        /// Bytes of a slot.
+        /// The size of a slot in bytes.
         class_bytes: u64,
-        /// Slots that are live.
+        /// The number of live slots.
         live: u32,
-        /// Slots that threads hold ready.
+        /// The number of free slots in the caches of threads.
         cached: u32,
-        /// Slots that are free.
+        /// The number of other free slots.
         free: u32,
-        /// The tag that most of the live slots have; 0 for none.
+        /// The most frequent tag of the live slots; 0 if there is none.
         tag: u8,
     },
-    /// The first of a large block.
+    /// The first slice of a large block.
     Large {
-        /// Bytes of the block.
+        /// The size of the block in bytes.
         bytes: u64,
-        /// Its tag; 0 for none.
+        /// Its tag; 0 if it has none.
         tag: u8,
     },
-    /// Another of a large block.
+    /// A later slice of a large block.
     LargeRest,
-    /// Nothing that a heap wrote.
+    /// Content that no heap writes.
     Damaged,
 }
 
@@ -80,7 +81,7 @@ impl Slice {
         }
     }
 
-    /// The share of the slice that threads hold ready, from 0 to 1.
+    /// The share of the slice that the caches of threads hold, from 0 to 1.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a slice is 65,536 B")]
     pub fn cached_share(&self) -> f64 {
@@ -121,7 +122,7 @@ pub fn text(slices: &[Slice]) -> String {
     text
 }
 
-/// The slices that a text says; `None` where it is none, or says more than a page has.
+/// The slices of a text; `None` if the text is malformed or has more slices than a page.
 #[must_use]
 pub fn parse(text: &str) -> Option<Vec<Slice>> {
     let mut slices = Vec::new();
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_page_is_none() {
+    fn parse_rejects_malformed_text() {
         for bad in [
             "",
             " ",
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_stay_within_a_slice() {
+    fn shares_are_at_most_one() {
         let lies = Slice::Span { class_bytes: u64::MAX, live: 3, cached: 4, free: 0, tag: 0 };
         assert_eq!((lies.live_share(), lies.cached_share()), (1.0, 0.0));
         let half = Slice::Span { class_bytes: 4096, live: 8, cached: 4, free: 4, tag: 0 };
@@ -216,12 +217,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_page_comes_back(slices in prop::collection::vec(any_slice(), 1..=PAGE_SLICES)) {
+        fn text_and_parse_round_trip(slices in prop::collection::vec(any_slice(), 1..=PAGE_SLICES)) {
             prop_assert_eq!(parse(&text(&slices)), Some(slices));
         }
 
         #[test]
-        fn any_text_is_a_page_or_none(text: String) {
+        fn parse_accepts_or_rejects_any_text(text: String) {
             if let Some(slices) = parse(&text) {
                 prop_assert!(slices.len() <= PAGE_SLICES);
             }

@@ -1,18 +1,19 @@
-//! What a measurement or a model says: one [`Record`] a line, and the [`Machine`] it holds for.
+//! The results of measurements and models: one [`Record`] a line, and the [`Machine`] that it is
+//! valid for.
 //!
-//! Both are lines of one JSON Lines file, told apart by `schema`. `docs/record.schema.json` is the
-//! same contract as a JSON Schema, and a test holds the two together.
+//! Both are lines of one JSON Lines file; `schema` distinguishes them. `docs/record.schema.json` is
+//! the same contract as a JSON Schema, and a test compares the two.
 //!
-//! Forward compatibility: a reader ignores fields that it does not know, so that a later haul may
-//! add one without changing the schema's number; a change that an older reader would misread
-//! changes the number, and [`Line::parse`] refuses numbers that it does not know.
+//! Forward compatibility: a reader ignores unknown fields, so that a later version of haul may add
+//! a field without changing the schema's number. A change that an older reader would misread must
+//! change the number, and [`Line::parse`] rejects unknown numbers.
 //!
 //! From the bottom up:
 //!
-//! - `better`: which direction of a figure is the better one;
-//! - `ratio`: a comparison in time or cost, or in rates, whichever the record holds;
-//! - `verdict`: what a comparison lets one say;
-//! - `fields`: a record as it is read;
+//! - `better`: whether a larger or a smaller figure is better;
+//! - `ratio`: conversion of a comparison between costs and rates;
+//! - `verdict`: the conclusion of a comparison;
+//! - `fields`: the fields of a record as they are parsed;
 //! - `line`: one line of a record file.
 
 mod better;
@@ -45,13 +46,13 @@ pub const MACHINE_SCHEMA: &str = "haul.machine/1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A clock, a counter or the kernel said so.
+    /// A clock, a counter or the kernel gave the figure.
     Measured,
-    /// A formula or a simulator said so.
+    /// A formula or a simulator gave the figure.
     Modelled,
 }
 
-/// One figure: who, where, under which parameters, in which unit, and every sample of it.
+/// One figure: its subject, machine, parameters and unit, and all of its samples.
 ///
 /// ```
 /// use haul_model::{Kind, Line, Record};
@@ -67,34 +68,35 @@ pub enum Kind {
 pub struct Record {
     /// [`RECORD_SCHEMA`].
     pub schema: String,
-    /// Which run wrote it: the same for all records of one command.
+    /// The run that wrote it: the same for all records of one command.
     pub run: String,
-    /// When the samples were complete: RFC 3339, UTC, to the second.
+    /// The time at which the samples were complete: RFC 3339, UTC, to the second.
     pub time: String,
-    /// [`Machine::id`] of the machine it holds for.
+    /// [`Machine::id`] of the machine that it is valid for.
     pub machine: String,
     /// Measured or modelled.
     pub kind: Kind,
-    /// What was done: `copy.distribution`, `copy.size`, `memory.bandwidth`.
+    /// The experiment: `copy.distribution`, `copy.size`, `memory.bandwidth`.
     pub experiment: String,
-    /// What it was done with: `haul`, `libc`, `avx2`.
+    /// The measured implementation: `haul`, `libc`, `avx2`.
     pub subject: String,
-    /// Under which conditions. Keys end in their unit where they have one: `size_bytes`.
+    /// The conditions. A key ends in its unit if it has one: `size_bytes`.
     pub parameters: BTreeMap<String, serde_json::Value>,
-    /// Which quantity: `time`, `throughput`, `faults`.
+    /// The quantity: `time`, `throughput`, `faults`.
     pub metric: String,
     /// Its unit: `ns`, `GB/s` (10^9), `count`.
     pub unit: String,
-    /// Every sample, in the order taken; each is already per operation where the metric is.
+    /// All samples, in the order in which they were taken. If the metric is per operation, each
+    /// sample is too.
     pub samples: Vec<f64>,
-    /// Where [`Record::samples`] are no samples but their quantiles, at even steps from the least
-    /// to the most: of how many samples. So a record takes less room, and whoever does not know the
-    /// field reads the same median and quartiles.
+    /// The number of samples, if [`Record::samples`] has only their quantiles, at even steps from
+    /// the least to the largest. Such a record is smaller, and a reader that does not know the
+    /// field computes the same median and quartiles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantiles_of: Option<NonZeroU64>,
-    /// What the ratio of [`Record::comparison`] is one of, where the figure is a rate. `None` of
-    /// times and costs; a rate without it is of an older record, and its ratio one of rates:
-    /// [`Record::cost`] and [`Record::rate`] read all of them.
+    /// The quantity of [`Record::comparison`]'s ratio, if the figure is a rate. It is `None` for
+    /// times and costs. A rate without it comes from an older record, whose ratio is one of rates.
+    /// [`Record::cost`] and [`Record::rate`] handle all cases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_of: Option<RatioOf>,
     /// The comparison with a baseline measured in the same interleaved run, if there is one.
@@ -102,53 +104,54 @@ pub struct Record {
     pub comparison: Option<Comparison>,
 }
 
-/// A subject against its baseline, interleaved in one run.
+/// A comparison of a subject with its baseline, interleaved in one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The baseline's subject.
     pub baseline: String,
-    /// Median of subject over baseline, paired by round: in time or cost, so that below 1 is
-    /// better, but where [`Record::ratio_of`] says that it is one of rates.
+    /// The median of subject over baseline, paired by round. It is a ratio of times or costs, so
+    /// that below 1 is better, unless [`Record::ratio_of`] says that it is one of rates.
     pub ratio: f64,
     /// Lower end of the ratio's 95% bootstrap interval.
     pub ratio_low: f64,
     /// Upper end of the ratio's 95% bootstrap interval.
     pub ratio_high: f64,
-    /// The noise floor: how far from 1 the baseline's ratio with itself came in the same run.
+    /// The noise floor: the distance from 1 of the baseline's ratio with itself in the same run.
     pub floor: f64,
 }
 
-/// The machine that records hold for. Says nothing that names a host or its user.
+/// The machine that records are valid for. It has no field that identifies a host or its user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// [`MACHINE_SCHEMA`].
     pub schema: String,
-    /// Short and stable: the same for machines that the same tuning holds for.
+    /// A short and stable name: equal for machines that the same tuning is valid for.
     pub id: String,
-    /// The processor's name as it gives it.
+    /// The name that the processor reports.
     pub cpu: String,
-    /// Instruction sets that haul uses, best last: `sse2`, `avx2`.
+    /// The instruction sets that haul uses, best last: `sse2`, `avx2`.
     pub isa: Vec<String>,
-    /// Logical processors that this process may run on.
+    /// The number of logical processors that this process may run on.
     pub processors: usize,
-    /// Cache sizes for one core, in bytes, nearest first. Absent where the machine does not tell.
+    /// The cache sizes of one core in bytes, nearest first. Empty if the machine does not report
+    /// them.
     pub caches_bytes: Vec<u64>,
-    /// Memory in bytes; 0 where the machine does not tell.
+    /// The memory in bytes; 0 if the machine does not report it.
     pub memory_bytes: u64,
-    /// Everything else worth printing, by name: kernel, libc, hypervisor, page sizes.
+    /// Other facts by name: kernel, libc, hypervisor, page sizes.
     pub facts: BTreeMap<String, String>,
 }
 
 impl Record {
-    /// A figure counts as disturbed where the hypervisor took more than this of all processors'
-    /// time while it was taken, in percent. The kernel counts in ticks of 10 ms: of a short step
-    /// (0.3 s on two processors) this is three of them, so that a tick or two by chance mark
-    /// nothing.
+    /// A figure counts as disturbed if the hypervisor used more than this share of all processors'
+    /// time while it was measured, in percent. The kernel counts in ticks of 10 ms: in a short step
+    /// (0.3 s on two processors) this is three ticks, so that one or two ticks by chance do not
+    /// count.
     pub const STEAL_PERCENT_MAX: f64 = 5.0;
 
-    /// A figure counts as taken beside other programs where these kept more than so many processors
-    /// busy on average: two processes that wait for each other then do it another way than on
-    /// processors of their own.
+    /// A figure counts as measured beside other programs if these kept more than this number of
+    /// processors busy on average: two processes that wait for each other then behave differently
+    /// than on processors of their own.
     pub const OTHERS_PROCESSORS_MAX: f64 = 0.25;
 
     /// A measured record with no parameters, samples, time or machine yet.
@@ -172,22 +175,22 @@ impl Record {
         }
     }
 
-    /// The same record with one more parameter.
+    /// This record with one more parameter.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
         self.parameters.insert(name.into(), value.into());
         self
     }
 
-    /// The median of the samples; `None` where there are none.
+    /// The median of the samples; `None` if there are none.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
         statistics::median(&self.samples)
     }
 
-    /// The median of a cost that was got by subtraction, sample by sample: `None` where the
-    /// interval of the median reaches 0, or fewer than three samples give none. What is not told
-    /// from 0 is no cost of anything.
+    /// The median of a cost that was computed by subtraction, sample by sample. `None` if the
+    /// interval of the median contains 0, or if there are fewer than three samples: a value that
+    /// cannot be distinguished from 0 must not be shown as a cost.
     ///
     /// ```
     /// use haul_model::Record;
@@ -203,14 +206,14 @@ impl Record {
         self.median().filter(|_| low > 0.0)
     }
 
-    /// How many samples were taken, whether the record has all of them or their quantiles.
+    /// The number of samples that were taken, also if the record has only their quantiles.
     #[must_use]
     pub fn samples_count(&self) -> u64 {
         self.quantiles_of.map_or(self.samples.len() as u64, NonZeroU64::get)
     }
 
-    /// What the hypervisor took of all processors' time while the figure was taken, in percent;
-    /// `None` where the record does not say, or says what no share can be.
+    /// The share of all processors' time that the hypervisor used while the figure was measured, in
+    /// percent. `None` if the record has no such share, or an impossible one.
     #[must_use]
     pub fn steal_percent(&self) -> Option<f64> {
         let percent = self.parameters.get(key::STEAL_PERCENT)?.as_f64()?;
@@ -223,24 +226,25 @@ impl Record {
         self.steal_percent().is_some_and(|percent| percent > Self::STEAL_PERCENT_MAX)
     }
 
-    /// How many processors programs that have nothing to do with the measurement kept busy while
-    /// the figure was taken; `None` where the record does not say, or says what cannot be.
+    /// The number of processors that unrelated programs kept busy while the figure was measured.
+    /// `None` if the record has no such number, or an impossible one.
     #[must_use]
     pub fn others_processors(&self) -> Option<f64> {
         let processors = self.parameters.get(key::OTHERS_PROCESSORS)?.as_f64()?;
         (processors.is_finite() && processors >= 0.0).then_some(processors)
     }
 
-    /// Whether the figure was taken while other programs ran, and says nothing of a machine that
-    /// does nothing else.
+    /// Whether the figure was measured while other programs ran, so that it is not valid for an
+    /// otherwise idle machine.
     #[must_use]
     pub fn is_beside_others(&self) -> bool {
         self.others_processors().is_some_and(|others| others > Self::OTHERS_PROCESSORS_MAX)
     }
 
-    /// Checks what the types cannot hold: that every number is finite, and that a ratio, its
-    /// interval and its floor are not negative. [`Line::parse`] calls it; whoever writes records
-    /// calls it first, for JSON has no way to say a number that is not finite.
+    /// Checks the conditions that the types do not ensure: every number must be finite, and a
+    /// ratio, its interval and its floor must not be negative. [`Line::parse`] calls it. A writer
+    /// of records must call it before it writes, because JSON cannot represent a number that is not
+    /// finite.
     ///
     /// # Errors
     /// [`LineError::BadNumber`] names the first field that fails.
@@ -280,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_not_finite_is_refused_before_and_after_writing() {
+    fn check_and_parse_reject_non_finite_numbers() {
         let mut record = Record::new("r", "copy.size", "haul", "time", "ns");
         record.samples = vec![1.0, f64::NAN];
         let message = record.check().unwrap_err().to_string();
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_middle() {
+    fn median_is_middle_of_samples() {
         let mut record = Record::new("r", "copy.size", "haul", "time", "ns");
         assert_eq!(record.median(), None);
         record.samples = vec![3.0, 1.0, 2.0];

@@ -1,12 +1,12 @@
-//! Lists and classes of sizes, as `--sizes` and `--size-class` take them.
+//! Lists and classes of sizes, as `--sizes` and `--size-class` accept them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::units::{Bytes, UnitError};
 
-/// Sizes to measure, ascending and each once: `4KiB`, `64,100,4KiB`, or `2KiB..1GiB`, which stands
-/// for every power of two from the first size to the last, both included.
+/// Sizes to measure, ascending and without duplicates: `4KiB`, `64,100,4KiB`, or `2KiB..1GiB`,
+/// which means every power of two from the first size to the last, both included.
 ///
 /// ```
 /// use haul_model::{Bytes, Sizes};
@@ -18,7 +18,7 @@ pub struct Sizes(pub Vec<Bytes>);
 
 /// A class of sizes from `first` to `last`, both included: `0-16`, `1KiB-4KiB`.
 ///
-/// Shows itself in plain bytes, which is the name of the class in records.
+/// Its text form is in plain bytes and is the name of the class in records.
 ///
 /// ```
 /// use haul_model::{Bytes, SizeClass};
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_every_power_of_two() {
+    fn range_expands_to_powers_of_two() {
         assert_eq!(sizes("2KiB..16KiB"), [2048, 4096, 8192, 16384]);
         assert_eq!(sizes("3000..10000"), [4096, 8192]);
         assert_eq!(sizes("0..2"), [1, 2]);
@@ -129,7 +129,7 @@ mod tests {
         }
 
         #[test]
-        fn sizes_ascend_within_their_range(a: u64, b: u64) {
+        fn sizes_ascend_and_stay_within_range(a: u64, b: u64) {
             let (low, high) = (a.min(b), a.max(b));
             if let Ok(Sizes(sizes)) = format!("{low}..{high}").parse() {
                 prop_assert!(sizes.is_sorted_by(|a, b| a < b));

@@ -1,10 +1,11 @@
-//! Quantiles, the interval of a median, and means: the one place that has them, for whoever
-//! measures, tells or draws.
+//! Quantiles, the interval of a median, and means. All crates that measure, print or draw use these
+//! functions.
 //!
-//! Medians throughout: on a shared machine a tenth of the samples may hold another process's work,
-//! and a median does not move for them, where a mean does.
+//! haul uses medians throughout: on a shared machine, a tenth of the samples may contain another
+//! process's work, which shifts a mean but hardly a median.
 
-/// The median: the middle one, or the mean of the two in the middle; `None` of nothing.
+/// The median: the middle value, or the mean of the two middle values. `None` if there are no
+/// values.
 ///
 /// ```
 /// use haul_model::statistics::median;
@@ -16,9 +17,9 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The quantile `share`, 0 to 1, linear between neighbours (type 7 of Hyndman and Fan, "Sample
-/// quantiles in statistical packages", 1996); `None` of nothing. A share beyond 0 or 1 is taken as
-/// that.
+/// The quantile `share`, from 0 to 1, interpolated linearly (type 7 of Hyndman and Fan, "Sample
+/// quantiles in statistical packages", 1996). `None` if there are no values. A share below 0 counts
+/// as 0, and one above 1 as 1.
 ///
 /// ```
 /// use haul_model::statistics::quantile;
@@ -29,7 +30,8 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     quantile_of_sorted(&sorted(values), share)
 }
 
-/// As [`quantile`], of values that ascend already: for many quantiles of the same ones.
+/// As [`quantile`], for values that are already sorted. It is faster for many quantiles of the same
+/// values.
 #[must_use]
 pub fn quantile_of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
@@ -44,15 +46,15 @@ pub fn quantile_of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     Some(sorted[below] * (1.0 - weight) + sorted[above] * weight)
 }
 
-/// Fewer values than this have no interval: of two nothing is known but that they differ.
+/// The smallest number of values that have an interval. Two values show only that they differ.
 pub const INTERVAL_VALUES_MIN: usize = 3;
 
-/// Standard deviations that hold 95% of a normal distribution.
+/// The number of standard deviations around the mean that contain 95% of a normal distribution.
 const Z_95: f64 = 1.96;
 
-/// The interval that holds the median of what the values were drawn from with 95% confidence, by
-/// order statistics (Conover, "Practical nonparametric statistics", section 3.2): the whole range
-/// of fewer than nine. `None` of fewer than [`INTERVAL_VALUES_MIN`].
+/// The 95% confidence interval of the median of the values' distribution, by order statistics
+/// (Conover, "Practical nonparametric statistics", section 3.2). It is the whole range for fewer
+/// than nine values, and `None` for fewer than [`INTERVAL_VALUES_MIN`].
 ///
 /// ```
 /// use haul_model::statistics::median_interval;
@@ -74,18 +76,19 @@ pub fn median_interval(values: &[f64]) -> Option<[f64; 2]> {
     Some([sorted[below], sorted[sorted.len() - 1 - below]])
 }
 
-/// The scaled median absolute deviation from the median: the standard deviation of values that are
-/// normal but for a few; `None` of nothing.
+/// The scaled median absolute deviation from the median: it estimates the standard deviation of
+/// normally distributed values with a few outliers. `None` if there are no values.
 #[must_use]
 pub fn robust_deviation(values: &[f64]) -> Option<f64> {
-    /// Of a normal distribution, the standard deviation over the median absolute one.
+    /// The standard deviation of a normal distribution over its median absolute deviation.
     const SCALE: f64 = 1.4826;
     let middle = median(values)?;
     let apart: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
     Some(SCALE * median(&apart)?)
 }
 
-/// The geometric mean: the mean of ratios; `None` of nothing, or where a value is not above 0.
+/// The geometric mean, which is the mean to use for ratios. `None` if there are no values, or if a
+/// value is not above 0.
 ///
 /// ```
 /// use haul_model::statistics::geometric_mean;
@@ -102,8 +105,8 @@ pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     Some((logarithms / values.len() as f64).exp())
 }
 
-/// The probability that Student's t with so many degrees of freedom is farther from 0 than this, in
-/// either direction (Abramowitz and Stegun, 26.7.1 and 26.5.8).
+/// The probability that Student's t with `freedom` degrees of freedom is farther from 0 than `t`,
+/// in either direction (Abramowitz and Stegun, 26.7.1 and 26.5.8).
 ///
 /// ```
 /// use haul_model::statistics::student_tails;
@@ -115,8 +118,8 @@ pub fn student_tails(t: f64, freedom: f64) -> f64 {
     incomplete_beta(freedom / 2.0, 0.5, freedom / (freedom + t * t))
 }
 
-/// How far from 0 Student's t is with a probability of `tails`, both together: the inverse of
-/// [`student_tails`].
+/// The distance from 0 that Student's t exceeds with the probability `tails`, in both directions
+/// together: the inverse of [`student_tails`].
 ///
 /// ```
 /// use haul_model::statistics::student_quantile;
@@ -128,7 +131,7 @@ pub fn student_quantile(tails: f64, freedom: f64) -> f64 {
     while student_tails(high, freedom) > tails && high < 1e12 {
         high *= 2.0;
     }
-    // Halves a range of at most 2^40 down to the last digits of a double.
+    // 60 halvings of a range of at most 2^40 reach the precision of a double.
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
         if student_tails(middle, freedom) > tails { low = middle } else { high = middle }
@@ -173,7 +176,8 @@ fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
     fraction
 }
 
-/// The logarithm of the gamma function, above 0 (Lanczos' approximation, good to 15 digits).
+/// The logarithm of the gamma function for arguments above 0 (Lanczos' approximation, accurate to
+/// 15 digits).
 fn log_gamma(x: f64) -> f64 {
     const G: f64 = 7.0;
     const COEFFICIENTS: [f64; 8] = [
@@ -206,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closed_forms() {
+    fn statistics_match_closed_forms() {
         let values = [4.0, 1.0, 3.0, 2.0, 5.0];
         assert_eq!(median(&values), Some(3.0));
         assert_eq!(median(&values[..4]), Some(2.5));
@@ -218,7 +222,7 @@ mod tests {
 
     /// Tables of Student's t, two-sided: 5% and 0.1%.
     #[test]
-    fn student_meets_the_tables() {
+    fn student_quantile_matches_published_tables() {
         for (freedom, five, tenth) in
             [(1.0, 12.706, 636.62), (3.0, 3.182, 12.924), (8.0, 2.306, 5.041), (30.0, 2.042, 3.646)]
         {

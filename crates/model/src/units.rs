@@ -1,13 +1,13 @@
-//! Units, said in types: bytes, nanoseconds, bytes a second.
+//! Units as types: bytes, nanoseconds, bytes a second.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// A number of bytes.
 ///
-/// Parses a number with or without a unit; binary units are `KiB`, `MiB`, `GiB`, `TiB`, decimal
-/// ones `kB`, `MB`, `GB`, `TB`. Shows itself exactly, in the largest binary unit that takes at most
-/// two decimals, so that what it shows parses to the same number.
+/// It parses a number with or without a unit; binary units are `KiB`, `MiB`, `GiB`, `TiB`, decimal
+/// ones `kB`, `MB`, `GB`, `TB`. Its text form is exact, in the largest binary unit that needs at
+/// most two decimals, and parses to the same number.
 ///
 /// ```
 /// use haul_model::Bytes;
@@ -28,58 +28,58 @@ pub struct Nanos(pub f64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct BytesPerSecond(pub f64);
 
-/// Why a text is not a size, a list of sizes, or a size class.
+/// The reason why a text is not a size, a list of sizes, or a size class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// No number where one must stand.
+    /// The text does not start with a number.
     #[error(
         "{text:?} is not a size: it must start with a number; write for example 64, 4KiB or 1.5MiB"
     )]
     NoNumber {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// A unit that is not one of ours.
+    /// The unit is unknown.
     #[error(
         "{text:?} is not a size: the unit {unit:?} is not known; \
          write B, KiB, MiB, GiB, TiB (1024) or kB, MB, GB, TB (1000)"
     )]
     UnknownUnit {
-        /// What was given.
+        /// The given text.
         text: String,
         /// The part after the number.
         unit: String,
     },
-    /// A fraction of a byte.
+    /// The size has a fraction of a byte.
     #[error("{text:?} is not a whole number of bytes; write it in a smaller unit, or round it")]
     NotWhole {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// More than [`u64::MAX`] bytes.
-    #[error("{text:?} is beyond the largest size, 2^64 - 1 bytes; write a smaller one")]
+    /// The size is above [`u64::MAX`] bytes.
+    #[error("{text:?} is above the largest size, 2^64 - 1 bytes; write a smaller one")]
     TooLarge {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// A range or class whose end lies before its start.
+    /// The range or class ends before it starts.
     #[error("{text:?} ends before it starts; write the smaller size first")]
     Reversed {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// A range that holds no power of two, so that it would measure nothing.
-    #[error("{text:?} holds no power of two; widen it, or list the sizes: 3000,5000")]
+    /// The range contains no power of two, so that nothing would be measured.
+    #[error("{text:?} contains no power of two; widen the range, or list the sizes: 3000,5000")]
     NoPower {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// A size class without its dash.
+    /// The size class has no dash.
     #[error(
         "{text:?} is not a size class; write its first and last size, both included: 17-64 or 1KiB-4KiB"
     )]
     NoDash {
-        /// What was given.
+        /// The given text.
         text: String,
     },
 }
@@ -90,8 +90,8 @@ const DECIMAL: [(&str, u64); 4] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
 
 impl Bytes {
-    /// In the largest binary unit not above it, rounded to three digits: for sizes that a reader
-    /// recognizes and nobody parses, such as `62.7 GiB` of memory.
+    /// The size in the largest binary unit that is not above it, rounded to three digits. It is for
+    /// readers and is not exact, such as `62.7 GiB` of memory.
     ///
     /// ```
     /// assert_eq!(haul_model::Bytes(67_345_678_336).approximate(), "62.7 GiB");
@@ -130,8 +130,9 @@ impl FromStr for Bytes {
 fn decimal_times(whole: &str, fraction: &str, unit: u64, text: &str) -> Result<Bytes, UnitError> {
     let too_large = || UnitError::TooLarge { text: text.into() };
     let whole: u64 = whole.parse().map_err(|_| too_large())?;
-    // A binary unit has 40 factors of two and a decimal one 12 of ten: a 41st decimal cannot come
-    // out whole, and 10^18 still multiplies within 128 bits. Nobody writes more than 18.
+    // A binary unit has 40 factors of two and a decimal unit 12 factors of ten, so a 41st decimal
+    // cannot give a whole number of bytes. 18 decimals are enough in practice, and a multiplication
+    // by 10^18 still fits into 128 bits.
     let scale = match u32::try_from(fraction.len()) {
         Ok(digits) if digits <= 18 => 10_u128.pow(digits),
         _ => return Err(UnitError::NotWhole { text: text.into() }),
@@ -187,11 +188,12 @@ impl fmt::Display for BytesPerSecond {
     }
 }
 
-/// In the largest unit not above the value as it will be shown; the last unit takes the rest.
+/// The value in the largest unit that is not above the rounded value. Smaller values use the last
+/// unit.
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let (size, name) = units
         .iter()
-        // 999.7 is shown as 1000, so it belongs to the next unit already.
+        // 999.7 is rounded to 1000, so it already belongs to the next unit.
         .find(|(size, _)| value.abs() >= size * 0.9995)
         .or(units.last())
         .copied()
@@ -221,7 +223,8 @@ pub fn three_digits(value: f64) -> String {
         }
     };
     let shown = format!("{value:.*}", decimals(value));
-    // 9.999 rounds to 10.00: one digit too many, so the rounded number decides.
+    // 9.999 rounds to 10.00, which has one digit too many, so the decimals are chosen from the
+    // rounded number.
     let rounded = shown.parse().unwrap_or(value);
     format!("{value:.*}", decimals(rounded))
 }
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_parse_exactly() {
+    fn bytes_parse_exactly() {
         for (text, expected) in [
             ("0", 0),
             ("64", 64),
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_a_remedy() {
+    fn invalid_sizes_are_rejected_with_remedy() {
         let refused = |text: &str, remedy: &str| {
             let message = bytes(text).expect_err(text).to_string();
             assert!(message.contains(remedy), "{text:?}: {message}");
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_show_in_binary_units() {
+    fn bytes_display_in_binary_units() {
         for (size, expected) in [
             (0, "0 B"),
             (100, "100 B"),
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_rates_show_three_digits() {
+    fn times_and_rates_display_three_digits() {
         for (nanos, expected) in [
             (0.0, "0 ns"),
             (0.25, "0.250 ns"),
@@ -315,23 +318,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_parses_to_the_same(size: u64) {
+        fn displayed_bytes_parse_to_same_number(size: u64) {
             prop_assert_eq!(bytes(&Bytes(size).to_string()), Ok(size));
         }
 
         #[test]
-        fn round_sizes_parse_to_the_same(mantissa in 1_u64..10_000, shift in 0_u32..50) {
+        fn displayed_round_sizes_parse_to_same_number(mantissa in 1_u64..10_000, shift in 0_u32..50) {
             let size = mantissa << shift;
             prop_assert_eq!(bytes(&Bytes(size).to_string()), Ok(size));
         }
 
         #[test]
-        fn any_text_is_parsed_or_refused(text in ".{0,40}") {
+        fn bytes_accept_or_reject_any_text(text in ".{0,40}") {
             let _ = bytes(&text);
         }
 
         #[test]
-        fn decimals_agree_with_integer_arithmetic(whole in 0_u64..1000, eighths in 0_u64..8) {
+        fn decimal_sizes_match_integer_arithmetic(whole in 0_u64..1000, eighths in 0_u64..8) {
             let text = format!("{whole}.{:03}MiB", eighths * 125);
             prop_assert_eq!(bytes(&text), Ok((whole << 20) + eighths * (1 << 17)));
         }

@@ -1,4 +1,4 @@
-//! Estimates of PCIe traffic against closed forms, with the deviation printed, and what holds of
+//! Estimates of PCIe traffic against closed forms, with the deviation printed, and properties of
 //! every estimate.
 
 use haul_model::pcie::{
@@ -49,7 +49,7 @@ fn near(what: &str, found: f64, expected: f64) {
 }
 
 #[test]
-fn receive_doorbells_follow_the_mode_and_the_release() {
+fn receive_doorbells_follow_mode_and_release() {
     for (nic, mode, histogram, expected) in [
         // b (floor(F / b) + 1), F = 32.
         ("ixgbe", Mode::Scalar, "32:1", 64.0),
@@ -62,7 +62,7 @@ fn receive_doorbells_follow_the_mode_and_the_release() {
         ("ixgbe", Mode::Vector, "4:10", 32.0),
         ("ice", Mode::Vector, "4:10", 64.0),
         ("idpf", Mode::Vector, "4:10", 64.0),
-        // At least 128 held: 13 polls of 10.
+        // At least 128 descriptors are held after 13 polls of 10.
         ("ena", Mode::Scalar, "10:1", 130.0),
         ("ena", Mode::Scalar, "32:1", 128.0),
     ] {
@@ -77,10 +77,11 @@ fn receive_doorbells_follow_the_mode_and_the_release() {
     );
 }
 
-/// Every mode of every Intel NIC, at the thresholds of 32: packets a receive doorbell in batches of
-/// 4 and of 32 by the release, and doorbells of a sent burst of 64. Read from DPDK's sources.
+/// Every mode of every Intel NIC with thresholds of 32: the packets for each receive doorbell in
+/// batches of 4 and of 32, by release, and the doorbells of a sent burst of 64. Read from DPDK's
+/// sources.
 #[test]
-fn every_intel_mode_has_its_drivers_doorbells() {
+fn intel_modes_have_doorbells_of_their_drivers() {
     use Mode::{Bulk, Scalar, Vector};
     const HELD: ([f64; 2], [f64; 2]) = ([36.0, 64.0], [36.0, 64.0]);
     const FREE: ([f64; 2], [f64; 2]) = ([32.0; 2], [32.0; 2]);
@@ -125,15 +126,15 @@ fn every_intel_mode_has_its_drivers_doorbells() {
     assert_eq!(intel.map(|nic| nic.modes.len()).sum::<usize>(), table.len(), "none is left out");
 }
 
-/// The recurrence against the same driver played poll by poll.
+/// The recurrence against a simulation of the driver, poll by poll.
 #[test]
-fn mixed_batches_agree_with_a_driver_that_is_played() {
+fn mixed_batches_match_simulated_driver() {
     let case = Case::new("ixgbe", Mode::Scalar);
     for histogram in ["4:10,8:10", "1:5,7:2,32:9", "3:1,33:1"] {
         let batches: Vec<(u32, u64)> =
             histogram.parse::<haul_model::pcie::Histogram>().unwrap().batches().to_vec();
         let polls: u64 = batches.iter().map(|(_, polls)| polls).sum();
-        // Splitmix64, so that the test draws the same each time.
+        // Splitmix64, so that the test draws the same values each time.
         let mut state = 1_u64;
         let mut draw = || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -165,7 +166,7 @@ fn mixed_batches_agree_with_a_driver_that_is_played() {
 }
 
 #[test]
-fn transmit_doorbells_follow_the_path() {
+fn transmit_doorbells_follow_mode() {
     for (nic, mode, histogram, per_burst) in [
         ("ixgbe", Mode::Scalar, "64:1", 1.0),
         ("ixgbe", Mode::Bulk, "64:1", 2.0),
@@ -182,9 +183,10 @@ fn transmit_doorbells_follow_the_path() {
     }
 }
 
-/// By hand, on a link of 256, 512 and 64 B: 10 M packets of 64 B in bursts of 4.
+/// Computed by hand for a link with MPS 256, MRRS 512 and RCB 64 B: 10 M packets of 64 B in bursts
+/// of 4.
 #[test]
-fn headers_are_those_of_the_link() {
+fn headers_match_link_settings() {
     let case = Case::new("ice", Mode::Vector);
     let workload = workload("10M", "64", "0:5,4:10");
     for (what, count, payload, header, request) in [
@@ -214,7 +216,7 @@ fn headers_are_those_of_the_link() {
 }
 
 #[test]
-fn short_packets_are_pushed_or_inlined_and_not_read() {
+fn short_packets_are_pushed_or_inlined() {
     let ena = Case::new("ena", Mode::Scalar);
     let small = workload("1M", "64", "32:1");
     assert!(ena.term(&small, "tx packet").is_none(), "96 B fit into the entry");
@@ -257,7 +259,7 @@ fn segments_and_contexts_add_descriptors() {
 }
 
 #[test]
-fn what_a_driver_refuses_is_refused() {
+fn estimate_rejects_invalid_thresholds_and_segments() {
     let link: Link = "gen3x8".parse().unwrap();
     let mut small = workload("1M", "64", "32:1");
     let mut refused = |nic: &str, mode, thresholds, segments| {
@@ -278,7 +280,7 @@ fn what_a_driver_refuses_is_refused() {
     assert!(refused("ice", Mode::Scalar, free(32), 0).contains("segments"));
 }
 
-/// Any NIC in any of its modes, on any link, with any workload that can be written.
+/// Any NIC in any of its modes, on any link, with any valid workload.
 fn anything() -> impl Strategy<Value = (Case, Workload, Link)> {
     let nic = (0..NICS.len(), any::<prop::sample::Index>(), any::<prop::sample::Index>());
     let batches = prop::collection::btree_map(1_u32..2000, 1_u64..1 << 48, 1..12);
@@ -336,7 +338,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn sums_equal_their_parts_and_are_numbers((case, workload, link) in anything()) {
+    fn sums_equal_their_parts_and_are_finite((case, workload, link) in anything()) {
         is_sound(&of(&case, &workload, &link));
         is_sound(&recipe(&case.nic, case.thresholds, &workload).by_packets);
         let rate = workload.rate.packets_per_s();
@@ -347,7 +349,7 @@ proptest! {
     }
 
     #[test]
-    fn twice_the_rate_is_twice_the_traffic((case, mut workload, link) in anything()) {
+    fn traffic_is_proportional_to_rate((case, mut workload, link) in anything()) {
         let rate = workload.rate.packets_per_s() / 2.0;
         workload.rate = haul_model::pcie::Rate::new(rate).unwrap();
         let less = Sums::of(&of(&case, &workload, &link));

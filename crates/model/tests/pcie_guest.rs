@@ -1,11 +1,10 @@
-//! What DPDK's own driver does on an emulated NIC, against the model: to the count.
+//! The behaviour of DPDK's own driver on an emulated NIC against the model. Counts must be equal.
 //!
 //! `scripts/pcie-guest` runs testpmd in a guest on QEMU's 82574 (e1000e) or 82576 (igb) and sums up
-//! QEMU's trace of register writes and descriptors. Batches are all of one size there, so that
-//! nothing is left to chance: each sum equals what the modelled driver and device do with the same
-//! bursts. Sums of an
-//! earlier run are kept in `bench/record`, so that the comparison is made where there is no QEMU,
-//! too.
+//! QEMU's trace of register writes and descriptors. All batches have one size there, so that the
+//! result is deterministic: each sum equals that of the modelled driver and device for the same
+//! bursts. `bench/record` has the sums of an earlier run, so that the comparison is also made
+//! without QEMU.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,15 +17,14 @@ const CASES: [&str; 6] = ["32:32:32", "4:32:32", "8:0:16", "16:48:8", "5:32:32",
 
 /// Descriptors of each ring in the guest.
 const RING: u32 = 256;
-/// Each port's driver sets both tails once before packets go.
+/// Each port's driver writes both tails once before packets are sent.
 const SET_UP: u64 = 1;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What QEMU's device does otherwise than the entry of the real one says: it reads one descriptor
-/// at a time.
+/// The setup for QEMU's device. Unlike the real device, it reads one descriptor at a time.
 fn emulated(name: &str, free: u32, rs: u32) -> Setup {
     let nic: &Nic = name.parse().unwrap();
     let nic = if name == "igb" { nic.with("82576").unwrap() } else { *nic };
@@ -40,8 +38,8 @@ fn emulated(name: &str, free: u32, rs: u32) -> Setup {
     }
 }
 
-/// One port. What it sends was polled for at the other, but for the first burst; the last that
-/// comes is not polled for any more.
+/// One port after its traffic. The port sends the bursts that the other port polled, after a first
+/// burst of its own. It does not poll for the last burst that arrives.
 fn port(setup: Setup, burst: u32, came: u64, sent: u64) -> Device {
     let mut device = Device::new(setup).unwrap();
     let sizes = vec![64; burst as usize];
@@ -55,7 +53,7 @@ fn port(setup: Setup, burst: u32, came: u64, sent: u64) -> Device {
     device
 }
 
-/// Holds one line of the script's against the model, and says how far each sum is off.
+/// Compares one line of the script's output with the model, and prints the deviation of each sum.
 fn check(nic: &str, line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let case = words[1];
@@ -70,7 +68,7 @@ fn check(nic: &str, line: &str) {
         let found = words.iter().find(|word| word.split('=').next() == Some(name));
         found.map(value).unwrap_or_else(|| panic!("no {name}: {line}"))
     };
-    // What one port sends comes to the other.
+    // Each port receives the bursts that the other sends.
     let setup = emulated(nic, free, rs);
     let ports = [port(setup, burst, second, first), port(setup, burst, first, second)];
     let counted = |what: &str| -> u64 {
@@ -91,7 +89,7 @@ fn check(nic: &str, line: &str) {
 }
 
 #[test]
-fn the_kept_sums_of_the_guest_are_the_models() {
+fn recorded_guest_sums_match_model() {
     for (nic, file) in [("e1000e", "sums.txt"), ("igb", "igb.txt")] {
         let path = root().join("bench/record/2026-11-25-pcie-guest").join(file);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -102,7 +100,7 @@ fn the_kept_sums_of_the_guest_are_the_models() {
 }
 
 #[test]
-fn the_guest_does_what_the_model_says() {
+fn running_guest_matches_model() {
     for (tool, package) in [
         ("qemu-system-x86_64", "qemu-system-x86"),
         ("dpdk-testpmd", "dpdk-dev"),

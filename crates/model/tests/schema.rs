@@ -1,5 +1,5 @@
-//! `docs/record.schema.json` and the Rust types are one contract: what one takes the other takes,
-//! and what one refuses the other refuses.
+//! `docs/record.schema.json` and the Rust types are one contract: both must accept and reject the
+//! same lines.
 
 use haul_model::{Comparison, Kind, Line, Machine, RatioOf, Record};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn schema() -> jsonschema::Validator {
     jsonschema::validator_for(&schema).expect("the schema compiles")
 }
 
-/// Both verdicts on one line, which must agree.
+/// Whether a line is accepted. Asserts that schema and types agree.
 fn accepted(schema: &jsonschema::Validator, line: &Value) -> bool {
     let by_schema = schema.is_valid(line);
     let by_types = Line::parse(&line.to_string());
@@ -56,7 +56,7 @@ fn json_of(line: impl Into<Line>) -> Value {
 }
 
 #[test]
-fn both_kinds_of_line_are_accepted() {
+fn records_and_machines_are_accepted() {
     let schema = schema();
     assert!(accepted(&schema, &json_of(record())));
     assert!(accepted(&schema, &json_of(machine())));
@@ -102,7 +102,7 @@ fn every_field_has_one_type() {
 }
 
 #[test]
-fn samples_are_all_of_them_or_quantiles_of_a_count() {
+fn quantiles_of_must_be_a_positive_count() {
     let schema = schema();
     let mut line = json_of(record());
     assert!(line.get("quantiles_of").is_none());
@@ -122,7 +122,7 @@ fn samples_are_all_of_them_or_quantiles_of_a_count() {
 }
 
 #[test]
-fn a_ratio_is_one_of_cost_or_of_rates() {
+fn ratio_of_must_be_cost_or_rate() {
     let schema = schema();
     let mut line = json_of(record());
     assert!(line.get("ratio_of").is_none());
@@ -145,7 +145,7 @@ fn a_ratio_is_one_of_cost_or_of_rates() {
 }
 
 #[test]
-fn a_part_of_a_comparison_is_refused_and_named() {
+fn incomplete_comparison_is_rejected_and_names_missing_field() {
     let schema = schema();
     let whole = json_of(record());
     for kept in 1..(1 << COMPARISON.len()) - 1 {
@@ -165,7 +165,7 @@ fn a_part_of_a_comparison_is_refused_and_named() {
 }
 
 #[test]
-fn numbers_out_of_range_are_refused() {
+fn numbers_out_of_range_are_rejected() {
     let schema = schema();
     for field in ["ratio", "ratio_low", "ratio_high", "floor"] {
         let mut line = json_of(record());
@@ -182,7 +182,7 @@ fn numbers_out_of_range_are_refused() {
 }
 
 #[test]
-fn unknown_fields_are_ignored_and_unknown_schemas_are_not() {
+fn unknown_fields_are_ignored_and_unknown_schemas_rejected() {
     let schema = schema();
     for mut line in [json_of(record()), json_of(machine())] {
         line["later"] = json!({"than": "this"});

@@ -96,7 +96,7 @@ fn a_spoiled_capture_is_said_or_counted() {
     lie[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
     for (bytes, parts) in [
         (lie, &["at byte 24", "128 MiB"][..]),
-        (b"a text that is no capture at all".to_vec(), &["begins like no pcap"]),
+        (b"a text that is no capture at all".to_vec(), &["does not begin as a pcap"]),
         (vec![], &["ends before its header"]),
     ] {
         fs::write(&path, bytes).unwrap();

@@ -1,16 +1,18 @@
-//! What the algorithm needs of an instruction set: 64 bytes in registers.
+//! The operations that the algorithm needs from an instruction set: a line of 64 bytes in
+//! registers.
 
 /// The size of a cache line on every processor that haul has kernels for.
 pub(crate) const LINE: usize = 64;
 
 /// 64 bytes in one, two, four or eight registers.
 ///
-/// The unit is the line, not the register, so that one algorithm serves registers of 8 to 64 bytes:
-/// what differs between instruction sets is how many instructions a line takes.
+/// The unit is the line, not the register, so that one algorithm serves registers of 8 to 64 bytes.
+/// Instruction sets differ in the number of instructions that a line takes.
 ///
 /// # Safety of every method
-/// The pointer is good for [`LINE`] bytes in the direction of the access, and the processor has the
-/// instruction set: an implementation is only named inside a function that enables it.
+/// The pointer must be valid for [`LINE`] bytes in the direction of the access, and the processor
+/// must have the instruction set: an implementation may be used only inside a function that enables
+/// it.
 pub(crate) trait Line: Copy {
     /// Lines in one step of the loop: 1, 2 or 4, chosen so that a step, the saved head and the
     /// saved tail fit into the registers.
@@ -22,8 +24,8 @@ pub(crate) trait Line: Copy {
     /// Lines in one step of a fill's loop: 2 or 4.
     const FILL_STEP: usize = 2;
 
-    /// Whether copies of 257 to 512 bytes are eight lines whatever the size, rather than six or
-    /// eight by a branch.
+    /// Whether copies of 257 to 512 bytes are always eight lines, instead of six or eight by a
+    /// branch.
     const EIGHT_LINES: bool = false;
 
     /// Loads 64 bytes from any address.
@@ -32,16 +34,17 @@ pub(crate) trait Line: Copy {
     /// Stores 64 bytes to any address.
     unsafe fn store(self, target: *mut u8);
 
-    /// Stores 64 bytes to an address that [`Line::ALIGNMENT`] divides.
+    /// Stores 64 bytes to a multiple of [`Line::ALIGNMENT`].
     unsafe fn store_aligned(self, target: *mut u8);
 
     /// Stores the first [`Line::ALIGNMENT`] bytes to any address.
     unsafe fn store_first(self, target: *mut u8);
 
-    /// Stores 64 bytes past the caches to an address that 64 divides. [`Line::fence`] orders it.
+    /// Stores 64 bytes to a multiple of 64 and bypasses the caches. [`Line::fence`] orders the
+    /// store.
     unsafe fn stream(self, target: *mut u8);
 
-    /// 64 times `byte`.
+    /// A line whose 64 bytes all are `byte`.
     unsafe fn splat(byte: u8) -> Self;
 
     /// Moves the four lines at `sources` to `targets`: all loads, then all stores.
@@ -60,17 +63,17 @@ pub(crate) trait Line: Copy {
         }
     }
 
-    /// What `store_aligned` needs: the size of one register.
+    /// The alignment that `store_aligned` needs: the size of one register in bytes.
     const ALIGNMENT: usize;
 
-    /// What the target of a copy's loop is aligned to: [`Line::ALIGNMENT`], or [`LINE`].
+    /// The alignment of the target in a copy's loop: [`Line::ALIGNMENT`], or [`LINE`].
     const COPY_ALIGNMENT: usize = Self::ALIGNMENT;
 
-    /// Makes the streamed lines visible before whatever is stored next.
+    /// Makes the streamed lines visible before any later store.
     #[inline(always)]
     fn fence() {}
 
-    /// Asks for the line at `source` to come nearer. Never faults, whatever the address.
+    /// Prefetches the line at `source`. It never faults, at any address.
     #[inline(always)]
     fn prefetch(_source: *const u8) {}
 }

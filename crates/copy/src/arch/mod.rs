@@ -1,22 +1,24 @@
-//! The algorithm once, over a cache line held in registers, and one thin file an instruction set.
+//! The algorithm, written once over a cache line in registers, and one thin file for each
+//! instruction set.
 //!
 //! From the bottom up:
 //!
-//! - `line`: what the algorithm needs of an instruction set;
+//! - `line`: the operations that the algorithm needs from an instruction set;
 //! - `generic`: the algorithms, over a line;
 //! - `scalar`: plain Rust;
-//! - `x86_64`: its instruction sets;
-//! - `aarch64`: its instruction set.
+//! - `x86_64`: the instruction sets of x86-64;
+//! - `aarch64`: the instruction set of aarch64.
 
 pub(crate) mod generic;
 pub(crate) mod line;
 
-/// The five kernels of a vector instruction set, each a complete memmove or memset.
+/// Defines the five kernels of an instruction set, each a complete memmove or memset.
 ///
-/// The attribute must enable what the line uses; a kernel may only run where the processor has it.
+/// The attribute must enable the features that the line uses. A kernel may only run on a processor
+/// that has them.
 macro_rules! kernels {
     ($(#[$features:meta])? $line:ty) => {
-        /// memmove by this instruction set's registers.
+        /// memmove with this instruction set's registers.
         ///
         /// # Safety
         /// As `generic::copy`.
@@ -31,7 +33,7 @@ macro_rules! kernels {
             crate::arch::same(target)
         }
 
-        /// memset by this instruction set's registers.
+        /// memset with this instruction set's registers.
         ///
         /// # Safety
         /// As `generic::fill`.
@@ -43,7 +45,7 @@ macro_rules! kernels {
             crate::arch::same(target)
         }
 
-        /// memmove by non-temporal stores of this instruction set's registers.
+        /// memmove with non-temporal stores of this instruction set's registers.
         ///
         /// # Safety
         /// As `generic::stream_copy`.
@@ -58,8 +60,8 @@ macro_rules! kernels {
             crate::arch::same(target)
         }
 
-        /// memmove by non-temporal stores of this instruction set's registers, four pages side by
-        /// side.
+        /// memmove with non-temporal stores of this instruction set's registers, four pages
+        /// interleaved.
         ///
         /// # Safety
         /// As `generic::stream_copy`.
@@ -74,7 +76,7 @@ macro_rules! kernels {
             crate::arch::same(target)
         }
 
-        /// memset by non-temporal stores of this instruction set's registers.
+        /// memset with non-temporal stores of this instruction set's registers.
         ///
         /// # Safety
         /// As `generic::stream_fill`.
@@ -105,7 +107,7 @@ pub(crate) mod x86_64;
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 pub(crate) mod aarch64;
 
-/// The byte that C's memset means by its `int`: the lowest eight bits.
+/// The byte that C's memset takes from its `int` argument: the lowest eight bits.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "C says so")]
 pub(crate) const fn low_byte(value: i32) -> u8 {

@@ -1,5 +1,4 @@
-//! Plain Rust: eight words of eight bytes. The fallback, the oracle's neighbour, and what Miri
-//! runs.
+//! Plain Rust: eight words of eight bytes. It is the fallback on any processor, and Miri runs it.
 
 use core::mem::MaybeUninit;
 

@@ -1,11 +1,14 @@
-//! Copies and fills above 64 bytes of each instruction set, which a dispatch jumps to.
+//! Copies and fills above 64 bytes of each instruction set. The dispatch jumps to them.
 
 use crate::arch;
 use crate::arch::generic::{self, BLOCK_MAX};
 use crate::arch::line::LINE;
-use crate::thresholds::{Way, copies_by_registers, copy_way, fill_way, fills_by_registers};
+use crate::thresholds::{
+    Method, copies_by_registers, copy_method, fill_method, fills_by_registers,
+};
 
-/// A copy above 64 bytes: the lines at hand, or a jump to what is long enough to choose.
+/// A copy above 64 bytes by registers. A size that may use another method is a jump to
+/// `$copy_long`.
 macro_rules! copy_above_64 {
     ($(#[$features:meta])? $line:ty, $copy:ident: $block:ident, $copy_long:ident) => {
         $(#[$features])?
@@ -14,8 +17,8 @@ macro_rules! copy_above_64 {
             source: *const u8,
             length: usize,
         ) -> *mut u8 {
-            // SAFETY: the caller's promise, the features are enabled here, and the lengths are
-            // those that each asks for.
+            // SAFETY: the caller's promise, the features are enabled here, and each branch has the
+            // length that its callee requires.
             unsafe {
                 if length <= BLOCK_MAX {
                     generic::$block::<$line>(target, source, length);
@@ -30,7 +33,7 @@ macro_rules! copy_above_64 {
     };
 }
 
-/// As `copy_above_64`, a fill.
+/// A fill above 64 bytes, structured as `copy_above_64`.
 macro_rules! fill_above_64 {
     ($(#[$features:meta])? $line:ty, $fill:ident: $block:ident, $fill_long:ident) => {
         $(#[$features])?
@@ -54,10 +57,11 @@ macro_rules! fill_above_64 {
     };
 }
 
-/// The copy and the fill above 64 bytes of one instruction set, each ending in a jump.
+/// The copy and the fill above 64 bytes of one instruction set, and the choice of a method for long
+/// ones.
 ///
-/// What is long enough to choose sits in a function of its own: it needs a frame, and those that
-/// are short should not pay for it.
+/// The choice of a method is a function of its own: it needs a frame, which would slow down short
+/// copies.
 macro_rules! above_64 {
     (
         $(#[$features:meta])? $line:ty,
@@ -77,11 +81,11 @@ macro_rules! above_64 {
             let alike = (target.addr() ^ source.addr()) & (LINE - 1) == 0;
             // SAFETY: the caller's promise, and the features are enabled here.
             unsafe {
-                match copy_way(length, alike || policy::moves_any_string()) {
-                    Way::Registers => generic::copy_above_256::<$line>(target, source, length),
-                    Way::String => return $string_copy(target, source, length),
-                    Way::Stream => return $stream_copy(target, source, length),
-                    Way::Paged => return $paged_copy(target, source, length),
+                match copy_method(length, alike || policy::allows_any_string()) {
+                    Method::Registers => generic::copy_above_256::<$line>(target, source, length),
+                    Method::String => return $string_copy(target, source, length),
+                    Method::Stream => return $stream_copy(target, source, length),
+                    Method::Paged => return $paged_copy(target, source, length),
                 }
             }
             arch::same(target)
@@ -90,14 +94,14 @@ macro_rules! above_64 {
         $(#[$features])?
         #[inline(never)]
         unsafe extern "C" fn $fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-            // SAFETY: as above.
+            // SAFETY: the caller's promise, and the features are enabled here.
             unsafe {
-                match fill_way(length) {
-                    Way::Registers => {
+                match fill_method(length) {
+                    Method::Registers => {
                         generic::fill_above_256::<$line>(target, arch::low_byte(byte), length);
                     }
-                    Way::String => return $string_fill(target, byte, length),
-                    Way::Stream | Way::Paged => return $stream_fill(target, byte, length),
+                    Method::String => return $string_fill(target, byte, length),
+                    Method::Stream | Method::Paged => return $stream_fill(target, byte, length),
                 }
             }
             arch::same(target)
@@ -120,8 +124,8 @@ macro_rules! above_64_branching {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) mod x86_64 {
     use super::{
-        BLOCK_MAX, LINE, Way, arch, copies_by_registers, copy_way, fill_way, fills_by_registers,
-        generic,
+        BLOCK_MAX, LINE, Method, arch, copies_by_registers, copy_method, fill_method,
+        fills_by_registers, generic,
     };
     use crate::arch::x86_64::{avx2, avx512, avx512vl, sse2, string};
     use crate::policy;
@@ -161,8 +165,8 @@ pub(super) mod x86_64 {
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 pub(super) mod aarch64 {
     use super::{
-        BLOCK_MAX, LINE, Way, arch, copies_by_registers, copy_way, fill_way, fills_by_registers,
-        generic,
+        BLOCK_MAX, LINE, Method, arch, copies_by_registers, copy_method, fill_method,
+        fills_by_registers, generic,
     };
     use crate::arch::aarch64::neon;
     use crate::policy;
@@ -181,8 +185,8 @@ pub(super) mod aarch64 {
 
 pub(super) mod scalar {
     use super::{
-        BLOCK_MAX, LINE, Way, arch, copies_by_registers, copy_way, fill_way, fills_by_registers,
-        generic,
+        BLOCK_MAX, LINE, Method, arch, copies_by_registers, copy_method, fill_method,
+        fills_by_registers, generic,
     };
     use crate::arch::scalar::{self, Words};
     use crate::policy;

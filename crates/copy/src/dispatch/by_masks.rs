@@ -1,16 +1,19 @@
-//! Copies and fills where small ones go by masks: any size, so that a caller has nothing to decide.
+//! Copies and fills of any size if the policy uses masks for small ones. A caller does not need to
+//! look at the size.
 //!
-//! A caller looks where the target lies, which says whether by masks, and calls. Up to 127 and 255
-//! bytes there is one branch on the size, beside those that are taken close to a page's end. Longer
-//! ones are here too, down to the loop, where the policy has AVX-512: a jump to it waits behind the
-//! branch that was mispredicted.
+//! A caller tests the target's address, which determines whether masks may be used, and calls.
+//! Copies of up to 127 bytes and fills of up to 255 bytes take one branch on the size, besides the
+//! branches that are taken close to the end of a page. If the policy has AVX-512, longer sizes are
+//! inlined here too, including the loop: a jump to them would have to wait for the mispredicted
+//! branch on the size.
 //!
-//! Where data comes from beyond L2, what counts is how many calls are in flight, and those are
-//! limited by what every instruction with a result takes: four `nop` cost nothing there, four such
-//! instructions 7%. So there are as few as can be: flags come from what is computed anyway, limits
-//! are constants (each load took 3%), and addresses are those that were looked at. Three results
-//! less took a fleet's mixed copies from 0.99 of libc's time to 0.93, first bytes read from 1.16 to
-//! 1.05 (Xeon of family 6, model 167).
+//! If data comes from beyond L2, the number of calls in flight limits the speed, and every
+//! instruction with a result takes an entry that limits that number: four `nop` cost nothing there,
+//! four instructions with a result cost 7%. The code therefore has as few results as possible:
+//! flags come from values that are computed anyway, limits are constants (each load cost 3%), and
+//! the addresses are those that were tested. Three results fewer reduced the time of a fleet's
+//! mixed copies from 0.99 to 0.93 of libc's, and from 1.16 to 1.05 with the first bytes read next
+//! (Xeon of family 6, model 167).
 
 use core::sync::atomic::Ordering;
 
@@ -23,15 +26,16 @@ use crate::cpu::Isa;
 use crate::policy::{CHOSEN, MASKS};
 use crate::thresholds::{LOOKUP_MIN, copies_by_registers};
 
-/// What is chosen where small copies go by masks, and others by this instruction set.
+/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX-512.
 const AVX512: u8 = MASKS | Isa::Avx512 as u8;
-/// As [`AVX512`].
+/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX-512VL.
 const AVX512VL: u8 = MASKS | Isa::Avx512vl as u8;
 
-/// memmove of any length, for callers that have looked at where the target is.
+/// memmove of any length, for callers that have tested the target's address.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes; `above` is what is above it.
+/// `source` must be readable and `target` writable for `length` bytes, and `above` must be made
+/// from `target`.
 #[inline(never)]
 #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_copy"))]
 pub(crate) unsafe extern "C" fn copy(
@@ -44,12 +48,12 @@ pub(crate) unsafe extern "C" fn copy(
     unsafe { copy_here(target, source, length, above) }
 }
 
-/// Where functions begin whose first bytes are small copies and fills: at a line, each in a section
-/// of its own.
+/// Aligns functions that start with small copies and fills to a cache line. Each is in a section of
+/// its own.
 ///
-/// Else they begin at a multiple of 16 bytes, and where in a line that is was luck: the same
-/// instructions took a fleet's fills in L1 0.92 of libc's time at 32, 0.87 at 48 and 0.84 at 0
-/// (Emerald Rapids).
+/// By default they are aligned to 16 bytes, so that their offset in a line would be arbitrary: the
+/// same instructions take 0.92 of libc's time for a fleet's fills in L1 at offset 32, 0.87 at 48
+/// and 0.84 at 0 (Emerald Rapids).
 macro_rules! begin_at_a_line {
     ($($section:literal)*) => {
         #[cfg(all(target_os = "linux", not(miri)))]
@@ -69,10 +73,10 @@ begin_at_a_line! {
     ".text.haul_memset"
 }
 
-/// memset of any length, for callers that have looked at where it begins.
+/// memset of any length, for callers that have tested the target's address.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes; fills there go by masks.
+/// `target` must be writable for `length` bytes, and fills at this address must use masks.
 #[inline(never)]
 #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_fill"))]
 unsafe extern "sysv64" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
@@ -80,16 +84,18 @@ unsafe extern "sysv64" fn fill(target: *mut u8, byte: i32, length: usize) -> *mu
     unsafe { fill_here(target, byte, length) }
 }
 
-/// Calls [`fill`] by its distance, as code in callers of other crates. The compiler would call it
-/// through the table of addresses, which is a load and an indirect jump: up to 16 bytes took 1.11
-/// of libc's time, and take 0.97, sizes of packets 1.10 and 1.05 (Xeon of family 6, model 167).
-/// Copies lose by it: 0.55 and 0.57.
+/// Calls [`fill`] directly from code that is inlined into other crates. The compiler would call it
+/// through the global offset table, which costs a load and an indirect jump: fills of up to 16
+/// bytes take 1.11 of libc's time so, and 0.97 with the direct call; sizes of packets take 1.10 and
+/// 1.05 (Xeon of family 6, model 167). Copies do not gain: they take 0.55 through the table, and
+/// 0.57 directly.
 ///
 /// # Safety
 /// As [`fill`].
 #[inline(always)]
 pub(crate) unsafe fn call_fill(target: *mut u8, byte: i32, length: usize) {
-    // SAFETY: a call as in C; the caller's promise.
+    // SAFETY: the assembly calls `fill` by its convention and declares what that clobbers; `fill`
+    // has the obligations of this function, which the caller meets.
     unsafe {
         core::arch::asm!(
             "call {fill}",
@@ -100,11 +106,11 @@ pub(crate) unsafe fn call_fill(target: *mut u8, byte: i32, length: usize) {
     }
 }
 
-/// memmove of any length by the policy in force, as code in the caller: a jump there costs what
-/// `libhaul` exports a cycle or two.
+/// memmove of any length by the policy in force, inlined into the caller. A jump to it would cost
+/// the functions that `libhaul` exports a cycle or two.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes.
+/// `source` must be readable and `target` writable for `length` bytes.
 #[inline(always)]
 pub(crate) unsafe fn copy_by_policy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
@@ -116,16 +122,17 @@ pub(crate) unsafe fn copy_by_policy(target: *mut u8, source: *const u8, length: 
     }
 }
 
-/// [`copy`] as code in the caller.
+/// [`copy`], inlined into the caller.
 ///
-/// Its instructions are assembly, which asks for no feature of the function that it stands in.
+/// Its instructions are assembly, so the calling function needs no target feature.
 ///
 /// # Safety
 /// As [`copy`].
 #[inline(always)]
 unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize, above: Above) -> *mut u8 {
-    // SAFETY: the caller's promise, and the lengths that each asks for; where there is something
-    // above, the policy has masks, or had them a moment ago.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires. An
+    // `Above` exists only if the policy uses masks, or used them a moment ago, so the processor has
+    // them.
     unsafe {
         if length <= masked::ONE_COPY_MAX {
             if !masked::copy_to_32(above, source, length) {
@@ -140,10 +147,10 @@ unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize, above: Ab
     crate::arch::same(target)
 }
 
-/// memset of any length by the policy in force, as code in the caller.
+/// memset of any length by the policy in force, inlined into the caller.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes.
+/// `target` must be writable for `length` bytes.
 #[inline(always)]
 pub(crate) unsafe fn fill_by_policy(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
@@ -156,7 +163,7 @@ pub(crate) unsafe fn fill_by_policy(target: *mut u8, byte: i32, length: usize) -
     }
 }
 
-/// [`fill`] as code in the caller.
+/// [`fill`], inlined into the caller.
 ///
 /// # Safety
 /// As [`fill`].
@@ -172,7 +179,8 @@ unsafe fn fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     }
 }
 
-/// Of a policy that another thread replaces meanwhile, either is right.
+/// memmove of more than [`masked::COPY_MAX`] bytes. If another thread replaces the policy
+/// meanwhile, either policy is correct.
 #[inline(always)]
 unsafe fn copy_long(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     if CHOSEN.load(Ordering::Relaxed) != AVX512 {
@@ -182,8 +190,8 @@ unsafe fn copy_long(target: *mut u8, source: *const u8, length: usize) -> *mut u
     // One comparison for both "the target starts inside the source" and, by wrapping, "it does
     // not": see `generic::copy_above_256`.
     let distance = target.addr().wrapping_sub(source.addr());
-    // SAFETY: the caller's promise, the lengths that each asks for, and the features of what is
-    // chosen.
+    // SAFETY: the caller's promise, each branch has the length that its callee requires, and the
+    // processor has the features of the chosen instruction set.
     unsafe {
         if length <= BLOCK_MAX {
             zmm_high::copy_65_to_256(target, source, length);
@@ -200,10 +208,11 @@ unsafe fn copy_long(target: *mut u8, source: *const u8, length: usize) -> *mut u
     crate::arch::same(target)
 }
 
-/// What is not in the entry: other instruction sets, what is long enough to choose, overlap.
+/// The cases that [`copy_long`] does not inline: other instruction sets, sizes that may use another
+/// method than registers, and overlap.
 #[inline(never)]
 unsafe extern "C" fn copy_longer(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise; only what is available was chosen.
+    // SAFETY: the caller's promise, and the chosen instruction set is available.
     unsafe {
         match CHOSEN.load(Ordering::Relaxed) {
             AVX512 => x86_64::copy_avx512(target, source, length),
@@ -213,14 +222,15 @@ unsafe extern "C" fn copy_longer(target: *mut u8, source: *const u8, length: usi
     }
 }
 
-/// As [`copy_long`], of more than [`masked::FILL_MAX`] bytes.
+/// memset of more than [`masked::FILL_MAX`] bytes, structured as [`copy_long`].
 #[inline(always)]
 unsafe fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise, the lengths that each asks for, and the features of what is
-    // chosen.
+    // SAFETY: the caller's promise, each branch has the length that its callee requires, and the
+    // processor has the features of the chosen instruction set.
     unsafe {
-        // From there on thresholds choose, and both ends before the middle take longer than one
-        // line and a loop: 2 KiB in L1 1.00 of libc's time and 0.87 (Xeon of family 6, model 167).
+        // From LOOKUP_MIN on, thresholds choose the method. Filling both ends before the middle
+        // would also be slower there than one line and a loop: 2 KiB in L1 takes 1.00 of libc's
+        // time, against 0.87 (Xeon of family 6, model 167).
         if length >= LOOKUP_MIN || CHOSEN.load(Ordering::Relaxed) != AVX512 {
             return fill_longer(target, byte, length);
         }
@@ -232,10 +242,10 @@ unsafe fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     crate::arch::same(target)
 }
 
-/// As [`copy_longer`].
+/// The cases that [`fill_long`] does not inline.
 #[inline(never)]
 unsafe extern "C" fn fill_longer(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise; only what is available was chosen.
+    // SAFETY: the caller's promise, and the chosen instruction set is available.
     unsafe {
         match CHOSEN.load(Ordering::Relaxed) {
             AVX512 => x86_64::fill_avx512(target, byte, length),

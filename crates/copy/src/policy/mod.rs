@@ -1,10 +1,9 @@
-//! Everything about copying that is a matter of the processor, as one value.
+//! Every choice about copying that depends on the processor, as one value.
 //!
-//! A [`Policy`] has a default for each microarchitecture, by measurement (`rows`), and one by
-//! features for a processor that nobody has measured. `haul copy tune` measures a better one for
-//! the machine at hand and
-//! `haul.toml` keeps it. No value can make a copy wrong: every choice is between complete copies,
-//! and what this processor cannot run is not taken.
+//! A [`Policy`] has a measured default for each microarchitecture (`rows`), and a default by
+//! features for a processor that has not been measured. `haul copy tune` measures a better policy
+//! for a machine, and `haul.toml` stores it. No value can make a copy wrong: every choice is
+//! between complete copies, and a choice that this processor cannot run is ignored.
 
 mod rows;
 
@@ -13,25 +12,25 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use crate::cpu::{self, Facts, Isa};
 use crate::thresholds::{IN_FORCE, Thresholds};
 
-/// How up to 127 bytes are copied, and up to 255 filled.
+/// How copies of up to 127 bytes and fills of up to 255 bytes are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Small {
-    /// By masked loads and stores of AVX-512, with one branch on the size.
+    /// With masked loads and stores of AVX-512 and one branch on the size.
     Masks,
-    /// By pieces of 1 to 16 bytes that overlap; up to 64 bytes they are code in the caller.
+    /// With pieces of 1 to 16 bytes that overlap. Up to 64 bytes, they are inlined into the caller.
     Pieces,
 }
 
-/// Which copies may go by `rep movsb`, where [`Thresholds`] say that their size does.
+/// Which copies may use `rep movsb` if [`Thresholds`] allow it for their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strings {
-    /// All.
+    /// All copies.
     Any,
-    /// Those whose target and source have the same place in a cache line. On Zen 4 `rep movsb`
-    /// falls from 80 to 30 GB/s elsewhere, and to 2.7 where the target is 1 to 63 bytes above the
-    /// source in their pages.
+    /// Copies whose target and source have the same offset in a cache line. On Zen 4, `rep movsb`
+    /// falls from 80 to 30 GB/s for other copies, and to 2.7 GB/s if the target's offset in its
+    /// page is 1 to 63 bytes above the source's.
     Alike,
 }
 
@@ -48,87 +47,86 @@ pub enum Strings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// How small copies and fills go.
+    /// How small copies and fills are done.
     pub small: Small,
     /// The instruction set of blocks and loops.
     pub isa: Isa,
-    /// Which copies may go by `rep movsb`.
+    /// Which copies may use `rep movsb`.
     pub strings: Strings,
-    /// The sizes at which the way to copy changes.
+    /// The sizes at which the copying method changes.
     pub thresholds: Thresholds,
 }
 
-/// What of a policy this processor lacks: it is ignored, and the default stands in for it.
+/// The choices of a policy that this processor cannot run. Each is replaced by the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
-    /// The small shape.
+    /// The shape of small copies.
     pub small: Option<Small>,
     /// The instruction set.
     pub isa: Option<Isa>,
 }
 
 impl Lacking {
-    /// Whether nothing is lacking.
+    /// Whether the processor can run every choice.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The instruction set in force as its number, and [`MASKS`] with it; 0 before the first copy above
-/// 64 bytes.
+/// The number of the instruction set in force, plus [`MASKS`] if small copies use masks. 0 before
+/// the first copy above 64 bytes.
 pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// Added to the number of an instruction set: small copies go by masks.
+/// The bit of [`CHOSEN`] that says that small copies use masks.
 pub(crate) const MASKS: u8 = 0x80;
 
-/// 1 where small copies go by masks, before the first copy above 64 bytes 0: for code that becomes
-/// part of its callers by `haul.h`. What they can name has to be read through a table of addresses,
-/// and [`CHOSEN`] should not be.
+/// 1 if small copies use masks; 0 otherwise, and before the first copy above 64 bytes. The inline
+/// code of `haul.h` reads it. It is separate from [`CHOSEN`] because an exported static is read
+/// through the global offset table, which would slow down readers of [`CHOSEN`].
 #[unsafe(export_name = "haul_small_by_masks")]
 pub(crate) static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 
-/// Which copies may go by `rep movsb`: [`ANY`], [`ALIKE`], or 0 before anything was chosen.
+/// Which copies may use `rep movsb`: [`ANY`], [`ALIKE`], or 0 before a policy is in force.
 static STRINGS: AtomicU8 = AtomicU8::new(0);
 const ANY: u8 = 1;
 const ALIKE: u8 = 2;
 
 impl Policy {
-    /// The names of what is chosen by name, as `haul.toml` and the command line spell them. The
-    /// other names are those of [`Thresholds::NAMES`].
+    /// The names of the choices that have named values, as `haul.toml` and the command line spell
+    /// them. The remaining parts of a policy are named in [`Thresholds::NAMES`].
     pub const CHOICES: &'static [&'static str; 3] = &["small", "isa", "strings"];
 
-    /// The default for the processor that this runs on.
+    /// The default for this processor.
     ///
-    /// Cost: asks the processor, see [`cpu::facts`].
+    /// Cost: reads the processor's facts, see [`cpu::facts`].
     #[must_use]
     pub fn for_this_processor() -> Self {
         Self::for_processor(cpu::facts()).within(Isa::is_available)
     }
 
-    /// The same with the widest instruction set up to its own that is there: facts name the widest
-    /// of all, and a hypervisor may hide one below it.
+    /// This policy with the widest available instruction set that is at most its own. [`Facts`]
+    /// name only the widest instruction set, and a hypervisor may hide one below it.
     fn within(self, is_there: impl Fn(Isa) -> bool) -> Self {
         let fits = |isa: &Isa| *isa <= self.isa && is_there(*isa);
         Self { isa: Isa::ALL.into_iter().rfind(fits).unwrap_or(Isa::Scalar), ..self }
     }
 
-    /// The default for a processor that says `facts` of itself.
+    /// The default for a processor with these `facts`.
     #[must_use]
     pub fn for_processor(facts: Facts) -> Self {
         rows::policy(&facts)
     }
 
-    /// The microarchitecture whose row [`for_processor`](Self::for_processor) takes, and what the
-    /// row stands on; `None` where nobody has measured or reasoned about this one, and its features
-    /// decide.
+    /// The name of the microarchitecture whose row [`for_processor`](Self::for_processor) uses, and
+    /// the row's source. `None` if the processor has no row, so that its features decide.
     #[must_use]
     pub fn row(facts: Facts) -> Option<(&'static str, &'static str)> {
         rows::row(&facts).map(|row| (row.name, row.source))
     }
 
-    /// The policy in force in this process. The first call puts the default in force where nothing
-    /// was installed, and never replaces what is installed meanwhile.
+    /// The policy in force in this process. If none was installed, the first call puts the default
+    /// in force; it never replaces a policy that another thread installs meanwhile.
     #[must_use]
     pub fn current() -> Self {
         let thresholds = Thresholds::current();
@@ -139,27 +137,27 @@ impl Policy {
         Self {
             small: if chosen & MASKS == 0 { Small::Pieces } else { Small::Masks },
             isa: Isa::from_number(chosen & !MASKS),
-            strings: if moves_any_string() { Strings::Any } else { Strings::Alike },
+            strings: if allows_any_string() { Strings::Any } else { Strings::Alike },
             thresholds,
         }
     }
 
-    /// Puts this in force, [clamped](Self::clamped), for all threads of this process, and returns
-    /// what of it this processor [lacks](Self::lacking). Copies that are under way stay correct. Of
-    /// two policies that are installed at the same time, each choice and each threshold is that of
-    /// one.
+    /// Puts this policy in force, [clamped](Self::clamped), for all threads of this process.
+    /// Returns the choices that this processor [lacks](Self::lacking). Copies that are running stay
+    /// correct. If two threads install policies at the same time, each choice and each threshold is
+    /// that of one of them.
     pub fn install(self) -> Lacking {
         let clamped = self.clamped();
-        // Thresholds first: whoever sees the choice should see them. Should it not, by a reordering
-        // of relaxed accesses, it takes a way that is slower once.
+        // Thresholds first: a copy that sees the choice should see the thresholds too. If relaxed
+        // accesses are reordered so that it does not, the copy uses a slower method once.
         clamped.thresholds.install();
         STRINGS.store(clamped.strings_number(), Ordering::Relaxed);
         CHOSEN.store(clamped.chosen_number(), Ordering::SeqCst);
-        tell_callers();
+        publish_to_callers();
         self.lacking()
     }
 
-    /// What of this the processor that this runs on lacks.
+    /// The choices of this policy that this processor cannot run.
     #[must_use]
     pub fn lacking(&self) -> Lacking {
         let lacks_masks = self.small == Small::Masks && !cpu::has_masks();
@@ -169,8 +167,8 @@ impl Policy {
         }
     }
 
-    /// The same with the default in place of what this processor [lacks](Self::lacking), and the
-    /// thresholds [clamped](Thresholds::clamped).
+    /// This policy with the default for every choice that this processor [lacks](Self::lacking),
+    /// and with the thresholds [clamped](Thresholds::clamped).
     #[must_use]
     pub fn clamped(self) -> Self {
         let mut clamped = Self { thresholds: self.thresholds.clamped(), ..self };
@@ -183,8 +181,8 @@ impl Policy {
         clamped
     }
 
-    /// What is chosen under one of the names in [`CHOICES`](Self::CHOICES), as its name; `None` for
-    /// another.
+    /// The name of the value of a choice, one of [`CHOICES`](Self::CHOICES). `None` for any other
+    /// name.
     #[must_use]
     pub fn choice(&self, name: &str) -> Option<&'static str> {
         Self::index(name).map(|index| match index {
@@ -194,7 +192,8 @@ impl Policy {
         })
     }
 
-    /// Chooses by names; `false`, and nothing is changed, where one of the two is none.
+    /// Sets the choice `name` to the value named `value`. Returns `false`, and changes nothing, if
+    /// either name is unknown.
     #[must_use]
     pub fn choose(&mut self, name: &str, value: &str) -> bool {
         match Self::index(name) {
@@ -206,8 +205,8 @@ impl Policy {
         .is_some()
     }
 
-    /// What may be chosen under one of the names in [`CHOICES`](Self::CHOICES); nothing under
-    /// another.
+    /// The names of the values of a choice, one of [`CHOICES`](Self::CHOICES). Empty for any other
+    /// name.
     pub fn values(name: &str) -> impl Iterator<Item = &'static str> {
         let index = Self::index(name);
         let small = Small::ALL.into_iter().map(Small::name);
@@ -220,7 +219,7 @@ impl Policy {
             .chain(strings.filter(move |_| is_strings))
     }
 
-    /// The place of a name in [`CHOICES`](Self::CHOICES).
+    /// The index of a name in [`CHOICES`](Self::CHOICES).
     fn index(name: &str) -> Option<usize> {
         Self::CHOICES.iter().position(|known| cpu::same(known, name))
     }
@@ -235,24 +234,26 @@ impl Policy {
     }
 
     fn install_choices_where_unset(self) {
-        for (place, number) in [(&STRINGS, self.strings_number()), (&CHOSEN, self.chosen_number())]
+        for (atomic, number) in [(&STRINGS, self.strings_number()), (&CHOSEN, self.chosen_number())]
         {
-            // What somebody has installed meanwhile stays.
-            let _ = place.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
+            // A choice that another thread has installed meanwhile stays.
+            let _ = atomic.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
         }
-        tell_callers();
+        publish_to_callers();
     }
 }
 
-/// Either value is right at any time: it only says which of two copies is taken. Whoever finds that
-/// another thread has chosen meanwhile says it again, so that the last choice is what is told.
-fn tell_callers() {
+/// Publishes whether small copies use masks to the code that is inlined into callers. Either value
+/// is correct at any time, because both copies are complete. A thread that finds that another
+/// thread has changed [`CHOSEN`] meanwhile publishes again, so that the last choice is the
+/// published one.
+fn publish_to_callers() {
     loop {
         let chosen = CHOSEN.load(Ordering::SeqCst);
         let by_masks = chosen & MASKS != 0;
         SMALL_BY_MASKS.store(u8::from(by_masks), Ordering::SeqCst);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        crate::arch::x86_64::masked::put_in_force(by_masks);
+        crate::arch::x86_64::masked::set_in_force(by_masks);
         if CHOSEN.load(Ordering::SeqCst) == chosen {
             break;
         }
@@ -267,7 +268,7 @@ impl Default for Policy {
 }
 
 impl Small {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 2] = [Self::Masks, Self::Pieces];
 
     /// The name in `haul.toml`, commands and records: `masks`.
@@ -279,7 +280,7 @@ impl Small {
         }
     }
 
-    /// The one of that [name](Self::name); `None` if there is none.
+    /// The value with this [name](Self::name); `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|small| cpu::same(small.name(), name))
@@ -287,7 +288,7 @@ impl Small {
 }
 
 impl Strings {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 2] = [Self::Any, Self::Alike];
 
     /// The name in `haul.toml`, commands and records: `any`.
@@ -299,7 +300,7 @@ impl Strings {
         }
     }
 
-    /// The one of that [name](Self::name); `None` if there is none.
+    /// The value with this [name](Self::name); `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|strings| cpu::same(strings.name(), name))
@@ -307,24 +308,24 @@ impl Strings {
 }
 
 impl Thresholds {
-    /// The defaults for the processor that this runs on: those of its [`Policy`].
+    /// The defaults for this processor: those of its [`Policy`].
     ///
-    /// Cost: asks the processor, see [`cpu::facts`].
+    /// Cost: reads the processor's facts, see [`cpu::facts`].
     #[must_use]
     pub fn defaults() -> Self {
         Policy::for_this_processor().thresholds
     }
 
-    /// The thresholds in force in this process. The first call puts the defaults in force where
-    /// nothing was installed, and never replaces what is installed meanwhile.
+    /// The thresholds in force in this process. If none were installed, the first call puts the
+    /// defaults in force; it never replaces thresholds that another thread installs meanwhile.
     #[must_use]
     pub fn current() -> Self {
         IN_FORCE.get_or(Self::defaults)
     }
 }
 
-/// Sees to it that a policy is in force. Threads that come here at the same time find the same. A
-/// function of its own: what it exchanges words by is no part of a copy.
+/// Ensures that a policy is in force. Threads that call it at the same time get the same policy. It
+/// is a function of its own to keep the compare-exchanges out of the copies.
 #[cold]
 #[inline(never)]
 pub(crate) fn ensure() {
@@ -340,9 +341,9 @@ pub(crate) fn isa() -> Isa {
     }
 }
 
-/// Whether copies go by `rep movsb` wherever target and source lie.
+/// Whether copies may use `rep movsb` at any addresses of target and source.
 #[inline]
-pub(crate) fn moves_any_string() -> bool {
+pub(crate) fn allows_any_string() -> bool {
     STRINGS.load(Ordering::Relaxed) == ANY
 }
 

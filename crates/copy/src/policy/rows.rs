@@ -1,22 +1,23 @@
-//! The default policies: one row a microarchitecture.
+//! The default policies: one row for each microarchitecture.
 //!
-//! A row is what a record says, or what was reasoned about a relative; which of the two is in its
-//! `source`. A processor without a row has a policy by its features: as wide as does not lower the
-//! clock, and strings where they are announced as fast, as the C library has them.
+//! A row follows a record, or reasoning from a related microarchitecture; its `source` says which.
+//! A processor without a row gets a policy by its features: the widest instruction set that does
+//! not lower the clock, and string instructions if the processor announces them as fast, as in the
+//! C library.
 
 use super::{Policy, Small, Strings};
 use crate::cpu::{self, Facts, Isa, Vendor};
 use crate::thresholds::{NEVER, Thresholds};
 
-/// What a microarchitecture does well.
+/// The choices for a microarchitecture.
 pub(super) struct Row {
-    /// The name that people know it by.
+    /// Its usual name.
     pub(super) name: &'static str,
     vendor: Vendor,
     family: u32,
     models: &'static [core::ops::RangeInclusive<u32>],
     choices: Choices,
-    /// Where the choices come from: a record under `bench/record`, or reasoning.
+    /// The source of the choices: a record under `bench/record`, or reasoning.
     pub(super) source: &'static str,
 }
 
@@ -28,17 +29,19 @@ impl Row {
     }
 }
 
-/// What a row chooses. What follows from the size of the last-level cache is the same for all.
+/// The choices of a row. Those that follow from the size of the last-level cache are the same for
+/// all rows.
 #[derive(Clone, Copy)]
 struct Choices {
     small: Small,
     isa: Isa,
     strings: Strings,
-    /// Bytes that `rep movsb` copies, from the first on and below the second.
+    /// The sizes in bytes that `rep movsb` copies: from the first up to, but not including, the
+    /// second.
     string_copy: (usize, usize),
-    /// The same of `rep stosb`; at most until fills stream.
+    /// As `string_copy`, for `rep stosb`. Sizes from which fills stream are excluded.
     string_fill: (usize, usize),
-    /// Whether strings copy what is longer than the caches too; else that is streamed.
+    /// Whether `rep movsb` also copies sizes beyond the caches, which are streamed otherwise.
     strings_stream: bool,
     /// Whether streamed copies interleave pages.
     paged: bool,
@@ -46,8 +49,9 @@ struct Choices {
 
 const NO_STRING: (usize, usize) = (NEVER, NEVER);
 
-/// As the records of Zen 4 have it: AVX-512VL's loops take 1.04 to 1.17 times as long as AVX2's
-/// there from 512 bytes to 16 KiB, and interleaved pages a quarter more than straight ones.
+/// For Zen 4. AVX-512VL's loops take 1.04 to 1.17 times as long as AVX2's from 512 bytes to 16 KiB,
+/// and interleaved pages take a quarter longer than consecutive ones
+/// (`bench/record/2026-11-24-zen4-avx512-2cpu-copy`).
 const AVX2_PIECES: Choices = Choices {
     small: Small::Pieces,
     isa: Isa::Avx2,
@@ -58,12 +62,9 @@ const AVX2_PIECES: Choices = Choices {
     paged: false,
 };
 
-/// Zen 5, GB/s of copies at drawn alignments by AVX2, AVX-512VL, AVX-512 and `rep movsb`: 4 KiB
-/// 170, 201, 183, 140; 16 KiB 169, 218, 218, 161; 32 KiB 94, 93, 93, 164; 512 KiB 83, 87, 87, 115;
-/// 8 MiB 48, 48, 49, 55. Both buffers fill L1 (48 KiB) at 24 KiB each. No offset is pathological.
-/// Beyond the caches `rep movsb` takes as long as what streams, or up to 7% less (128 MiB to 1
-/// GiB). Fills by registers and by `rep stosb`: 32 KiB 245, 169; 512 KiB 257, 175; 1 MiB, which is
-/// L2, 160, 173; 8 MiB 101, 132.
+/// For Zen 5. `rep movsb` overtakes registers where both buffers fill L1 (48 KiB) at 24 KiB each,
+/// at any alignment; beyond the caches it takes as long as a streamed copy, or up to 7% less. `rep
+/// stosb` overtakes registers at the size of L2, 1 MiB (`bench/record/2026-11-25-zen5-2cpu-copy`).
 const ZEN_5: Choices = Choices {
     small: Small::Masks,
     isa: Isa::Avx512vl,
@@ -74,11 +75,9 @@ const ZEN_5: Choices = Choices {
     paged: false,
 };
 
-/// Enhanced strings that are not fast when short. Time of `rep movsb` over registers' on Cascade
-/// Lake, aligned:
-/// 0.98 at 4 KiB (misaligned: 1.09), 0.79 at 8 KiB, 0.72 at 16 KiB, 1.02 at 64 and 256 KiB, 0.73 at
-/// 1 MiB, 0.95 at 8 MiB. `rep stosb`: 1.19 at 2 KiB, 0.79 at 4 KiB, 0.57 at 16 KiB, 0.88 at 64 KiB,
-/// 0.71 at 1 MiB.
+/// For Intel processors with ERMS and without FSRM: strings are not fast at short sizes. On Cascade
+/// Lake, `rep movsb` overtakes registers at 8 KiB, and `rep stosb` at 4 KiB
+/// (`bench/record/2026-11-23-cascade-lake-2cpu-copy`).
 const INTEL_ERMS: Choices = Choices {
     small: Small::Pieces,
     isa: Isa::Avx512vl,
@@ -89,10 +88,10 @@ const INTEL_ERMS: Choices = Choices {
     paged: true,
 };
 
-/// Masks, which win although what is stored under one is not forwarded to a load (5.6 ns instead of
-/// 2.1), registers of 64 bytes at the same clock, and strings that are as fast as registers where
-/// buffers are longer than L1. Time of `rep movsb` over registers' on
-/// Emerald Rapids: 1.6 at 2 KiB, 1.3 at 4 KiB, 1.04 at 16 KiB, 1.01 at 32 KiB, 0.94 at 1 MiB.
+/// For Intel processors with FSRM. Masks win, although the processor does not forward a masked
+/// store to a load (5.6 ns instead of 2.1). Registers of 64 bytes do not lower the clock. `rep
+/// movsb` is as fast as registers where the buffers are larger than L1, from 32 KiB on
+/// (`bench/record/2026-11-25-emerald-rapids-2cpu-copy`).
 const INTEL_FSRM: Choices = Choices {
     small: Small::Masks,
     isa: Isa::Avx512,
@@ -152,12 +151,12 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// The row of a processor.
+/// The row that matches a processor.
 pub(super) fn row(facts: &Facts) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.is_of(facts))
 }
 
-/// How many rows say that they are a processor's.
+/// The number of rows that match a processor.
 #[cfg(test)]
 pub(super) fn claims(facts: &Facts) -> usize {
     ROWS.iter().filter(|row| row.is_of(facts)).count()
@@ -168,7 +167,8 @@ pub(super) fn policy(facts: &Facts) -> Policy {
     let choices = row(facts).map_or_else(|| by_features(facts), |row| row.choices);
     let has_masks = choices.small == Small::Masks && facts.has_masks;
     Policy {
-        // What a hypervisor hides of a processor that has a row is done by the next best.
+        // A hypervisor may hide a feature of a processor that has a row: the next best choice is
+        // used.
         small: if has_masks { Small::Masks } else { Small::Pieces },
         isa: if facts.widest == Isa::Neon { Isa::Neon } else { choices.isa.min(facts.widest) },
         strings: choices.strings,
@@ -176,35 +176,36 @@ pub(super) fn policy(facts: &Facts) -> Policy {
     }
 }
 
-/// What a processor that nobody knows does well, by what it says of itself.
+/// The choices for a processor without a row, by the features that it announces.
 ///
-/// Where AVX-512 is: on Intel with fast short strings registers of 64 bytes, which on a Xeon whose
-/// hypervisor hid its model copied in 0.78 of AVX-512VL's time at 192 bytes, 0.88 at 448 and 0.95
-/// at 12 KiB. Elsewhere AVX-512VL: its blocks are of registers of 32 bytes, and its loops of what
-/// the compiler joins them to, 64.
+/// With AVX-512, an Intel processor with fast short strings uses registers of 64 bytes: on a Xeon
+/// whose hypervisor hid its model, they take 0.78 of AVX-512VL's time at 192 bytes, 0.88 at 448 and
+/// 0.95 at 12 KiB. Other processors use AVX-512VL: its blocks use registers of 32 bytes, and its
+/// loops use registers of 64 bytes, to which the compiler joins two of 32.
 fn by_features(facts: &Facts) -> Choices {
-    /// As small as the C library has it (2112 bytes, glibc 2.36), and no smaller: the start of a
-    /// string costs more.
+    /// In bytes. The C library starts at 2112 (glibc 2.36); this value is larger, because of the
+    /// time that a string instruction takes to start.
     const FAST_STRING_MIN: usize = 4 << 10;
     let fast = (FAST_STRING_MIN, NEVER);
     let strings = match (facts.fast_short_string, facts.enhanced_string) {
         (true, _) if facts.vendor == Vendor::Intel => INTEL_FSRM,
         (true, _) => Choices { string_copy: fast, string_fill: fast, ..INTEL_ERMS },
-        // AMD announced these alone before Zen 3, and has bad cases.
+        // AMD's processors before Zen 3 announced only ERMS, and have slow cases.
         (false, true) if facts.vendor == Vendor::Intel => INTEL_ERMS,
         _ => AVX2_PIECES,
     };
     Choices {
         small: if facts.lowers_clock { Small::Pieces } else { Small::Masks },
         isa: if facts.lowers_clock { Isa::Avx2 } else { strings.isa.max(Isa::Avx512vl) },
-        // Pages in turn took 1.11 of libc's time at 512 MiB where straight streaming took 0.96.
+        // Interleaved pages take 1.11 of libc's time at 512 MiB; consecutive pages take 0.96.
         paged: false,
         ..strings
     }
 }
 
 fn thresholds(facts: &Facts, choices: &Choices) -> Thresholds {
-    /// The least, in bytes: that of Intel's cores without an L3 (Atom, 2008).
+    /// The smallest last-level cache that is assumed, in bytes: that of Intel's cores without an L3
+    /// (Atom, 2008).
     const CACHE_MIN: usize = 512 << 10;
     let cache = match facts.last_cache_bytes {
         1..=cpu::LAST_CACHE_MAX_BYTES => facts.last_cache_bytes,
@@ -215,10 +216,11 @@ fn thresholds(facts: &Facts, choices: &Choices) -> Thresholds {
     if !cfg!(target_arch = "x86_64") {
         return thresholds;
     }
-    // Source and target share the cache, and so do other cores.
+    // Source and target share the cache.
     thresholds.stream_copy_min = cache / 2;
-    // A fill has no source to lose to the target, and one as long as the cache is still faster in
-    // it: 32 MiB on Zen 4's 32 MiB took 3 to 17% less by plain stores than past it, in five runs.
+    // A fill has no source that the target could displace, and a fill of the size of the cache is
+    // still faster with plain stores: 32 MiB takes 3 to 17% less than streamed, in five runs on Zen
+    // 4, which has a cache of 32 MiB.
     thresholds.stream_fill_min = cache * 2;
     if choices.paged {
         thresholds.paged_copy_min = thresholds.stream_copy_min;

@@ -25,7 +25,7 @@ fn thresholds_of(facts: Facts) -> Thresholds {
 }
 
 #[test]
-fn a_cache_that_a_hypervisor_made_up_is_not_believed() {
+fn implausible_cache_size_gives_default_thresholds() {
     let lie = thresholds_of(facts(Vendor::Intel, 1 << 40));
     let none = thresholds_of(facts(Vendor::Intel, 0));
     assert_eq!(lie, none);
@@ -34,10 +34,10 @@ fn a_cache_that_a_hypervisor_made_up_is_not_believed() {
     }
 }
 
-/// A larger cache never makes a copy stream earlier, up to what no processor has.
+/// A larger cache never lowers the threshold, up to sizes that no processor has.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn large_caches_are_clamped() {
+fn stream_threshold_is_capped_for_large_caches() {
     let stream_from = |mebibytes: usize| {
         let intel = facts(Vendor::Intel, mebibytes << 20);
         thresholds_of(intel).stream_copy_min
@@ -54,7 +54,7 @@ fn large_caches_are_clamped() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn intel_copies_by_string_as_far_as_it_announces_it() {
+fn intel_string_thresholds_follow_announced_features() {
     let of = |enhanced_string, fast_short_string| {
         let intel = facts(Vendor::Intel, 32 << 20);
         let chosen = thresholds_of(Facts { enhanced_string, fast_short_string, ..intel });
@@ -66,7 +66,7 @@ fn intel_copies_by_string_as_far_as_it_announces_it() {
 }
 
 #[test]
-fn zen_4_goes_by_what_its_record_says_whatever_it_announces() {
+fn zen_4_policy_follows_row_despite_announced_features() {
     let zen_4 = Facts { family: 25, model: 17, ..with_avx512(facts(Vendor::Amd, 32 << 20)) };
     let policy = Policy::for_processor(zen_4);
     assert_eq!((policy.small, policy.isa), (Small::Pieces, Isa::Avx2));
@@ -75,14 +75,14 @@ fn zen_4_goes_by_what_its_record_says_whatever_it_announces() {
     assert!(Policy::row(zen_4).unwrap().1.starts_with("bench/record/"));
 }
 
-/// A processor that nobody knows: as wide as does not cost it its clock.
+/// An unknown processor gets the widest instruction set that does not lower its clock.
 #[test]
-fn without_a_row_features_decide() {
+fn policy_without_row_follows_features() {
     let unknown = Facts { family: 77, ..with_avx512(facts(Vendor::Amd, 32 << 20)) };
     assert_eq!(Policy::row(unknown), None);
     let policy = Policy::for_processor(unknown);
     assert_eq!((policy.small, policy.isa), (Small::Masks, Isa::Avx512vl));
-    // There are strings on x86-64 alone.
+    // Only x86-64 has string instructions.
     let strings_from = if cfg!(target_arch = "x86_64") { 4096 } else { NEVER };
     assert_eq!((policy.strings, policy.thresholds.rep_movsb_min), (Strings::Any, strings_from));
     let intel = Policy::for_processor(Facts { vendor: Vendor::Intel, ..unknown });
@@ -94,9 +94,10 @@ fn without_a_row_features_decide() {
     assert_eq!((old.small, old.isa, old.strings), (Small::Pieces, Isa::Sse2, Strings::Alike));
 }
 
-/// What a hypervisor hides is done by the next best, on a processor that has a row too.
+/// The next best choice replaces a feature that a hypervisor hides, also on a processor that has a
+/// row.
 #[test]
-fn what_is_hidden_is_done_without() {
+fn policy_uses_next_best_for_hidden_features() {
     let sapphire = Facts { model: 0x8f, ..with_avx512(facts(Vendor::Intel, 32 << 20)) };
     assert_eq!(Policy::for_processor(sapphire).small, Small::Masks);
     let hidden = Facts { has_masks: false, widest: Isa::Avx2, enhanced_string: false, ..sapphire };
@@ -105,10 +106,11 @@ fn what_is_hidden_is_done_without() {
     assert_eq!(policy.thresholds.rep_movsb_min, NEVER);
 }
 
-/// AVX-512 F and BW without VL, as a virtual machine can be set up, is an illegal instruction where
-/// the default is believed: it is what stands in for a policy that this processor lacks.
+/// A virtual machine can offer AVX-512 F and BW without VL. If the default used VL there, a copy
+/// would execute an illegal instruction, because the default also replaces a choice that the
+/// processor lacks.
 #[test]
-fn what_is_hidden_below_the_widest_is_done_without() {
+fn within_skips_instruction_sets_hidden_below_widest() {
     let unknown = Policy::for_processor(with_avx512(facts(Vendor::Other, 32 << 20)));
     assert_eq!(unknown.isa, Isa::Avx512vl);
     let hidden = |isa: Isa| !matches!(isa, Isa::Avx512vl | Isa::Neon);
@@ -119,7 +121,7 @@ fn what_is_hidden_below_the_widest_is_done_without() {
 }
 
 #[test]
-fn every_choice_has_a_name_that_is_read_back() {
+fn choose_and_choice_round_trip_every_value() {
     for &name in Policy::CHOICES {
         let mut values = 0;
         for value in Policy::values(name) {
@@ -141,7 +143,7 @@ fn every_choice_has_a_name_that_is_read_back() {
 }
 
 #[test]
-fn what_this_processor_lacks_is_told_and_not_taken() {
+fn lacking_choices_are_reported_and_replaced() {
     let mut policy = Policy::for_this_processor();
     assert!(policy.lacking().is_nothing());
     policy.isa = if cfg!(target_arch = "aarch64") { Isa::Avx2 } else { Isa::Neon };
@@ -153,9 +155,8 @@ fn what_this_processor_lacks_is_told_and_not_taken() {
     assert!(policy.clamped().lacking().is_nothing());
 }
 
-/// No two rows claim one processor.
 #[test]
-fn rows_are_apart() {
+fn at_most_one_row_matches_processor() {
     for vendor in [Vendor::Amd, Vendor::Intel] {
         for (family, model) in (0..40).flat_map(|family| (0..256).map(move |model| (family, model)))
         {

@@ -1,4 +1,5 @@
-//! Up to 64 bytes as code in the caller: what the Rust functions and `haul.h` become.
+//! Copies and fills of up to 64 bytes that are inlined into the caller: the Rust functions and
+//! `haul.h` use this shape.
 //!
 //! ```text
 //! memcpy:   n <= 3, 4-7, 8-16, 17-32, 33-64
@@ -6,10 +7,11 @@
 //! memset:   n <= 3, 4-16,      17-32, 33-64
 //! ```
 //!
-//! No call, no return and no register kept for the caller: that is time which the branch-free shape
-//! of [`copy`](super::copy) would only turn into a larger lead in L1. It is spent on branches here,
-//! each of which saves stores and instructions beyond L2. A branch in the caller's code also has
-//! the history of that place alone. The tables are in [`super`]; `ffi/c/inline.h` is the same in C.
+//! There is no call, no return and no register to save for the caller. With the branch-free shape
+//! of [`copy`](super::copy), the saved time would only enlarge the lead in L1. This code spends it
+//! on branches, each of which saves stores and instructions beyond L2. A branch in the caller's
+//! code also has a history of its own in the branch predictor. [`super`] names the record;
+//! `ffi/c/inline.h` is the same code in C.
 
 use super::{SMALL_MAX, piece};
 
@@ -19,7 +21,7 @@ use super::{SMALL_MAX, piece};
 /// As [`copy`](super::copy).
 #[inline(always)]
 pub(crate) unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         if length > 16 {
             copy_17_to_64(target, source, length);
@@ -33,14 +35,14 @@ pub(crate) unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     }
 }
 
-/// memmove of `length <= 64` bytes. Two branches fewer than [`memcpy`], whose calls are longer:
-/// beyond L2 the long ones take nearly libc's time, and the short ones have to make up for it.
+/// memmove of `length <= 64` bytes. It has two branches fewer than [`memcpy`]. Calls of memcpy are
+/// longer: beyond L2, its long calls take nearly libc's time, so its short calls have to be faster.
 ///
 /// # Safety
 /// As [`copy`](super::copy).
 #[inline(always)]
 pub(crate) unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         if length > 16 {
             piece::copy_17_to_64(target, source, length);
@@ -58,7 +60,7 @@ pub(crate) unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) 
 /// As [`fill`](super::fill).
 #[inline(always)]
 pub(crate) unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         if length > 16 {
             fill_17_to_64(target, byte, length);
@@ -75,7 +77,7 @@ pub(crate) unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
 #[inline(always)]
 unsafe fn copy_17_to_64(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length <= SMALL_MAX);
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         if length > 32 {
             piece::copy_32_to_64(target, source, length);
@@ -90,7 +92,7 @@ unsafe fn copy_17_to_64(target: *mut u8, source: *const u8, length: usize) {
 #[inline(always)]
 unsafe fn fill_17_to_64(target: *mut u8, byte: u8, length: usize) {
     debug_assert!(length <= SMALL_MAX);
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         if length > 32 {
             piece::fill_32_to_64(target, byte, length);

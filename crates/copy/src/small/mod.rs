@@ -1,11 +1,12 @@
-//! Up to 64 bytes, in two shapes: one that is called, one that becomes code in the caller.
+//! Copies and fills of up to 64 bytes, in two shapes: one that is called and one that is inlined
+//! into the caller.
 //!
 //! # Idea
 //!
-//! Calls of memcpy are short and their sizes look random to a branch predictor: in a large fleet
-//! 63.5% of the calls move at most 16 bytes. There a mispredicted branch costs 10 to 20 cycles and
-//! a store that was not needed costs one, so the size is turned into addresses, not into branches.
-//! This is the shape that is called, [`copy`] and [`fill`]:
+//! Most calls of memcpy are short, and their sizes look random to a branch predictor: in a large
+//! fleet, 63.5% of the calls move at most 16 bytes. A mispredicted branch costs 10 to 20 cycles
+//! there, and an unnecessary store costs one cycle. So the code computes addresses from the size
+//! instead of branching on it. The shape that is called is [`copy`] and [`fill`]:
 //!
 //! ```text
 //! n <= 3:   1 byte at n-1, 2 at 0            to a scratch where n has no room for them
@@ -14,22 +15,23 @@
 //! n <= 64:  16 bytes at 0, k, n-16-k, n-16   k = 16 when n > 32, else 0
 //! ```
 //!
-//! A store more is free while the target is in L1, and dear while it is not: beyond L2 the bound is
-//! how many calls the processor has in flight. [`inlined`] has no call to pay for, and its memcpy
-//! and memset branch at 32, where two of the four stores are saved; its memcpy at 8 too.
+//! An additional store is free if the target is in L1. It is expensive beyond L2, where the number
+//! of calls that the processor has in flight limits the speed. [`inlined`] saves the time of the
+//! call, so its memcpy and memset can branch at 32, which saves two of four stores; its memcpy also
+//! branches at 8.
 //!
-//! All loads come before all stores, so overlap needs no thought. Where addresses are computed the
-//! widest store comes last: a program that loads the target's first 2, 4 or 8 bytes right after the
-//! copy is served by one store (store-to-load forwarding).
+//! All loads precede all stores, so overlap is harmless. Where addresses are computed, the widest
+//! store comes last: if a program loads the target's first 2, 4 or 8 bytes right after the copy,
+//! one store provides them (store-to-load forwarding).
 //!
-//! Where the processor has AVX-512, `arch::x86_64::masked` does all of this with one branch. The
-//! [`Policy`](crate::Policy) says whether that wins, counting who reads what was stored.
+//! On processors with AVX-512, `arch::x86_64::masked` does the same with one branch. The
+//! [`Policy`](crate::Policy) says whether that is faster, including the loads that follow the copy.
 //!
 //! # What was tried
 //!
-//! Time over libc's (glibc 2.36, Zen 4), on a fleet's distributions or sizes drawn from a class;
-//! the tables are in
-//! `bench/record/2026-11-22-zen4-2cpu-copy`. Called:
+//! The figures are times over libc's (glibc 2.36, Zen 4) on a fleet's distributions or on sizes
+//! drawn from a class; `bench/record/2026-11-22-zen4-2cpu-copy` has the tables. The shape that is
+//! called:
 //!
 //! - seven stores for 0 to 16 bytes, without a branch: L1 0.50 instead of 0.59, LLC 2.1 instead of
 //!   1.00;
@@ -39,7 +41,7 @@
 //! - memset by masks: 3.1 ns instead of 3.9, and 6.0 instead of 3.3 where the first 8 bytes are
 //!   read next.
 //!
-//! Inlined:
+//! The inlined shape:
 //!
 //! - memcpy without the branches at 8 and 32: L1 0.72 instead of 0.90, LLC 0.95 instead of 0.91;
 //! - memmove with a branch at 32: L1 0.82 instead of 0.74, LLC as before;
@@ -48,8 +50,8 @@
 //! From the bottom up:
 //!
 //! - `word`: loads and stores of 1 to 16 bytes;
-//! - `piece`: one class of sizes each;
-//! - `inlined`: up to 64 bytes as code in the caller.
+//! - `piece`: one function for each class of sizes;
+//! - `inlined`: up to 64 bytes, inlined into the caller.
 
 mod word;
 
@@ -57,13 +59,14 @@ mod piece;
 
 pub(crate) mod inlined;
 
-/// The largest size that is copied without a call.
+/// The largest size in bytes that is copied without a call.
 pub(crate) const SMALL_MAX: usize = 64;
 
 /// Copies `length <= 64` bytes; the two may overlap in any way.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes, `length` is at most 64.
+/// `source` must be readable and `target` writable for `length` bytes, and `length` must be at most
+/// 64.
 #[inline(always)]
 pub(crate) unsafe fn copy(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length <= SMALL_MAX);
@@ -84,7 +87,7 @@ pub(crate) unsafe fn copy(target: *mut u8, source: *const u8, length: usize) {
 /// Fills `length <= 64` bytes.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes, `length` is at most 64.
+/// `target` must be writable for `length` bytes, and `length` must be at most 64.
 #[inline(always)]
 pub(crate) unsafe fn fill(target: *mut u8, byte: u8, length: usize) {
     debug_assert!(length <= SMALL_MAX);
@@ -102,9 +105,9 @@ pub(crate) unsafe fn fill(target: *mut u8, byte: u8, length: usize) {
     }
 }
 
-/// Where the second of four equal pieces of `HALF / 2` bytes starts so that the four cover
-/// `HALF / 2 < length <= 2 * HALF` bytes: `HALF / 2` above `HALF`, else 0. `HALF` is a power of
-/// two.
+/// The offset of the second of four equal pieces of `HALF / 2` bytes that together cover `length`
+/// bytes, where `HALF / 2 < length <= 2 * HALF`: `HALF / 2` if `length` is above `HALF`, else 0.
+/// `HALF` must be a power of two.
 #[inline(always)]
 pub(crate) fn inner_offset<const HALF: usize>(length: usize) -> usize {
     debug_assert!(length > HALF / 2 && length <= 2 * HALF);

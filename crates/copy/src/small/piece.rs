@@ -1,25 +1,27 @@
-//! One size class each: where a call of up to 64 bytes ends. No branch in any of them.
+//! One function for each class of sizes up to 64 bytes. None has a branch.
 //!
-//! The scratch is a local: a static one would be a cache line that all threads write. What is
-//! loaded in vain comes from a constant, so that the scratch needs no initialization.
+//! The scratch is a local variable, because all threads would write to the cache line of a static
+//! one. Unneeded loads read from a constant, so that the scratch needs no initialization.
 
 use core::hint::select_unpredictable as select;
 use core::mem::MaybeUninit;
 
 use super::{inner_offset, word};
 
-/// Where stores go that the size does not want: at its middle.
+/// The target of stores that the size does not need. They start at its middle.
 type Scratch = MaybeUninit<[u64; 2]>;
 
-/// Where loads go that the size does not want: at its middle. Not the scratch: a load from there
-/// would wait for the stores before it. A constant and not a static, whose address would come from
-/// the global offset table.
+/// The source of loads that the size does not need. They start at its middle. It is not the
+/// scratch, because a load from the scratch would wait for earlier stores to it. It is a constant,
+/// because the address of a static would come from the global offset table.
 const NOTHING: &[u64; 2] = &[0; 2];
 
-/// Where in a scratch the accesses start: that at the end of no bytes starts one below.
+/// The offset in a scratch at which accesses start. The access to the last byte of a copy of no
+/// bytes starts one byte below.
 const MIDDLE: usize = 8;
 
-/// `pointer` where `length` has room for `size` bytes, else the middle of a scratch. No branch.
+/// `pointer` if `length` is at least `size` bytes, else `middle`, the middle of a scratch. It has
+/// no branch.
 #[inline(always)]
 fn room<P: Copy>(size: usize, length: usize, pointer: P, middle: P) -> P {
     select(length >= size, pointer, middle)
@@ -33,7 +35,8 @@ pub(super) unsafe fn copy_to_3(target: *mut u8, source: *const u8, length: usize
     let middle = crate::opaque::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
     let nothing = NOTHING.as_ptr().cast::<u8>().wrapping_add(MIDDLE);
     let last = length.wrapping_sub(1);
-    // SAFETY: `room`; without bytes, `last` is one below the middle.
+    // SAFETY: `room` gives every access an address inside the buffer or the scratch; if `length` is
+    // 0, `last` is one byte below the middle.
     unsafe {
         let two = word::load_2(room(2, length, source, nothing));
         let one = word::load_1(room(1, length, source, nothing).wrapping_add(last));
@@ -51,8 +54,9 @@ pub(super) unsafe fn copy_4_to_16(target: *mut u8, source: *const u8, length: us
     let nothing = NOTHING.as_ptr().cast::<u8>().wrapping_add(MIDDLE);
     let inner = select(length >= 8, length.wrapping_sub(8), 0);
     let end = length - 4;
-    // SAFETY: inner + 4 <= length and end + 4 == length; `room`. The pieces cover [0, 8) and
-    // [length - 8, length) from 8 bytes on, else [0, 4) and [length - 4, length).
+    // SAFETY: inner + 4 <= length and end + 4 == length; `room` gives the access of 8 bytes an
+    // address inside the buffer or the scratch. The pieces cover [0, 8) and [length - 8, length)
+    // from 8 bytes on, else [0, 4) and [length - 4, length).
     unsafe {
         let eight = word::load_8(room(8, length, source, nothing));
         let four = word::load_4(source.add(inner));
@@ -133,7 +137,8 @@ pub(super) unsafe fn fill_17_to_64(target: *mut u8, byte: u8, length: usize) {
     }
 }
 
-/// The first and the last word of what is at least one word long and at most two.
+/// Copies the first and the last word of a buffer that is at least one word and at most two words
+/// long.
 macro_rules! two_words {
     ($copy:ident, $size:literal, $load:ident, $store:ident) => {
         /// # Safety
@@ -141,8 +146,8 @@ macro_rules! two_words {
         #[inline(always)]
         pub(super) unsafe fn $copy(target: *mut u8, source: *const u8, length: usize) {
             let end = length - $size;
-            // SAFETY: the words at 0 and at length - size lie inside `length` bytes, which are at
-            // least one word, and cover them, which are at most two.
+            // SAFETY: the words at 0 and at length - size lie inside `length` bytes, because these
+            // are at least one word, and cover them, because these are at most two words.
             unsafe {
                 let first = word::$load(source);
                 let last = word::$load(source.add(end));

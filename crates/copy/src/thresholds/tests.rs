@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn every_name_is_a_threshold_of_its_own() {
+fn set_changes_only_named_threshold() {
     for (index, name) in Thresholds::NAMES.iter().enumerate() {
         let mut thresholds = Thresholds::REGISTERS_ONLY;
         assert!(thresholds.set(name, 5000 + index));
@@ -15,7 +15,7 @@ fn every_name_is_a_threshold_of_its_own() {
 }
 
 #[test]
-fn hostile_values_are_clamped() {
+fn clamped_raises_small_thresholds_to_minimum() {
     for value in [0, 1, LOOKUP_MIN - 1, LOOKUP_MIN, 1 << 63, usize::MAX] {
         let mut thresholds = Thresholds::REGISTERS_ONLY;
         for name in Thresholds::NAMES {
@@ -32,12 +32,12 @@ fn all(bytes: usize) -> Thresholds {
 }
 
 fn lookups(in_force: &InForce) -> [usize; 2] {
-    [&in_force.copy_lookup, &in_force.fill_lookup].map(|place| place.load(Ordering::Relaxed))
+    [&in_force.copy_lookup, &in_force.fill_lookup].map(|atomic| atomic.load(Ordering::Relaxed))
 }
 
-/// One thread's first copy asks the processor; another installs a file's thresholds meanwhile.
+/// While the first copy of one thread determines the defaults, another thread installs thresholds.
 #[test]
-fn defaults_that_come_late_replace_nothing() {
+fn late_defaults_keep_installed_thresholds() {
     let in_force = InForce::new();
     let got = in_force.get_or(|| {
         in_force.install(all(5000));
@@ -46,9 +46,10 @@ fn defaults_that_come_late_replace_nothing() {
     assert_eq!((got, lookups(&in_force)), (all(5000), [5000; 2]));
 }
 
-/// Half of what another thread installs is there: what is read has no unset threshold in it.
+/// Another thread has installed only some of its thresholds. The thresholds that are read must not
+/// contain an unset one.
 #[test]
-fn defaults_stand_in_for_what_is_not_installed_yet() {
+fn get_or_fills_unset_thresholds_with_defaults() {
     let in_force = InForce::new();
     in_force.values[0].store(5000, Ordering::Relaxed);
     let mut expected = all(7000);
@@ -60,7 +61,7 @@ fn defaults_stand_in_for_what_is_not_installed_yet() {
 }
 
 #[test]
-fn what_is_installed_outlives_every_first_copy() {
+fn installed_thresholds_survive_concurrent_first_copies() {
     for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
         let in_force = InForce::new();
         let barrier = std::sync::Barrier::new(2);

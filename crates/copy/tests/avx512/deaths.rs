@@ -1,4 +1,4 @@
-//! The emulator hides nothing: what would have killed still kills.
+//! The emulator hides no error: an instruction that would kill the process still kills it.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use crate::has_avx512;
 use crate::kernels::copiers;
 use crate::support::guarded::Guarded;
 
-/// What the child is to die of.
+/// The environment variable that names the error on which the child must die.
 const TASK: &str = "HAUL_TEST_DEATH";
 
 /// Runs `child_of_the_tests_below` in a process of its own.
@@ -28,18 +28,18 @@ fn died_of(output: &Output, signal: libc::c_int) -> bool {
     output.status.signal() == Some(signal)
 }
 
-/// Alone it does nothing; the tests below run it to see it die.
+/// Does nothing by itself. The tests below run it in a child process that must die.
 #[test]
 fn child_of_the_tests_below() {
     let Some(task) = std::env::var_os(TASK) else { return };
-    // SAFETY: no obligation. No core file is wanted.
+    // SAFETY: no obligation. The child must not write a core file.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     assert!(has_avx512());
     let room = Guarded::new(8192);
     let avx512 = copiers().into_iter().find(|copier| copier.name == "avx512").expect("avx512");
     let mut line = [0_u8; 64];
     let (start, end) = (room.start(), room.end());
-    // SAFETY: not safe at all: each of these is to kill this process, and to do nothing else.
+    // SAFETY: none of these is sound: each must kill this process before it has any other effect.
     unsafe {
         match task.to_str() {
             Some("read") => drop((avx512.call)(line.as_mut_ptr(), end.sub(65), 66)),
@@ -56,7 +56,7 @@ fn child_of_the_tests_below() {
 }
 
 #[test]
-fn a_bad_address_kills() {
+fn bad_address_kills_with_sigsegv() {
     for task in ["read", "write"] {
         let Some(output) = child(task) else { return };
         assert!(died_of(&output, libc::SIGSEGV), "{task}: {output:?}");
@@ -64,18 +64,21 @@ fn a_bad_address_kills() {
 }
 
 #[test]
-fn a_misaligned_operand_kills() {
+fn misaligned_operand_aborts() {
     let Some(output) = child("unaligned") else { return };
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(died_of(&output, libc::SIGABRT) && told.contains("is no multiple of 64"), "{output:?}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        died_of(&output, libc::SIGABRT) && message.contains("is no multiple of 64"),
+        "{output:?}"
+    );
 }
 
 #[test]
-fn an_unknown_instruction_kills_with_its_text() {
+fn unknown_instruction_aborts_and_names_itself() {
     let Some(output) = child("unknown") else { return };
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        died_of(&output, libc::SIGABRT) && told.contains("vpaddd zmm1,zmm2,zmm3"),
+        died_of(&output, libc::SIGABRT) && message.contains("vpaddd zmm1,zmm2,zmm3"),
         "{output:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! The dispatch as it goes on a processor with AVX-512VL, see `support::dispatching`.
+//! The dispatch under the policies of a processor with AVX-512VL, see `support::dispatching`.
 
 use haul_copy::Isa;
 use haul_copy::policy::Small;
@@ -8,7 +8,7 @@ use crate::has_avx512;
 use crate::support::dispatching::{check_every_entry, choose};
 
 #[test]
-fn every_entry_copies_and_fills() {
+fn every_entry_is_right_with_avx512() {
     if !has_avx512() {
         return;
     }

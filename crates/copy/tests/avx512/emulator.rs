@@ -1,18 +1,20 @@
-//! AVX-512 moves and broadcasts on a processor that has none.
+//! AVX-512 moves and broadcasts on a processor without AVX-512.
 //!
 //! # Idea
 //!
-//! An EVEX instruction traps (SIGILL). The handler decodes it, does its work and goes on behind it.
-//! The low 32 bytes of zmm0 to zmm15 stay where they are, in the interrupted thread's registers, so
-//! that they are shared with the AVX2 instructions that the processor runs itself. The rest has no
-//! place in the processor and lives here, for each thread.
+//! An EVEX instruction traps (SIGILL). The handler decodes it, emulates it and continues after it.
+//! The low 32 bytes of zmm0 to zmm15 stay in the interrupted thread's registers, which the AVX2
+//! instructions that the processor runs itself share. The processor has no registers for the rest,
+//! so a thread-local variable holds it.
 //!
-//! The upper half of zmm0 to zmm15 is cleared by an AVX2 instruction that writes the register,
-//! which nobody here sees. Hence the lower half is remembered with it: where it is another one by
-//! now, somebody wrote the register, and the upper half counts as cleared.
+//! An AVX2 instruction that writes zmm0 to zmm15 clears the upper half of the register without a
+//! trap. The emulator therefore stores the lower half beside the upper half: if the lower half has
+//! changed since, an AVX2 instruction has written the register, and the upper half counts as
+//! cleared.
 //!
-//! An instruction that is not known ends the process with its text. So does a misaligned operand of
-//! one that wants alignment. A bad address kills with SIGSEGV, as it would without the emulator.
+//! An unknown instruction aborts the process with a message that has the instruction's text. So
+//! does a misaligned operand of an instruction that requires alignment. A bad address kills with
+//! SIGSEGV, as it would without the emulator.
 
 use core::cell::UnsafeCell;
 use std::sync::Once;
@@ -25,11 +27,11 @@ use iced_x86::{
 
 use crate::frame::Frame;
 
-/// What the processor has no registers for.
+/// The state for which the processor has no registers.
 struct Upper {
     /// Bytes 32 to 63 of zmm0 to zmm15.
     halves: [[u8; 32]; 16],
-    /// What bytes 0 to 31 were when those were written.
+    /// The value of bytes 0 to 31 at the time when `halves` was written.
     below: [[u8; 32]; 16],
     /// zmm16 to zmm31.
     wholes: [[u8; 64]; 16],
@@ -50,24 +52,24 @@ thread_local! {
 
 static EMULATED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many instructions have been emulated so far: a test that none ran through has proved
+/// The number of instructions that have been emulated so far. A test without one has proved
 /// nothing.
 pub(crate) fn emulated() -> usize {
     EMULATED.load(Ordering::Relaxed)
 }
 
-/// From here on what traps is emulated, on all threads.
+/// Installs the handler that emulates trapped instructions, on all threads.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // The decoder builds its tables when it is first used, which a handler should not.
+        // The decoder builds its tables on first use, which must not happen in a handler.
         assert_eq!(decode(&[0x90], 0).mnemonic(), Mnemonic::Nop);
         // SAFETY: all zeros is a valid sigaction.
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_trap;
         action.sa_sigaction = handler as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: a handler of the kind that the flags say.
+        // SAFETY: the handler has the signature that the flags require.
         let installed =
             unsafe { libc::sigaction(libc::SIGILL, &raw const action, core::ptr::null_mut()) };
         assert_eq!(installed, 0);
@@ -75,11 +77,11 @@ pub(crate) fn install() {
 }
 
 extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: what the system passed to this handler.
+    // SAFETY: the system passed this context to this handler.
     let frame = unsafe { Frame::new(context) };
     let mut frame = frame.unwrap_or_else(|reason| die(&reason));
     let at = frame.instruction_pointer();
-    // SAFETY: the processor has just fetched it; code is followed by code or by unwind tables.
+    // SAFETY: the processor has just fetched the instruction, and code or unwind tables follow it.
     let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, 15) };
     let instruction = decode(bytes, at);
     if let Err(reason) = emulate(&instruction, &mut frame) {
@@ -106,7 +108,7 @@ fn die(reason: &str) -> ! {
 
 fn emulate(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
     use Mnemonic as M;
-    // The only ones of AVX-512 with a VEX prefix here.
+    // These are the only emulated AVX-512 instructions with a VEX prefix.
     if matches!(instruction.mnemonic(), M::Kmovd | M::Kmovq) {
         return set_mask(instruction, frame);
     }
@@ -147,8 +149,8 @@ fn move_whole(instruction: &Instruction, frame: &mut Frame, aligned: bool) -> Re
         Some(source) => value = read(frame, source)?,
         None => {
             let address = address(instruction, frame, width, aligned)?;
-            // SAFETY: none that this could vouch for: the instruction's own address, which faults
-            // here as it would have faulted there.
+            // SAFETY: not guaranteed here: it is the address of the emulated instruction, and a bad
+            // one faults here as it would have faulted there.
             unsafe {
                 core::ptr::copy_nonoverlapping(address.cast_const(), value.as_mut_ptr(), width)
             }
@@ -175,16 +177,16 @@ fn set_mask(instruction: &Instruction, frame: &Frame) -> Result<(), String> {
     let all = frame.general(source)?;
     let value =
         if instruction.mnemonic() == Mnemonic::Kmovd { all & u64::from(u32::MAX) } else { all };
-    // SAFETY: of this thread, which stands still while its trap is handled.
+    // SAFETY: the state is this thread's, which does not run while its trap is handled.
     UPPER.with(|upper| unsafe { (*upper.get()).masks[target.number()] = value });
     Ok(())
 }
 
-/// A load that clears what its mask leaves out, or a store: byte by byte, so that no other byte is
-/// touched.
+/// A masked load that clears the other bytes, or a masked store. It accesses byte by byte, so that
+/// no masked-out byte is accessed.
 fn move_masked(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
     let number = instruction.op_mask().number();
-    // SAFETY: of this thread, which stands still while its trap is handled.
+    // SAFETY: the state is this thread's, which does not run while its trap is handled.
     let mask = UPPER.with(|upper| unsafe { (*upper.get()).masks[number] });
     let is_load = instruction.op_kind(0) == OpKind::Register;
     let memory = u32::from(is_load);
@@ -201,7 +203,7 @@ fn move_masked(instruction: &Instruction, frame: &mut Frame) -> Result<(), Strin
             continue;
         }
         if is_load {
-            // SAFETY: as in `move_whole`; the mask asks for this byte.
+            // SAFETY: as in `move_whole`; the mask selects this byte.
             *byte = unsafe { at.read() };
         } else {
             // SAFETY: as above.
@@ -211,7 +213,7 @@ fn move_masked(instruction: &Instruction, frame: &mut Frame) -> Result<(), Strin
     if is_load { write(frame, named, width, &value) } else { Ok(()) }
 }
 
-/// The lowest `width` bytes of a general or vector register, or of memory, again and again.
+/// Repeats the lowest `width` bytes of a general or vector register, or of memory.
 fn broadcast(instruction: &Instruction, frame: &mut Frame, width: usize) -> Result<(), String> {
     let target = instruction.op_register(0);
     let mut element = [0; 8];
@@ -267,7 +269,7 @@ fn address(
 fn read(frame: &Frame, register: Register) -> Result<[u8; 64], String> {
     let index = vector(register)?;
     UPPER.with(|upper| {
-        // SAFETY: of this thread, which stands still while its trap is handled.
+        // SAFETY: the state is this thread's, which does not run while its trap is handled.
         let upper = unsafe { &*upper.get() };
         if index >= 16 {
             return Ok(upper.wholes[index - 16]);
@@ -294,7 +296,7 @@ fn write(
     let mut whole = [0; 64];
     whole[..width].copy_from_slice(&value[..width]);
     UPPER.with(|upper| {
-        // SAFETY: of this thread, which stands still while its trap is handled.
+        // SAFETY: the state is this thread's, which does not run while its trap is handled.
         let upper = unsafe { &mut *upper.get() };
         if index >= 16 {
             upper.wholes[index - 16] = whole;

@@ -8,16 +8,18 @@ const XMM: usize = 160;
 const XSTATE_BV: usize = 512;
 const YMM_HIGH: usize = 576;
 
-/// Where Linux tells in the legacy region how far the area reaches (`struct _fpx_sw_bytes`).
+/// The offset in the legacy region at which Linux stores the size of the area (`struct
+/// _fpx_sw_bytes`).
 const MAGIC: usize = 464;
 const MAGIC_VALUE: u32 = 0x4650_5853;
 const EXTENDED_BYTES: usize = 468;
 
-/// Bits of XSTATE_BV: the component is in the area, not in its initial state of all zeros.
+/// Bits of XSTATE_BV. A set bit means that the area holds the component; otherwise the component is
+/// in its initial state of all zeros.
 const SSE: u64 = 1 << 1;
 const AVX: u64 = 1 << 2;
 
-/// The interrupted thread. What is written takes effect when the handler returns.
+/// The registers of the interrupted thread. Writes take effect when the handler returns.
 pub(crate) struct Frame {
     general: *mut i64,
     area: *mut u8,
@@ -25,7 +27,8 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// # Safety
-    /// `context` is what the system passed to a signal handler that has not returned.
+    /// `context` must be the pointer that the system passed to a signal handler that has not
+    /// returned.
     pub(crate) unsafe fn new(context: *mut libc::c_void) -> Result<Self, String> {
         let context = context.cast::<libc::ucontext_t>();
         // SAFETY: the caller's promise.
@@ -96,7 +99,7 @@ impl Frame {
         let present = self.word_64(XSTATE_BV);
         for (bit, offset) in [(SSE, XMM), (AVX, YMM_HIGH)] {
             if present & bit == 0 {
-                // All registers of the component were zero; the area may hold anything there.
+                // All registers of the component were zero, but the area may hold any bytes there.
                 (0..16).for_each(|index| self.set_bytes_16(offset + 16 * index, &[0; 16]));
             }
         }

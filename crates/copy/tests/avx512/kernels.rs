@@ -12,8 +12,9 @@ use crate::support::guarded::Guarded;
 use crate::support::subjects::{Copier, Filler};
 use crate::support::{moving, parallel};
 
-/// The largest of the sizes that are all tried. A trap takes microseconds, so there are fewer than
-/// elsewhere, and fewer still without optimization, where a kernel is mostly calls and spills.
+/// Every size up to this one is tested, in bytes. A trap takes microseconds, so it is smaller than
+/// in other tests. Without optimization, a kernel is mostly calls and spills, so fewer sizes are
+/// tested.
 const SIZE_MAX: usize = 600;
 
 fn sizes() -> Vec<usize> {
@@ -37,12 +38,13 @@ fn is_avx512(isa: Isa) -> bool {
     matches!(isa, Isa::Avx512 | Isa::Avx512vl)
 }
 
-/// The kernels that want AVX-512.
+/// The kernels that need AVX-512.
 pub(crate) fn copiers() -> Vec<Copier> {
     let kernels = kernel::copies().iter().filter(|kernel| is_avx512(kernel.isa()));
     let of = |kernel: &kernel::CopyKernel| Copier {
         name: kernel.name(),
-        // SAFETY: `has_avx512` was asked: the processor has it, or the emulator is there.
+        // SAFETY: `has_avx512` returned true: the processor has AVX-512, or the emulator is
+        // installed.
         call: unsafe { kernel.function_unchecked() },
         may_overlap: true,
         is_alias: false,
@@ -54,13 +56,14 @@ fn fillers() -> Vec<Filler> {
     let kernels = kernel::fills().iter().filter(|kernel| is_avx512(kernel.isa()));
     let of = |kernel: &kernel::FillKernel| Filler {
         name: kernel.name(),
-        // SAFETY: `has_avx512` was asked: the processor has it, or the emulator is there.
+        // SAFETY: `has_avx512` returned true: the processor has AVX-512, or the emulator is
+        // installed.
         call: unsafe { kernel.function_unchecked() },
     };
     kernels.map(of).collect()
 }
 
-/// Runs `action` and sees to it that the emulator had something to do, unless there is none.
+/// Runs `action`. If AVX-512 is emulated, it asserts that the emulator ran.
 fn run(action: impl FnOnce()) {
     if !has_avx512() {
         return;
@@ -75,7 +78,7 @@ fn run(action: impl FnOnce()) {
 }
 
 #[test]
-fn copies_close_to_guard_pages() {
+fn avx512_copies_are_right_beside_guard_pages() {
     run(|| {
         let sizes = sizes();
         let mut tasks = Vec::new();
@@ -97,7 +100,7 @@ fn copies_close_to_guard_pages() {
 }
 
 #[test]
-fn fills_close_to_guard_pages() {
+fn avx512_fills_are_right_beside_guard_pages() {
     run(|| {
         let sizes = sizes();
         let mut room = Guarded::new((40 << 10) + 64);
@@ -112,7 +115,7 @@ fn fills_close_to_guard_pages() {
 }
 
 #[test]
-fn moves_inside_one_buffer() {
+fn avx512_moves_are_right_for_overlapping_ranges() {
     run(|| {
         let mut lengths: Vec<_> =
             (0..=SIZE_MAX).step_by(if Effort::here() == Effort::Full { 23 } else { 90 }).collect();

@@ -1,13 +1,14 @@
-//! Copies between separate buffers: every size at every pair of alignments, close to guard pages.
+//! Copies between separate buffers: every size at every combination of alignments, beside guard
+//! pages.
 
 use crate::support::copying::{At, Room};
 use crate::support::effort::Effort;
 use crate::support::parallel;
-use crate::support::subjects::{Copier, copiers, tell_missing_kernels};
+use crate::support::subjects::{Copier, copiers, report_missing_kernels};
 
 #[test]
-fn every_size_at_every_alignment_pair_close_to_guard_pages() {
-    tell_missing_kernels();
+fn copies_are_right_at_every_size_and_alignment() {
+    report_missing_kernels();
     let effort = Effort::here();
     let sizes = effort.grid_sizes();
     let mut tasks = Vec::new();
@@ -29,9 +30,10 @@ fn every_size_at_every_alignment_pair_close_to_guard_pages() {
     parallel::for_each(&tasks, || Room::new(size_max), work);
 }
 
-/// The grid aligns source and target to the same side; here they touch guard pages on either side.
+/// The grid places source and target beside guard pages on the same side; this test also places
+/// them on opposite sides.
 #[test]
-fn every_size_between_opposite_guard_pages() {
+fn copies_are_right_between_opposite_guard_pages() {
     let effort = Effort::here();
     let mut sizes = effort.grid_sizes();
     if effort != Effort::Tiny {
@@ -56,7 +58,7 @@ fn every_size_between_opposite_guard_pages() {
 }
 
 #[test]
-fn sizes_above_the_grid_at_some_alignments() {
+fn large_copies_are_right_beside_guard_pages() {
     let effort = Effort::here();
     let sizes = effort.sizes_above_grid();
     let size_max = sizes.iter().copied().max().unwrap_or(0);

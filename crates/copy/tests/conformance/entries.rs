@@ -1,4 +1,4 @@
-//! What the public functions promise beside the bytes: panics, nothing for nothing, ranges.
+//! The promises of the public functions besides the copied bytes: panics, a length of 0, ranges.
 
 use core::ptr;
 
@@ -10,7 +10,7 @@ use crate::support::subjects::{copiers, fillers};
 
 /// C programs pass null with a length of 0, and C2y allows it.
 #[test]
-fn a_length_of_zero_touches_neither_pointer() {
+fn length_of_zero_accesses_neither_pointer() {
     for copier in copiers().iter().filter(|copier| copier.may_overlap) {
         // SAFETY: no byte is accessed.
         let returned = unsafe { (copier.call)(ptr::null_mut(), ptr::null(), 0) };
@@ -31,19 +31,19 @@ fn a_length_of_zero_touches_neither_pointer() {
 }
 
 #[test]
-#[should_panic(expected = "a copy of 3 bytes into a target of 4 bytes")]
-fn a_copy_of_another_length_panics() {
+#[should_panic(expected = "cannot copy 3 bytes into a target of 4 bytes")]
+fn copy_rejects_unequal_lengths() {
     copy(&mut [0; 4], &[1; 3]);
 }
 
 #[test]
-#[should_panic(expected = "a copy of 5 bytes into a target of 4 bytes")]
-fn a_hinted_copy_of_another_length_panics() {
+#[should_panic(expected = "cannot copy 5 bytes into a target of 4 bytes")]
+fn copy_hinted_rejects_unequal_lengths() {
     copy_hinted(&mut [0; 4], &[1; 5], Hint::Streamed);
 }
 
 #[test]
-fn a_move_outside_the_buffer_panics_and_changes_nothing() {
+fn copy_within_rejects_ranges_outside_buffer() {
     #[expect(clippy::reversed_empty_ranges, reason = "one of the mistakes to be caught")]
     let mistakes = [(0..5, 0), (4..5, 0), (0..3, 2), (0..0, 5), (3..1, 0), (0..1, usize::MAX)];
     for (source, target) in mistakes {
@@ -57,7 +57,7 @@ fn a_move_outside_the_buffer_panics_and_changes_nothing() {
 }
 
 #[test]
-fn hints_change_no_byte() {
+fn hints_do_not_change_copied_bytes() {
     let lengths: &[usize] = match cfg!(miri) {
         true => &[0, 1, 65, 300, 4096],
         false => &[0, 1, 64, 65, 300, 4095, 4096, 4097, 20_000],
@@ -78,7 +78,7 @@ fn hints_change_no_byte() {
 /// Cases of a property; Miri takes a second for a few.
 fn cases() -> ProptestConfig {
     let cases = if cfg!(miri) { 5 } else { 2000 };
-    // No file for failures: a case that failed belongs into a test of its own.
+    // Failures are not saved to a file: a failing case becomes a test of its own.
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn copy_within_is_the_oracles_memmove(
+    fn copy_within_matches_oracle(
         (size, source, target, length) in (1_usize..3000)
             .prop_flat_map(|size| (Just(size), 0..size, 0..size))
             .prop_flat_map(|(size, source, target)| {
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn fill_is_the_oracles_memset(
+    fn fill_matches_oracle(
         (size, target, length) in (1_usize..3000)
             .prop_flat_map(|size| (Just(size), 0..size))
             .prop_flat_map(|(size, target)| (Just(size), Just(target), 0..=size - target)),

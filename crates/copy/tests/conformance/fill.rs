@@ -1,4 +1,4 @@
-//! Fills: every size at every alignment, every byte, close to guard pages.
+//! Fills: every size at every alignment and every byte, beside guard pages.
 
 use crate::support::effort::Effort;
 use crate::support::filling::{changing_bytes, check};
@@ -8,7 +8,7 @@ use crate::support::parallel;
 use crate::support::subjects::{Filler, fillers};
 
 #[test]
-fn every_size_at_every_alignment_close_to_guard_pages() {
+fn fills_are_right_at_every_size_and_alignment() {
     let effort = Effort::here();
     let (sizes, offsets) = (effort.grid_sizes(), effort.offsets());
     let mut tasks = Vec::new();
@@ -25,7 +25,7 @@ fn every_size_at_every_alignment_close_to_guard_pages() {
 }
 
 #[test]
-fn sizes_above_the_grid() {
+fn large_fills_are_right_beside_guard_pages() {
     let effort = Effort::here();
     let sizes = effort.sizes_above_grid();
     let size_max = sizes.iter().copied().max().unwrap_or(0);
@@ -43,7 +43,7 @@ fn sizes_above_the_grid() {
 }
 
 #[test]
-fn every_byte() {
+fn fills_are_right_for_every_byte_value() {
     let lengths: &[usize] = match Effort::here() {
         Effort::Tiny => &[9, 100],
         _ => &[1, 2, 3, 4, 7, 8, 15, 16, 17, 33, 64, 65, 129, 256, 257, 700, 2048, 5000, 20_000],
@@ -55,7 +55,8 @@ fn every_byte() {
             for byte in (1..=255).step_by(step) {
                 check(&filler, &mut room, (false, 3), &[length], core::iter::once(byte));
             }
-            // Zero over something else, which is what `check` takes for untouched.
+            // Zero over other bytes. `check` cannot test it, because zero is its value for
+            // untouched bytes.
             let target = &mut room.as_mut_slice()[3..3 + length];
             target.fill(0xff);
             // SAFETY: the slice has that length.

@@ -2,9 +2,9 @@
 //!
 //! # Idea
 //!
-//! Neither source nor target needs that much memory: 16 MiB of it appear again and again in most of
-//! either, and only the windows that are looked at have memory of their own: the start, the end,
-//! and both sides of 2 GiB and 4 GiB.
+//! Neither source nor target needs that much memory: most of each maps the same 16 MiB again and
+//! again. Only the windows that are checked have memory of their own: the start, the end, and both
+//! sides of 2 GiB and 4 GiB.
 
 use core::slice;
 
@@ -23,13 +23,13 @@ const CHUNKS: usize = 4 * GIB / CHUNK + 3;
 const WINDOWS: [usize; 6] =
     [0, 2 * GIB / CHUNK - 1, 2 * GIB / CHUNK, 4 * GIB / CHUNK - 1, 4 * GIB / CHUNK, CHUNKS - 1];
 
-/// A chunk that shares its memory with all that are not windows.
+/// A chunk that shares its memory with all chunks that are not windows.
 const SHARED: usize = 100;
 
-/// Bytes at the edges of the shared chunk that a shifted copy takes from a window next to one.
+/// Bytes at the edges of the shared chunk that a shifted copy may take from a neighbouring window.
 const EDGE: usize = 4096;
 
-/// `CHUNKS` chunks in a row between two that nobody may touch, in the memory of seven.
+/// `CHUNKS` adjacent chunks between two inaccessible ones, backed by the memory of seven chunks.
 struct Folded {
     reserved: *mut u8,
     file: libc::c_int,
@@ -39,11 +39,11 @@ impl Folded {
     const BYTES: usize = CHUNKS * CHUNK;
 
     fn new() -> Self {
-        // SAFETY: a name and no flags.
+        // SAFETY: the name is a C string, and there are no flags.
         let file = unsafe { libc::memfd_create(c"haul-test".as_ptr(), 0) };
         assert!(file >= 0, "memfd_create: {}", std::io::Error::last_os_error());
         let held = (WINDOWS.len() + 1) * CHUNK;
-        // SAFETY: the file just made.
+        // SAFETY: the descriptor is that of the file just created.
         assert_eq!(unsafe { libc::ftruncate(file, held as libc::off_t) }, 0);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let bytes = Self::BYTES + 2 * CHUNK;
@@ -78,7 +78,7 @@ impl Folded {
 
     fn bytes(&self, first: usize, length: usize) -> &[u8] {
         assert!(first + length <= Self::BYTES);
-        // SAFETY: inside the mapping; nobody writes while it is borrowed.
+        // SAFETY: inside the mapping, which is not written while it is borrowed.
         unsafe { slice::from_raw_parts(self.start().add(first), length) }
     }
 
@@ -94,7 +94,7 @@ impl Folded {
 
 impl Drop for Folded {
     fn drop(&mut self) {
-        // SAFETY: the mapping and the file that `new` made.
+        // SAFETY: `new` created the mapping and the file, and nothing refers to them any more.
         unsafe {
             libc::munmap(self.reserved.cast(), Self::BYTES + 2 * CHUNK);
             libc::close(self.file);
@@ -102,15 +102,15 @@ impl Drop for Folded {
     }
 }
 
-/// The part of a chunk that a transfer of `to..end` decides alone.
-fn looked_at(chunk: usize, to: usize, end: usize) -> core::ops::Range<usize> {
+/// The part of a chunk whose bytes follow from a transfer to `to..end` alone.
+fn checked_range(chunk: usize, to: usize, end: usize) -> core::ops::Range<usize> {
     let edge = if chunk == SHARED { EDGE } else { 0 };
     (chunk * CHUNK + edge).max(to)..((chunk + 1) * CHUNK - edge).min(end)
 }
 
 fn check_copy(copier: &Copier, source: &Folded, target: &mut Folded) {
     target.for_each_chunk(|_, bytes| bytes.fill(UNTOUCHED));
-    // The source ends at the guarded chunk; the target does not, so that a byte too many shows.
+    // The source ends at the guarded chunk. The target does not, so that an extra byte is detected.
     let (from, to) = (77, 5);
     let length = Folded::BYTES - from;
     // SAFETY: both lie inside their mappings.
@@ -119,7 +119,7 @@ fn check_copy(copier: &Copier, source: &Folded, target: &mut Folded) {
     };
     assert_eq!(returned, target.start().wrapping_add(to));
     for chunk in WINDOWS.into_iter().chain([SHARED]) {
-        let range = looked_at(chunk, to, to + length);
+        let range = checked_range(chunk, to, to + length);
         let copied = target.bytes(range.start, range.len());
         let wanted = source.bytes(range.start - to + from, range.len());
         let wrong = first_difference(copied, wanted).map(|index| range.start - to + index);
@@ -130,14 +130,15 @@ fn check_copy(copier: &Copier, source: &Folded, target: &mut Folded) {
     assert_eq!(oracle::first_touched(after), None, "{} wrote past the target", copier.name);
 }
 
-/// The entries of the dispatch are one function at this size.
+/// Whether the function is tested. The excluded entries of the dispatch are the same function at
+/// this size.
 fn is_tried(name: &str) -> bool {
     !["raw::memmove", "c::memcpy", "c::memmove", "copy", "fill", "hinted unknown"].contains(&name)
 }
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "minutes in debug mode: cargo test --release")]
-fn copies_past_4_gib() {
+fn copies_past_4_gib_are_right() {
     let (mut source, mut target) = (Folded::new(), Folded::new());
     source.for_each_chunk(|chunk, bytes| oracle::paint(bytes, chunk as u64));
     for copier in copiers().iter().filter(|copier| is_tried(copier.name)) {
@@ -147,7 +148,7 @@ fn copies_past_4_gib() {
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "minutes in debug mode: cargo test --release")]
-fn fills_past_4_gib() {
+fn fills_past_4_gib_are_right() {
     let mut target = Folded::new();
     let (first, length) = (5, Folded::BYTES - 5 - 3);
     for filler in fillers().iter().filter(|filler| is_tried(filler.name)) {
@@ -156,7 +157,7 @@ fn fills_past_4_gib() {
         let returned = unsafe { (filler.call)(target.start().add(first), 0xc3, length) };
         assert_eq!(returned, target.start().wrapping_add(first));
         for chunk in WINDOWS.into_iter().chain([SHARED]) {
-            let range = looked_at(chunk, first, first + length);
+            let range = checked_range(chunk, first, first + length);
             let filled = target.bytes(range.start, range.len());
             let wrong = oracle::first_other(filled, 0xc3);
             assert_eq!(wrong.map(|at| range.start + at), None, "{}", filler.name);
@@ -166,12 +167,13 @@ fn fills_past_4_gib() {
     }
 }
 
-/// Overlapping pieces need memory for every byte. 1000 odd MiB stay for everybody else.
+/// The free memory in MiB that the test requires. Overlapping ranges need memory for every byte;
+/// some 1000 MiB remain for other processes.
 const OVERLAP_MIB: usize = 5200;
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "minutes in debug mode: cargo test --release")]
-fn overlapping_pieces_past_4_gib() {
+fn overlapping_moves_past_4_gib_are_right() {
     if free_mib() < OVERLAP_MIB {
         eprintln!(
             "SKIPPED: overlapping pieces past 4 GiB: less than {OVERLAP_MIB} MiB of free memory: \
@@ -179,7 +181,7 @@ fn overlapping_pieces_past_4_gib() {
         );
         return;
     }
-    /// Words of 8 bytes that are moved, and by how many.
+    /// The number of words of 8 bytes that are moved, and the distance in words.
     const WORDS: usize = 4 * GIB / 8 + 1000;
     const BY: usize = 9;
     let value = |index: usize| (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -190,15 +192,15 @@ fn overlapping_pieces_past_4_gib() {
     let wrong = (0..WORDS).find(|&index| words[index + BY] != value(index));
     assert_eq!(wrong, None, "moved up");
     assert!((0..BY).all(|index| words[index] == value(index)), "wrote below the target");
-    // And back: what has been moved up is as it was but for the first words.
-    // SAFETY: inside the vector.
+    // Back again. Moving up left all words in place except the first ones. SAFETY: inside the
+    // vector.
     unsafe { haul_copy::memmove(start.cast(), start.add(BY).cast(), WORDS * 8) };
     let wrong = (0..WORDS).find(|&index| words[index] != value(index));
     assert_eq!(wrong, None, "moved down");
     assert!((WORDS..WORDS + BY).all(|index| words[index] == value(index - BY)), "wrote above");
 }
 
-/// Memory that the system can give without pain, in MiB; what a control group allows, if less.
+/// The available memory in MiB, or the memory that the control group allows, if that is less.
 fn free_mib() -> usize {
     let number = |path| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok();
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Copies of things that are more than bytes: pointers keep what they may access, and bytes that
-//! were never written may be copied. Only Miri sees the difference.
+//! Copies of values that are more than bytes: pointers keep their provenance, and uninitialized
+//! bytes may be copied. Only Miri detects the difference.
 
 use core::mem::MaybeUninit;
 
@@ -14,7 +14,7 @@ fn duplicate<T>(copier: &Copier, value: &T) -> MaybeUninit<T> {
     target
 }
 
-/// An owner of memory, a reference, padding between them, and more to make it `BYTES` longer.
+/// An owner of memory and a reference with padding between them, and `WORDS` more words.
 #[repr(C)]
 struct Owner<'a, const WORDS: usize> {
     owned: Box<u32>,
@@ -23,7 +23,7 @@ struct Owner<'a, const WORDS: usize> {
     more: [usize; WORDS],
 }
 
-fn owner_survives<const WORDS: usize>(copier: &Copier) {
+fn check_owner<const WORDS: usize>(copier: &Copier) {
     let text = String::from("borrowed");
     let more = core::array::from_fn(|index| index);
     let owner = Owner::<WORDS> { owned: Box::new(7), small: 3, borrowed: &text, more };
@@ -36,15 +36,16 @@ fn owner_survives<const WORDS: usize>(copier: &Copier) {
     assert_eq!(twin.more, core::array::from_fn(|index| index), "{}", copier.name);
 }
 
-/// Rust's slices of bytes hold neither pointers nor what was never written.
+/// All copiers but the one over slices, because a slice of bytes must not hold pointers or
+/// uninitialized bytes.
 fn raw_copiers() -> impl Iterator<Item = Copier> {
     copiers().into_iter().filter(|copier| copier.name != "copy")
 }
 
 #[test]
-fn pointers_survive() {
+fn copies_preserve_pointers() {
     for copier in raw_copiers() {
-        // One pointer, one slice, then every path above 16 bytes.
+        // One pointer, one slice, then sizes for every path above 16 bytes.
         let number = 5_u32;
         let copied = duplicate(&copier, &&number);
         // SAFETY: a copy of an initialized reference.
@@ -52,16 +53,16 @@ fn pointers_survive() {
         let copied = duplicate(&copier, &"slice");
         // SAFETY: a copy of an initialized reference.
         assert_eq!(unsafe { copied.assume_init() }, "slice", "{}", copier.name);
-        owner_survives::<0>(&copier);
-        owner_survives::<3>(&copier);
-        owner_survives::<10>(&copier);
-        owner_survives::<40>(&copier);
-        owner_survives::<300>(&copier);
-        owner_survives::<600>(&copier);
+        check_owner::<0>(&copier);
+        check_owner::<3>(&copier);
+        check_owner::<10>(&copier);
+        check_owner::<40>(&copier);
+        check_owner::<300>(&copier);
+        check_owner::<600>(&copier);
     }
 }
 
-fn holes_survive<const BYTES: usize>(copier: &Copier) {
+fn check_uninitialized<const BYTES: usize>(copier: &Copier) {
     let mut source = [MaybeUninit::<u8>::uninit(); BYTES];
     for byte in source.iter_mut().step_by(3) {
         byte.write(9);
@@ -76,18 +77,18 @@ fn holes_survive<const BYTES: usize>(copier: &Copier) {
 }
 
 #[test]
-fn bytes_that_were_never_written_may_be_copied() {
+fn copies_accept_uninitialized_bytes() {
     for copier in raw_copiers() {
-        holes_survive::<1>(&copier);
-        holes_survive::<2>(&copier);
-        holes_survive::<3>(&copier);
-        holes_survive::<5>(&copier);
-        holes_survive::<16>(&copier);
-        holes_survive::<17>(&copier);
-        holes_survive::<64>(&copier);
-        holes_survive::<65>(&copier);
-        holes_survive::<200>(&copier);
-        holes_survive::<300>(&copier);
-        holes_survive::<3000>(&copier);
+        check_uninitialized::<1>(&copier);
+        check_uninitialized::<2>(&copier);
+        check_uninitialized::<3>(&copier);
+        check_uninitialized::<5>(&copier);
+        check_uninitialized::<16>(&copier);
+        check_uninitialized::<17>(&copier);
+        check_uninitialized::<64>(&copier);
+        check_uninitialized::<65>(&copier);
+        check_uninitialized::<200>(&copier);
+        check_uninitialized::<300>(&copier);
+        check_uninitialized::<3000>(&copier);
     }
 }

@@ -5,8 +5,8 @@ use crate::support::moving::Room;
 use crate::support::parallel;
 use crate::support::subjects::{Copier, copiers};
 
-/// Distances in bytes, both directions: all at which two pieces of up to [`GRID_SIZE_MAX`] bytes
-/// overlap, or all small ones; and those around lines, pages and `length`.
+/// Distances in bytes, in both directions: all distances at which two ranges of up to
+/// [`GRID_SIZE_MAX`] bytes overlap, or all small ones, and those around lines, pages and `length`.
 fn distances(effort: Effort, length: usize) -> Vec<isize> {
     let (small, around): (isize, &[isize]) = match effort {
         Effort::Full if length <= GRID_SIZE_MAX => {
@@ -49,7 +49,7 @@ fn sizes(effort: Effort) -> Vec<usize> {
 }
 
 #[test]
-fn every_distance_at_sizes_across_all_boundaries() {
+fn overlapping_moves_are_right_at_every_distance() {
     let effort = Effort::here();
     let sizes = sizes(effort);
     let size_max = sizes.iter().copied().max().unwrap_or(0);
@@ -59,13 +59,13 @@ fn every_distance_at_sizes_across_all_boundaries() {
     }
     let room_for_distances = if effort == Effort::Tiny { 1024 } else { 32 << 10 };
     let work = |room: &mut Room, (copier, length): &(Copier, usize)| {
-        // A name that only passes on is tried at fewer distances.
+        // An alias is tested at fewer distances.
         let effort = if copier.is_alias { effort.min(Effort::Thin) } else { effort };
         for (turn, distance) in distances(effort, *length).into_iter().enumerate() {
-            // An odd multiplier walks through all alignments as sizes and distances change.
+            // An odd multiplier covers all alignments as sizes and distances change.
             let low = (turn * 37 + length * 5) % 64;
             room.check(copier, *length, distance, low);
-            // Flush with the guard page behind: the higher of the two ends there.
+            // The higher of the two ranges ends at the guard page.
             let high = room.buffer.bytes() - length - distance.unsigned_abs();
             room.check(copier, *length, distance, high);
         }
@@ -75,7 +75,7 @@ fn every_distance_at_sizes_across_all_boundaries() {
 }
 
 #[test]
-fn every_alignment_of_overlapping_pieces() {
+fn overlapping_moves_are_right_at_every_alignment() {
     let effort = Effort::here();
     let (lengths, distances): (&[usize], &[isize]) = match effort {
         Effort::Tiny => (&[257], &[-1, 9]),

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What this test was compiled for: under an emulator `rustc` is the host's, and would compile for
-/// that. Elsewhere, the host's own.
+/// The target that this test was compiled for. Under an emulator, `rustc` is the host's and would
+/// compile for the host by default. `None` means the host's own target.
 const TARGET: Option<&str> = if !cfg!(all(target_os = "linux", target_env = "gnu")) {
     None
 } else if cfg!(target_arch = "x86_64") {
@@ -16,7 +16,7 @@ const TARGET: Option<&str> = if !cfg!(all(target_os = "linux", target_env = "gnu
     None
 };
 
-/// A folder that is removed with all that was built in it.
+/// A folder for compiled files. Dropping it removes the folder and its files.
 pub(crate) struct Workshop(PathBuf);
 
 impl Workshop {
@@ -45,10 +45,10 @@ impl Workshop {
         object
     }
 
-    /// A shared library of a caller of this crate, both optimized as a whole: `lto` is `thin` or
-    /// `fat`.
+    /// A shared library of a program that calls this crate, built with link-time optimization:
+    /// `lto` is `thin` or `fat`.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn optimized_as_a_whole(&self, lto: &str, text: &str) -> PathBuf {
+    pub(crate) fn with_link_time_optimization(&self, lto: &str, text: &str) -> PathBuf {
         let product = self.0.join("libcaller.so");
         let lto = format!("-Clto={lto}");
         let library = self.0.join("libhaul_copy.rlib");
@@ -72,7 +72,7 @@ impl Workshop {
     }
 
     fn run(&self, source: &Path, flags: &[&str], level: &str, emit: &str) {
-        // rustup's proxy hands its choice of a toolchain on; elsewhere there is one rustc.
+        // rustup's proxy passes on its choice of a toolchain; without rustup, there is one rustc.
         let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let output = Command::new(compiler)
             .args(["--edition=2024", "-Ccodegen-units=1", "-Cpanic=abort", "-Awarnings"])
@@ -93,7 +93,7 @@ impl Workshop {
 
 impl Drop for Workshop {
     fn drop(&mut self) {
-        // A folder below target that stays is untidy, not wrong.
+        // A folder that remains below target is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

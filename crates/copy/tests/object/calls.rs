@@ -1,4 +1,4 @@
-//! No kernel calls the C library's copies: where haul stands in for them, it would call itself.
+//! No kernel calls the C library's copies: where haul replaces them, it would call itself.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
 
 use crate::build::Workshop;
 
-/// What a compiler makes loops, moves and comparisons of.
+/// The functions that a compiler calls for loops, moves and comparisons.
 const FORBIDDEN: [&str; 6] = ["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen"];
 
 /// `function: symbol` for each reference of an object file's code to a symbol outside it.
 fn references(object: &Path) -> Vec<String> {
-    let bytes = std::fs::read(object).expect("read what rustc wrote");
+    let bytes = std::fs::read(object).expect("read the object file that rustc wrote");
     let file = object::File::parse(&*bytes).expect("an object file");
     let wanted = if cfg!(target_arch = "aarch64") {
         object::Architecture::Aarch64
@@ -20,7 +20,7 @@ fn references(object: &Path) -> Vec<String> {
     };
     assert_eq!(file.architecture(), wanted, "compiled for another machine than the test");
     let mut references = Vec::new();
-    // One section a function, which therefore names it.
+    // Each function has a section of its own, whose name contains the function's.
     let sections =
         file.sections().filter(|section| section.name().is_ok_and(|n| n.starts_with(".text")));
     for section in sections {
@@ -45,15 +45,15 @@ fn forbidden(references: &[String]) -> Vec<&String> {
     references.iter().filter(is_forbidden).collect()
 }
 
-/// Not level 0: there the compiler calls the C library for every array that it moves, whatever the
-/// source says, so an unoptimized build of haul does not stand in for it.
+/// Level 0 is not tested: there the compiler calls the C library for every array that it moves, for
+/// any source text, so an unoptimized build of haul cannot replace the C library.
 #[test]
-fn no_optimized_build_calls_the_c_library() {
+fn optimized_kernels_do_not_call_the_c_library() {
     let workshop = Workshop::new();
     for level in ["1", "2", "3", "s", "z"] {
         let references = references(&workshop.haul_copy(level));
         assert!(!references.is_empty(), "level {level}: nothing was read");
-        // The names of thresholds are compared where nothing is copied.
+        // `Thresholds` may compare names, because it does not copy.
         let of_copies: Vec<_> = forbidden(&references)
             .into_iter()
             .filter(|reference| !reference.contains("Thresholds") || level == "3")
@@ -62,14 +62,14 @@ fn no_optimized_build_calls_the_c_library() {
     }
 }
 
-/// Beyond the C library: nothing but the panics of what is not a copy.
+/// Only functions that do not copy may refer to other symbols, and only to panics.
 #[test]
-fn a_release_build_refers_to_nothing_but_panics() {
+fn release_build_refers_only_to_panics() {
     let workshop = Workshop::new();
     for reference in references(&workshop.haul_copy("3")) {
         let (function, symbol) = reference.rsplit_once(": ").expect("as `references` writes it");
         let is_panic = symbol.contains("panicking") || symbol.contains("Display3fmt");
-        // On aarch64 the compiler's own library chooses how to exchange, for thresholds.
+        // On aarch64, the compiler's own library implements the compare-exchange of thresholds.
         let is_exchange = symbol.starts_with("__aarch64_cas");
         assert!(is_panic || is_exchange, "{reference}: only panics are expected");
         let is_copy = ["4arch", "8dispatch", "5small", "haul_mem"]
@@ -79,9 +79,9 @@ fn a_release_build_refers_to_nothing_but_panics() {
     }
 }
 
-/// The test above can fail: this is what a careless kernel looks like.
+/// Shows that the tests above can fail: a loop and a copy of the standard library become calls.
 #[test]
-fn a_loop_that_became_a_call_is_found() {
+fn forbidden_finds_calls_in_careless_kernel() {
     let text = "#![no_std]
         #[inline(never)]
         pub unsafe fn copy(target: *mut u8, source: *const u8, length: usize) {

@@ -17,9 +17,10 @@ pub(crate) struct Instruction {
     pub(crate) address: u64,
     /// `vmovups`, `rep movsb`, `ja`.
     pub(crate) mnemonic: String,
-    /// As objdump writes them; what it adds about their target is in `refers_to`.
+    /// The operands as objdump writes them. `refers_to` has the symbol that objdump adds.
     pub(crate) operands: String,
-    /// The symbol that it refers to, mangled or not: what a jump or a call leads to.
+    /// The symbol that the instruction refers to, mangled or not, such as the target of a jump or a
+    /// call.
     pub(crate) refers_to: Option<String>,
 }
 
@@ -38,7 +39,7 @@ impl Instruction {
         self.is_jump().then(|| u64::from_str_radix(target, 16).ok()).flatten()
     }
 
-    /// Whether it reads memory: a vector or scalar move whose source is one.
+    /// Whether it reads memory: a vector or scalar move whose source is a memory operand.
     pub(crate) fn loads(&self) -> bool {
         self.mnemonic.contains("mov")
             && self.operands.starts_with(['(', '-', '0'])
@@ -77,15 +78,15 @@ pub(crate) fn functions(file: &Path) -> Vec<Function> {
     functions
 }
 
-/// Prefixes that objdump writes before the mnemonic proper.
+/// Prefixes that objdump writes before the mnemonic.
 const PREFIXES: [&str; 7] = ["rep", "repz", "cs", "data16", "notrack", "bnd", "lock"];
 
-/// An instruction, with its relocation at the end of the line.
+/// Adds the instruction of a line, with the relocation at its end.
 fn add_line(function: &mut Function, line: &str) {
     let Some((address, rest)) = line.trim_start().split_once(':') else { return };
     let Ok(address) = u64::from_str_radix(address, 16) else { return };
     let (text, relocation) = match rest.split_once(": R_X86_64_") {
-        // The address of the relocation stands before its type.
+        // The relocation's address precedes its type.
         Some((text, relocation)) => {
             (text.rsplit_once(['\t', ' ']).unwrap_or((text, "")).0, relocation)
         }

@@ -1,7 +1,7 @@
-//! What the compiler made of this crate: whom it calls, and the shape of the code that matters.
+//! The machine code of this crate: the functions that it calls, and the shape of critical code.
 //!
-//! The crate is compiled again, alone, by the compiler that cargo uses: an object file can be read,
-//! a test binary has everything else in it too.
+//! The test compiles the crate again, alone, with cargo's compiler, and reads the object file: a
+//! test binary would also contain other crates.
 #![cfg(not(miri))]
 
 mod build;

@@ -1,8 +1,8 @@
-//! The shape of the code that matters: what it jumps to, what it never calls, and, word for word,
-//! the three pieces that most calls run through.
+//! The shape of critical code: the jumps that it makes, the calls that it must not make, and the
+//! exact instructions of the code that most calls execute.
 //!
-//! The pieces are kept in `tests/object/golden/`, as the pinned compiler makes them. After a change
-//! that is meant, `UPDATE_GOLDEN=1 cargo test -p haul-copy --test object` writes them anew; read
+//! `tests/object/golden/` holds these instructions as the pinned compiler generates them. After an
+//! intended change, `UPDATE_GOLDEN=1 cargo test -p haul-copy --test object` writes them again; read
 //! the difference before you commit it.
 
 use std::path::{Path, PathBuf};
@@ -50,19 +50,19 @@ fn find<'a>(functions: &'a [Function], name: &str) -> &'a Function {
     found.unwrap_or_else(|| panic!("the object file has no function {name}"))
 }
 
-/// The instructions from `first` on until control leaves: a return, or an unconditional jump.
+/// The instructions from `first` up to the first return or unconditional jump.
 fn straight(function: &Function, first: usize) -> &[Instruction] {
     let rest = &function.code[first..];
     let last = rest.iter().position(|instruction| ["ret", "jmp"].contains(&&*instruction.mnemonic));
     &rest[..=last.expect("a function that ends")]
 }
 
-/// The path that is taken when no conditional jump is, from the entry to the return.
+/// The path from the entry to the return that takes no conditional jump.
 fn fall_through(function: &Function) -> &[Instruction] {
     straight(function, 0)
 }
 
-/// Every loop without another inside: from the target of a jump back to the jump.
+/// Every innermost loop: the instructions from the target of a backward jump to the jump.
 fn loops(function: &Function) -> Vec<&[Instruction]> {
     let index = |address| function.code.iter().position(|one| one.address == address);
     let ends = function.code.iter().enumerate();
@@ -73,7 +73,8 @@ fn loops(function: &Function) -> Vec<&[Instruction]> {
     .collect()
 }
 
-/// Without what changes with the place in the file: targets of jumps, padding.
+/// The instructions as text, without the parts that depend on their address: targets of jumps,
+/// padding.
 fn normalised(code: &[Instruction]) -> String {
     let mut text = String::new();
     for instruction in code.iter().filter(|instruction| !instruction.mnemonic.contains("nop")) {
@@ -88,7 +89,7 @@ fn normalised(code: &[Instruction]) -> String {
     text
 }
 
-/// Compares with the committed text, or writes it.
+/// Compares the instructions with the committed text, or writes that text.
 fn assert_golden(name: &str, code: &[Instruction]) {
     let path = golden(name);
     let found = normalised(code);
@@ -108,7 +109,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/object/golden").join(name)
 }
 
-/// Golden text holds for one compiler.
+/// Whether rustc is the pinned version. The golden text is valid for that version alone.
 fn is_pinned_compiler() -> bool {
     let pinned = include_str!("../../../../rust-toolchain.toml");
     let pinned = pinned.lines().find_map(|line| line.strip_prefix("channel = "));
@@ -123,7 +124,7 @@ fn is_pinned_compiler() -> bool {
 }
 
 #[test]
-fn the_three_pieces_are_as_they_were() {
+fn critical_code_matches_golden_text() {
     let Some(functions) = is_pinned_compiler().then(release).flatten() else { return };
     let avx2 = find(functions, &format!("{DISPATCH}copy_avx2"));
     assert_golden("avx2_65_to_256.txt", fall_through(avx2));
@@ -136,10 +137,11 @@ fn the_three_pieces_are_as_they_were() {
     assert_golden("masked_fill.txt", &find(functions, &format!("{BY_MASKS}fill")).code);
 }
 
-/// What is left to predict of a small copy by masks: whether it is small, and its ends' pages. A
-/// fill's shapes each have theirs; a copy that is not small also asks here for the instruction set.
+/// A small copy with masks has branches on its size and on the pages of its ends, and no others. A
+/// fill has one branch for each of its shapes. A copy that is not small also branches on the
+/// instruction set.
 #[test]
-fn masks_leave_one_branch_on_a_small_size() {
+fn masked_code_has_one_branch_on_small_size() {
     let Some(functions) = release() else { return };
     for (name, branches) in [("copy", 3), ("fill", 3)] {
         let function = find(functions, &format!("{BY_MASKS}{name}"));
@@ -153,13 +155,13 @@ fn masks_leave_one_branch_on_a_small_size() {
             code.iter().all(|one| one.mnemonic != "vzeroupper"),
             "{name}: zmm16 and up need none"
         );
-        // The blocks without a mask: of a copy what is above 32 bytes, of a fill above 64.
+        // The block without a mask is for copies above 32 bytes and fills above 64.
         let whole = code.iter().position(|one| one.mnemonic == "vmovdqu64");
         assert_is_straight(name, &code[whole.expect("a block of whole registers")..]);
     }
 }
 
-/// The fewest conditional jumps, taken or not, on a way from the entry to this instruction.
+/// The fewest conditional jumps, taken or not, on a path from the entry to this instruction.
 fn branches_to(function: &Function, goal: usize) -> usize {
     let index = |address| function.code.iter().position(|one| one.address == address);
     let mut fewest = vec![usize::MAX; function.code.len()];
@@ -177,7 +179,7 @@ fn branches_to(function: &Function, goal: usize) -> usize {
     fewest[goal]
 }
 
-/// Up to its return: no jump, and no load after a store.
+/// Asserts that the code up to its return has no jump, and no load after a store.
 fn assert_is_straight(name: &str, code: &[Instruction]) {
     let block: Vec<_> = code.iter().take_while(|one| one.mnemonic != "ret").cloned().collect();
     assert!(block.iter().all(|one| !one.is_jump()), "{name}:\n{}", normalised(&block));
@@ -186,7 +188,7 @@ fn assert_is_straight(name: &str, code: &[Instruction]) {
     assert_eq!(late, None, "{name}: a load after a store");
 }
 
-/// The loop that steps up: the one whose counter grows.
+/// The loop that copies forward: the one whose counter grows.
 fn forward_loop(function: &Function) -> &[Instruction] {
     let loops = loops(function);
     assert_eq!(loops.len(), 2, "{}: one loop up, one down", function.name);
@@ -197,7 +199,8 @@ fn forward_loop(function: &Function) -> &[Instruction] {
     loops.iter().find(is_upward).expect("a loop that steps up")
 }
 
-/// What makes overlap safe, whatever the compiler: within a block no load follows a store.
+/// Overlap is safe if no load follows a store within a block, so the compiler must not reorder
+/// them.
 #[test]
 fn blocks_load_everything_before_they_store() {
     let Some(functions) = release() else { return };
@@ -207,7 +210,7 @@ fn blocks_load_everything_before_they_store() {
         (format!("{DISPATCH}copy_avx512vl"), 8),
     ] {
         let Some(function) = functions.iter().find(|function| function.name == name) else {
-            // The best of x86-64's plain levels may be inlined where it is chosen.
+            // The compiler may inline SSE2's function into the dispatch.
             assert!(name.ends_with("sse2"), "the object file has no function {name}");
             continue;
         };
@@ -223,7 +226,7 @@ fn blocks_load_everything_before_they_store() {
 }
 
 #[test]
-fn loops_use_the_width_of_their_registers() {
+fn avx2_loop_uses_only_ymm_registers() {
     let Some(functions) = release() else { return };
     let avx2 = find(functions, &format!("{DISPATCH}copy_avx2"));
     let code = forward_loop(avx2);
@@ -234,13 +237,14 @@ fn loops_use_the_width_of_their_registers() {
     assert_eq!(code.iter().filter(|one| one.is_jump()).count(), 1, "{}", normalised(code));
 }
 
-/// Streaming stores are ordered with nothing: who sees a later store must see them too, so a fence
-/// lies on every path from one of them to where control leaves.
+/// Streaming stores are not ordered with later stores. A thread that sees a later store must see
+/// them too, so every path from a streaming store to an exit of the function has a fence.
 #[test]
-fn whatever_streams_fences_before_it_leaves() {
+fn streaming_functions_fence_before_leaving() {
     let Some(functions) = release() else { return };
     let streaming: Vec<_> = functions.iter().filter(|one| streams(one).next().is_some()).collect();
-    // Kernels by name; what only the dispatch uses may be inlined there.
+    // Only kernels are looked up by name, because functions that only the dispatch uses may be
+    // inlined.
     for level in ["sse2", "avx2", "avx512"] {
         for kernel in ["stream_copy", "paged_copy", "stream_fill"] {
             let name = format!("haul_copy::arch::x86_64::{level}::{kernel}");
@@ -253,14 +257,13 @@ fn whatever_streams_fences_before_it_leaves() {
     }
 }
 
-/// Where non-temporal stores stand.
+/// The indices of non-temporal stores.
 fn streams(function: &Function) -> impl Iterator<Item = usize> {
     let is_stream = |one: &Instruction| one.mnemonic.contains("movnt");
     function.code.iter().enumerate().filter(move |(_, one)| is_stream(one)).map(|(at, _)| at)
 }
 
-/// A return, or a jump to somewhere else, that can be reached from `start` without an `sfence`
-/// between.
+/// A return, or a jump to another function, that can be reached from `start` without an `sfence`.
 fn exit_without_fence(function: &Function, start: usize) -> Option<&Instruction> {
     let index = |address| function.code.iter().position(|one| one.address == address);
     let is_here = |jump: &Instruction| {
@@ -286,9 +289,9 @@ fn exit_without_fence(function: &Function, start: usize) -> Option<&Instruction>
     None
 }
 
-/// One direct call from a caller, then jumps: nothing on the way of a copy is called.
+/// A caller makes one direct call; from there on, a copy only jumps.
 #[test]
-fn copies_call_nobody() {
+fn copies_make_no_calls() {
     let Some(functions) = release() else { return };
     let is_copy = |function: &&Function| {
         let name = &function.name;
@@ -307,18 +310,18 @@ fn copies_call_nobody() {
 }
 
 #[test]
-fn memcpy_jumps_straight_to_what_it_chose() {
+fn dispatch_jumps_directly_to_chosen_kernel() {
     let Some(functions) = release() else { return };
     for (entry, chosen) in [
-        // Where they do not go by masks they jump there first.
+        // The C functions jump here first if the policy does not use masks.
         ("haul_copy::dispatch::without_masks::copy", "copy_avx2"),
         ("haul_copy::dispatch::without_masks::fill", "fill_avx2"),
-        // Under C's names it is the same code, which the compiler keeps once.
+        // The functions with C's names are the same code, which the compiler keeps once.
         ("haul_copy::dispatch::copy_above_64", "copy_branching_avx2"),
         ("haul_copy::dispatch::fill_above_64", "fill_branching_avx2"),
     ] {
         let entry = find(functions, entry);
-        // A relocation has the mangled name, where each part stands after its length.
+        // A relocation has the mangled name, in which each part follows its length.
         let mangled = format!("8above_646x86_64{}{chosen}", chosen.len());
         let leads_there =
             |one: &&Instruction| one.refers_to.as_deref().is_some_and(|to| to.contains(&mangled));
@@ -333,21 +336,20 @@ fn memcpy_jumps_straight_to_what_it_chose() {
     }
 }
 
-/// As objdump names what is bound when the library is loaded: `memcpy@plt`, `memcpy@GLIBC_2.14`.
+/// objdump names symbols that are bound at load time `memcpy@plt` or `memcpy@GLIBC_2.14`.
 fn is_of_the_c_library(symbol: &str) -> bool {
     symbol.starts_with("mem") || symbol.starts_with("bcmp")
 }
 
-/// Link-time optimization sees the crate again without its attributes: nothing of the above may
-/// come back through it.
+/// Link-time optimization processes the crate again without its attributes, and must not add calls.
 #[test]
-fn optimizing_the_whole_program_brings_no_call_back() {
+fn link_time_optimization_adds_no_calls() {
     if !has_objdump() {
         return;
     }
     for lto in ["thin", "fat"] {
         let workshop = Workshop::new();
-        let functions = functions(&workshop.optimized_as_a_whole(lto, CALLER));
+        let functions = functions(&workshop.with_link_time_optimization(lto, CALLER));
         let copies = functions.iter().filter(|function| {
             function.name.starts_with(DISPATCH) || function.name.starts_with("haul_copy::arch::")
         });

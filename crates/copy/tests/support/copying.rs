@@ -1,32 +1,33 @@
-//! Copies between separate buffers, checked for everything that a copy may and may not do.
+//! Checks that a copy between separate buffers writes its target and nothing else.
 //!
 //! # How a grid of 4097 * 64 * 64 calls is checked in seconds
 //!
-//! The sizes of a pair of alignments ascend, and two sources take turns, one the complement of the
-//! other. So what the target holds from the size before is wrong in every byte, what lies beyond it
-//! is untouched, and nothing is cleaned between two calls. Each grid runs twice: close to the guard
-//! page before the buffers, growing up, and close to the one after them, growing down. The latter
-//! aligns the ends, which for a given size is every pair of starts as well.
+//! For each two alignments, the sizes ascend, and two sources alternate, one the complement of the
+//! other. The bytes that the previous size left in the target are therefore all wrong for the next
+//! size, the bytes beyond are untouched, and the buffers need no reset between two calls. Each grid
+//! runs twice: beside the guard page before the buffers, growing up, and beside the guard page
+//! after them, growing down. The second run aligns the ends, which for a given size also covers
+//! every combination of starts.
 
 use super::guarded::Guarded;
 use super::oracle::{self, first_difference, first_touched};
 use super::subjects::Copier;
 
-/// Bytes on either side of the target that are looked at after each call. The rest of the buffer is
-/// looked at after the last size.
-const LOOKED_AT: usize = 128;
+/// The bytes on either side of the target that are checked after each call. The rest of the buffer
+/// is checked after the last size.
+const CHECKED: usize = 128;
 
-/// Where a piece of memory lies in its buffer.
+/// The location of a range of bytes in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// So many bytes after the guard page before the buffer.
+    /// Its start is this many bytes after the guard page before the buffer.
     Start(usize),
-    /// Its end so many bytes before the guard page after the buffer.
+    /// Its end is this many bytes before the guard page after the buffer.
     End(usize),
 }
 
 impl At {
-    /// The index of the first of `length` bytes there.
+    /// The index of the first of `length` bytes at this location.
     fn index(self, buffer: &Guarded, length: usize) -> usize {
         match self {
             Self::Start(offset) => offset,
@@ -53,38 +54,40 @@ impl Room {
         Self { sources, target: room(), painted }
     }
 
-    /// Copies each of the ascending sizes and checks everything that a copy may and may not do.
+    /// Copies each of the ascending sizes and checks the target and the bytes around it.
     pub(crate) fn check(&mut self, copier: &Copier, from: At, to: At, sizes: &[usize]) {
         for (turn, &length) in sizes.iter().enumerate() {
             let source = &self.sources[turn % 2];
             let (from_index, to_index) =
                 (from.index(source, length), to.index(&self.target, length));
             let target = self.target.start().wrapping_add(to_index);
-            // SAFETY: both buffers hold `length` bytes there, and are not one.
+            // SAFETY: both buffers hold `length` bytes there and are separate.
             let returned =
                 unsafe { (copier.call)(target, source.start().wrapping_add(from_index), length) };
-            let what = || format!("{} of {length} bytes from {from:?} to {to:?}", copier.name);
-            assert_eq!(returned, target, "{}: the returned pointer", what());
+            let description =
+                || format!("{} of {length} bytes from {from:?} to {to:?}", copier.name);
+            assert_eq!(returned, target, "{}: the returned pointer", description());
             let (target, source) = (self.target.as_slice(), source.as_slice());
             let (before, rest) = target.split_at(to_index);
             let (copied, after) = rest.split_at(length);
             if let Some(index) = first_difference(copied, &source[from_index..from_index + length])
             {
-                panic!("{}: byte {index} of the target is wrong", what());
+                panic!("{}: byte {index} of the target is wrong", description());
             }
-            let close = before.len().saturating_sub(LOOKED_AT);
+            let close = before.len().saturating_sub(CHECKED);
             if let Some(index) = first_touched(&before[close..]) {
                 let distance = before.len() - close - index;
-                panic!("{}: wrote {distance} bytes before the target", what());
+                panic!("{}: wrote {distance} bytes before the target", description());
             }
-            if let Some(index) = first_touched(&after[..after.len().min(LOOKED_AT)]) {
-                panic!("{}: wrote {index} bytes past the target's end", what());
+            if let Some(index) = first_touched(&after[..after.len().min(CHECKED)]) {
+                panic!("{}: wrote {index} bytes past the target's end", description());
             }
         }
         self.check_rest(copier, to, sizes.last().copied().unwrap_or(0));
     }
 
-    /// Looks at everything that no size of a pair wanted to change, and cleans up for the next.
+    /// Checks all bytes that no size should have changed, and resets the target for the next
+    /// alignments.
     fn check_rest(&mut self, copier: &Copier, to: At, size_max: usize) {
         for (source, painted) in self.sources.iter().zip(&self.painted) {
             let changed = first_difference(source.as_slice(), painted);

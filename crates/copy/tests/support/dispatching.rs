@@ -1,8 +1,8 @@
-//! The dispatch as it goes on other processors than this.
+//! The dispatch under the policies of other processors.
 //!
-//! A policy of what the processor lacks is not taken, and nobody can answer in the processor's
-//! place. So the choice that is in force is replaced: one byte, found by name in this program's own
-//! symbol table.
+//! The library ignores choices that the processor lacks, and a test cannot change the processor's
+//! features. The test therefore overwrites the choice in force, a byte that it finds by name in
+//! this program's own symbol table.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -17,24 +17,24 @@ use super::guarded::Guarded;
 use super::moving;
 use super::subjects::{dispatching_copiers, dispatching_fillers};
 
-/// Where the parts of a mangled name stand, each after its length.
+/// The parts of the mangled name, each after its length.
 const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
-/// The byte that code in its callers looks at: it has one name.
+/// The byte that code inlined into callers reads. Its exported name has no parts.
 const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
-/// What other code looks at, and what it has where small copies and fills go by masks.
+/// The statics that other code reads, and their values if small copies and fills use masks.
 const PAGE_BITS: [([&str; 3], u32); 4] = [
     (["9haul_copy", "6masked", "6COPIES"], 4096 - 32),
     (["9haul_copy", "6masked", "14CALLERS_COPIES"], 4096 - 32),
     (["9haul_copy", "6masked", "5FILLS"], 4096 - 64),
     (["9haul_copy", "6masked", "13CALLERS_FILLS"], 4096 - 64),
 ];
-/// What the byte has beside the instruction set's number where small copies go by masks.
+/// The bit that is added to the instruction set's number if small copies use masks.
 const MASKS: u8 = 0x80;
 
 /// A static of this program that is private to the crate under test.
 ///
 /// # Safety
-/// It is a `T`.
+/// The static must be a `T`.
 unsafe fn find_private<T>(parts: [&str; 3]) -> &'static T {
     let bytes = std::fs::read("/proc/self/exe").expect("this program");
     let file = object::File::parse(&*bytes).expect("an ELF file");
@@ -49,16 +49,16 @@ unsafe fn find_private<T>(parts: [&str; 3]) -> &'static T {
     };
     let known = address_of(&|name| name == "haul_memcpy");
     let wanted = address_of(&|name| parts.iter().all(|part| name.contains(part)));
-    // Both moved by the same distance when the program was loaded.
+    // The loader moved both by the same distance.
     let place = (haul_copy::c::memcpy as *const ()).addr() as u64 + wanted - known;
-    // SAFETY: a static of this program, and the caller's promise.
+    // SAFETY: the address is that of a static of this program, and the caller promises its type.
     unsafe { &*core::ptr::with_exposed_provenance(place as usize) }
 }
 
-/// Puts `isa` and `small` in force, also where the processor has neither.
+/// Puts `isa` and `small` in force, also if the processor has neither.
 pub(crate) fn choose(isa: Isa, small: Small) {
     haul_copy::fill(&mut [0; 300], 1);
-    // SAFETY: so they are declared.
+    // SAFETY: the statics are declared with these types.
     let (chosen, by_masks): (&AtomicU8, &AtomicU8) =
         unsafe { (find_private(CHOSEN), find_private(SMALL_BY_MASKS)) };
     let number = |isa: Isa, small| isa as u8 | if small == Small::Masks { MASKS } else { 0 };
@@ -69,7 +69,7 @@ pub(crate) fn choose(isa: Isa, small: Small) {
     let is_by_masks = small == Small::Masks;
     by_masks.store(u8::from(is_by_masks), Ordering::Relaxed);
     for (name, by_masks) in PAGE_BITS {
-        // SAFETY: so it is declared.
+        // SAFETY: the static is declared with this type.
         let bits: &AtomicU32 = unsafe { find_private(name) };
         assert!([0, by_masks].contains(&bits.load(Ordering::Relaxed)), "{name:?}");
         bits.store(if is_by_masks { by_masks } else { 0 }, Ordering::Relaxed);
@@ -77,14 +77,14 @@ pub(crate) fn choose(isa: Isa, small: Small) {
     assert_eq!((Policy::current().isa, Policy::current().small), (isa, small));
 }
 
-/// Sizes to twice the largest block, then where ways change.
+/// Sizes up to twice the largest block, then sizes around those at which the method changes.
 fn sizes() -> Vec<usize> {
     let above = [640, 1023, 1025, 2047, 2048, 2049, 2200, 4095, 4096, 4097, 16384 + 129, 33000];
     let step = if Effort::here() == Effort::Full { 1 } else { 9 };
     (0..=530).step_by(step).chain(above).collect()
 }
 
-/// Every entry, by registers, streamed and by string instructions, against the oracle.
+/// Checks every entry against the oracle, with registers, streamed and with string instructions.
 pub(crate) fn check_every_entry() {
     let mut stream = Thresholds::REGISTERS_ONLY;
     assert!(stream.set("stream_copy_min", 2100) && stream.set("stream_fill_min", 2100));

@@ -1,6 +1,6 @@
-//! How much to try: everything in release mode, less where every call is slow.
+//! The effort of a test: every combination in release mode, fewer if every call is slow.
 
-/// How many combinations a test tries.
+/// The number of combinations that a test tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Effort {
     /// A few of each. Miri.
@@ -20,7 +20,7 @@ const BOUNDARIES: [usize; 14] =
     [8, 16, 32, 64, 96, 128, 192, 256, 320, 512, 1024, 2048, 3072, 4096];
 
 impl Effort {
-    /// What this build on this processor can afford.
+    /// The effort for this build on this processor.
     pub(crate) fn here() -> Self {
         if cfg!(miri) {
             Self::Tiny
@@ -51,7 +51,7 @@ impl Effort {
         }
     }
 
-    /// Ascending sizes above the grid, around the groups of pages that streams copy.
+    /// Ascending sizes in bytes above the grid, around the groups of pages of a streamed copy.
     pub(crate) fn sizes_above_grid(self) -> Vec<usize> {
         let groups: &[usize] = match self {
             Self::Full => &[8 << 10, 16 << 10, 32 << 10, 48 << 10, 64 << 10, 256 << 10, 1 << 20],
@@ -72,7 +72,8 @@ fn asked_to_be_thin() -> bool {
     std::env::var_os("HAUL_TEST_THIN").is_some_and(|value| value != "0")
 }
 
-/// Whether qemu-user runs this: it fakes most of /proc/self, but not the name of the process.
+/// Whether qemu-user runs this program. It emulates most of /proc/self, but not the name of the
+/// process.
 fn processor_is_emulated() -> bool {
     std::fs::read_to_string("/proc/self/comm").is_ok_and(|name| name.starts_with("qemu-"))
 }

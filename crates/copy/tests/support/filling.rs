@@ -1,14 +1,15 @@
-//! Fills, checked for everything that a fill may and may not do.
+//! Checks that a fill writes its target and nothing else.
 
 use super::guarded::Guarded;
 use super::oracle::{UNTOUCHED, first_other, first_touched};
 use super::subjects::Filler;
 
-/// Bytes on either side of the target that are looked at after each call, the rest at the end.
-const LOOKED_AT: usize = 128;
+/// The bytes on either side of the target that are checked after each call. The rest is checked at
+/// the end.
+const CHECKED: usize = 128;
 
 /// Fills each of the ascending sizes with the next byte of `bytes`, `offset` bytes away from the
-/// guard page before or after the buffer, and checks what a fill may and may not do.
+/// guard page before or after the buffer, and checks the result.
 pub(crate) fn check(
     filler: &Filler,
     room: &mut Guarded,
@@ -22,23 +23,23 @@ pub(crate) fn check(
         let target = room.start().wrapping_add(first);
         // SAFETY: the buffer holds `length` bytes there.
         let returned = unsafe { (filler.call)(target, byte, length) };
-        let what = || {
+        let description = || {
             let side = if at_end { "before the end" } else { "after the start" };
             format!("{} of {length} bytes {offset} {side} with {byte:#x}", filler.name)
         };
-        assert_eq!(returned, target, "{}: the returned pointer", what());
+        assert_eq!(returned, target, "{}: the returned pointer", description());
         let (before, rest) = room.as_slice().split_at(first);
         let (filled, after) = rest.split_at(length);
         assert_eq!(
             first_other(filled, byte as u8),
             None,
             "{}: a byte of the target is wrong",
-            what()
+            description()
         );
-        let before = &before[first.saturating_sub(LOOKED_AT)..];
-        assert_eq!(first_touched(before), None, "{}: wrote before the target", what());
-        let after = &after[..after.len().min(LOOKED_AT)];
-        assert_eq!(first_touched(after), None, "{}: wrote past the target's end", what());
+        let before = &before[first.saturating_sub(CHECKED)..];
+        assert_eq!(first_touched(before), None, "{}: wrote before the target", description());
+        let after = &after[..after.len().min(CHECKED)];
+        assert_eq!(first_touched(after), None, "{}: wrote past the target's end", description());
     }
     let size_max = sizes.last().copied().unwrap_or(0);
     let first = index(size_max);

@@ -1,4 +1,4 @@
-//! Memory between two pages that nobody may touch.
+//! Memory between two inaccessible pages.
 
 use core::slice;
 
@@ -12,18 +12,18 @@ pub(crate) struct Guarded {
     page: usize,
 }
 
-// SAFETY: it owns its memory; nothing is shared behind its back.
+// SAFETY: it owns its memory, and no other value refers to it.
 unsafe impl Send for Guarded {}
 
 impl Guarded {
     /// At least `bytes`, rounded up to whole pages.
     #[cfg(not(miri))]
     pub(crate) fn new(bytes: usize) -> Self {
-        // SAFETY: a question.
+        // SAFETY: the call reads a constant and has no obligation.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("page");
         let bytes = bytes.max(1).next_multiple_of(page);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping where the system likes it.
+        // SAFETY: a new mapping at an address that the system chooses.
         let all = unsafe {
             libc::mmap(core::ptr::null_mut(), bytes + 2 * page, libc::PROT_NONE, flags, -1, 0)
         };

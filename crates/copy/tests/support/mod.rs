@@ -1,5 +1,5 @@
-//! What the tests of this crate share: how much to try, buffers between guard pages, what is
-//! called, and the oracle.
+//! The shared code of this crate's tests: the effort, buffers between guard pages, the functions
+//! under test, and the oracle.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

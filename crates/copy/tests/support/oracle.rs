@@ -1,13 +1,13 @@
-//! What a copy and a fill are, byte by byte, and bytes that show every mistake.
+//! A byte-wise memmove and memset as the oracle, and patterns of bytes that reveal every mistake.
 
-/// The value of every byte that nobody has written. No pattern contains it.
+/// The value of every byte that no copy has written. No pattern contains it.
 pub(crate) const UNTOUCHED: u8 = 0;
 
 /// memmove inside `buffer`: all bytes are read before one is written.
 #[expect(clippy::manual_memcpy, reason = "the library's own copy is no oracle for a copy")]
 pub(crate) fn memmove(buffer: &mut [u8], target: usize, source: usize, length: usize) {
     if cfg!(miri) {
-        // Miri does this itself, at once: it is an oracle of its own.
+        // Miri implements this operation itself, so it is an oracle too, and a faster one.
         return buffer.copy_within(source..source + length, target);
     }
     let mut held = Vec::new();
@@ -29,8 +29,8 @@ pub(crate) fn memset(buffer: &mut [u8], target: usize, byte: u8, length: usize) 
     }
 }
 
-/// The byte at `index` of the pattern that `seed` stands for: one of 1..=254, without a period, so
-/// that a shift shows, and so that neither it nor its complement is [`UNTOUCHED`].
+/// The byte at `index` of the pattern of `seed`. The pattern has no period, so that a shift is
+/// detected. Its bytes are 1 to 254, so that neither they nor their complements are [`UNTOUCHED`].
 pub(crate) fn pattern(index: usize, seed: u64) -> u8 {
     // splitmix64 (Steele, Lea and Flood, 2014).
     let mut word = (index as u64).wrapping_add(seed << 32).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -39,13 +39,13 @@ pub(crate) fn pattern(index: usize, seed: u64) -> u8 {
     u8::try_from((word ^ (word >> 31)) % 254 + 1).expect("at most 254")
 }
 
-/// After so many bytes the pattern starts again where every byte takes Miri microseconds.
+/// The period of the pattern under Miri, where every byte takes microseconds.
 const MIRI_PERIOD: usize = 251;
 
 /// Fills `bytes` with the pattern of `seed`.
 pub(crate) fn paint(bytes: &mut [u8], seed: u64) {
     if cfg!(miri) && bytes.len() > MIRI_PERIOD {
-        // A prime period, so that no shift by a line or a register hides.
+        // The period is a prime, so that a shift by a line or a register is detected.
         let (first, rest) = bytes.split_at_mut(MIRI_PERIOD);
         paint(first, seed);
         return rest.chunks_mut(MIRI_PERIOD).for_each(|part| {
@@ -57,7 +57,7 @@ pub(crate) fn paint(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// Where two slices of one length first differ.
+/// The first index at which two slices of equal length differ.
 pub(crate) fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
     assert_eq!(left.len(), right.len());
     if left == right {
@@ -75,7 +75,8 @@ pub(crate) fn first_touched(bytes: &[u8]) -> Option<usize> {
 
 /// The first byte of `bytes` that is not `byte`.
 pub(crate) fn first_other(bytes: &[u8], byte: u8) -> Option<usize> {
-    // Equal to itself one byte further on: one memcmp instead of a loop.
+    // All bytes are equal if the slice equals itself one byte further on: one memcmp instead of a
+    // loop.
     let is_even = bytes.first().is_none_or(|&first| first == byte)
         && bytes.get(1..).is_none_or(|rest| rest == &bytes[..rest.len()]);
     if is_even { None } else { bytes.iter().position(|&found| found != byte) }

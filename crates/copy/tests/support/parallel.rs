@@ -1,8 +1,8 @@
-//! One task after the other on every processor that the test may use.
+//! Runs tasks on all processors that the test may use.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs `work(state, task)` for every task; every thread makes its `state` once.
+/// Runs `work(state, task)` for every task. Every thread creates its `state` once.
 ///
 /// Panics with the first panic of a task.
 pub(crate) fn for_each<T: Sync, S>(

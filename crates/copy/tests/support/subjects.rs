@@ -1,21 +1,21 @@
-//! Everything that copies or fills: every kernel that this processor has, and every entry of the
-//! dispatch, under one signature.
+//! The functions under test: every kernel that this processor can run, and every entry of the
+//! dispatch, with one signature.
 
 use haul_copy::kernel::{self, CopyFn, FillFn};
 use haul_copy::{Hint, Isa};
 
-/// Something that copies.
+/// A function that copies.
 #[derive(Clone, Copy)]
 pub(crate) struct Copier {
     pub(crate) name: &'static str,
     pub(crate) call: CopyFn,
-    /// Whether source and target may overlap; Rust's slices can't.
+    /// Whether source and target may overlap. Rust's slices cannot.
     pub(crate) may_overlap: bool,
-    /// Whether it only passes on to code that is tried under another name.
+    /// Whether it only calls code that is tested under another name.
     pub(crate) is_alias: bool,
 }
 
-/// Something that fills.
+/// A function that fills.
 #[derive(Clone, Copy)]
 pub(crate) struct Filler {
     pub(crate) name: &'static str,
@@ -29,7 +29,7 @@ pub(crate) fn copiers() -> Vec<Copier> {
         Some(Copier { name: kernel.name(), call, may_overlap: true, is_alias: false })
     });
     let all = kernels.chain(dispatching_copiers());
-    // Miri follows every instruction: a name that only passes on is tried elsewhere.
+    // Miri interprets every instruction, so aliases are not tested with it.
     all.filter(|copier| !(cfg!(miri) && copier.is_alias)).collect()
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn dispatching_copiers() -> [Copier; 10] {
         of("raw::memcpy", raw_memcpy),
         of("raw::memmove", raw_memmove),
         of("c::memcpy", c_memcpy),
-        // The same text as memcpy's, compiled once more.
+        // The same source as memcpy, compiled a second time.
         alias("c::memmove", c_memmove),
         of("c::memmove_above_64", c_memmove_above_64),
         alias("hinted unknown", hinted_unknown),
@@ -75,8 +75,8 @@ pub(crate) fn dispatching_fillers() -> [Filler; 7] {
     ]
 }
 
-/// Says which instruction sets were not tried, in the form that `scripts/test` counts.
-pub(crate) fn tell_missing_kernels() {
+/// Prints the instruction sets that were not tested, in the form that `scripts/test` counts.
+pub(crate) fn report_missing_kernels() {
     let missing = kernel::copies().iter().filter(|kernel| !kernel.is_available());
     for kernel in missing {
         let feature = match kernel.isa() {

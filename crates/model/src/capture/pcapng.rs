@@ -4,13 +4,13 @@ use self::kind::{ENHANCED_PACKET, INTERFACE, PACKET, SECTION, SIMPLE_PACKET};
 use super::ticks::Ticks;
 use super::{Header, Headers, Interface, PacketHeader, Refused};
 
-/// What a pcapng block is, the first word of each.
+/// The types of pcapng blocks: the first word of each block.
 pub mod kind {
-    /// A section begins, in a byte order of its own.
+    /// The start of a section, which has a byte order of its own.
     pub const SECTION: u32 = 0x0a0d_0d0a;
-    /// An interface is described.
+    /// The description of an interface.
     pub const INTERFACE: u32 = 1;
-    /// A packet, as writers of old wrote it.
+    /// A packet in the obsolete form.
     pub const PACKET: u32 = 2;
     /// A packet without a time, of the first interface.
     pub const SIMPLE_PACKET: u32 = 3;
@@ -18,23 +18,24 @@ pub mod kind {
     pub const ENHANCED_PACKET: u32 = 6;
 }
 
-/// The word by which a section says its byte order.
+/// The word that shows a section's byte order.
 pub const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// More bytes of a block without packets than writers write.
+/// The largest number of bytes of a block that is accepted.
 const BLOCK_MAX: u64 = 128 << 20;
-/// More interfaces than a capture has; keeps a hostile one from growing a list.
+/// The largest number of interfaces that is accepted. It keeps a hostile file from growing the
+/// list.
 const INTERFACES_MAX: usize = 4096;
-/// The longest description of an interface that is looked at for its times.
+/// The number of bytes of an interface's description that are searched for its units of time.
 const DESCRIPTION_MAX: usize = 4096;
-/// The options of an interface that say its unit of time and where its times count from.
+/// The options of an interface that contain its unit of time and the epoch of its times.
 const RESOLUTION: u16 = 9;
 const OFFSET: u16 = 14;
-/// The header of a block with a packet.
+/// The size in bytes of the header of a block with a packet.
 const PACKET_HEADER: usize = 28;
 
 impl Headers {
-    /// A block, of which the first bytes are there: at least its type and length.
+    /// Reads a block's header from its first bytes, which must include the block's type and length.
     pub(super) fn block(&mut self, head: &[u8]) -> Result<Header, Refused> {
         let kind = self.number(head, 0);
         if kind == SECTION && head.len() >= 12 {
@@ -53,10 +54,10 @@ impl Headers {
             self.wanted = least;
             return Ok(Header::Longer);
         }
-        // Behind the header comes the length once more.
+        // The block ends with a copy of the length.
         let rest = u64::from(length).checked_sub(head.len() as u64 + 4);
         let Some(rest) = rest.filter(|rest| length.is_multiple_of(4) && *rest <= BLOCK_MAX) else {
-            return Err("a block says that it has a length that none can have");
+            return Err("a block has an invalid length");
         };
         let found = match kind {
             INTERFACE => {
@@ -65,8 +66,8 @@ impl Headers {
             }
             SIMPLE_PACKET => {
                 let original = self.number(head, 8);
-                // The block does not say how much of the packet it has: as much as the interface's
-                // limit leaves of it.
+                // The block does not contain the number of kept bytes: it is the packet's length,
+                // up to the interface's limit.
                 let limit = self.interfaces.first().map_or(0, |interface| interface.kept_max);
                 let limit = if limit == 0 { u32::MAX } else { limit };
                 let kept = rest.min(u64::from(original.min(limit)));
@@ -109,7 +110,7 @@ impl Headers {
     ) -> Result<PacketHeader, Refused> {
         let interface = self.packet(interface, kept)?;
         let Interface { link, ticks: unit, offset_seconds, .. } = interface;
-        // No more than 128 MiB, as was just seen.
+        // At most 128 MiB, as `packet` has checked.
         let kept = kept as u32;
         Ok(PacketHeader {
             kept,
@@ -121,13 +122,13 @@ impl Headers {
         })
     }
 
-    /// The byte order of all that follows, and no interfaces yet.
+    /// Starts a section: reads its byte order and forgets all interfaces.
     fn section(&mut self, head: &[u8]) -> Result<(), Refused> {
         self.interfaces.clear();
         self.is_big_endian = match u32::from_be_bytes([head[8], head[9], head[10], head[11]]) {
             BYTE_ORDER => true,
             order if order.swap_bytes() == BYTE_ORDER => false,
-            _ => return Err("a section has no byte order"),
+            _ => return Err("a section has an invalid byte order"),
         };
         Ok(())
     }
@@ -142,8 +143,8 @@ impl Headers {
         Ok(())
     }
 
-    /// The unit of time that an interface's options name, `if_tsresol`, else microseconds; and the
-    /// seconds that are to be added to its times, `if_tsoffset`, else none.
+    /// The unit of time in an interface's options, `if_tsresol`, else microseconds; and the seconds
+    /// to add to its times, `if_tsoffset`, else 0.
     fn time(&self, mut options: &[u8]) -> (Ticks, i64) {
         let (mut ticks, mut offset) = (Ticks::Decimal(6), 0);
         while let [_, _, _, _, value @ ..] = options {
@@ -165,7 +166,7 @@ impl Headers {
         (ticks, offset)
     }
 
-    /// A number of eight bytes with a sign.
+    /// A signed number of eight bytes.
     fn signed(&self, value: &[u8]) -> i64 {
         let bytes = value.first_chunk().copied().unwrap_or_default();
         if self.is_big_endian { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) }
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_says_its_unit_of_time_and_where_it_counts_from() {
+    fn interface_options_give_unit_and_offset_of_times() {
         let mut headers = Headers::new();
         let offset = [14, 0, 8, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
         for (options, expected) in [

@@ -1,6 +1,6 @@
-//! The units of time that captures have.
+//! The units of time in captures.
 
-/// How many ticks of an interface are a second.
+/// The number of ticks of an interface in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ticks {
     /// 10 to the power of this.
@@ -9,16 +9,16 @@ pub(super) enum Ticks {
     Binary(u8),
 }
 
-/// Nanoseconds of a second.
+/// The nanoseconds in a second.
 const SECOND_NS: i128 = 1_000_000_000;
 
-/// Nanoseconds of a tick, by its decimals.
+/// The nanoseconds in a tick, by the number of its decimals.
 const NS: [u32; 10] =
     [1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
 
 impl Ticks {
-    /// So many ticks behind a whole second, with nothing but a multiplication for the units that
-    /// pcap has.
+    /// The nanoseconds of ticks after a whole second. For the units of pcap, it costs one
+    /// multiplication.
     #[inline]
     pub(super) fn short_nanoseconds(self, ticks: u32) -> i64 {
         match self {
@@ -28,8 +28,8 @@ impl Ticks {
         }
     }
 
-    /// The time of so many ticks and seconds, both from the epoch on: the nearest one that 64 bits
-    /// hold.
+    /// The time that is `ticks` and `offset_seconds` after the epoch, in nanoseconds. A time that
+    /// does not fit into 64 bits is replaced by the nearest that does.
     #[inline]
     pub(super) fn time_ns(self, ticks: u64, offset_seconds: i64) -> i64 {
         // The ticks are below 2^94 ns, the seconds below 2^93 ns.
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_in_nanoseconds_whatever_their_unit() {
+    fn time_ns_converts_every_unit() {
         for (ticks, count, offset, ns) in [
             (Ticks::Decimal(0), 3, 0, 3_000_000_000),
             (Ticks::Decimal(6), 1_500_000, 0, 1_500_000_000),
@@ -70,7 +70,7 @@ mod tests {
             (Ticks::Binary(10), 512, 0, 500_000_000),
             (Ticks::Binary(127), u64::MAX, 0, 0),
             (Ticks::Binary(0), 2, -1, 1_000_000_000),
-            // A unit and an offset that undo each other are exact, however large both are.
+            // If the ticks and the offset cancel out, the result is exact, however large both are.
             (Ticks::Decimal(0), 1 << 62, -(1 << 62), 0),
             (Ticks::Decimal(6), 1_500_000, -2, -500_000_000),
             (Ticks::Decimal(6), 0, i64::MIN, i64::MIN),

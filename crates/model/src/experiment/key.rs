@@ -1,267 +1,267 @@
-//! Keys of [`Record::parameters`](crate::Record::parameters): they end in their unit where they
-//! have one.
+//! Keys of [`Record::parameters`](crate::Record::parameters). A key ends in its unit if it has one.
 
-// What figures of any part have.
+// Keys of all parts of haul.
 
 /// The size of a copy, a block, a message or a buffer.
 pub const SIZE_BYTES: &str = "size_bytes";
-/// How many threads do it at once.
+/// The number of threads that run at once.
 pub const THREADS: &str = "threads";
 /// The program that was recorded, replayed or simulated.
 pub const PROGRAM: &str = "program";
 /// The subject's own version.
 pub const VERSION: &str = "version";
-/// How many processors it may use.
+/// The number of processors that the subject may use.
 pub const CPUS: &str = "cpus";
-/// What a reader has to know beside the figure.
+/// A remark that a reader must know.
 pub const NOTE: &str = "note";
-/// The command that measures it again.
+/// The command that repeats the measurement.
 pub const RERUN: &str = "rerun";
-/// What the hypervisor took of all processors' time meanwhile.
+/// The share of all processors' time that the hypervisor used during the measurement.
 pub const STEAL_PERCENT: &str = "steal_percent";
-/// How many processors programs that have nothing to do with the measurement kept busy meanwhile.
+/// The number of processors that unrelated programs kept busy during the measurement.
 pub const OTHERS_PROCESSORS: &str = "others_processors";
-/// How many operations a sample is.
+/// The number of operations in a sample.
 pub const OPERATIONS_PER_SAMPLE: &str = "operations_per_sample";
-/// Rounds that were disturbed and do not count.
+/// The number of rounds that were discarded because they were disturbed.
 pub const ROUNDS_DISCARDED: &str = "rounds_discarded";
-/// Processor time of an operation.
+/// The processor time of an operation.
 pub const CPU_NS: &str = "cpu_ns";
-/// Page faults of all samples.
+/// The page faults of all samples together.
 pub const PAGE_FAULTS: &str = "page_faults";
-/// The most memory that the process had.
+/// The largest memory of the process.
 pub const MEMORY_PEAK_BYTES: &str = "memory_peak_bytes";
-/// Who or what was asked for and takes no part.
+/// The requested subjects that were left out.
 pub const LEFT_OUT: &str = "left_out";
-/// Who is on the machine and was not asked for.
+/// The subjects that are installed on the machine and were not requested.
 pub const INSTALLED: &str = "installed";
 
 // Copies.
 
 /// memcpy, memmove or memset.
 pub const FUNCTION: &str = "function";
-/// What sizes are drawn from.
+/// The distribution that sizes are drawn from.
 pub const DISTRIBUTION: &str = "distribution";
 /// The sizes that are drawn evenly.
 pub const SIZE_CLASS: &str = "size_class";
 /// The file that a distribution was read from.
 pub const FILE: &str = "file";
-/// Where the bytes lie: the cache that holds them, or none.
+/// The location of the bytes: the cache that contains them, or none.
 pub const LEVEL: &str = "level";
 /// Whether predictors can learn the branches.
 pub const BRANCHES: &str = "branches";
-/// What of each target is read right after its call.
+/// The part of each target that is read right after its call.
 pub const THEN_READ: &str = "then_read";
 /// The share of addresses that are odd.
 pub const MISALIGNED: &str = "misaligned";
-/// How often source and target overlap; of a simulated machine, whether its copies do.
+/// How often source and target overlap; for a simulated machine, whether copies overlap with
+/// computing.
 pub const OVERLAP: &str = "overlap";
-/// How the subject was called: through C, or inlined.
+/// The call of the subject: through C, or inlined.
 pub const CALL: &str = "call";
 /// The fastest subjects.
 pub const BEST: &str = "best";
 /// The time of haul over that of the best.
 pub const OVER_BEST: &str = "over_best";
-/// The lower end of its interval.
+/// The lower end of the interval of [`OVER_BEST`].
 pub const OVER_BEST_LOW: &str = "over_best_low";
-/// The upper end of its interval.
+/// The upper end of the interval of [`OVER_BEST`].
 pub const OVER_BEST_HIGH: &str = "over_best_high";
-/// What tuning measures for: training, search or check.
+/// The phase of tuning: training, search or check.
 pub const PHASE: &str = "phase";
 /// The part of a policy that was tuned.
 pub const PART: &str = "part";
 /// The choice of a policy that was tried.
 pub const CHOICE: &str = "choice";
-/// How far a target lies above its source.
+/// The distance of a target above its source.
 pub const DISTANCE_BYTES: &str = "distance_bytes";
 
 // Memory.
 
-/// Reading, writing or copying.
+/// The operation: reading, writing or copying.
 pub const OPERATION: &str = "operation";
-/// Which pages a subject has, or how many.
+/// The kind or the number of a subject's pages.
 pub const PAGES: &str = "pages";
 /// The size of a page.
 pub const PAGE_BYTES: &str = "page_bytes";
-/// How a page is touched; which engine a simulated machine has; how a driver works.
+/// How a page is touched; the engine of a simulated machine; the mode of a driver.
 pub const MODE: &str = "mode";
 
 // Heaps.
 
-/// How blocks are aligned.
+/// The alignment of blocks.
 pub const ALIGN_BYTES: &str = "align_bytes";
-/// Rounds of a repetition.
+/// The number of rounds in a repetition.
 pub const ROUNDS: &str = "rounds";
-/// Which of them.
+/// The number of the round.
 pub const ROUND: &str = "round";
-/// Blocks of a round.
+/// The number of blocks in a round.
 pub const COUNT: &str = "count";
 /// Whether other processes can share the heap.
 pub const SHARED: &str = "shared";
 /// Whether huge pages of the kernel's pool may be used.
 pub const POOL: &str = "pool";
-/// What the heap keeps ready ahead of need.
+/// The memory that the heap keeps ready in advance.
 pub const GROW_AHEAD_BYTES: &str = "grow_ahead_bytes";
-/// What has memory before the first allocation.
+/// The part of the heap that has memory before the first allocation.
 pub const READY_BYTES: &str = "ready_bytes";
 /// The recorded history.
 pub const TRACE: &str = "trace";
-/// How many threads were recorded.
+/// The number of recorded threads.
 pub const THREADS_RECORDED: &str = "threads_recorded";
-/// How many operations a history has.
+/// The number of operations in a history.
 pub const OPERATIONS: &str = "operations";
-/// How many of them are done at this point.
+/// The number of operations that are done at this point.
 pub const OPERATIONS_DONE: &str = "operations_done";
-/// When that was, as recorded.
+/// The recorded time of this point.
 pub const AT_MS: &str = "at_ms";
-/// The shared heap that was looked at.
+/// The shared heap that was inspected.
 pub const HEAP: &str = "heap";
-/// What a share is counted by: heap, class, tag or page.
+/// The unit by which shares are counted: heap, class, tag or page.
 pub const BY: &str = "by";
 /// The class of blocks.
 pub const CLASS: &str = "class";
-/// Its size.
+/// The size of the class.
 pub const CLASS_BYTES: &str = "class_bytes";
-/// How many blocks.
+/// The number of blocks.
 pub const BLOCKS: &str = "blocks";
-/// Whose blocks.
+/// The tag of the blocks.
 pub const TAG: &str = "tag";
 /// The number of that tag.
 pub const TAG_NUMBER: &str = "tag_number";
-/// Which page.
+/// The number of the page.
 pub const PAGE: &str = "page";
-/// Where it lies in the heap.
+/// The offset of the page in the heap.
 pub const OFFSET_BYTES: &str = "offset_bytes";
 /// The NUMA node of its memory.
 pub const NODE: &str = "node";
-/// What memory it has.
+/// The kind of memory behind the page.
 pub const BACKING: &str = "backing";
-/// How far it is from use.
+/// The state of the page.
 pub const STATE: &str = "state";
-/// What each of its slices holds.
+/// The content of each slice, see [`picture`](crate::picture).
 pub const SLICES: &str = "slices";
 
 // Transfers.
 
-/// What the receiver's memory is like.
+/// The kind of the receiver's memory.
 pub const TARGET: &str = "target";
 /// Whether another program keeps a processor busy.
 pub const BUSY_CORE: &str = "busy_core";
-/// Messages of a sample, or of a stream.
+/// The number of messages in a sample, or in a stream.
 pub const MESSAGES: &str = "messages";
-/// How often it was measured until nothing disturbed it.
+/// The number of measurements until one was undisturbed.
 pub const TRIES: &str = "tries";
-/// What haul chose.
+/// The mechanism that haul chose.
 pub const MECHANISM: &str = "mechanism";
-/// Whether it chose by a table that was measured on this machine.
+/// Whether haul chose by a table that was measured on this machine.
 pub const TABLE: &str = "table";
 /// The share of pages that the receiver writes to.
 pub const DIRTY_SHARE: &str = "dirty_share";
-/// How they lie.
+/// The arrangement of those pages.
 pub const DIRTY_PAGES: &str = "dirty_pages";
 /// Whether the ends trust each other.
 pub const TRUSTED: &str = "trusted";
 
 // The forwarder.
 
-/// Who or what copies between a switch and its guest.
+/// The copier between a switch and its guest.
 pub const COPY: &str = "copy";
-/// Which program the guest is.
+/// The program in the guest.
 pub const GUEST: &str = "guest";
-/// How the rings between switch and guest are laid out.
+/// The layout of the rings between switch and guest.
 pub const LAYOUT: &str = "layout";
-/// Descriptors of a ring.
+/// The number of descriptors in a ring.
 pub const RING_SIZE: &str = "ring_size";
-/// What both sides agreed on, as virtio's feature bits, in hexadecimal.
+/// The negotiated virtio feature bits, in hexadecimal.
 pub const FEATURES: &str = "features";
 /// The function by which a guest receives.
 pub const GUEST_RX: &str = "guest_rx";
 /// The function by which a guest sends.
 pub const GUEST_TX: &str = "guest_tx";
-/// Which release the guest is of.
+/// The release of the program in the guest.
 pub const GUEST_VERSION: &str = "guest_version";
-/// Which release the kernel of a guest is of.
+/// The release of a guest's kernel.
 pub const GUEST_KERNEL: &str = "guest_kernel";
-/// What runs a guest's instructions: kvm or tcg, QEMU's emulator.
+/// The accelerator that runs a guest's instructions: kvm or tcg, QEMU's emulator.
 pub const ACCELERATOR: &str = "accelerator";
-/// How wide testpmd's vectors are at most, in bits.
+/// The largest width of testpmd's vectors, in bits.
 pub const SIMD_BITS: &str = "simd_bits";
-/// Which of a forwarder's ports.
+/// The port of the forwarder.
 pub const PORT: &str = "port";
-/// How many queue pairs a flow has.
+/// The number of queue pairs in a flow.
 pub const QUEUES: &str = "queues";
-/// Which of a port's queues.
+/// The queue of the port.
 pub const QUEUE: &str = "queue";
-/// How many packets a call moved.
+/// The number of packets that a call moved.
 pub const SIZE: &str = "size";
-/// Why packets were dropped.
+/// The reason for which packets were dropped.
 pub const REASON: &str = "reason";
-/// Where packets were lost.
+/// The stage at which packets were lost.
 pub const STAGE: &str = "stage";
-/// What packets go through.
+/// The components that packets pass through.
 pub const FLOW: &str = "flow";
 /// The share of the rate at zero loss that is offered, in percent.
 pub const LOAD_PERCENT: &str = "load_percent";
-/// Which quantile.
+/// The quantile.
 pub const QUANTILE: &str = "quantile";
 
 // The simulated server.
 
 /// The data of a packet or a transaction.
 pub const PAYLOAD_BYTES: &str = "payload_bytes";
-/// How many packets.
+/// The number of packets.
 pub const PACKETS: &str = "packets";
 /// The core: in order or out of order.
 pub const CORE: &str = "core";
-/// Channels of the memory.
+/// The number of memory channels.
 pub const CHANNELS: &str = "channels";
-/// Latency of the memory.
+/// The latency of the memory.
 pub const LATENCY_NS: &str = "latency_ns";
-/// Bandwidth of the memory.
+/// The bandwidth of the memory.
 pub const BANDWIDTH_GB_PER_S: &str = "bandwidth_gb_per_s";
-/// Iterations of the loop that stands for a program's own work.
+/// The iterations of the loop that represents a program's own work.
 pub const WORK: &str = "work";
-/// Who copies.
+/// The component that copies: the core or an engine.
 pub const COPYING: &str = "copying";
-/// With or without the one knob.
+/// Whether the one calibrated parameter is set.
 pub const CALIBRATION: &str = "calibration";
-/// Which build of the program.
+/// The digest of the program's build.
 pub const PROGRAM_DIGEST: &str = "program_digest";
-/// How many instructions.
+/// The number of instructions.
 pub const INSTRUCTIONS: &str = "instructions";
 /// The paper's value.
 pub const BASELINE_VALUE: &str = "baseline_value";
-/// How far off it is, in points.
+/// The deviation from the paper's value, in percentage points.
 pub const ERROR_POINTS: &str = "error_points";
-/// Why the paper's value is doubted.
+/// The reason for which the paper's value is doubted.
 pub const DISPUTED: &str = "disputed";
-/// How many rows it is the mean of.
+/// The number of rows in the mean.
 pub const ROWS: &str = "rows";
-/// Cycles of a packet that are not of its copies.
+/// The cycles of a packet without its copies.
 pub const COMPUTE_CYCLES: &str = "compute_cycles";
-/// Cycles of a cache line copied.
+/// The cycles per copied cache line.
 pub const CYCLES_PER_LINE: &str = "cycles_per_line";
-/// Which tier of the reproduction.
+/// The tier of the reproduction.
 pub const TIER: &str = "tier";
-/// Which of its checks; which transaction.
+/// The check of a tier, or the transaction.
 pub const WHAT: &str = "what";
-/// What the check found.
+/// The value that the check found.
 pub const VALUE: &str = "value";
-/// Which task of a sweep.
+/// The task of a sweep.
 pub const TASK: &str = "task";
-/// Which settings and program.
+/// The digest of settings and program.
 pub const DIGEST: &str = "digest";
-/// Where a row of a trace begins.
+/// The cycle at which a row of a trace begins.
 pub const FROM_CYCLE: &str = "from_cycle";
-/// Where it ends.
+/// The cycle at which it ends.
 pub const TO_CYCLE: &str = "to_cycle";
-/// Its place in the picture.
+/// The position in the drawing.
 pub const ORDER: &str = "order";
-/// What it is called.
+/// The name of the row.
 pub const ROW: &str = "row";
-/// What it went through, and when.
+/// The stages of the row, with their times.
 pub const SPANS: &str = "spans";
-/// What it waited for.
+/// The causes for which the row waited.
 pub const WAITS: &str = "waits";
 
 // PCIe.
@@ -270,39 +270,39 @@ pub const WAITS: &str = "waits";
 pub const DEVICE: &str = "device";
 /// The driver that the program has for it.
 pub const PORT_DRIVER: &str = "port_driver";
-/// Bursts by their size: `0:5,4:10`.
+/// The number of bursts by their size: `0:5,4:10`.
 pub const BATCHES: &str = "batches";
-/// Bursts, empty ones among them.
+/// The number of bursts, including empty ones.
 pub const POLLS: &str = "polls";
-/// Bursts that had nothing.
+/// The number of empty bursts.
 pub const EMPTY_POLLS: &str = "empty_polls";
-/// Packets of all bursts.
+/// The packets of all bursts together.
 pub const PACKETS_COUNTED: &str = "packets_counted";
-/// Mean bytes of a packet.
+/// The mean size of a packet.
 pub const PACKET_BYTES: &str = "packet_bytes";
-/// Mean time from a burst to the next.
+/// The mean time from one burst to the next.
 pub const GAP_NS: &str = "gap_ns";
-/// How long was watched.
+/// The length of the observation.
 pub const SECONDS: &str = "seconds";
-/// Intervals in which a counter was not known.
+/// The number of intervals in which a counter was unknown.
 pub const GAPS: &str = "gaps";
-/// Which NIC.
+/// The NIC.
 pub const NIC: &str = "nic";
-/// The driver's rules that were asked for.
+/// The requested rules of a driver.
 pub const DRIVER: &str = "driver";
-/// The rules that come nearest to them.
+/// The rules that were used, the nearest to the requested ones.
 pub const DRIVER_RULES: &str = "driver_rules";
-/// Packets a second.
+/// The rate.
 pub const RATE_PACKETS_PER_S: &str = "rate_packets_per_s";
-/// Their sizes.
+/// The sizes of packets.
 pub const SIZES_BYTES: &str = "sizes_bytes";
-/// How many packets a poll receives.
+/// The number of packets that a poll receives.
 pub const RX_BATCHES: &str = "rx_batches";
-/// How many packets a burst sends.
+/// The number of packets that a burst sends.
 pub const TX_BATCHES: &str = "tx_batches";
-/// The batch that an average stands for.
+/// The average batch.
 pub const AVERAGE_BATCH: &str = "average_batch";
-/// Who sends.
+/// The directions of the traffic.
 pub const TRAFFIC: &str = "traffic";
 /// Generation and lanes.
 pub const LINK: &str = "link";
@@ -314,47 +314,47 @@ pub const MRRS_BYTES: &str = "mrrs_bytes";
 pub const RCB_BYTES: &str = "rcb_bytes";
 /// The header of a transaction.
 pub const HEADER_BYTES: &str = "header_bytes";
-/// All headers a second.
+/// The bytes of all headers a second.
 pub const HEADER_BYTES_PER_S: &str = "header_bytes_per_s";
-/// What the link carries a second.
+/// The usable bandwidth of the link.
 pub const USABLE_BYTES_PER_S: &str = "usable_bytes_per_s";
-/// Transactions a second.
+/// The number of transactions a second.
 pub const COUNT_PER_S: &str = "count_per_s";
-/// Which way they go.
+/// The direction of transactions.
 pub const DIRECTION: &str = "direction";
-/// Which direction limits the rate.
+/// The direction that limits the rate.
 pub const BINDS: &str = "binds";
-/// Network interfaces of a device.
+/// The network interfaces of a device.
 pub const INTERFACES: &str = "interfaces";
-/// What is worth changing.
+/// The changes that are worthwhile.
 pub const FINDINGS: &str = "findings";
-/// What an advice changes; of a comparison, faster, slower, stayed or cannot tell.
+/// The change that an advice proposes; in a comparison, faster, slower, stayed or cannot tell.
 pub const CHANGE: &str = "change";
-/// How that is done.
+/// How to make the change.
 pub const HOW: &str = "how";
-/// Writes to the device that it saves.
+/// The writes to the device that the change saves.
 pub const SAVED_WRITES_PER_S: &str = "saved_writes_per_s";
-/// The rate at which the link is full then, over that before.
+/// The rate at which the link is full after the change, over the rate before.
 pub const RATE_MAX_RATIO: &str = "rate_max_ratio";
-/// What a comparison begins with.
+/// The first estimate of a comparison.
 pub const FROM: &str = "from";
-/// What it ends with.
+/// The second estimate of a comparison.
 pub const TO: &str = "to";
-/// Why two terms differ.
+/// The cause for which two terms differ.
 pub const CAUSE: &str = "cause";
-/// Transactions a second in what a comparison begins with.
+/// The number of transactions a second in the first estimate of a comparison.
 pub const COUNT_PER_S_BEFORE: &str = "count_per_s_before";
-/// Packets a second that were asked for, and may be more than were forwarded.
+/// The offered rate, which may be above the forwarded rate.
 pub const OFFERED_PACKETS_PER_S: &str = "offered_packets_per_s";
-/// Packets that come back to back.
+/// The number of packets that arrive back to back.
 pub const GROUP: &str = "group";
-/// Packets that were dropped.
+/// The number of dropped packets.
 pub const DROPPED: &str = "dropped";
-/// How a figure was come by: counted, or estimated.
+/// The origin of a figure: counted or estimated.
 pub const BASIS: &str = "basis";
-/// Whose time it is: the clock's, or a modelled core's.
+/// The source of times: the clock, or a modelled core.
 pub const TIME: &str = "time";
-/// What a program does for each burst beside forwarding it.
+/// The work of a program for each burst besides forwarding.
 pub const WORK_NS: &str = "work_ns";
 
 // Two files of records.
@@ -367,25 +367,25 @@ pub const UNIT: &str = "unit";
 pub const OLD: &str = "old";
 /// The later figure.
 pub const NEW: &str = "new";
-/// How many runs the earlier figure is of.
+/// The number of runs of the earlier figure.
 pub const OLD_RUNS: &str = "old_runs";
-/// How many runs the later figure is of.
+/// The number of runs of the later figure.
 pub const NEW_RUNS: &str = "new_runs";
-/// Of how many figures together a change is one.
+/// The number of figures that a change summarizes.
 pub const FIGURES: &str = "figures";
-/// Whether a change counts as one: that of a baseline does not.
+/// Whether a change counts. The change of a baseline does not.
 pub const COUNTED: &str = "counted";
 /// The run of the earlier figure.
 pub const OLD_RUN: &str = "old_run";
 /// The run of the later figure.
 pub const NEW_RUN: &str = "new_run";
-/// The later over the earlier figure, in time or cost.
+/// The later figure over the earlier one, in time or cost.
 pub const NEW_OVER_OLD: &str = "new_over_old";
-/// Whose change between the two runs is taken out of the ratio.
+/// The subject whose change between the two runs is removed from the ratio.
 pub const BESIDE: &str = "beside";
 /// The lower end of the ratio's interval.
 pub const RATIO_LOW: &str = "ratio_low";
 /// The upper end of the ratio's interval.
 pub const RATIO_HIGH: &str = "ratio_high";
-/// The floors of both runs together, or the least change that counts.
+/// The combined floor of both runs, or the smallest change that counts.
 pub const NOISE: &str = "noise";

@@ -1,9 +1,9 @@
-//! What experiments and their parameters are called in records: once, for who writes records and
-//! who reads them.
+//! The names of experiments and of their parameters in records, shared by the code that writes
+//! records and the code that reads them.
 //!
 //! From the bottom up:
 //!
-//! - [`name`]: what [`Record::experiment`](crate::Record::experiment) says;
+//! - [`name`]: the values of [`Record::experiment`](crate::Record::experiment);
 //! - [`key`]: the keys of [`Record::parameters`](crate::Record::parameters).
 
 pub mod key;

@@ -1,6 +1,6 @@
-//! Names of experiments: the part of haul, a full stop, and what is measured.
+//! Names of experiments: the part of haul, a full stop, and the measurement.
 
-/// What became of a figure from one file of records to another.
+/// The change of a figure from one file of records to another.
 pub const COMPARE: &str = "compare";
 
 /// Copies of sizes drawn from a distribution.
@@ -9,10 +9,10 @@ pub const COPY_DISTRIBUTION: &str = "copy.distribution";
 pub const COPY_SIZE: &str = "copy.size";
 /// Copies of sizes drawn evenly from a class.
 pub const COPY_SIZE_CLASS: &str = "copy.size_class";
-/// What the policy of copies was found by.
+/// The measurements by which a copy policy was tuned.
 pub const COPY_TUNE: &str = "copy.tune";
 
-/// What the name of every experiment with heaps begins with.
+/// The prefix of every experiment with heaps.
 pub const HEAP: &str = "heap.";
 /// Many blocks allocated, filled, freed.
 pub const HEAP_BULK: &str = "heap.bulk";
@@ -24,7 +24,7 @@ pub const HEAP_LATENCY: &str = "heap.latency";
 pub const HEAP_LIFETIMES: &str = "heap.lifetimes";
 /// The heaps that processes share by name.
 pub const HEAP_LIST: &str = "heap.list";
-/// What a heap holds.
+/// The content of a heap.
 pub const HEAP_MAP: &str = "heap.map";
 /// Growth by blocks of two sizes in turn.
 pub const HEAP_MIXED: &str = "heap.mixed";
@@ -36,14 +36,14 @@ pub const HEAP_PAIRS: &str = "heap.pairs";
 pub const HEAP_REALLOC: &str = "heap.realloc";
 /// Rounds of allocations, each freed before the next.
 pub const HEAP_REGROW: &str = "heap.regrow";
-/// What a trace of allocations holds.
+/// The content of a trace of allocations.
 pub const HEAP_TRACE: &str = "heap.trace";
 /// Blocks that another thread frees.
 pub const HEAP_REMOTE: &str = "heap.remote";
 /// A recorded history of allocations, replayed.
 pub const HEAP_REPLAY: &str = "heap.replay";
 
-/// Which mechanism a message goes by.
+/// The mechanism by which a message is sent.
 pub const CHANNEL_EXPLAIN: &str = "channel.explain";
 /// A stream that was received.
 pub const CHANNEL_RECV: &str = "channel.recv";
@@ -52,7 +52,7 @@ pub const CHANNEL_SEND: &str = "channel.send";
 /// Messages between two processes.
 pub const CHANNEL_TRANSFER: &str = "channel.transfer";
 
-/// What the name of every experiment with the forwarder begins with.
+/// The prefix of every experiment with the forwarder.
 pub const FORWARD: &str = "forward.";
 /// Packets between two ports, by the number that a burst moves.
 pub const FORWARD_BURST: &str = "forward.burst";
@@ -60,7 +60,7 @@ pub const FORWARD_BURST: &str = "forward.burst";
 pub const FORWARD_ENQUEUE: &str = "forward.enqueue";
 /// Packets from a guest to a switch.
 pub const FORWARD_DEQUEUE: &str = "forward.dequeue";
-/// Packets that go round between a switch and a guest.
+/// Packets that circulate between a switch and a guest.
 pub const FORWARD_LOOPBACK: &str = "forward.loopback";
 /// Packets from a generator through a switch and a guest and back.
 pub const FORWARD_PVP: &str = "forward.pvp";
@@ -69,27 +69,27 @@ pub const FORWARD_RETURN: &str = "forward.return";
 /// A flow with packets of many sizes, one after the other.
 pub const FORWARD_SWEEP: &str = "forward.sweep";
 
-/// Bytes a second that memory reads, writes and copies.
+/// The bandwidth of memory for reads, writes and copies.
 pub const MEMORY_BANDWIDTH: &str = "memory.bandwidth";
 /// The first touch of a page.
 pub const MEMORY_FAULT: &str = "memory.fault";
 
-/// What the name of every experiment with PCIe begins with.
+/// The prefix of every experiment with PCIe.
 pub const PCIE: &str = "pcie.";
-/// What a link carries by transactions of one size.
+/// The bandwidth of a link for transactions of one size.
 pub const PCIE_BANDWIDTH: &str = "pcie.bandwidth";
-/// Bursts of a running program, with what they move across PCIe.
+/// Bursts of a running program, with the PCIe traffic that they cause.
 pub const PCIE_BURST: &str = "pcie.burst";
-/// What a packet workload moves across PCIe.
+/// The PCIe traffic of a packet workload.
 pub const PCIE_ESTIMATE: &str = "pcie.estimate";
-/// What a workload's bytes go to, and what would save some.
+/// The causes of a workload's PCIe traffic, and the changes that would reduce it.
 pub const PCIE_EXPLAIN: &str = "pcie.explain";
 /// A device and its link.
 pub const PCIE_LIST: &str = "pcie.list";
-/// A modelled NIC at one rate after the other: counted beside estimated.
+/// A modelled NIC at increasing rates: counted traffic beside estimated traffic.
 pub const PCIE_SWEEP: &str = "pcie.sweep";
 
-/// What the name of every experiment with the simulated server begins with.
+/// The prefix of every experiment with the simulated server.
 pub const SIM: &str = "sim.";
 /// The share of copies in a packet's time.
 pub const SIM_COPY_SHARE: &str = "sim.copy_share";
@@ -101,15 +101,15 @@ pub const SIM_FIGURE8: &str = "sim.figure8";
 pub const SIM_PROGRAM: &str = "sim.program";
 /// One machine of the paper.
 pub const SIM_RUN: &str = "sim.run";
-/// How fast the simulator is.
+/// The speed of the simulator.
 pub const SIM_SPEED: &str = "sim.speed";
 /// One task of a sweep.
 pub const SIM_SWEEP: &str = "sim.sweep";
-/// The paper's Table 2: what engines gain.
+/// The paper's Table 2: the gain by copy engines.
 pub const SIM_TABLE2: &str = "sim.table2";
 /// Whether the tiers of a reproduction hold.
 pub const SIM_TIERS: &str = "sim.tiers";
 /// Instructions and transactions, cycle by cycle.
 pub const SIM_TRACE: &str = "sim.trace";
-/// How a sweep spreads over workers.
+/// The distribution of a sweep over workers.
 pub const SIM_WORKERS: &str = "sim.workers";

@@ -1,7 +1,7 @@
-//! What would let the link carry more packets.
+//! Changes that let the link carry more packets.
 //!
-//! Every advice is an estimate made again with one thing changed, and the rate at which the link is
-//! full then; what does not raise that rate is none.
+//! Every advice repeats the estimate with one change and has the rate at which the link is full
+//! then. A change that does not raise that rate is not advised.
 
 use super::error::PcieError;
 use super::estimate::{Estimate, estimate};
@@ -10,48 +10,49 @@ use super::nic::{RxDoorbell, Thresholds, Version};
 use super::transaction::{Direction, Sums, Transaction, Way, rate_max};
 use super::workload::{Histogram, Workload};
 
-/// Batches that advice tries, smallest first.
+/// The batches that advice tries, smallest first.
 const BATCHES: [u32; 3] = [16, 32, 64];
-/// A threshold above which receive rings of usual sizes run dry.
+/// The largest threshold that is advised. Above it, receive rings of usual sizes run out of
+/// buffers.
 const RX_FREE_MOST: u32 = 128;
-/// The least that a rate has to rise by: what is shown of it has three digits.
+/// The smallest relative gain that is advised: rates are shown with three digits.
 const GAIN_LEAST: f64 = 1e-3;
-/// Payloads that root ports of servers are set to: 256 and 512 B.
+/// The payload sizes that servers set at root ports, in bytes.
 const PAYLOADS: [u32; 2] = [256, 512];
-/// Read requests up to the specification's largest.
+/// The read request sizes that advice tries, up to the specification's largest, in bytes.
 const REQUESTS: [u32; 4] = [512, 1024, 2048, 4096];
 
 /// The rate at which a link is full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// Packets a second, batches and sizes staying as they are.
+    /// Packets a second, if batches and sizes stay the same.
     pub packets_per_s: f64,
     /// The direction that is full first.
     pub way: Way,
 }
 
-/// Something that can be changed, and the rate that the link then allows.
+/// A change, and the rate that the link allows after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
-    /// What is changed, from what to what: `batch 4 -> 16`.
+    /// The change, with the old and the new value: `batch 4 -> 16`.
     pub change: String,
-    /// How that is done.
+    /// How to make the change.
     pub how: String,
-    /// Where the link is full then: above where it is full now.
+    /// The rate at which the link is full after the change, which is above the present rate.
     pub limit: Limit,
-    /// That rate over the one now; above 1.
+    /// That rate over the present one; above 1.
     pub ratio: f64,
-    /// Writes to the device that are saved, a second.
+    /// The writes to the device that the change saves, a second.
     pub saved_writes_per_s: f64,
-    /// The term that loses most bytes in the direction that is full now; none where the link
+    /// The term that loses most bytes in the direction that is full at present; `None` if the link
     /// itself is changed.
     pub term: Option<&'static str>,
 }
 
-/// Where the link of an estimate is full; `None` where nothing crosses it.
+/// The rate at which the link of an estimate is full; `None` if there is no traffic.
 ///
 /// # Errors
-/// The estimate is of what cannot be.
+/// It is an error if the inputs of the estimate are invalid.
 pub fn limit(what: &Estimate<'_>) -> Result<Option<Limit>, PcieError> {
     Ok(limit_of(what, &estimate(what)?))
 }
@@ -62,17 +63,17 @@ fn limit_of(what: &Estimate<'_>, terms: &[Transaction]) -> Option<Limit> {
     full.map(|(packets_per_s, way)| Limit { packets_per_s, way })
 }
 
-/// What would raise the rate at which the link is full, the most first: each change tried by
-/// itself. Of several values of one setting there is the one that raises it most, the nearest of
-/// equals.
+/// The changes that raise the rate at which the link is full, the largest gain first. Each change
+/// is tried by itself. Of several values of one setting, only the one with the largest gain is
+/// advised, or the nearest of equal ones.
 ///
 /// # Errors
-/// The estimate itself is of what cannot be.
+/// It is an error if the inputs of the estimate are invalid.
 pub fn advise(what: &Estimate<'_>) -> Result<Vec<Advice>, PcieError> {
     let now = estimate(what)?;
     let mut found: Vec<(Kind, Advice)> = Vec::new();
     let mut tried = |kind: Kind, change: String, how: &str, then: &Estimate<'_>| {
-        // What the driver refuses is no advice.
+        // A change that the driver rejects is not advised.
         let Ok(terms) = estimate(then) else { return };
         let Some(advice) = gain(change, how, (what, &now), (then, &terms)) else { return };
         match found.iter_mut().find(|(other, _)| *other == kind && kind != Kind::Other) {
@@ -93,18 +94,18 @@ pub fn advise(what: &Estimate<'_>) -> Result<Vec<Advice>, PcieError> {
     Ok(advice)
 }
 
-/// Changes of which one at most is advised.
+/// Kinds of changes. At most one change of a kind is advised, except for `Other`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Maximum payload size.
     Payload,
     /// Maximum read request size.
     Request,
-    /// Each by itself.
+    /// Any other change. Each is advised by itself.
     Other,
 }
 
-/// What a change gains; `None` where it does not raise the rate.
+/// The advice for a change; `None` if it does not raise the rate.
 fn gain(
     change: String,
     how: &str,
@@ -136,7 +137,8 @@ fn gain(
     })
 }
 
-/// What takes a change to try: of which kind, what it is, how it is done, and the estimate with it.
+/// A function that tries a change: its kind, its description, how to make it, and the inputs with
+/// it.
 type Try<'a> = dyn FnMut(Kind, String, &str, &Estimate<'_>) + 'a;
 
 fn options(what: &Estimate<'_>, tried: &mut Try<'_>) {
@@ -152,14 +154,14 @@ fn modes(what: &Estimate<'_>, tried: &mut Try<'_>) {
     for (mode, _, _) in what.nic.modes.iter().filter(|(mode, _, _)| *mode != what.mode) {
         let then = Estimate { mode: *mode, ..what.clone() };
         let change = format!("mode {} -> {}", what.mode.name(), mode.name());
-        let how = "the driver takes it where offloads, ring sizes and thresholds allow";
+        let how = "the driver chooses it if offloads, ring sizes and thresholds allow";
         tried(Kind::Other, change, how, &then);
     }
     let is_by_release = matches!(what.nic.doorbells(what.mode).0, RxDoorbell::Batch(_));
     if is_by_release && what.version.nearest() < Version::LAST {
         let then = Estimate { version: Version::LAST, ..what.clone() };
         let change = format!("driver {} -> {}", what.version, Version::LAST);
-        tried(Kind::Other, change, "its vector functions give back more buffers at once", &then);
+        tried(Kind::Other, change, "its vector functions return more buffers at once", &then);
     }
 }
 
@@ -189,8 +191,8 @@ fn batches(what: &Estimate<'_>, tried: &mut Try<'_>) {
     let workload = Workload { rx: batch.clone(), tx: batch, ..what.workload.clone() };
     let then = Estimate { workload: &workload, ..what.clone() };
     let shown = (now * 10.0).round() / 10.0;
-    let how = "let packets gather: fewer cores or queues for this rate, or a poll less often, at \
-               the price of latency";
+    let how = "let packets accumulate: fewer cores or queues for this rate, or fewer polls, at the \
+               cost of latency";
     tried(Kind::Other, format!("batch {shown} -> {target}"), how, &then);
 }
 
@@ -216,12 +218,12 @@ fn packets(what: &Estimate<'_>, tried: &mut Try<'_>) {
     }
 }
 
-/// What software or the host sets of the link.
+/// Tries settings of the link that software or the host controls.
 fn settings(what: &Estimate<'_>, tried: &mut Try<'_>) {
     let now = what.link.settings();
     for mps in PAYLOADS.into_iter().filter(|mps| *mps > now.mps) {
         let link = what.link.with(Settings { mps, ..now });
-        let how = "the kernel's pci=pcie_bus_perf, where card, bridges and root port all can";
+        let how = "the kernel's pci=pcie_bus_perf, if card, bridges and root port support it";
         let change = format!("MPS {} -> {mps} B", now.mps);
         tried(Kind::Payload, change, how, &Estimate { link: &link, ..what.clone() });
     }
@@ -231,7 +233,7 @@ fn settings(what: &Estimate<'_>, tried: &mut Try<'_>) {
         let change = format!("MRRS {} -> {mrrs} B", now.mrrs);
         tried(Kind::Request, change, how, &Estimate { link: &link, ..what.clone() });
     }
-    // Where the host cuts by MPS, the boundary matters to the first completion alone.
+    // If the host splits reads by MPS, the boundary affects only the first completion.
     if now.rcb == 64 && now.completions == Completions::Boundary {
         let link = what.link.with(Settings { rcb: 128, ..now });
         let how = "where the root port has 128 bytes (lspci -vv), setpci or the firmware sets the \
@@ -241,8 +243,8 @@ fn settings(what: &Estimate<'_>, tried: &mut Try<'_>) {
     }
 }
 
-/// Other links: twice the lanes, the next generation, and where neither carries the rate that is
-/// asked for, the smallest one that does.
+/// Tries other links: twice the lanes, the next generation, and, if neither carries the requested
+/// rate, the smallest link that does.
 fn links(what: &Estimate<'_>, tried: &mut Try<'_>) {
     let now = what.link;
     let wider = WIDTHS_USUAL.into_iter().filter(|lanes| *lanes > now.lanes());
@@ -276,7 +278,7 @@ fn links(what: &Estimate<'_>, tried: &mut Try<'_>) {
     let by_bytes = |a: &Link, b: &Link| a.raw_bytes_per_s().total_cmp(&b.raw_bytes_per_s());
     if let Some(link) = enough.min_by(by_bytes) {
         let change = format!("link {now} -> {link}");
-        let how = "the smallest link that carries the rate asked for: a card and a slot of it";
+        let how = "the smallest link that carries the requested rate: a card and a slot for it";
         tried(Kind::Other, change, how, &Estimate { link: &link, ..what.clone() });
     }
 }

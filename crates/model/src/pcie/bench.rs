@@ -1,9 +1,9 @@
-//! The public model of pcie-bench (SIGCOMM'18), as it is and mended.
+//! The public model of pcie-bench (SIGCOMM'18), as published and corrected.
 //!
-//! It knows three NICs with descriptors of 16 B, completions as large as the maximum payload, and
-//! frames whose check sequence stays off the link. Its sources assign, where they meant to add,
-//! the bytes of a received packet: the request for its descriptor, 24 B, is lost. At the widths
-//! and payloads of two entries of its tables it has other intervals than the specification.
+//! The model has three NICs with descriptors of 16 B, completions as large as the maximum payload,
+//! and frames whose check sequence does not cross the link. Its sources assign the bytes of a
+//! received packet where they were meant to add them, so that the request for its descriptor, 24 B,
+//! is lost. Two entries of its tables have other intervals than the specification.
 
 use super::link::{
     COMPLETION_HEADER_BYTES, Completions, Generation, Link, REQUEST_HEADER_BYTES, Settings,
@@ -12,31 +12,35 @@ use super::link::{
 use super::transaction::{Direction, Sums, Transaction, rate_max};
 use super::workload::{Packets, Traffic};
 
-/// Bytes of a tail or head pointer, and of an interrupt's message. Source: `ptr_sz`, `MSI_SIZE`.
+/// The size in bytes of a tail or head pointer, and of an interrupt's message. Source: `ptr_sz`,
+/// `MSI_SIZE`.
 const REGISTER_BYTES: u32 = 4;
-/// Bytes of each descriptor. Source: `tx_desc_sz` and its like.
+/// The size of each descriptor in bytes. Source: `tx_desc_sz` and similar constants.
 const DESCRIPTOR_BYTES: u32 = 16;
-/// Descriptors to send that the Niantic reads at once. Source: `d_tx_batch`.
+/// The number of transmit descriptors that the Niantic reads at once. Source: `d_tx_batch`.
 const TX_FETCH: u32 = 40;
-/// Descriptors to send that it writes back at once. Source: `d_tx_batch_wb`.
+/// The number of transmit descriptors that it writes back at once. Source: `d_tx_batch_wb`.
 const TX_WRITE_BACK: u32 = 8;
-/// Packets for a receive tail. Source: `h_fl_batch`.
+/// The number of packets for each write of the receive tail. Source: `h_fl_batch`.
 const RX_TAIL: f64 = 32.0;
-/// Packets for a read of the receive head by the kernel's driver. Source: `h_rx_batch`.
+/// The number of packets for each read of the receive head by the kernel's driver. Source:
+/// `h_rx_batch`.
 const RX_HEAD: f64 = 8.0;
-/// Packets for an interrupt. Source: `irq_mod`.
+/// The number of packets for each interrupt. Source: `irq_mod`.
 const INTERRUPT: f64 = 32.0;
-/// Packets for a transmit tail by DPDK's driver. Source: `h_tx_batch`.
+/// The number of packets for each write of the transmit tail by DPDK's driver. Source:
+/// `h_tx_batch`.
 const TX_TAIL: f64 = 32.0;
 
 /// One of the model's NICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchNic {
-    /// Everything once a packet, with an interrupt and a read of the head each.
+    /// Every transaction once for each packet, including an interrupt and a read of the head.
     Simple,
     /// Intel's Niantic (82599) with the kernel's ixgbe.
     Kernel,
-    /// The same with DPDK's: no interrupts, no reads of heads, 32 packets a transmit tail.
+    /// The Niantic with DPDK's ixgbe: no interrupts, no reads of heads, and 32 packets for each
+    /// write of the transmit tail.
     Dpdk,
 }
 
@@ -48,7 +52,7 @@ pub struct Bench {
 }
 
 impl BenchNic {
-    /// All of them.
+    /// All NICs of the model.
     pub const ALL: [Self; 3] = [Self::Simple, Self::Kernel, Self::Dpdk];
 
     /// `simple`, `kernel` or `dpdk`.
@@ -63,26 +67,27 @@ impl BenchNic {
 }
 
 impl Bench {
-    /// The model with its flaws.
+    /// The model as published, with its errors.
     #[must_use]
     pub fn as_published(link: &Link) -> Self {
         Self { link: cut_by_payload(link), is_mended: false }
     }
 
-    /// The model with the lost request put back, and the specification's intervals.
+    /// The model with the lost request and the specification's intervals.
     #[must_use]
     pub fn mended(link: &Link) -> Self {
         Self { link: cut_by_payload(link), is_mended: true }
     }
 
-    /// Bytes a second each way for packets and their headers.
+    /// The bytes a second in each direction for packets and their headers.
     #[must_use]
     pub fn usable_bytes_per_s(&self) -> f64 {
         let interval = self.link.interval_symbols() as f64;
         let settings = (self.link.generation(), self.link.lanes(), self.link.settings().mps);
         let (ack, update) = match settings {
             _ if self.is_mended => (interval, interval),
-            // Two entries of its tables for 32 lanes; the specification has 148 and 327.
+            // These two entries of its tables for 32 lanes differ from the specification, which has
+            // 148 and 327.
             (Generation::Gen1, 32, 2048) => (interval, 248.0),
             (Generation::Gen2, 32, 4096) => (237.0, interval),
             _ => (interval, interval),
@@ -90,7 +95,7 @@ impl Bench {
         self.link.usable_with(ack, update)
     }
 
-    /// The terms for so many packets a second of these sizes in memory.
+    /// The terms for `packets_per_s` packets a second of these sizes in memory.
     #[must_use]
     pub fn terms(
         &self,
@@ -112,8 +117,8 @@ impl Bench {
         terms
     }
 
-    /// Bytes of packets a second, each way, at which the link is full, for packets of one size in
-    /// memory: a frame's less 4.
+    /// The bytes of packets a second in each direction at which the link is full, for packets of
+    /// one size in memory, which is the frame's size less 4.
     #[must_use]
     pub fn bandwidth_bytes_per_s(&self, nic: BenchNic, traffic: Traffic, packets: &Packets) -> f64 {
         let sums = Sums::of(&self.terms(nic, traffic, 1.0, packets));
@@ -213,7 +218,7 @@ fn cut_by_payload(link: &Link) -> Link {
     link.with(settings)
 }
 
-/// One transaction a packet, its bytes the mean over sizes.
+/// One transaction for each packet, with the mean bytes over sizes.
 fn mean(what: &'static str, packets: &Packets, of: impl Fn(u32) -> Transaction) -> Transaction {
     let one = of(1);
     Transaction {
@@ -237,7 +242,7 @@ mod tests {
 
     /// Figure 1 of the paper, as its sources compute it on a link of generation 3 and 8 lanes.
     #[test]
-    fn the_published_figures_come_out() {
+    fn published_model_matches_paper() {
         let bench = Bench::as_published(&"gen3x8".parse().unwrap());
         for (nic, at_64, at_512) in [
             (BenchNic::Simple, 12.58, 39.31),
@@ -253,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lost_request_costs_what_it_costs() {
+    fn mended_model_counts_lost_request() {
         let bench = Bench::mended(&"gen3x8".parse().unwrap());
         for (nic, expected) in
             [(BenchNic::Simple, 11.58), (BenchNic::Kernel, 15.72), (BenchNic::Dpdk, 18.07)]

@@ -1,8 +1,7 @@
-//! The sizes of a capture's packets, read as a stream.
+//! Reads the sizes of a capture's packets as a stream.
 //!
-//! Packets' bytes are skipped and never kept, and memory does not grow with the file. Sizes are the
-//! original ones, not what was kept of each packet. How headers are read, and that nothing in them
-//! is believed, is [`crate::capture`].
+//! The packets' bytes are skipped, and memory does not grow with the file. Sizes are the original
+//! ones, not the captured lengths. [`crate::capture`] reads the headers and does not trust them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use super::error::PcieError;
 use super::workload::{Packets, SIZE_BYTES_MAX};
 use crate::capture::{Header, Headers, PacketHeader};
 
-/// What is being read of a capture. Fed in pieces of any length:
+/// A reader of a capture. It accepts pieces of any length:
 ///
 /// ```
 /// use haul_model::pcie::Capture;
@@ -29,11 +28,11 @@ use crate::capture::{Header, Headers, PacketHeader};
 #[derive(Clone, Debug, Default)]
 pub struct Capture {
     headers: Headers,
-    /// Bytes of a header that is not complete yet.
+    /// The bytes of a header that is not complete yet.
     head: Vec<u8>,
-    /// Bytes to skip before the next header.
+    /// The number of bytes to skip before the next header.
     skip: u64,
-    /// Where in the file the next byte is.
+    /// The offset of the next byte in the file.
     at: u64,
     sizes: BTreeMap<u32, u64>,
     packets: u64,
@@ -41,21 +40,21 @@ pub struct Capture {
     giant: u64,
     foreign: u64,
     understated: u64,
-    /// A packet that counts when it is whole.
+    /// A packet that will count when all of its bytes have been read.
     pending: Option<PacketHeader>,
 }
 
 impl Capture {
-    /// Nothing read yet.
+    /// A reader at the start of a file.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The next bytes of the file.
+    /// Reads the next bytes of the file.
     ///
     /// # Errors
-    /// [`PcieError::Capture`] where it is no capture, or says of itself what cannot be.
+    /// [`PcieError::Capture`] if the file is not a capture, or if a header is invalid.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), PcieError> {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len() as u64) as usize;
@@ -80,10 +79,10 @@ impl Capture {
         Ok(())
     }
 
-    /// The sizes, and what a reader must know of what was left out.
+    /// The sizes, and notes about packets that were left out.
     ///
     /// # Errors
-    /// [`PcieError::Capture`] where no packet of it counts.
+    /// [`PcieError::Capture`] if no packet counts.
     pub fn finish(self) -> Result<(Packets, Vec<String>), PcieError> {
         if !self.headers.has_begun() {
             return Err(self.refused("it ends before its header does"));
@@ -97,7 +96,7 @@ impl Capture {
         }
         for (left_out, why) in [
             (self.empty, "have no bytes"),
-            (self.giant, "are longer than a descriptor can say, 65,535 B"),
+            (self.giant, "are longer than the 65,535 B of a descriptor's length"),
         ] {
             if left_out > 0 {
                 notes.push(format!("{left_out} packets of the capture {why}: they do not count"));
@@ -111,8 +110,8 @@ impl Capture {
         }
         if self.understated > 0 {
             notes.push(format!(
-                "{} packets of the capture say that more of them was kept than there was: what \
-                 was kept is taken for the size",
+                "{} packets of the capture say that more of them was kept than there was: the kept \
+                 length counts as the size",
                 self.understated
             ));
         }
@@ -136,7 +135,8 @@ impl Capture {
         Ok(())
     }
 
-    /// All bytes of a packet were there; in a block its end still has to be.
+    /// Counts the packet whose bytes have all been read. In a block, it counts only at the block's
+    /// end.
     fn packet_is_whole(&mut self) {
         if !self.headers.is_in_block() {
             self.count();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_read_in_pieces_of_any_length() {
+    fn every_format_is_read_in_pieces_of_any_length() {
         for piece in [1, 3, 7, 4096] {
             for magic in [0xa1b2_c3d4, 0xa1b2_3c4d, 0xa1b2_cd34] {
                 let file = pcap(magic, &[(2, 60), (60, 60), (0, 1514)]);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_empty_or_giant_is_said_and_left_out() {
+    fn truncated_empty_and_giant_packets_are_noted_and_skipped() {
         let whole = pcap(0xa1b2_c3d4, &[(60, 60), (0, 0), (4, 70_000), (60, 61)]);
         let (packets, notes) = read(&whole, 64).unwrap();
         assert_eq!(packets.sizes(), [(60, 1), (61, 1)]);
@@ -259,9 +259,9 @@ mod tests {
         }
     }
 
-    /// A simple packet says its original size alone, and an interface may keep less of it.
+    /// A simple packet contains only its original size, and an interface may keep less of it.
     #[test]
-    fn a_size_is_what_a_packet_had_and_never_less_than_what_was_kept() {
+    fn size_is_original_length_and_at_least_kept_length() {
         let file = pcap(0xa1b2_c3d4, &[(61, 60), (60, 0), (60, 60)]);
         let (packets, notes) = read(&file, 7).unwrap();
         assert_eq!(packets.sizes(), [(60, 2), (61, 1)]);
@@ -275,7 +275,7 @@ mod tests {
         let (packets, notes) = read(&file, 7).unwrap();
         assert_eq!(packets.sizes(), [(61, 1), (63, 1), (1514, 1)]);
         assert!(notes.is_empty(), "{notes:?}");
-        // Up to version 2.2 the original length stood first.
+        // Up to version 2.2, the original length came first.
         let mut old = pcap(0xa1b2_c3d4, &[]);
         old[6] = 2;
         for word in [0, 0, 1514, 96_u32] {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_refused_by_place_and_reason() {
+    fn invalid_captures_are_rejected_with_offset_and_reason() {
         let huge = {
             let mut file = pcap(0xa1b2_c3d4, &[]);
             file.extend([0, 0, u32::MAX, u32::MAX].into_iter().flat_map(u32::to_le_bytes));
@@ -302,12 +302,12 @@ mod tests {
             (Vec::new(), "ends before its header"),
             (vec![0x1f, 0x8b, 8, 0], "ends before its header"),
             ([&[0x1f, 0x8b][..], &[0; 30]].concat(), "gzip -d"),
-            (vec![b'x'; 64], "no pcap or pcapng"),
+            (vec![b'x'; 64], "as a pcap or pcapng"),
             (pcap(0xa1b2_c3d4, &[]), "no packet"),
             (huge, "128 MiB"),
             (lengths, "two lengths differ"),
-            (short, "none can have"),
-            (bare.concat(), "does not describe"),
+            (short, "invalid length"),
+            (bare.concat(), "no block describes"),
         ] {
             let message = read(&file, 9).unwrap_err().to_string();
             assert!(message.contains(part) && message.contains("byte"), "{part}: {message}");
@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(
+        fn capture_accepts_or_rejects_any_bytes(
             magic in prop::sample::select(vec![0xa1b2_c3d4_u32, 0xa1b2_3c4d, SECTION, 0]),
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             piece in 1_usize..50,
@@ -325,7 +325,7 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_byte_never_hangs_or_panics(at in 0_usize..200, to in any::<u8>()) {
+        fn changed_byte_never_hangs_or_panics(at in 0_usize..200, to in any::<u8>()) {
             let mut file = pcapng(false);
             let at = at % file.len();
             file[at] = to;

@@ -1,11 +1,11 @@
-//! How many doorbells a packet costs, by a driver's rule and a histogram of batches.
+//! The number of doorbells for each packet, by a driver's rule and a histogram of batches.
 //!
-//! Batches are taken to come in no particular order: each poll's is drawn from the histogram.
+//! Batches are assumed to come in random order: each poll's batch is drawn from the histogram.
 
 use super::nic::{CompletionDoorbells, Nic, RxDoorbell, Thresholds, TxDoorbell, Version};
 use super::workload::Histogram;
 
-/// What a rule looks at.
+/// The inputs of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doorbells<'a> {
     pub(super) nic: &'a Nic,
@@ -13,14 +13,14 @@ pub(super) struct Doorbells<'a> {
     pub(super) tx: TxDoorbell,
     pub(super) version: Version,
     pub(super) thresholds: Thresholds,
-    /// Descriptors of a received packet.
+    /// The number of descriptors of a received packet.
     pub(super) rx_descriptors: u32,
-    /// Descriptors of a sent packet.
+    /// The number of descriptors of a sent packet.
     pub(super) tx_descriptors: u32,
 }
 
 impl TxDoorbell {
-    /// Packets that one doorbell announces at most.
+    /// The largest number of packets that one doorbell announces.
     pub(super) fn chunk(self, thresholds: Thresholds) -> u32 {
         match self {
             Self::Burst => u32::MAX,
@@ -29,8 +29,8 @@ impl TxDoorbell {
         }
     }
 
-    /// The packets that each doorbell of a burst announces: how many whole chunks, their size, and
-    /// what is left.
+    /// The packets that each doorbell of a burst announces: the number of full chunks, their size,
+    /// and the rest.
     pub(super) fn pieces(self, burst: u32, thresholds: Thresholds) -> (u32, u32, u32) {
         let chunk = self.chunk(thresholds);
         (burst / chunk, chunk.min(burst), burst % chunk)
@@ -38,10 +38,10 @@ impl TxDoorbell {
 }
 
 impl CompletionDoorbells {
-    /// How many packets of one poll a doorbell stands for.
+    /// The number of packets of one poll for each doorbell.
     pub(super) fn rx_chunk(self, rule: RxDoorbell) -> u32 {
         match rule {
-            // The vector functions take a poll in pieces; the scalar one does not.
+            // The vector functions split a poll into pieces; the scalar function does not.
             RxDoorbell::Fours(_) => self.rx_packets,
             _ => u32::MAX,
         }
@@ -49,7 +49,7 @@ impl CompletionDoorbells {
 }
 
 impl Doorbells<'_> {
-    /// Writes of the receive ring's tail.
+    /// The writes of the receive ring's tail for each packet.
     pub(super) fn rx(&self, batches: &Histogram) -> f64 {
         let threshold = self.thresholds.rx_free;
         let descriptors = f64::from(self.rx_descriptors);
@@ -66,21 +66,21 @@ impl Doorbells<'_> {
         }
     }
 
-    /// Writes of the transmit ring's tail.
+    /// The writes of the transmit ring's tail for each packet.
     pub(super) fn tx(&self, bursts: &Histogram) -> f64 {
         let most = self.nic.tx_descriptors.packets_until_doorbell(self.tx_descriptors);
         let chunk = self.tx.chunk(self.thresholds).min(most);
         bursts.mean(|burst| f64::from(burst.div_ceil(chunk))) / bursts.mean_of_polls()
     }
 
-    /// Writes of the receive completion ring's head.
+    /// The writes of the receive completion ring's head for each packet.
     pub(super) fn rx_completions(&self, batches: &Histogram) -> f64 {
         let Some(rule) = self.nic.completion_doorbells else { return 0.0 };
         let chunk = rule.rx_chunk(self.rx);
         batches.mean(|batch| f64::from(batch.div_ceil(chunk))) / batches.mean_of_polls()
     }
 
-    /// The same for sent packets.
+    /// The writes of the transmit completion ring's head for each packet.
     pub(super) fn tx_completions(&self, bursts: &Histogram) -> f64 {
         let Some(rule) = self.nic.completion_doorbells else { return 0.0 };
         let steps = steps(bursts, self.tx_descriptors);
@@ -88,22 +88,23 @@ impl Doorbells<'_> {
         1.0 / (polls * bursts.mean_of_polls())
     }
 
-    /// Packets of a run of polls that ends with the first after which at least `held` descriptors
-    /// are held. For one batch size `b` and a threshold `held = F + 1` it is
-    /// `b (floor(F / b) + 1)`; for several, the mean number of polls times the mean batch (Wald's
-    /// identity).
+    /// The mean number of packets in a run of polls. A run ends with the first poll after which the
+    /// driver holds at least `held` descriptors. For one batch size `b` and a threshold `held = F +
+    /// 1` it is `b (floor(F / b) + 1)`; for several, it is the mean number of polls times the mean
+    /// batch (Wald's identity).
     fn packets_until(&self, batches: &Histogram, held: u32) -> f64 {
         let (polls, _) = run(&steps(batches, self.rx_descriptors), 0, held);
         polls * batches.mean_of_polls()
     }
 
-    /// The same where whole fours alone are given back, so that up to three stay. The mean over
-    /// how many stay, in the long run.
+    /// As `packets_until`, for a driver that returns descriptors in multiples of four, so that up
+    /// to three remain. It is the long-run mean over the number that remains.
     fn packets_of_fours(&self, batches: &Histogram, held: u32) -> f64 {
         let steps = steps(batches, self.rx_descriptors);
         let runs: Vec<(f64, [f64; 4])> = (0..4).map(|stay| run(&steps, stay, held)).collect();
         let mut share = [1.0, 0.0, 0.0, 0.0];
-        // Half a step at a time: the same long run, without the swing of a cycle.
+        // Each iteration takes half a step, which converges to the same distribution and does not
+        // oscillate in a cycle.
         for _ in 0..1000 {
             let mut next = share.map(|of| of / 2.0);
             for (of, (_, ends)) in share.iter().zip(&runs) {
@@ -118,19 +119,19 @@ impl Doorbells<'_> {
     }
 }
 
-/// Descriptors of each batch, and the share of polls that have it.
+/// The number of descriptors of each batch, with its share of polls.
 fn steps(batches: &Histogram, descriptors: u32) -> Vec<(usize, f64)> {
     let polls: f64 = batches.batches().iter().map(|(_, polls)| *polls as f64).sum();
     let pairs = batches.batches().iter();
     pairs.map(|(batch, count)| ((batch * descriptors) as usize, *count as f64 / polls)).collect()
 }
 
-/// Of a run that begins with `from` descriptors held and ends with the first poll after which at
-/// least `until` are held: the mean number of polls, at least one, and how likely it ends with how
-/// many over a whole four. By its recurrence: `polls[h] = 1 + sum over b of p(b) polls[h + b]`, 0
-/// from `until` on.
+/// A run begins with `from` held descriptors and ends with the first poll after which at least
+/// `until` are held. Returns the mean number of polls, at least one, and the probability of each
+/// remainder modulo four at the end. The recurrence is `polls[h] = 1 + sum over b of p(b) polls[h +
+/// b]`, with 0 from `until` on.
 fn run(steps: &[(usize, f64)], from: usize, until: u32) -> (f64, [f64; 4]) {
-    // A poll ends every run: with nothing to wait for, the first one does.
+    // Every run has at least one poll, even if `until` is already reached.
     let until = (until as usize).max(from + 1);
     let mut polls = vec![1.0; until];
     let mut ends = vec![[0.0; 4]; until];
@@ -166,9 +167,9 @@ mod tests {
         1.0 / doorbells.rx(&batches.parse().unwrap())
     }
 
-    /// Each rule in closed form, for one batch size.
+    /// Each rule against its closed form, for one batch size.
     #[test]
-    fn packets_a_receive_doorbell_are_the_closed_forms() {
+    fn packets_per_receive_doorbell_match_closed_forms() {
         for batch in [1_u32, 3, 4, 7, 8, 16, 31, 32, 33, 64] {
             let one = format!("{batch}:1");
             for free in [0, 1, 31, 32, 33, 64, 128] {
@@ -183,16 +184,16 @@ mod tests {
             assert_eq!(packets("ice", Mode::Vector, 48, &one), 64.0);
             assert!((packets("bnxt", Mode::Scalar, 48, &one) - f64::from(batch)).abs() < 1e-9);
         }
-        // 64 are held after 64, 16 or 8 polls; with 3, 66 are, of which 64 go and 2 stay.
+        // After 64, 16, 8 or 2 polls, 64 descriptors are held.
         for (one, expected) in [("1:1", 64.0), ("4:1", 64.0), ("8:5", 64.0), ("32:1", 64.0)] {
             let found = packets("bnxt", Mode::Vector, 0, one);
             assert!((found - expected).abs() < 1e-6, "{one}: {found}");
         }
     }
 
-    /// Whole fours, by doing what the driver does.
+    /// The rule for multiples of four against a simulation of the driver.
     #[test]
-    fn what_stays_of_fours_is_counted_on() {
+    fn rule_of_fours_keeps_remaining_descriptors() {
         for batch in [3_u32, 5, 7, 12, 33] {
             let (mut held, mut doorbells, polls) = (0, 0, 400_000);
             for _ in 0..polls {
@@ -207,10 +208,10 @@ mod tests {
         }
     }
 
-    /// 512 B of entries between two: four of 128 B, two of 256 B; fewer packets where one takes
-    /// several.
+    /// Between two doorbells there are 512 B of entries: four of 128 B, or two of 256 B. There are
+    /// fewer packets if a packet has several entries.
     #[test]
-    fn a_device_that_limits_what_is_pushed_has_more_doorbells() {
+    fn burst_limit_adds_transmit_doorbells() {
         let mut doorbells = of("ena", Mode::Scalar, Thresholds { rx_free: 128, tx_rs: 1 });
         let limited = doorbells.nic.with("burst-limit").unwrap();
         let large = limited.with("large-llq").unwrap();
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn completion_doorbells_are_one_a_poll_and_one_a_threshold_sent() {
+    fn completion_doorbells_follow_polls_and_threshold() {
         let doorbells = of("bnxt", Mode::Vector, Thresholds { rx_free: 64, tx_rs: 32 });
         let batches: Histogram = "4:1".parse().unwrap();
         assert_eq!(doorbells.rx_completions(&batches), 0.25);

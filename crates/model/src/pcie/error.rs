@@ -1,173 +1,171 @@
-//! Why a link, a workload or a NIC is refused.
+//! The errors of links, workloads and NICs.
 
-/// What was tried, with which value, what the limit is, and what to write instead.
+/// An error with its value, its limit and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PcieError {
-    /// A link that is not written as one.
+    /// The text is not a link.
     #[error("{text:?} is not a link: write its generation and width, such as gen3x8")]
     NoLink {
-        /// What was given.
+        /// The given value.
         text: String,
     },
-    /// A generation whose encoding haul has no numbers for.
+    /// haul has no numbers for the encoding of this generation.
     #[error(
-        "{text:?} is of no generation that is modelled: generations 1 to 5 are (from 6 on, flits \
-         replace the framing that is counted here); name the one that the link runs at"
+        "{text:?} has a generation that is not modelled: generations 1 to 5 are (from 6 on, flits \
+         replace the framing that is counted here); name the generation that the link runs at"
     )]
     Generation {
-        /// What was given.
+        /// The given value.
         text: String,
     },
-    /// A width that no link has.
+    /// No link has this width.
     #[error("{text:?} has a width that no link has: write x1, x2, x4, x8, x16 or x32")]
     Width {
-        /// What was given.
+        /// The given value.
         text: String,
     },
-    /// A setting of a link that the specification does not have.
-    #[error("{name} of {value} B is no setting of a link: it is one of {allowed}")]
+    /// The specification does not have this setting of a link.
+    #[error("{name} of {value} B is not a setting of a link: write one of {allowed}")]
     Setting {
         /// `MPS`, `MRRS` or `RCB`.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         value: u32,
-        /// What there is.
+        /// The valid values.
         allowed: &'static str,
     },
-    /// A text that is no rate, or one of no packets or of more than any link carries.
+    /// The text is not a rate, or the rate is 0 or above that of any link.
     #[error(
         "{text:?} is not a rate: write packets a second above 0 and at most 1T, such as 10M, \
          14.88Mpps or 250k, or bits of the line a second, such as 100Gbit/s"
     )]
     Rate {
-        /// What was given.
+        /// The given value.
         text: String,
     },
-    /// A rate in bits where there are no sizes of packets to count them by.
+    /// The rate is in bits, but there are no packet sizes to convert it.
     #[error(
-        "{text:?} is of bits, and here are no packet sizes: write packets a second, such as 10M"
+        "{text:?} is in bits, but no packet sizes are known here: write packets a second, such as 10M"
     )]
     RateOfBits {
-        /// What was given.
+        /// The given value.
         text: String,
     },
-    /// More packets a second than any line carries.
+    /// The rate is above that of any line.
     #[error(
-        "{packets_per_s} packets/s of these sizes take {gigabits_per_s} Gb/s of a line: the fastest \
+        "{packets_per_s} packets/s of these sizes need {gigabits_per_s} Gb/s of a line: the fastest \
          one has {most_gigabits_per_s} Gb/s, a line rate of {most_packets_per_s} packets/s of \
          them{}; write packets a second, such as 10M, or bits of the line, such as 100Gbit/s",
         own_line(nic)
     )]
     BeyondLines {
-        /// What was asked for.
+        /// The requested rate.
         packets_per_s: u64,
-        /// What that takes of a line.
+        /// The bits of a line that the rate needs.
         gigabits_per_s: u64,
-        /// The fastest line there is.
+        /// The speed of the fastest line.
         most_gigabits_per_s: u32,
-        /// How many of the packets it carries.
+        /// The number of the packets that it carries a second.
         most_packets_per_s: u64,
-        /// The NIC, the speed of its fastest port, and how many of the packets that carries.
+        /// The NIC, the speed of its fastest port, and the number of the packets that this port
+        /// carries a second.
         nic: Option<(&'static str, u32, u64)>,
     },
-    /// A text that is no histogram of batches.
+    /// The text is not a histogram of batches.
     #[error(
         "{text:?} is not a histogram: {reason}; write BATCH:POLLS pairs such as 0:5,4:10, each \
          batch once and at most 65535"
     )]
     Histogram {
-        /// What was given.
+        /// The given value.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// A text that is no list of packet sizes.
+    /// The text is not a list of packet sizes.
     #[error(
         "{text:?} is not a list of packet sizes: {reason}; write a size, SIZE:WEIGHT pairs such \
          as 64:7,594:4,1518:1, or imix"
     )]
     Sizes {
-        /// What was given.
+        /// The given value.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// Something that an estimate needs and was not named.
+    /// A required input of an estimate is missing.
     #[error("an estimate needs {option}: name it, or see an example with --help")]
     Missing {
-        /// Which option.
+        /// The missing option.
         option: &'static str,
     },
-    /// A file that is no capture of packets.
-    #[error(
-        "this is no capture that can be read, as seen at byte {at}: {reason}; name a whole file of \
-         pcap or pcapng"
-    )]
+    /// The file is not a packet capture.
+    #[error("cannot read the capture at byte {at}: {reason}; name a whole file of pcap or pcapng")]
     Capture {
-        /// How far it was read.
+        /// The offset at which reading stopped.
         at: u64,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// A number beyond what a workload can have.
-    #[error("{name} of {value} is beyond what a workload has: it is {first} to {last}")]
+    /// A number is outside its range.
+    #[error("{name} of {value} is out of range: it must be {first} to {last}")]
     Range {
-        /// Which number.
+        /// The name of the number.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         value: u64,
-        /// The least.
+        /// The smallest valid value.
         first: u64,
-        /// The most.
+        /// The largest valid value.
         last: u64,
     },
-    /// A name that no NIC has.
-    #[error("{name:?} is no NIC that is modelled: name one of {known}")]
+    /// No NIC has this name.
+    #[error("{name:?} is not a modelled NIC: name one of {known}")]
     Nic {
-        /// What was given.
+        /// The given value.
         name: String,
-        /// What there is.
+        /// The valid values.
         known: String,
     },
-    /// A driver that haul has no rules of.
+    /// haul has no rules for this driver.
     #[error(
-        "{text:?} is no driver that is modelled: name DPDK's version, such as dpdk-22.11, the \
+        "{text:?} is not a modelled driver: name DPDK's version, such as dpdk-22.11, the \
          year first and then the month"
     )]
     Driver {
-        /// What was given.
+        /// The given value.
         text: String,
     },
-    /// A burst mode that the driver does not have.
+    /// The driver does not have this burst mode.
     #[error("{nic} has no burst mode {mode:?}: it has {known}")]
     Mode {
-        /// Of which NIC.
+        /// The NIC.
         nic: &'static str,
-        /// What was given.
+        /// The given value.
         mode: String,
-        /// What there is.
+        /// The valid values.
         known: String,
     },
-    /// A build or start option that the driver does not have.
+    /// The driver does not have this build or start option.
     #[error("{nic} has no option {option:?}{}", known_or_none(known))]
     Choice {
-        /// Of which NIC.
+        /// The NIC.
         nic: &'static str,
-        /// What was given.
+        /// The given value.
         option: String,
-        /// What there is; may be nothing.
+        /// The valid values; may be empty.
         known: String,
     },
-    /// A threshold that the driver itself refuses, or the model has no rule for.
-    #[error("{nic} in mode {mode} has no {name} of {value}: {limit}")]
+    /// The driver rejects this threshold, or the model has no rule for it.
+    #[error("{nic} in mode {mode} cannot have a {name} of {value}: {limit}")]
     Threshold {
-        /// Of which NIC.
+        /// The NIC.
         nic: &'static str,
-        /// In which mode.
+        /// The mode.
         mode: &'static str,
-        /// Which threshold.
+        /// The name of the threshold.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         value: u32,
         /// The limit and the remedy.
         limit: &'static str,

@@ -10,28 +10,28 @@ use super::nic::{
 use super::transaction::{Direction, Transaction};
 use super::workload::{Workload, in_range};
 
-/// The largest ring of these drivers, and so of their thresholds.
+/// The largest ring of these drivers, and therefore the largest threshold.
 const RING_MAX: u64 = 16_384;
-/// `*_RX_MAX_BURST`, `*_TX_MAX_BURST`: with smaller thresholds the drivers take another mode.
+/// `*_RX_MAX_BURST`, `*_TX_MAX_BURST`: with smaller thresholds, the drivers use another mode.
 const BULK_MIN: u32 = 32;
 /// The largest work entry: `MLX5_WQE_SIZE_MAX`.
 pub(super) const ENTRY_BYTES_MAX: f64 = 960.0;
-/// A processor joins writes to a device's memory to whole lines before it sends them. Source:
-/// Intel's Software Developer's Manual, volume 3, on write combining.
+/// The size in bytes of a line: a processor combines writes to a device's memory into whole lines
+/// before it sends them. Source: Intel's Software Developer's Manual, volume 3, on write combining.
 pub(super) const COMBINED_BYTES: u32 = 64;
 
-/// What an estimate is of.
+/// The inputs of an estimate.
 #[derive(Clone, Debug)]
 pub struct Estimate<'a> {
-    /// The NIC, its options taken.
+    /// The NIC with its options applied.
     pub nic: Nic,
     /// The driver's release.
     pub version: Version,
-    /// Its burst mode; one that the driver has.
+    /// The burst mode, which the driver must have.
     pub mode: Mode,
-    /// What the program sets.
+    /// The thresholds that the program sets.
     pub thresholds: Thresholds,
-    /// What it receives and sends.
+    /// The packets that it receives and sends.
     pub workload: &'a Workload,
     /// The link.
     pub link: &'a Link,
@@ -39,8 +39,8 @@ pub struct Estimate<'a> {
 
 /// The terms, by the driver's rules for this release, mode and thresholds.
 ///
-/// Batches are taken to come in no particular order, and a device to read descriptors as soon as
-/// they are announced.
+/// Batches are assumed to come in random order, and a device is assumed to read descriptors as soon
+/// as they are announced.
 ///
 /// ```
 /// use haul_model::pcie::{Estimate, Link, Nic, Sums, Direction, Workload, estimate};
@@ -66,7 +66,7 @@ pub struct Estimate<'a> {
 /// ```
 ///
 /// # Errors
-/// A number of the workload, or a threshold, is beyond what there can be.
+/// It is an error if a number of the workload or a threshold is out of range.
 pub fn estimate(what: &Estimate<'_>) -> Result<Vec<Transaction>, PcieError> {
     what.workload.check()?;
     check_thresholds(&what.nic, what.mode, what.thresholds)?;
@@ -91,14 +91,14 @@ struct Mean {
 }
 
 impl Estimate<'_> {
-    /// Whether the receive free threshold changes anything.
+    /// Whether the receive free threshold affects the estimate.
     #[must_use]
     pub fn uses_rx_free(&self) -> bool {
         use RxDoorbell::{Above, AtLeast, Threshold};
         matches!(self.nic.doorbells(self.mode).0, Above | AtLeast | Threshold)
     }
 
-    /// Whether the report-status threshold changes anything.
+    /// Whether the report-status threshold affects the estimate.
     #[must_use]
     pub fn uses_tx_rs(&self) -> bool {
         self.nic.tx_completion.every == WriteBack::ReportStatus
@@ -163,7 +163,8 @@ impl Estimate<'_> {
         terms.push(self.doorbell("tx completion doorbell", completions));
     }
 
-    /// Work entries of several packets each, some of them with their data inside.
+    /// Adds the reads of work entries with several packets each. An entry may contain a packet's
+    /// data.
     fn send_entries(&self, terms: &mut Vec<Transaction>) {
         let workload = self.workload;
         let TxDescriptors::Entries { head_bytes, each_bytes, block_bytes, packets } =
@@ -198,14 +199,15 @@ impl Estimate<'_> {
         self.send_packets(terms, |size| if inlined(size) { 0 } else { size });
     }
 
-    /// What the device reads of each packet, `left` being the bytes that it does not have yet.
+    /// Adds the device's reads of packets. `left` returns the bytes of a packet that the device
+    /// does not have yet.
     fn send_packets(&self, terms: &mut Vec<Transaction>, left: impl Fn(u32) -> u32) {
         let rate = self.workload.rate.packets_per_s();
         let packet = self.packets(|size| self.pieces(left(size), |bytes| self.read_at(bytes)));
         terms.push(per_packet("tx packet", Direction::InboundRead, rate, packet));
     }
 
-    /// Reads of so many bytes of descriptors, as few as the device may.
+    /// The fewest reads that fetch this many bytes of descriptors.
     fn fetched(&self, bytes: u64, descriptor_bytes: u32) -> Mean {
         let most = u64::from(self.nic.tx_fetch.descriptors * descriptor_bytes);
         let full = self.read(most as u32).times((bytes / most) as f64);
@@ -213,7 +215,7 @@ impl Estimate<'_> {
         full.plus(rest)
     }
 
-    /// A packet's buffers, one transaction each.
+    /// One transaction for each of a packet's buffers.
     fn pieces(&self, size: u32, of: impl Fn(u32) -> Mean) -> Mean {
         let segments = self.workload.segments;
         let (each, longer) = (size / segments, size % segments);
@@ -251,12 +253,12 @@ impl Estimate<'_> {
         }
     }
 
-    /// The mean over packets.
+    /// The mean of `of` over packets.
     fn packets(&self, of: impl Fn(u32) -> Mean) -> Mean {
         mean_of(|part| self.workload.packets.mean(|size| part(of(size))))
     }
 
-    /// The mean over bursts that send, of what each doorbell's packets cost.
+    /// The mean over sent bursts of the cost of each doorbell's packets.
     fn announced(&self, of: impl Fn(u32) -> Mean) -> Mean {
         let rule = self.nic.doorbells(self.mode).1;
         self.bursts(|burst| {
@@ -265,7 +267,7 @@ impl Estimate<'_> {
         })
     }
 
-    /// The mean over bursts that send.
+    /// The mean of `of` over sent bursts.
     fn bursts(&self, of: impl Fn(u32) -> Mean) -> Mean {
         mean_of(|part| self.workload.tx.mean(|burst| part(of(burst))))
     }
@@ -280,7 +282,7 @@ impl Estimate<'_> {
         let written = match completion.every {
             WriteBack::Each => rate * descriptors,
             WriteBack::Packet => rate,
-            // It is asked for in a packet's last descriptor: by whole packets.
+            // The driver requests it in a packet's last descriptor, so it is for whole packets.
             WriteBack::ReportStatus => {
                 rate / (f64::from(self.thresholds.tx_rs) / descriptors).ceil()
             }
@@ -315,14 +317,15 @@ impl Estimate<'_> {
         }
     }
 
-    /// Descriptors of a sent packet.
+    /// The number of descriptors of a sent packet.
     fn tx_descriptors(&self) -> u32 {
         self.workload.segments + u32::from(self.workload.context)
     }
 }
 
 /// # Errors
-/// A threshold is beyond a ring, or one with which the driver takes another mode.
+/// It is an error if a threshold is above the largest ring, or if the driver would use another mode
+/// with it.
 pub(super) fn check_thresholds(
     nic: &Nic,
     mode: Mode,
@@ -337,7 +340,7 @@ pub(super) fn check_thresholds(
         mode: mode.name(),
         name,
         value,
-        limit: "below 32 the driver takes scalar; name that mode, or 32 and more",
+        limit: "below 32 the driver uses scalar; name that mode, or 32 and more",
     };
     if rx == RxDoorbell::Threshold && rx_free < BULK_MIN {
         return Err(refused("rx free threshold", rx_free));
@@ -368,7 +371,7 @@ impl Mean {
     }
 }
 
-/// Each part by itself.
+/// The mean of each part.
 fn mean_of(mean: impl Fn(fn(Mean) -> f64) -> f64) -> Mean {
     Mean {
         count: mean(|mean| mean.count),
@@ -378,7 +381,7 @@ fn mean_of(mean: impl Fn(fn(Mean) -> f64) -> f64) -> Mean {
     }
 }
 
-/// A term of transactions that are all as `one`.
+/// A term whose transactions all equal `one`.
 fn term(what: &'static str, direction: Direction, count_per_s: f64, one: Mean) -> Transaction {
     Transaction {
         what,
@@ -390,7 +393,7 @@ fn term(what: &'static str, direction: Direction, count_per_s: f64, one: Mean) -
     }
 }
 
-/// A term of what each packet, or burst, takes in one or more transactions.
+/// A term for the one or more transactions of each packet or burst.
 fn per_packet(what: &'static str, direction: Direction, rate: f64, all: Mean) -> Transaction {
     let count = if all.count > 0.0 { all.count } else { 1.0 };
     let count_per_s = if all.count > 0.0 { rate * all.count } else { 0.0 };

@@ -1,47 +1,48 @@
-//! What a workload's bytes go to, and which terms two lists differ in.
+//! The causes of a workload's traffic, and the differences between two lists of terms.
 
 use super::transaction::{Direction, Sums, Transaction, Way};
 
-/// A term by its name, as a saved record has it.
+/// A term with its name, as a record stores it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term {
-    /// Which.
+    /// The name of the term.
     pub what: String,
-    /// Its direction.
+    /// The direction of the term.
     pub direction: Direction,
-    /// How many a second.
+    /// The number of transactions a second.
     pub count_per_s: f64,
-    /// Data of one, in bytes.
+    /// The data of one transaction, in bytes.
     pub payload_bytes: f64,
-    /// Headers of one, in bytes.
+    /// The headers of one transaction, in bytes.
     pub header_bytes: f64,
 }
 
-/// A term that two lists of terms differ in.
+/// A term that differs between two lists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Which.
+    /// The name of the term.
     pub what: String,
-    /// Its direction.
+    /// The direction of the term.
     pub direction: Direction,
-    /// How many a second in the first, and in the second; 0 where a list lacks it.
+    /// The numbers of transactions a second in the first and in the second list; 0 if a list lacks
+    /// the term.
     pub count_per_s: (f64, f64),
-    /// Data and headers of one in bytes, likewise.
+    /// The data and headers of one transaction in bytes, in the first and in the second list.
     pub bytes_each: (f64, f64),
 }
 
-/// Why a term differs.
+/// The cause of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The first list lacks it.
     Added,
     /// The second list lacks it.
     Removed,
-    /// There are more or fewer of them.
+    /// The number of transactions differs.
     Count,
-    /// Each is larger or smaller.
+    /// The size of a transaction differs.
     Size,
-    /// Both.
+    /// Number and size differ.
     Both,
 }
 
@@ -58,20 +59,20 @@ impl From<&Transaction> for Term {
 }
 
 impl Difference {
-    /// Data and headers in bytes a second, in the first and in the second.
+    /// Data and headers in bytes a second, in the first and in the second list.
     #[must_use]
     pub fn bytes_per_s(&self) -> (f64, f64) {
         let (count, each) = (self.count_per_s, self.bytes_each);
         (count.0 * each.0, count.1 * each.1)
     }
 
-    /// How many bytes a second the second has more.
+    /// The bytes a second of the second list minus those of the first.
     #[must_use]
     pub fn more_bytes_per_s(&self) -> f64 {
         self.bytes_per_s().1 - self.bytes_per_s().0
     }
 
-    /// Why.
+    /// The cause of the difference.
     #[must_use]
     pub fn cause(&self) -> Cause {
         let differs = |(a, b): (f64, f64)| (a - b).abs() > a.abs().max(b.abs()) * 1e-9;
@@ -85,8 +86,8 @@ impl Difference {
     }
 }
 
-/// Terms that two lists differ in, the largest difference first. Each list has a term of one name
-/// and direction once.
+/// The terms that differ between two lists, the largest difference first. A list must not have two
+/// terms with the same name and direction.
 #[must_use]
 pub fn differences(first: &[Term], second: &[Term]) -> Vec<Difference> {
     let find = |terms: &[Term], like: &Term| {
@@ -119,7 +120,8 @@ pub fn differences(first: &[Term], second: &[Term]) -> Vec<Difference> {
     all
 }
 
-/// The way that carries more, and the terms in order of the bytes that they have on it.
+/// The direction of the link that carries more bytes, and the terms ordered by their bytes in that
+/// direction.
 #[must_use]
 pub fn busiest(terms: &[Transaction]) -> (Way, Vec<&Transaction>) {
     let (way, _) = Sums::of(terms).busier();
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_names_its_term_and_cause() {
+    fn differences_name_term_and_cause() {
         let named = |terms: Vec<Transaction>| terms.iter().map(Term::from).collect::<Vec<_>>();
         let terms =
             |mode, batches| with("ice", mode, batches, |what| named(estimate(what).unwrap()));

@@ -1,36 +1,37 @@
-//! Where a curve of outbound writes over the rate breaks, and which batch broke it.
+//! Finds the rate at which a curve of outbound writes breaks, and the batch that causes the break.
 
 use super::workload::Histogram;
 
-/// A smaller step is noise.
+/// The smallest relative step that counts. A smaller one is noise.
 const STEP_LEAST: f64 = 0.05;
-/// A batch that fewer of the packets came in is no peak.
+/// The smallest share of packets for which a batch counts as a peak.
 const PEAK_LEAST: f64 = 0.05;
 
 /// One rate of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Swept {
-    /// Packets a second that were forwarded.
+    /// The forwarded packets a second.
     pub packets_per_s: f64,
-    /// What polls returned.
+    /// The batches that polls returned.
     pub batches: Histogram,
-    /// Writes to the device a second, in bytes of data.
+    /// The writes to the device, in bytes of data a second.
     pub outbound_write: f64,
 }
 
 /// A break: the curve bends between two rates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fracture {
-    /// The place of the last rate before it, in the sweep.
+    /// The index in the sweep of the last rate before the break.
     pub before: usize,
     /// The batch whose share of the packets grew most, and its share before and after.
     pub batch: (u32, f64, f64),
-    /// What it is, as a sentence.
+    /// A description of the break.
     pub text: String,
 }
 
-/// The first step down of 5% at least in writes a packet between two neighbouring rates, which are
-/// ascending; `None` where there is none. Later ones are of batches that grow further.
+/// The first step down of at least 5% in writes for each packet between two neighbouring rates.
+/// Rates must ascend. `None` if there is no such step. Later steps come from batches that grow
+/// further.
 #[must_use]
 pub fn fracture(sweep: &[Swept]) -> Option<Fracture> {
     let each = |point: &Swept| point.outbound_write / point.packets_per_s;
@@ -59,14 +60,14 @@ pub fn fracture(sweep: &[Swept]) -> Option<Fracture> {
     Some(Fracture { before, batch: (batch, shares.0, shares.1), text })
 }
 
-/// Which share of the packets came in polls of so many.
+/// The share of the packets that came in polls of `batch` packets.
 fn share(batches: &Histogram, batch: u32) -> f64 {
     let all: f64 = batches.batches().iter().map(|(b, polls)| f64::from(*b) * *polls as f64).sum();
     let of = batches.batches().iter().find(|(b, _)| *b == batch);
     of.map_or(0.0, |(b, polls)| f64::from(*b) * *polls as f64 / all)
 }
 
-/// `0 or 4`, `0, 4 or 8`: the batches that matter.
+/// The peaks of a histogram as text: `0 or 4`, `0, 4 or 8`.
 fn peaks(batches: &Histogram) -> String {
     let none = (batches.empty() > 0).then_some(0);
     let large = batches.batches().iter().map(|(batch, _)| *batch);
@@ -90,9 +91,10 @@ mod tests {
         Swept { packets_per_s: millions * 1e6, outbound_write: each * millions * 1e6, batches }
     }
 
-    /// The cookbook's: peaks of 0 and 4 at 10 Mpps; at 13 one of 8 appears.
+    /// The example of VTune's cookbook: peaks of 0 and 4 at 10 Mpps, and at 13 Mpps another peak of
+    /// 8.
     #[test]
-    fn a_new_peak_is_found_and_named() {
+    fn fracture_finds_and_names_new_peak() {
         let sweep = [point(4.0, "0:50,4:10"), point(10.0, "0:5,4:10"), point(13.0, "0:1,4:10,8:5")];
         let found = fracture(&sweep).unwrap();
         assert_eq!((found.before, found.batch), (1, (8, 0.0, 0.5)));
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_straight_curve_has_none() {
+    fn straight_curve_has_no_fracture() {
         let straight = [point(1.0, "4:1"), point(2.0, "4:1"), point(3.0, "0:1,4:100,8:1")];
         assert_eq!(fracture(&straight), None);
         assert_eq!(fracture(&straight[..1]), None);

@@ -1,4 +1,4 @@
-//! The line behind a port: what packets take of it, and rates in its bits.
+//! The line of a port: the bits that packets need, and rates in bits.
 
 use std::str::FromStr;
 
@@ -7,14 +7,15 @@ use super::nic::Nic;
 use super::number::{Rate, Unit, scaled};
 use super::workload::{FCS_BYTES, Packets};
 
-/// The shortest frame, to which shorter ones are padded. Source: IEEE 802.3.
+/// The shortest frame in bytes. Shorter frames are padded to it. Source: IEEE 802.3.
 const FRAME_BYTES_MIN: u32 = 64;
-/// Bytes of a line beside a frame: preamble, start and gap. Source: IEEE 802.3.
+/// The bytes of a line for each frame besides the frame itself: preamble, start and gap. Source:
+/// IEEE 802.3.
 const BESIDE_BYTES: u32 = 20;
 /// The fastest line, in Gb/s. Source: IEEE 802.3df.
 const GIGABITS_MAX: u32 = 800;
 
-/// What is offered to a port, as a command line writes it.
+/// The load that is offered to a port, in the text form of the command line.
 ///
 /// ```
 /// use haul_model::pcie::{Offered, Packets};
@@ -28,15 +29,15 @@ const GIGABITS_MAX: u32 = 800;
 pub enum Offered {
     /// Packets a second: `10M`, `14.88Mpps`.
     Packets(Rate),
-    /// Bits of the line a second, check sequence, preamble and gap included: `100Gbit/s`.
+    /// Bits of the line a second, including check sequence, preamble and gap: `100Gbit/s`.
     BitsPerS(f64),
 }
 
 impl Offered {
-    /// Packets a second of these sizes.
+    /// The rate in packets a second, for packets of these sizes.
     ///
     /// # Errors
-    /// [`PcieError::Rate`] where they are too many for a [`Rate`].
+    /// [`PcieError::Rate`] if the rate is too large for a [`Rate`].
     pub fn rate(self, packets: &Packets) -> Result<Rate, PcieError> {
         match self {
             Self::Packets(rate) => Ok(rate),
@@ -57,13 +58,14 @@ impl FromStr for Offered {
     }
 }
 
-/// Packets of these sizes a second that a line of so many bits a second carries.
+/// The number of packets of these sizes that a line with this many bits a second carries each
+/// second.
 #[must_use]
 pub fn packets_per_s(bits_per_s: f64, packets: &Packets) -> f64 {
     bits_per_s / bits(packets)
 }
 
-/// Bits of the line that a packet takes on average.
+/// The mean number of bits of the line for each packet.
 fn bits(packets: &Packets) -> f64 {
     packets.mean(|size| {
         let frame = size.saturating_add(FCS_BYTES).max(FRAME_BYTES_MIN);
@@ -71,16 +73,16 @@ fn bits(packets: &Packets) -> f64 {
     })
 }
 
-/// What a port's line carries of some packets.
+/// The number of given packets that a port's line carries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineRate {
-    /// How fast the line is.
+    /// The speed of the line.
     pub gigabits_per_s: u32,
-    /// How many of the packets it carries a second.
+    /// The number of the packets that it carries a second.
     pub packets_per_s: f64,
 }
 
-/// What the fastest port of this NIC carries of these packets; `None` where that is not known.
+/// The line rate of this NIC's fastest port for these packets; `None` if its speed is unknown.
 #[must_use]
 pub fn line_rate(nic: &Nic, packets: &Packets) -> Option<LineRate> {
     nic.line_gigabits.map(|gigabits| LineRate::of(gigabits, packets))
@@ -92,17 +94,18 @@ impl LineRate {
         Self { gigabits_per_s, packets_per_s: packets_per_s(bits_per_s, packets) }
     }
 
-    /// Whether it carries so many. As many as it has by its own figure are carried.
+    /// Whether the line carries this rate. It carries a rate equal to its own figure.
     #[must_use]
     pub fn carries(&self, rate: Rate) -> bool {
         rate.packets_per_s() <= self.packets_per_s * (1.0 + 1e-9)
     }
 }
 
-/// Refuses a rate that no line carries.
+/// Rejects a rate that no line carries.
 ///
 /// # Errors
-/// [`PcieError::BeyondLines`] says how much of a line it takes, and what the NIC's has.
+/// [`PcieError::BeyondLines`] has the bits of a line that the rate needs, and the speed of the
+/// NIC's line.
 pub fn check_rate(rate: Rate, packets: &Packets, nic: &Nic) -> Result<(), PcieError> {
     let fastest = LineRate::of(GIGABITS_MAX, packets);
     if fastest.carries(rate) {
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_carries_what_testers_tables_say() {
+    fn line_rates_match_testers_tables() {
         for (gigabits, frame, expected) in [
             (10.0, 64, 14_880_952.0),
             (10.0, 1518, 812_743.0),
@@ -137,14 +140,14 @@ mod tests {
             let packets = Packets::of_frames(frame).unwrap();
             assert_eq!(packets_per_s(gigabits * 1e9, &packets).floor(), expected, "{frame}");
         }
-        // What is shorter than a frame is padded to one.
+        // Packets that are shorter than a frame are padded.
         assert_eq!(bits(&packets("1")), bits(&packets("60")));
         assert!(bits(&packets("61")) > bits(&packets("60")));
         assert_eq!(bits(&packets("60:1,160:1")), f64::from(84 + 184) * 4.0);
     }
 
     #[test]
-    fn offered_rates_are_packets_or_bits() {
+    fn offered_parses_packets_or_bits() {
         let of = |text: &str| text.parse::<Offered>().unwrap();
         assert_eq!(of("100Gbit/s"), Offered::BitsPerS(1e11));
         for same in ["100Gbps", "100 Gbps", "100000Mb/s", "0.1Tbit/s"] {
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_line_carries_is_refused_with_both_lines() {
+    fn check_rate_rejects_rates_above_every_line() {
         let (ice, ena): (&Nic, &Nic) = ("ice".parse().unwrap(), "ena".parse().unwrap());
         let of = |text: &str, nic| {
             let rate = text.parse::<Offered>().unwrap().rate(&packets("60")).unwrap();

@@ -1,8 +1,8 @@
-//! A link: how many bytes it carries each way, and what a read or a write adds in headers.
+//! A link: the bytes that it carries in each direction, and the headers of a read or a write.
 //!
-//! Numbers are those of the PCI Express Base Specification 5.0 as the sources of pcie-bench
-//! (SIGCOMM'18) have them, which are public: 64-bit addresses, no digest (ECRC), the framing of
-//! generations 1 to 5. Names in capitals below are those of its `model/pcie.py`.
+//! Numbers are those of the PCI Express Base Specification 5.0, taken from the public sources of
+//! pcie-bench (SIGCOMM'18): 64-bit addresses, no digest (ECRC), the framing of generations 1 to 5.
+//! Names of constants under "Source" are those of its `model/pcie.py`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,34 +10,34 @@ use std::str::FromStr;
 use super::error::PcieError;
 use super::number::whole;
 
-/// Bytes of a memory write's header and framing: 8 of framing, sequence number and LCRC, and a
+/// The bytes of a memory write's header and framing: 8 for framing, sequence number and LCRC, and a
 /// header of 16. Source: `TLP_MWr_Hdr_Szs`.
 pub(super) const WRITE_HEADER_BYTES: u64 = 24;
-/// The same of a memory read's request. Source: `TLP_MRd_Hdr_Szs`.
+/// The bytes of a memory read's request. Source: `TLP_MRd_Hdr_Szs`.
 pub(super) const REQUEST_HEADER_BYTES: u64 = 24;
-/// The same of a completion with data, whose header is 12. Source: `TLP_CplD_Hdr_Szs`.
+/// The bytes of a completion's header and framing. Its header has 12. Source: `TLP_CplD_Hdr_Szs`.
 pub(super) const COMPLETION_HEADER_BYTES: u64 = 20;
-/// Bytes of an acknowledgement or a flow-control update with its framing. Source: `Ack_Size`,
+/// The bytes of an acknowledgement or a flow-control update with its framing. Source: `Ack_Size`,
 /// `FC_Size`.
 const DLLP_BYTES: f64 = 8.0;
-/// Symbols between ordered sets that compensate clocks, and of one. Source: `SKIP_Interval`,
-/// `SKIP_Length`.
+/// The number of symbols between ordered sets that compensate clocks, and in one set. Source:
+/// `SKIP_Interval`, `SKIP_Length`.
 const SKIP_INTERVAL: f64 = 1538.0;
 const SKIP_SYMBOLS: f64 = 4.0;
-/// No request crosses an address that is a multiple of this. Source: PCI Express Base Specification
-/// 2.1, section 2.2.7, as public designs of endpoints quote it; the specification itself is not
-/// public.
+/// A request must not cross an address that is a multiple of this. Source: PCI Express Base
+/// Specification 2.1, section 2.2.7, as public designs of endpoints quote it; the specification
+/// itself is not public.
 const PAGE_BYTES: u64 = 4096;
-/// A packet's payload is of whole double words. Source: its length field, which public designs of
-/// endpoints quote as the "length of data payload in DW".
+/// A packet's payload consists of whole double words. Source: its length field, which public
+/// designs of endpoints quote as the "length of data payload in DW".
 const WORD_BYTES: u64 = 4;
-/// Bytes that are allowed for a packet's header in the time to acknowledge it. Source: derived, for
-/// with it every entry of `Ack_Limits` comes out.
+/// The bytes that are added for a packet's header in the time to acknowledge it. Source: derived;
+/// with it, the formula gives every entry of `Ack_Limits`.
 const ACK_HEADER_BYTES: u64 = 28;
 
 const WIDTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// Those that slots and cards have: the connectors of the PCI Express Card Electromechanical
-/// Specification end at 16 lanes.
+/// The widths of slots and cards: the connectors of the PCI Express Card Electromechanical
+/// Specification have at most 16 lanes.
 pub(super) const WIDTHS_USUAL: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// A generation of PCIe whose packets are framed one by one.
@@ -56,10 +56,10 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// All of them, slowest first.
+    /// All generations, slowest first.
     pub const ALL: [Self; 5] = [Self::Gen1, Self::Gen2, Self::Gen3, Self::Gen4, Self::Gen5];
 
-    /// 1 to 5.
+    /// The number, 1 to 5.
     #[must_use]
     pub fn number(self) -> u32 {
         self as u32 + 1
@@ -77,8 +77,8 @@ impl Generation {
         }
     }
 
-    /// Bits of data for each bit on the lane: 8b/10b, from generation 3 on 128b/130b. Source:
-    /// `Gbs`.
+    /// The bits of data for each bit on the lane: 8b/10b, and 128b/130b from generation 3 on.
+    /// Source: `Gbs`.
     #[must_use]
     pub fn encoding(self) -> f64 {
         match self {
@@ -87,8 +87,8 @@ impl Generation {
         }
     }
 
-    /// Symbol times that a receiver takes to act. Source: derived, what `Ack_Limits` has beyond
-    /// packets.
+    /// The symbol times that a receiver needs to respond. Source: derived from `Ack_Limits`, less
+    /// the times of packets.
     fn delay_symbols(self) -> u64 {
         match self {
             Self::Gen1 => 19,
@@ -98,18 +98,18 @@ impl Generation {
     }
 }
 
-/// Into how many completions a root complex cuts what a device reads.
+/// The sizes of the completions into which a root complex splits a device's read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completions {
-    /// One for each read completion boundary: what older and many present hosts do, and the most
-    /// headers that there can be.
+    /// One completion for each read completion boundary, as older and many present hosts do. This
+    /// needs the most headers.
     #[default]
     Boundary,
-    /// Each as large as the maximum payload: the fewest headers.
+    /// Each completion as large as the maximum payload. This needs the fewest headers.
     Payload,
 }
 
-/// What software sets of a link.
+/// The settings of a link that software controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Maximum payload size, in bytes.
@@ -118,12 +118,12 @@ pub struct Settings {
     pub mrrs: u32,
     /// Read completion boundary, in bytes.
     pub rcb: u32,
-    /// How completions are cut.
+    /// How reads are split into completions.
     pub completions: Completions,
 }
 
 impl Default for Settings {
-    /// 256, 512 and 64 B: what most hosts set, and what pcie-bench is computed with.
+    /// 256, 512 and 64 B, which most hosts set and pcie-bench uses.
     fn default() -> Self {
         Self { mps: 256, mrrs: 512, rcb: 64, completions: Completions::default() }
     }
@@ -145,21 +145,21 @@ pub struct Link {
     settings: Settings,
 }
 
-/// What packets add to their payload.
+/// The overhead of packets, in addition to their payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
-    /// Packets.
+    /// The number of packets.
     pub packets: u64,
-    /// Bytes of headers, framing, and padding to whole double words.
+    /// The bytes of headers, framing, and padding to whole double words.
     pub bytes: u64,
 }
 
-/// What a read adds each way.
+/// The overhead of a read in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// From the reader.
+    /// The overhead from the reader.
     pub requests: Overhead,
-    /// To the reader, beside the data.
+    /// The overhead to the reader, in addition to the data.
     pub completions: Overhead,
 }
 
@@ -167,7 +167,7 @@ impl Link {
     /// A link from its text, such as `gen3x8`, and its settings.
     ///
     /// # Errors
-    /// The text names no link that can be, or a setting is none of the specification's.
+    /// It is an error if the text is not a valid link, or if a setting is not in the specification.
     pub fn new(text: &str, settings: Settings) -> Result<Self, PcieError> {
         let (generation, lanes) = parse(text)?;
         let sizes = "128, 256, 512, 1024, 2048 and 4096";
@@ -176,7 +176,8 @@ impl Link {
                 return Err(PcieError::Setting { name, value, allowed: sizes });
             }
         }
-        // 64 or 128 B, by the root complex. Source: PCI_EXP_LNKCTL_RCB of Linux' pci_regs.h, a bit.
+        // The root complex determines 64 or 128 B. Source: PCI_EXP_LNKCTL_RCB of Linux' pci_regs.h
+        // is one bit.
         if ![64, 128].contains(&settings.rcb) {
             let allowed = "64 and 128";
             return Err(PcieError::Setting { name: "RCB", value: settings.rcb, allowed });
@@ -184,7 +185,7 @@ impl Link {
         Ok(Self { generation, lanes, settings })
     }
 
-    /// The same link with settings of another that was checked.
+    /// This link with other settings, which must have been checked.
     pub(super) fn with(&self, settings: Settings) -> Self {
         Self { settings, ..*self }
     }
@@ -194,51 +195,52 @@ impl Link {
         Self { generation, lanes, ..*self }
     }
 
-    /// Its generation.
+    /// The generation of the link.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// How many lanes it has.
+    /// The number of lanes.
     #[must_use]
     pub fn lanes(&self) -> u32 {
         self.lanes
     }
 
-    /// What is set.
+    /// The settings of the link.
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// Bytes a second each way after the encoding, before anything else is taken off.
+    /// The bytes a second in each direction after the encoding, before any other deduction.
     #[must_use]
     pub fn raw_bytes_per_s(&self) -> f64 {
         self.generation.transfers_per_s() * self.generation.encoding() * f64::from(self.lanes) / 8.0
     }
 
-    /// Bytes a second each way that packets and their headers can have: the raw rate less
-    /// acknowledgements and flow-control updates at the specification's recommended intervals, and
-    /// the ordered sets that compensate clocks. An upper bound: bit errors and a host's own pace
-    /// take more.
+    /// The bytes a second in each direction that packets and their headers can use: the raw rate
+    /// less acknowledgements and flow-control updates at the specification's recommended intervals,
+    /// and less the ordered sets that compensate clocks. It is an upper bound: bit errors and the
+    /// host's own speed reduce it further.
     #[must_use]
     pub fn usable_bytes_per_s(&self) -> f64 {
         let interval = self.interval_symbols() as f64;
         self.usable_with(interval, interval)
     }
 
-    /// The same with given intervals between acknowledgements and flow-control updates.
+    /// The usable bytes a second with given intervals between acknowledgements and between
+    /// flow-control updates.
     pub(super) fn usable_with(&self, ack_symbols: f64, update_symbols: f64) -> f64 {
         let taken =
             DLLP_BYTES / ack_symbols + DLLP_BYTES / update_symbols + SKIP_SYMBOLS / SKIP_INTERVAL;
         self.raw_bytes_per_s() * (1.0 - taken)
     }
 
-    /// Symbol times between acknowledgements, and between flow-control updates. Source:
-    /// `Ack_Limits` and `FC_Guide`, which by their comments are PCIe 5.0's tables 3-7 to 3-9 and
-    /// 2-46 to 2-48: this formula gives each of their 108 entries, but for the two that `bench`
-    /// names.
+    /// The symbol times between acknowledgements, and between flow-control updates. Source:
+    /// `Ack_Limits` and `FC_Guide`, which according to their comments are PCIe 5.0's tables 3-7 to
+    /// 3-9 and 2-46 to 2-48. This formula gives each of their 108 entries, except the two that
+    /// `bench` names.
     pub(super) fn interval_symbols(&self) -> u64 {
         let tenths = match (self.lanes, self.settings.mps) {
             (1 | 2 | 4, ..=256) => 14,
@@ -251,25 +253,27 @@ impl Link {
         packet * tenths / (10 * u64::from(self.lanes)) + self.generation.delay_symbols()
     }
 
-    /// What a write of `bytes` adds, starting `offset` bytes into a page of 4 KiB.
+    /// The overhead of a write of `bytes` that starts `offset` bytes into a page of 4 KiB.
     #[must_use]
     pub fn write(&self, offset: u32, bytes: u32) -> Overhead {
         cut(offset, bytes, u64::from(self.settings.mps), WRITE_HEADER_BYTES)
     }
 
-    /// What a read of `bytes` adds each way, starting `offset` bytes into a page of 4 KiB. The
-    /// first completion ends at a read completion boundary, so that an offset from one costs more.
+    /// The overhead of a read of `bytes` that starts `offset` bytes into a page of 4 KiB. The first
+    /// completion ends at a read completion boundary, so a read that does not start at a boundary
+    /// costs more.
     #[must_use]
     pub fn read(&self, offset: u32, bytes: u32) -> Read {
         let mut requests = cut(offset, bytes, u64::from(self.settings.mrrs), REQUEST_HEADER_BYTES);
-        // A request carries no data that could be padded.
+        // A request has no data, so it is not padded.
         requests.bytes = requests.packets * REQUEST_HEADER_BYTES;
         let (mps, rcb) = (u64::from(self.settings.mps), u64::from(self.settings.rcb));
         let (chunk, from) = match self.settings.completions {
             Completions::Boundary => (mps.min(rcb), u64::from(offset) % mps.min(rcb)),
             Completions::Payload => (mps, u64::from(offset) % rcb),
         };
-        // Each request is completed by itself, so that there are as many at least.
+        // Each request has completions of its own, so there are at least as many completions as
+        // requests.
         let packets = match bytes {
             0 => 0,
             bytes => (from + u64::from(bytes)).div_ceil(chunk).max(requests.packets),
@@ -280,7 +284,7 @@ impl Link {
     }
 }
 
-/// Packets of at most `chunk` bytes, none of which crosses a page.
+/// Splits a transfer into packets of at most `chunk` bytes that do not cross a page.
 fn cut(offset: u32, bytes: u32, chunk: u64, header_bytes: u64) -> Overhead {
     let (mut at, end) =
         (u64::from(offset) % PAGE_BYTES, u64::from(offset) % PAGE_BYTES + u64::from(bytes));
@@ -288,7 +292,7 @@ fn cut(offset: u32, bytes: u32, chunk: u64, header_bytes: u64) -> Overhead {
     while at < end {
         let page_end = (at / PAGE_BYTES + 1) * PAGE_BYTES;
         let piece = page_end.min(end) - at;
-        // All whole pages at once, so that any size takes two steps at most.
+        // All whole pages are counted at once, so that any size needs few steps.
         if at.is_multiple_of(PAGE_BYTES) && end - at >= PAGE_BYTES {
             let pages = (end - at) / PAGE_BYTES;
             packets += pages * (PAGE_BYTES / chunk);
@@ -301,7 +305,7 @@ fn cut(offset: u32, bytes: u32, chunk: u64, header_bytes: u64) -> Overhead {
     Overhead { packets, bytes: packets * header_bytes + padding(offset, bytes) }
 }
 
-/// Bytes that are sent with their enables off, at both ends.
+/// The bytes at both ends that are sent with their byte enables off.
 fn padding(offset: u32, bytes: u32) -> u64 {
     if bytes == 0 {
         return 0;
@@ -351,9 +355,9 @@ mod tests {
         Link::new(text, Settings { mps, ..Settings::default() }).unwrap()
     }
 
-    /// Entries of the specification's tables, one of each factor and delay.
+    /// Entries of the specification's tables, one for each factor and delay.
     #[test]
-    fn intervals_are_those_of_the_specification() {
+    fn intervals_match_specification() {
         for (text, mps, expected) in [
             ("gen1x1", 128, 237),
             ("gen1x2", 512, 289),
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_counted_aligned_and_not() {
+    fn overhead_counts_aligned_and_misaligned_packets() {
         let link = link("gen3x8", 256);
         let write = |offset, bytes| link.write(offset, bytes);
         assert_eq!(write(0, 64), Overhead { packets: 1, bytes: 24 });
@@ -388,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_links_are_refused_by_what_is_wrong() {
+    fn invalid_links_are_rejected_with_reason() {
         for (text, part) in [
             ("", "gen3x8"),
             ("gen3", "gen3x8"),
@@ -415,7 +419,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn links_are_written_as_they_are_read(generation in 1_u32..=5, width in 0_usize..6) {
+        fn link_text_round_trips(generation in 1_u32..=5, width in 0_usize..6) {
             let text = format!("gen{generation}x{}", WIDTHS[width]);
             let link: Link = text.parse().unwrap();
             prop_assert_eq!(link.to_string(), text);
@@ -424,7 +428,7 @@ mod tests {
         }
 
         #[test]
-        fn more_bytes_never_take_fewer_packets(offset: u32, bytes in 0_u32..u32::MAX) {
+        fn more_bytes_never_need_fewer_packets(offset: u32, bytes in 0_u32..u32::MAX) {
             let link = link("gen3x8", 256);
             prop_assert!(link.write(offset, bytes).packets <= link.write(offset, bytes + 1).packets);
             let (less, more) = (link.read(offset, bytes), link.read(offset, bytes + 1));
@@ -433,7 +437,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_link_or_refused(text in ".{0,20}") {
+        fn link_accepts_or_rejects_any_text(text in ".{0,20}") {
             let _ = text.parse::<Link>();
         }
     }

@@ -1,24 +1,24 @@
-//! What a packet workload moves across PCIe: named transactions, their sums, and the link's limit.
+//! The PCIe traffic of a packet workload: named transactions, their sums, and the link's limit.
 //!
-//! Every cost is a list of [`Transaction`]s a second, summed at the end, so that a page can show
-//! the terms and a reader can check them. From the bottom up:
+//! Every cost is a list of [`Transaction`]s a second that is summed at the end, so that a page can
+//! show the terms and a reader can check them. From the bottom up:
 //!
-//! - `error`: why a link, a workload or a NIC is refused;
-//! - `number`: rates and counts as a command line writes them;
-//! - `link`: a link's usable bytes, and what a read or a write adds in headers;
-//! - `transaction`: one named term, and the sums over many;
+//! - `error`: the errors of links, workloads and NICs;
+//! - `number`: the text form of rates and counts on the command line;
+//! - `link`: a link's usable bytes, and the headers of a read or a write;
+//! - `transaction`: a term, and the sums over terms;
 //! - `workload`: rate, sizes and batches;
 //! - `capture`: the sizes of a capture's packets;
 //! - `nic`: NICs and their drivers, as data;
 //! - `line`: the line behind a port, and rates in its bits;
-//! - `doorbells`: how many of them a packet costs;
+//! - `doorbells`: the number of doorbells for each packet;
 //! - `estimate`: the terms by the drivers' rules;
-//! - `explain`: what bytes go to, and which term two lists differ in;
-//! - `advise`: what would let a link carry more;
-//! - `fracture`: where a curve of outbound writes breaks, and why;
-//! - `device`: a NIC and its driver that count transactions one by one;
+//! - `explain`: the causes of traffic, and the differences between two lists of terms;
+//! - `advise`: changes that let a link carry more packets;
+//! - `fracture`: the rate at which a curve of outbound writes breaks, and the cause;
+//! - `device`: a modelled NIC and driver that count transactions one by one;
 //! - `recipe`: the terms by VTune's cookbook recipe;
-//! - `bench`: the public model of pcie-bench, as it is and mended.
+//! - `bench`: the public model of pcie-bench, as published and corrected.
 
 mod advise;
 mod bench;

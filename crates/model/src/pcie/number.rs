@@ -1,10 +1,11 @@
-//! Rates and counts as a command line writes them.
+//! The text form of rates and counts on the command line.
 
 use std::str::FromStr;
 
 use super::error::PcieError;
 
-/// More packets a second than any link carries; every sum over a rate below it stays finite.
+/// The largest accepted rate in packets a second. It is above that of any link, and every sum over
+/// a lower rate is finite.
 const PACKETS_PER_S_MAX: f64 = 1e12;
 
 /// Packets a second: `10M`, `14.88Mpps`, `250k`, `1000`.
@@ -49,7 +50,7 @@ impl FromStr for Rate {
     }
 }
 
-/// What a rate counts a second.
+/// The unit of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// No unit, `pps`, `packets/s`.
@@ -58,11 +59,11 @@ pub(super) enum Unit {
     Bits,
 }
 
-/// A number with or without a suffix (`k`, `M`, `G`, `T`) and a unit; `None` where the text is
-/// none.
+/// Parses a number with an optional suffix (`k`, `M`, `G`, `T`) and an optional unit. `None` if the
+/// text is invalid.
 pub(super) fn scaled(text: &str) -> Option<(f64, Unit)> {
     let text = text.trim();
-    // Digits alone: what Rust reads as a float has names and exponents as well.
+    // Only digits and a point: Rust's own parser of floats would also accept names and exponents.
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
     let number: f64 = number.parse().ok()?;
@@ -79,7 +80,8 @@ pub(super) fn scaled(text: &str) -> Option<(f64, Unit)> {
     Some((number * factor, unit))
 }
 
-/// A whole number in decimal digits alone; `None` for anything else, and beyond 64 bits.
+/// Parses a whole number of decimal digits. `None` for any other text, and for numbers above 64
+/// bits.
 pub(super) fn whole(text: &str) -> Option<u64> {
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_digits.then(|| text.parse().ok())?
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_with_their_suffix_and_unit() {
+    fn rates_parse_with_suffix_and_unit() {
         for (text, expected) in [
             ("10M", 1e7),
             ("1000", 1e3),
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_rates_are_refused_by_value_and_remedy() {
+    fn invalid_rates_are_rejected_with_value_and_remedy() {
         for text in [
             "",
             "0",

@@ -1,31 +1,31 @@
 //! The terms by the recipe "PCIe Traffic in DPDK Apps" of VTune's cookbook.
 //!
-//! Its equations were pictures and are lost; these follow from the eleven steps of its workflow
-//! and from what it says of each optimization. It knows neither headers nor burst modes.
+//! The recipe's equations were pictures and are lost. These follow from the eleven steps of its
+//! workflow and from its text about each optimization. The recipe ignores headers and burst modes.
 
 use super::nic::{Nic, Thresholds};
 use super::transaction::{Direction, Transaction};
 use super::workload::{Histogram, Workload};
 
-/// Bytes of a tail pointer. Source: the recipe's outbound writes are of registers, which are 32
-/// bits in these NICs.
+/// The size of a tail pointer in bytes. Source: the recipe's outbound writes go to registers, which
+/// have 32 bits in these NICs.
 const TAIL_BYTES: f64 = 4.0;
 
-/// The recipe's terms, by both readings of its average batch. They differ in the doorbells alone.
+/// The recipe's terms, by both readings of its average batch. They differ only in the doorbells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
-    /// Packets over polls that were not empty: a doorbell is written once a burst, so this is
-    /// the reading that is right for doorbells.
+    /// The terms with packets over non-empty polls as the average. This reading is right for
+    /// doorbells, because a doorbell is written once for each burst.
     pub by_polls: Vec<Transaction>,
-    /// The batches' mean weighted by their packets, as the recipe's symbols suggest.
+    /// The terms with the mean batch weighted by packets, as the recipe's symbols suggest.
     pub by_packets: Vec<Transaction>,
-    /// The first average.
+    /// The average of `by_polls`.
     pub average_by_polls: f64,
-    /// The second.
+    /// The average of `by_packets`.
     pub average_by_packets: f64,
 }
 
-/// What the recipe estimates for a workload whose sent batches are `workload.tx`.
+/// The recipe's estimate for a workload.
 #[must_use]
 pub fn recipe(nic: &Nic, thresholds: Thresholds, workload: &Workload) -> Recipe {
     let (by_polls, by_packets) = (workload.tx.mean_of_polls(), workload.tx.mean_of_packets());
@@ -105,7 +105,7 @@ mod tests {
 
     /// The closed forms, with the deviation of the sums from them.
     #[test]
-    fn sums_are_the_closed_forms() {
+    fn recipe_sums_match_closed_forms() {
         let recipe = estimated("0:5,4:10", 32);
         let sums = Sums::of(&recipe.by_polls);
         for (direction, expected) in [
@@ -122,15 +122,15 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_below_the_batch_is_not_effective() {
+    fn threshold_below_batch_has_no_effect() {
         let sums = Sums::of(&estimated("32:1", 8).by_polls);
         let doorbells = sums.payload_bytes_per_s(Direction::OutboundWrite);
         assert_eq!(doorbells, 1e7 * 4.0 * (2.0 / 32.0));
     }
 
-    /// A peak of 8 beside that of 4 breaks the curve of outbound writes downwards.
+    /// A peak of 8 besides that of 4 lowers the curve of outbound writes.
     #[test]
-    fn a_second_peak_lowers_the_doorbells_and_the_readings_part() {
+    fn second_peak_lowers_doorbells_and_separates_readings() {
         let (before, after) = (estimated("0:5,4:10", 32), estimated("4:10,8:10", 32));
         assert_eq!((after.average_by_polls, after.average_by_packets), (6.0, 20.0 / 3.0));
         let written =

@@ -1,7 +1,7 @@
-//! One named term of a cost, and the sums over many.
+//! A term of a cost, and the sums over terms.
 
-/// Who starts a transaction, and which way its data goes. The names are those of the four metrics
-/// that processors' counters give for each root port.
+/// The initiator of a transaction and the direction of its data. The names are those of the four
+/// metrics that processors' counters have for each root port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// The device reads memory.
@@ -23,21 +23,22 @@ pub enum Way {
     ToDevice,
 }
 
-/// A named transaction, a second of it.
+/// A named kind of transaction, as a rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transaction {
-    /// What it is for: `rx descriptor fetch`.
+    /// The purpose: `rx descriptor fetch`.
     pub what: &'static str,
-    /// Who starts it.
+    /// The initiator and the direction of the data.
     pub direction: Direction,
-    /// How many a second.
+    /// The number of transactions a second.
     pub count_per_s: f64,
-    /// Data of one, in bytes; the mean where they differ.
+    /// The data of one transaction in bytes; the mean if they differ.
     pub payload_bytes: f64,
-    /// Headers, framing and padding of one, both ways together, in bytes; the mean likewise.
+    /// The headers, framing and padding of one transaction, in both directions together, in bytes;
+    /// the mean if they differ.
     pub header_bytes: f64,
-    /// The part of [`header_bytes`](Self::header_bytes) that goes against the data: a read's
-    /// requests. 0 for a write.
+    /// The part of [`header_bytes`](Self::header_bytes) in the direction opposite to the data: a
+    /// read's requests. 0 for a write.
     pub request_bytes: f64,
 }
 
@@ -51,7 +52,7 @@ pub struct Sums {
 }
 
 impl Direction {
-    /// All four.
+    /// All four directions.
     pub const ALL: [Self; 4] =
         [Self::InboundRead, Self::InboundWrite, Self::OutboundRead, Self::OutboundWrite];
 
@@ -66,7 +67,7 @@ impl Direction {
         }
     }
 
-    /// Which way the data goes; a read's requests go the other way.
+    /// The direction of the link that carries the data. The other one carries a read's requests.
     #[must_use]
     pub fn way(self) -> Way {
         match self {
@@ -95,13 +96,13 @@ impl Way {
 }
 
 impl Transaction {
-    /// Data and headers, both ways, in bytes a second.
+    /// Data and headers in both directions, in bytes a second.
     #[must_use]
     pub fn bytes_per_s(&self) -> f64 {
         self.count_per_s * (self.payload_bytes + self.header_bytes)
     }
 
-    /// What it sends one way, in bytes a second.
+    /// Data and headers in one direction of the link, in bytes a second.
     #[must_use]
     pub fn bytes_per_s_on(&self, way: Way) -> f64 {
         if way == self.direction.way() {
@@ -113,7 +114,7 @@ impl Transaction {
 }
 
 impl Sums {
-    /// Of these terms.
+    /// The sums of these terms.
     #[must_use]
     pub fn of(terms: &[Transaction]) -> Self {
         let mut sums = Self::default();
@@ -127,19 +128,19 @@ impl Sums {
         sums
     }
 
-    /// Data alone: what a processor's counters show.
+    /// The data, which processors' counters show.
     #[must_use]
     pub fn payload_bytes_per_s(&self, direction: Direction) -> f64 {
         self.payload[direction as usize]
     }
 
-    /// Headers, framing and padding, both ways.
+    /// Headers, framing and padding, in both directions of the link.
     #[must_use]
     pub fn header_bytes_per_s(&self, direction: Direction) -> f64 {
         self.headers[direction as usize]
     }
 
-    /// Everything that goes one way: what the link has to carry.
+    /// All bytes in one direction of the link.
     #[must_use]
     pub fn bytes_per_s_on(&self, way: Way) -> f64 {
         match way {
@@ -148,7 +149,7 @@ impl Sums {
         }
     }
 
-    /// The way that carries more, and what it carries.
+    /// The direction of the link that carries more bytes, and its bytes a second.
     #[must_use]
     pub fn busier(&self) -> (Way, f64) {
         let way = if self.to_host > self.to_device { Way::ToHost } else { Way::ToDevice };
@@ -157,8 +158,9 @@ impl Sums {
     }
 }
 
-/// The rate at which a link is full that carries these terms at `packets_per_s`, batches and sizes
-/// staying as they are, and the way that is full first. `None` where the terms carry nothing.
+/// The rate at which the link is full, and the direction that is full first. `sums` must be those
+/// at `packets_per_s`; batches and sizes are assumed to stay the same. `None` if the terms have no
+/// bytes.
 #[must_use]
 pub fn rate_max(sums: &Sums, packets_per_s: f64, usable_bytes_per_s: f64) -> Option<(f64, Way)> {
     let (way, busy) = sums.busier();

@@ -1,18 +1,18 @@
-//! Which direction of a figure is the better one.
+//! Whether a larger or a smaller figure is better.
 
 use super::Record;
 use crate::experiment::name;
 
-/// Which direction of a figure is better.
+/// The better direction of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// A time or another cost.
+    /// Less is better: the figure is a time or another cost.
     Less,
-    /// A rate.
+    /// More is better: the figure is a rate.
     More,
 }
 
-/// Experiments whose figures describe something: none is better than another.
+/// Experiments whose figures only describe something, so that no figure is better than another.
 const DESCRIBED: [&str; 11] = [
     name::COMPARE,
     name::HEAP_LIST,
@@ -28,7 +28,8 @@ const DESCRIBED: [&str; 11] = [
 ];
 
 impl Better {
-    /// Of a record, by its unit; `None` where neither direction is better.
+    /// The better direction of a record's figure, by its unit. `None` if neither direction is
+    /// better.
     ///
     /// ```
     /// use haul_model::{Better, Record};
@@ -47,8 +48,8 @@ impl Better {
         }
         match record.unit.as_str() {
             "ns" | "us" | "ms" | "s" | "s/GB" | "cycles" | "B" | "KiB" | "MiB" => Some(Self::Less),
-            // What a copy gains in a flow; what memory is taken, or time grows, over what was asked
-            // for or the first round.
+            // More is better for the gain of a copy in a flow. The other ratios are of used memory
+            // over requested memory, or of time over the first round's, and less is better.
             "ratio" if record.metric == "copy_gain" => Some(Self::More),
             "ratio" => Some(Self::Less),
             "Mpps" => Some(Self::More),
@@ -57,7 +58,7 @@ impl Better {
         }
     }
 
-    /// A ratio of figures as one of time or cost, below 1 where the first is better.
+    /// Converts a ratio of figures to one of costs, which is below 1 if the first figure is better.
     #[must_use]
     pub fn cost(self, ratio: f64) -> f64 {
         match self {

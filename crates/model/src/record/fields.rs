@@ -1,4 +1,5 @@
-//! A record as it is read: a comparison whole, or none.
+//! The fields of a record as they are parsed. A record must have all fields of a comparison, or
+//! none.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -7,8 +8,8 @@ use serde::Deserialize;
 
 use super::{Comparison, Kind, RatioOf, Record};
 
-/// [`Record`] as it is read. `flatten` on an optional struct would read a comparison of which a
-/// part is missing or mistyped as none at all, so its fields are read one by one.
+/// The fields of a [`Record`]. `flatten` on an optional struct would parse a comparison with a
+/// missing or mistyped field as `None`, so its fields are parsed one by one.
 #[derive(Deserialize)]
 pub(super) struct RecordFields {
     schema: String,

@@ -1,4 +1,4 @@
-//! One line of a record file, as text and as what it says.
+//! One line of a record file, as text and as a value.
 
 use super::{MACHINE_SCHEMA, Machine, RECORD_SCHEMA, Record};
 
@@ -11,26 +11,27 @@ pub enum Line {
     Machine(Machine),
 }
 
-/// Why a line is not a record or a machine.
+/// The reason why a line is not a record or a machine.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// Not JSON, or not of the schema's shape.
+    /// The line is not JSON, or does not have the schema's shape.
     #[error(
         "not a line of a haul record file: {0}; write it with `haul ... --json` or `haul survey`"
     )]
     Malformed(#[from] serde_json::Error),
-    /// JSON of another schema.
+    /// The line is JSON of another schema.
     #[error(
-        "schema {found:?} is not known to this haul, which reads {RECORD_SCHEMA:?} and \
-         {MACHINE_SCHEMA:?}; read it with the haul that wrote it, or measure again with `haul survey`"
+        "schema {found:?} is not known to this version of haul, which reads {RECORD_SCHEMA:?} and \
+         {MACHINE_SCHEMA:?}; read it with the version that wrote it, or measure again with \
+         `haul survey`"
     )]
     UnknownSchema {
         /// The line's `schema`.
         found: String,
     },
-    /// A number that cannot be drawn or compared.
+    /// The line has a number that cannot be drawn or compared.
     #[error(
-        "record of {experiment:?} holds {value} in {field:?}, which must be a finite number{}; \
+        "the record of {experiment:?} has {value} in {field:?}, which must be a finite number{}; \
          measure it again", if *.negative_allowed { "" } else { " not below 0" }
     )]
     BadNumber {
@@ -46,11 +47,11 @@ pub enum LineError {
 }
 
 impl Line {
-    /// Reads one line. Fields that it does not know are ignored.
+    /// Reads one line. Unknown fields are ignored.
     ///
     /// # Errors
-    /// The line is not JSON, is of an unknown schema or of another shape (a comparison of which a
-    /// part is missing, for one), or holds a number that [`Record::check`] refuses.
+    /// It is an error if the line is not JSON, has an unknown schema or another shape (for example,
+    /// a comparison with a missing field), or has a number that [`Record::check`] rejects.
     pub fn parse(line: &str) -> Result<Self, LineError> {
         let value: serde_json::Value = serde_json::from_str(line)?;
         match value.get("schema").and_then(serde_json::Value::as_str) {
@@ -65,10 +66,10 @@ impl Line {
     }
 
     /// The line as JSON, without the line break. A number that is not finite becomes `null`, which
-    /// [`Line::parse`] refuses: see [`Record::check`].
+    /// [`Line::parse`] rejects: see [`Record::check`].
     ///
     /// # Panics
-    /// Never: both shapes are plain data with string keys.
+    /// Never, because both shapes are plain data with string keys.
     #[must_use]
     pub fn to_json(&self) -> String {
         match self {

@@ -1,22 +1,23 @@
-//! A comparison in time or cost, or in rates, whichever the record holds.
+//! Conversion of a comparison between costs and rates.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Better, Comparison, Record};
 
-/// What a ratio is one of.
+/// The quantity of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RatioOf {
-    /// Time or another cost: below 1 is better.
+    /// A ratio of times or other costs: below 1 is better.
     Cost,
-    /// Rates: above 1 is better. Only the forwarder's records are written so, for its figures are
-    /// packets a second, and so are those of whom it is held against.
+    /// A ratio of rates: above 1 is better. Only the forwarder's records use it, because its
+    /// figures and those of its peers are packets a second.
     Rate,
 }
 
 impl Record {
-    /// Compares the record: `comparison` is what its own samples gave, and is kept in time or cost.
+    /// Sets the record's comparison. `comparison` must be in the record's own metric; it is stored
+    /// as a ratio of costs.
     ///
     /// ```
     /// use haul_model::{Comparison, RatioOf, Record};
@@ -34,20 +35,20 @@ impl Record {
         self.ratio_of = (is_rate && self.comparison.is_some()).then_some(RatioOf::Cost);
     }
 
-    /// The comparison in time or cost: below 1 is better. `None` where there is none, or where it
-    /// is one of a rate of 0.
+    /// The comparison in times or costs: below 1 is better. `None` if there is no comparison, or if
+    /// it has a rate of 0.
     #[must_use]
     pub fn cost(&self) -> Option<Comparison> {
         self.comparison_of(RatioOf::Cost)
     }
 
-    /// The comparison in rates: above 1 is better. `None` as of [`Record::cost`].
+    /// The comparison in rates: above 1 is better. `None` in the same cases as [`Record::cost`].
     #[must_use]
     pub fn rate(&self) -> Option<Comparison> {
         self.comparison_of(RatioOf::Rate)
     }
 
-    /// The comparison in the record's own metric: below 1 is less of it.
+    /// The comparison in the record's own metric: below 1 means that the subject has less of it.
     #[must_use]
     pub fn of_metric(&self) -> Option<Comparison> {
         match Better::of(self) {
@@ -68,7 +69,7 @@ impl Record {
 }
 
 impl Comparison {
-    /// The same of the inverse quantity; `None` of a ratio of 0.
+    /// The comparison of the inverse quantity; `None` if a ratio is 0.
     fn inverse(&self) -> Option<Self> {
         let inverse = Self {
             baseline: self.baseline.clone(),
@@ -100,11 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn every_record_is_read_in_both_directions() {
+    fn comparison_converts_between_cost_and_rate() {
         let (as_held, turned) = (Some([0.4, 0.5, 0.8]), Some([1.25, 2.0, 2.5]));
         for (unit, ratio_of, cost, rate, of_metric) in [
             ("ns", None, as_held, turned, as_held),
-            // As records of rates were before they said so.
+            // Older records of rates have no `ratio_of`.
             ("GB/s", None, turned, as_held, as_held),
             ("GB/s", Some(RatioOf::Cost), as_held, turned, turned),
             ("packets/s", Some(RatioOf::Rate), turned, as_held, as_held),
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_kept_as_it_is_and_a_rate_of_nothing_is_not_compared() {
+    fn compare_keeps_times_and_drops_rates_of_zero() {
         let mut time = record("ns", None);
         time.compare(time.comparison.clone());
         assert_eq!((three(time.cost()), time.ratio_of), (Some([0.4, 0.5, 0.8]), None));

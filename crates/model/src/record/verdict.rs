@@ -1,32 +1,33 @@
-//! What a comparison lets one say: the one place that decides.
+//! The conclusion of a comparison. All crates use this rule.
 
 use super::{Better, Comparison, Record};
 use crate::statistics::{self, median_interval};
 
-/// A difference of this share is one that a reader would act on. Where a run cannot exclude one as
-/// large, it does not know that there is none. Runs on a quiet machine have intervals and floors
-/// of 1%, and the project's own promises are of 3 to 5%.
+/// The relative difference on which a reader would act. If a run cannot exclude a difference this
+/// large, it must not report that there is none. Runs on a quiet machine have intervals and floors
+/// of 1%, and the project's own promises are about 3 to 5%.
 pub const MATTERS: f64 = 0.05;
 
-/// What a comparison lets one say.
+/// The conclusion of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The subject takes less of the metric than its baseline.
+    /// The subject has less of the metric than its baseline.
     Less,
-    /// The subject takes more of the metric than its baseline.
+    /// The subject has more of the metric than its baseline.
     More,
     /// A difference that would matter is excluded.
     NoDifference,
-    /// Neither: the interval or the floor is wider than what would matter.
+    /// The interval or the floor is wider than a difference that would matter.
     CannotTell,
 }
 
-/// What would settle what a run cannot tell.
+/// The remedy for a run that cannot tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settle {
-    /// The interval is wide: more rounds, restarts or runs.
+    /// The interval is wide: measure more rounds, restarts or runs.
     Time,
-    /// The floor is: equals differ by more than what would matter.
+    /// The floor is wide: equal subjects differ by more than would matter. Measure on a quieter
+    /// machine.
     Quiet,
 }
 
@@ -34,7 +35,7 @@ pub enum Settle {
 type Ends = [f64; 2];
 
 impl Verdict {
-    /// Of a time or cost.
+    /// The name of the verdict for a time or cost.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,13 +46,13 @@ impl Verdict {
         }
     }
 
-    /// The rule. A difference is one where all of `differs` lies on one side of 1, and the ratio is
-    /// farther from it than the floor. That there is none is known where neither the floor nor any
-    /// end of `holds` is farther from 1 than `matters`. Everything else is not known. Distances are
-    /// those of logarithms: a rate is judged as the time that it is the inverse of.
+    /// Decides. There is a difference if all of `differs` lies on one side of 1, and the ratio is
+    /// farther from 1 than the floor. There is no difference if neither the floor nor any end of
+    /// `holds` is farther from 1 than `matters`. Otherwise the run cannot tell. Distances are those
+    /// of logarithms, so that a rate gets the same verdict as the time that is its inverse.
     ///
-    /// The two intervals are one where a ratio is judged alone. Of many, `differs` is as much wider
-    /// as the number of chances to be wrong asks for.
+    /// For a single ratio, both intervals are the same. For many ratios, `differs` must be wider,
+    /// according to the number of comparisons.
     #[must_use]
     pub fn decide(ratio: f64, differs: Ends, holds: Ends, floor: f64, matters: f64) -> Self {
         let apart = |ratio: f64| ratio.ln().abs();
@@ -70,7 +71,7 @@ impl Verdict {
 }
 
 impl Settle {
-    /// What to do, to follow "cannot tell:".
+    /// The remedy as text that follows "cannot tell:".
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -81,7 +82,7 @@ impl Settle {
 }
 
 impl Comparison {
-    /// What it lets one say: see [`Verdict::decide`].
+    /// The verdict of the comparison, see [`Verdict::decide`].
     ///
     /// ```
     /// use haul_model::{Comparison, Settle, Verdict};
@@ -101,7 +102,7 @@ impl Comparison {
         Verdict::decide(self.ratio, ends, ends, self.floor, MATTERS)
     }
 
-    /// What would settle it, where the verdict is [`Verdict::CannotTell`].
+    /// The remedy, if the verdict is [`Verdict::CannotTell`].
     #[must_use]
     pub fn settle(&self) -> Option<Settle> {
         let is_noisy = self.floor > MATTERS;
@@ -109,9 +110,10 @@ impl Comparison {
         (self.verdict() == Verdict::CannotTell).then_some(settle)
     }
 
-    /// The geometric mean of comparisons with one baseline as one: its interval is of the ends', as
-    /// if all erred in one direction, and its floor is the largest of theirs, so that a mean says
-    /// no more than its noisiest part allows. `None` of none, or where a ratio is not above 0.
+    /// The geometric mean of comparisons with one baseline, as one comparison. The ends of its
+    /// interval are the means of the ends, as if all erred in the same direction, and its floor is
+    /// the largest floor, so that a mean claims no more than its noisiest part allows. `None` if
+    /// there are no comparisons, or if a ratio is not above 0.
     ///
     /// ```
     /// use haul_model::Comparison;
@@ -136,10 +138,10 @@ impl Comparison {
         })
     }
 
-    /// A subject over another than its baseline, in time or cost, where one run has both: by
-    /// their samples, round by round where the records have them, else by the spread of each.
-    /// Fewer than [`statistics::INTERVAL_VALUES_MIN`] samples leave it open. `None` where a figure
-    /// is missing or not above 0, or no direction is better.
+    /// Compares a subject with another one than its baseline, in times or costs, if one run has
+    /// both. It compares the samples round by round if the records have them, else it uses the
+    /// spread of each. With fewer than [`statistics::INTERVAL_VALUES_MIN`] samples, the interval is
+    /// unbounded. `None` if a figure is missing or not above 0, or if no direction is better.
     ///
     /// ```
     /// use haul_model::{Comparison, Record, Verdict};
@@ -179,10 +181,12 @@ impl Comparison {
     }
 }
 
-/// Half of the 95% interval of a record's median, as a share of it, by its quartiles: 1.96 times
-/// the asymptotic standard error of a normal's median. `None` of too few samples.
+/// Half of the 95% interval of a record's median, relative to the median, by its quartiles: 1.96
+/// times the asymptotic standard error of the median of a normal distribution. `None` if there are
+/// too few samples.
 fn half_width(record: &Record) -> Option<f64> {
-    /// 1.96 x sqrt(pi/2) / 1.349, the quartiles' distance of a normal in standard deviations.
+    /// 1.96 x sqrt(pi/2) / 1.349; the last is the distance of a normal distribution's quartiles in
+    /// standard deviations.
     const OF_QUARTILES: f64 = 1.82;
     let count = record.samples_count();
     let of = |share| statistics::quantile(&record.samples, share);
@@ -200,18 +204,18 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_needs_the_interval_and_the_floor() {
+    fn verdict_follows_interval_and_floor() {
         for (c, expected) in [
             (comparison(0.80, 0.78, 0.82, 0.01), Verdict::Less),
             (comparison(1.20, 1.15, 1.25, 0.01), Verdict::More),
             (comparison(0.99, 0.985, 0.995, 0.0125), Verdict::NoDifference),
             (comparison(1.00, 1.00, 1.00, 0.00), Verdict::NoDifference),
             (comparison(1.03, 1.02, 1.04, 0.04), Verdict::NoDifference),
-            // The interval reaches what would matter, or far beyond it.
+            // The interval contains differences that would matter.
             (comparison(0.80, 0.70, 1.01, 0.01), Verdict::CannotTell),
             (comparison(1.20, 0.99, 1.40, 0.01), Verdict::CannotTell),
             (comparison(0.76, 0.25, 3.12, 2.80), Verdict::CannotTell),
-            // The floor does: equals differ by as much.
+            // The floor is wide: equal subjects differ by as much.
             (comparison(1.01, 1.00, 1.02, 0.30), Verdict::CannotTell),
             (comparison(1.20, 1.19, 1.21, 0.30), Verdict::CannotTell),
         ] {
@@ -222,9 +226,9 @@ mod tests {
         assert_eq!(comparison(0.76, 0.25, 3.12, 2.80).settle(), Some(Settle::Quiet));
     }
 
-    /// A page that has a rate and a terminal that has the time say the same.
+    /// A page that shows a rate and a terminal that shows the time must agree.
     #[test]
-    fn a_verdict_is_the_same_of_the_inverse() {
+    fn verdict_of_inverse_is_mirrored() {
         let turned = |verdict| match verdict {
             Verdict::Less => Verdict::More,
             Verdict::More => Verdict::Less,
@@ -249,15 +253,15 @@ mod tests {
     }
 
     #[test]
-    fn subjects_of_one_run_are_paired_by_round() {
-        // The machine slowed down by half, and both with it.
+    fn between_pairs_subjects_by_round() {
+        // The machine halved its speed during the run, for both subjects.
         let own = record("haul", &[8.0, 8.4, 8.2, 4.1, 4.0, 4.2]);
         let other = record("pipe", &[4.0, 4.2, 4.1, 2.05, 2.0, 2.1]);
         let beside = Comparison::between(&own, &other).unwrap();
         assert!((beside.ratio - 0.5).abs() < 1e-9, "in cost: {beside:?}");
         assert!((beside.ratio_high - beside.ratio_low).abs() < 1e-9, "{beside:?}");
-        assert_eq!(beside.floor, MATTERS, "nobody looked how far equals are apart");
-        // Quantiles have no rounds: the spread of each is all that is known.
+        assert_eq!(beside.floor, MATTERS, "without a measured floor, MATTERS is assumed");
+        // Quantiles have no rounds, so only the spread of each is known.
         let mut thinned = own.clone();
         thinned.quantiles_of = std::num::NonZeroU64::new(6);
         let beside = Comparison::between(&thinned, &other).unwrap();

@@ -1,6 +1,6 @@
-//! One call of an allocator as bytes, and back. An event takes four to nine bytes: what repeats
-//! from one call to the next (its thread, its time, the neighbourhood of its address) is said as a
-//! difference.
+//! Encodes a call of an allocator as bytes, and decodes it. An event takes four to nine bytes: its
+//! time and its address are stored as differences from the previous call, and its thread only if it
+//! changes.
 //!
 //! ```text
 //! first byte   bits 0-2  1 allocate, 2 reallocate, 3 free, 4 usable, 5 name, 6 lost, 7 thread
@@ -19,22 +19,23 @@
 //!   thread       thread
 //! ```
 //!
-//! A time counts from the time before it in the block, an address from the one before it (folded,
-//! and in sixteenths where all of the event's differences are multiples of 16). The block's header
-//! has the first thread and the first time; the first address counts from 0.
+//! A time is the difference from the previous time in the block. An address is the folded
+//! difference from the previous address, divided by 16 if all differences of the event are
+//! multiples of 16. The block's header has the first thread and the first time; the first address
+//! is the difference from 0.
 
 use super::TraceError;
 use super::header::{BlockHeader, printable};
 use super::number::{self, NUMBER_BYTES_MAX};
 
-/// The most bytes that one event takes, a change of thread before it included: eight numbers, the
-/// first byte of each of the two, and an alignment; or a name with its length and its tag.
+/// The largest number of bytes of one event, including a change of thread before it: eight numbers,
+/// the first byte of each of the two, and an alignment; or a name with its length and its tag.
 pub const EVENT_BYTES_MAX: usize = 96;
 
 /// The longest name of a tag, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
 
-/// Tags are below this.
+/// Every tag is below this.
 pub const TAGS_MAX: u16 = 4096;
 
 const ALLOCATE: u8 = 1;
@@ -54,62 +55,63 @@ const SIXTEENTHS: u8 = 1 << 6;
 const _: () = assert!(EVENT_BYTES_MAX >= 8 * NUMBER_BYTES_MAX + 3);
 const _: () = assert!(EVENT_BYTES_MAX >= NAME_BYTES_MAX + NUMBER_BYTES_MAX + 5);
 
-/// One call, when it was made and by which thread.
+/// One call, with its time and its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// When the call began, in nanoseconds since the recording did.
+    /// The start of the call, in nanoseconds since the recording began.
     pub time_ns: u64,
-    /// How long it took; 0 where that was not measured.
+    /// The duration of the call in nanoseconds; 0 if it was not measured.
     pub took_ns: u64,
-    /// Which thread made it: the kernel's number of it.
+    /// The kernel's ID of the calling thread.
     pub thread: u32,
-    /// What it was.
+    /// The call.
     pub call: Call<'a>,
 }
 
-/// A call of an allocator. An address is the recorded program's: a name for a block that is unique
-/// among the live ones, and never an address to use.
+/// A call of an allocator. An address is one of the recorded program: it identifies a block among
+/// the live ones and must not be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
-    /// `malloc` and its kin. An address of 0 says that it failed.
+    /// `malloc` and related functions. An address of 0 means that the call failed.
     Allocate {
-        /// What it returned.
+        /// The returned value.
         address: u64,
-        /// The bytes asked for.
+        /// The requested bytes.
         size: u64,
-        /// The alignment asked for is 2 to this power; 0 where none was asked for.
+        /// The requested alignment is 2 to this power; 0 if none was requested.
         align_log2: u8,
-        /// Whether zeroed bytes were asked for.
+        /// Whether zeroed bytes were requested.
         zeroed: bool,
-        /// What the block is for; 0 for `malloc`, which does not say.
+        /// The purpose of the block; 0 for `malloc`, which has no tag.
         tag: u16,
     },
-    /// `realloc` of a live block. A new address of 0 says that it failed and the old one lives on.
+    /// `realloc` of a live block. A new address of 0 means that the call failed and the old block
+    /// stays live.
     Reallocate {
-        /// What it was given.
+        /// The address that was passed.
         old: u64,
-        /// What it returned.
+        /// The returned value.
         new: u64,
-        /// The bytes asked for.
+        /// The requested bytes.
         size: u64,
-        /// As for an allocation.
+        /// As in [`Call::Allocate`].
         align_log2: u8,
-        /// As for an allocation.
+        /// As in [`Call::Allocate`].
         tag: u16,
     },
     /// `free` of a block.
     Free {
-        /// What it was given.
+        /// The address that was passed.
         address: u64,
     },
-    /// `malloc_usable_size`: from here on the program may use as many bytes.
+    /// `malloc_usable_size`: from then on, the program may use `size` bytes.
     Usable {
-        /// What it was given.
+        /// The address that was passed.
         address: u64,
-        /// What it returned.
+        /// The returned value.
         size: u64,
     },
-    /// What a tag is called. May come after its first use.
+    /// The name of a tag. It may come after the tag's first use.
     Name {
         /// The tag.
         tag: u16,
@@ -118,12 +120,13 @@ pub enum Call<'a> {
     },
     /// Calls that were made and could not be recorded.
     Lost {
-        /// How many.
+        /// The number of lost calls.
         count: u64,
     },
 }
 
-/// Writes events into a block, or reads them from it: what the next difference counts from.
+/// The state for writing events into a block or reading them from it: the base of the next
+/// differences.
 #[derive(Clone, Copy, Debug)]
 pub struct Coder {
     thread: u32,
@@ -132,16 +135,16 @@ pub struct Coder {
 }
 
 impl Coder {
-    /// At the start of a block with this header.
+    /// The state at the start of a block with this header.
     #[must_use]
     pub fn new(header: &BlockHeader) -> Self {
         Self { thread: header.thread, time_ns: header.time_ns, address: 0 }
     }
 
-    /// Writes an event into `room` and gives the number of bytes that it took. `None`, and nothing
-    /// changed, where it does not fit; [`EVENT_BYTES_MAX`] bytes are always enough. A time before
-    /// the last one is written as the last one, a name beyond [`NAME_BYTES_MAX`] is cut off.
-    /// No allocation.
+    /// Writes an event into `room` and returns its length in bytes. If it does not fit, it returns
+    /// `None` and the state is unchanged; [`EVENT_BYTES_MAX`] bytes are always enough. A time
+    /// before the last one is written as the last one, and a name longer than [`NAME_BYTES_MAX`] is
+    /// cut off. It does not allocate.
     pub fn put(&mut self, event: &Event<'_>, room: &mut [u8]) -> Option<usize> {
         let mut next = *self;
         let mut output = Output { room, length: 0 };
@@ -185,7 +188,8 @@ impl Coder {
         }
     }
 
-    /// The first byte, the times, what is only said where it is not 0, and the addresses.
+    /// Writes the first byte, the times, the alignment and the tag if they are not 0, and the
+    /// addresses.
     fn write_call(
         &mut self,
         kind: u8,
@@ -245,7 +249,8 @@ impl Output<'_> {
     }
 }
 
-/// The events of one block, in the order in which they were recorded. Ends after the first error.
+/// The events of one block, in the order in which they were recorded. The iterator ends after the
+/// first error.
 #[derive(Clone, Debug)]
 pub struct Events<'a> {
     coder: Coder,
@@ -255,8 +260,8 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// Of a block given from its first byte, as far as it is there: its header says how many bytes
-    /// of events follow. An event that is cut off is an error.
+    /// The events of a block. `block` must start at the block's first byte and may be cut off; the
+    /// header has the number of bytes of events. An event that is cut off is an error.
     #[must_use]
     pub fn new(header: &BlockHeader, block: &'a [u8]) -> Self {
         let start = super::BLOCK_HEADER_BYTES.min(block.len());
@@ -270,7 +275,7 @@ impl<'a> Events<'a> {
             self.at += 1;
             let kind = first & KIND;
             if kind == 0 || first & !allowed(kind) != 0 {
-                return Err("the first byte of an event is of no kind that there is");
+                return Err("the first byte of an event has an unknown kind");
             }
             match kind {
                 THREAD => {
@@ -385,7 +390,7 @@ impl<'a> Iterator for Events<'a> {
 }
 
 impl Call<'_> {
-    /// A tag's name as text for a person.
+    /// A tag's name as text.
     #[must_use]
     pub fn name_text(name: &[u8]) -> String {
         printable(name)

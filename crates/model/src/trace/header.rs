@@ -1,58 +1,57 @@
-//! The first bytes of a file, and the first bytes of each of its blocks. All numbers are
-//! little-endian.
+//! The header of a file and the header of each of its blocks. All numbers are little-endian.
 
 use super::TraceError;
 
-/// The version that this haul writes and reads.
+/// The version of the format that this version of haul writes and reads.
 pub const VERSION: u16 = 1;
 
-/// Bytes that a file's header takes. The first block begins at [`Header::header_bytes`].
+/// The size of a file's header in bytes. The first block begins at [`Header::header_bytes`].
 pub const HEADER_BYTES: usize = 96;
 
-/// Bytes that a block's header takes. Its events begin right after it.
+/// The size of a block's header in bytes. Its events begin right after it.
 pub const BLOCK_HEADER_BYTES: usize = 24;
 
-/// The least that a block may take, header and all, in bytes: a few events fit.
+/// The smallest size of a block in bytes, including its header. A few events fit.
 pub const BLOCK_BYTES_MIN: u32 = 256;
 
-/// The most that a block may take, header and all, in bytes: what a reader must be ready to hold.
+/// The largest size of a block in bytes, including its header. A reader must be able to hold it.
 pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
 
-/// The most that the program's name takes in a header, in bytes; a longer one is cut off.
+/// The bytes of the program's name in a header; a longer name is cut off.
 pub const PROGRAM_BYTES: usize = 48;
 
-/// How a file begins.
+/// The first bytes of a file.
 const MAGIC: [u8; 8] = *b"haultrc\n";
 
-/// How a block begins.
+/// The first bytes of a block.
 const BLOCK_MAGIC: [u8; 4] = *b"HTB1";
 
-/// The largest page of a supported machine, in bytes (64 KiB pages of aarch64): blocks are mapped,
-/// so that the first of them begins on a page.
+/// The largest page of a supported machine, in bytes (64 KiB pages of aarch64). Recorders map
+/// blocks, so the first block begins at a page boundary.
 const HEADER_ROOM_MAX: u32 = 1 << 16;
 
-/// What a file says of itself.
+/// The header of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Where the first block begins, in bytes from the start of the file.
+    /// The offset of the first block in the file, in bytes.
     pub header_bytes: u32,
-    /// How far apart blocks begin, in bytes.
+    /// The distance between the starts of blocks, in bytes.
     pub block_bytes: u32,
     /// The process that was recorded.
     pub process: u32,
-    /// The process that it was forked from; 0 where it was not forked while it was recorded.
+    /// The process that it was forked from; 0 if it was not forked during the recording.
     pub parent: u32,
-    /// When the recording began, in nanoseconds since 1970.
+    /// The start of the recording, in nanoseconds since 1970.
     pub started_unix_ns: u64,
-    /// The clock that times are taken from (`CLOCK_MONOTONIC`) when the recording began, in
-    /// nanoseconds: traces of one machine are laid side by side by it.
+    /// The value of the clock that gives times (`CLOCK_MONOTONIC`) at the start of the recording,
+    /// in nanoseconds. It aligns traces of one machine.
     pub clock_ns: u64,
-    /// The program's name, filled up with zeros.
+    /// The program's name, padded with zeros.
     pub program: [u8; PROGRAM_BYTES],
 }
 
 impl Header {
-    /// The header's bytes. No allocation.
+    /// The header's bytes. It does not allocate.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -72,7 +71,8 @@ impl Header {
     /// Reads the first [`HEADER_BYTES`] of a file.
     ///
     /// # Errors
-    /// There are fewer, they are another file's or another version's, or a size is out of bounds.
+    /// It is an error if there are fewer bytes, if they belong to another format or version, or if
+    /// a size is out of bounds.
     pub fn parse(bytes: &[u8]) -> Result<Self, TraceError> {
         let magic: [u8; 8] = field(bytes, 0).ok_or(TraceError::Short { found: bytes.len() })?;
         if magic != MAGIC {
@@ -102,30 +102,30 @@ impl Header {
         Ok(header)
     }
 
-    /// The program's name as text; what is no text, and what a terminal would obey, is replaced.
+    /// The program's name as text. Invalid UTF-8 and control characters are replaced.
     #[must_use]
     pub fn program_name(&self) -> String {
         printable(self.program.split(|byte| *byte == 0).next().unwrap_or_default())
     }
 }
 
-/// What a block says of itself.
+/// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// How many bytes of events follow. A recorder raises it after each event, so that a process
-    /// that dies at any instant leaves whole events.
+    /// The number of bytes of events that follow. A recorder raises it after each event, so that a
+    /// process that dies at any instant leaves complete events.
     pub used_bytes: u32,
     /// The thread of the block's first event.
     pub thread: u32,
-    /// What the time of the first event counts from, in nanoseconds since the recording began.
+    /// The base of the first event's time, in nanoseconds since the recording began.
     pub time_ns: u64,
 }
 
 impl BlockHeader {
-    /// Where `used_bytes` stands in a block, for a recorder that raises it in place.
+    /// The offset of `used_bytes` in a block, for a recorder that raises it in place.
     pub const USED_AT: usize = 4;
 
-    /// The header's bytes. No allocation.
+    /// The header's bytes. It does not allocate.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; BLOCK_HEADER_BYTES] {
         let mut bytes = [0; BLOCK_HEADER_BYTES];
@@ -136,17 +136,21 @@ impl BlockHeader {
         bytes
     }
 
-    /// Reads the start of a block, given all that there is of it. `None` for a block that was never
-    /// begun: it is all zeros, or it was cut off within its header.
+    /// Reads the header of a block from the block's available bytes. `None` if the block is unused:
+    /// its header is all zeros, or was cut off.
     ///
     /// # Errors
-    /// It begins in another way, or says that more follows than a block of `block_bytes` holds.
+    /// It is an error if the block begins with other bytes, or if its header says that more bytes
+    /// follow than fit into a block of `block_bytes`.
     pub fn parse(block: &[u8], block_bytes: u32) -> Result<Option<Self>, TraceError> {
         if block.len() < BLOCK_HEADER_BYTES || block[..BLOCK_HEADER_BYTES].iter().all(|b| *b == 0) {
             return Ok(None);
         }
         if field(block, 0) != Some(BLOCK_MAGIC) {
-            return Err(TraceError::Event { at: 0, why: "it does not begin as a block does" });
+            return Err(TraceError::Event {
+                at: 0,
+                why: "it does not begin with the bytes of a block",
+            });
         }
         let header = Self {
             used_bytes: field(block, Self::USED_AT).map_or(0, u32::from_le_bytes),
@@ -159,7 +163,7 @@ impl BlockHeader {
     }
 }
 
-/// Bytes as text for a person: what is no text, and what a terminal would obey, is replaced.
+/// Bytes as text. Invalid UTF-8 and control characters are replaced.
 pub(super) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_comes_back() {
+    fn headers_round_trip() {
         let bytes = header().to_bytes();
         assert_eq!(Header::parse(&bytes), Ok(header()));
         assert_eq!(header().program_name(), "sort");
@@ -205,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lie_of_a_header_is_told() {
+    fn parse_rejects_invalid_header_fields() {
         let with = |at: usize, value: &[u8]| {
             let mut bytes = header().to_bytes();
             bytes[at..at + value.len()].copy_from_slice(value);
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_was_never_begun_is_none_and_one_that_lies_is_an_error() {
+    fn unused_block_is_none_and_invalid_block_is_error() {
         assert_eq!(BlockHeader::parse(&[0; 4096], 4096), Ok(None));
         assert_eq!(BlockHeader::parse(b"HTB1", 4096), Ok(None));
         assert!(BlockHeader::parse(&[7; 4096], 4096).is_err());
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_command_a_terminal() {
+    fn program_name_replaces_control_characters() {
         let mut evil = header();
         evil.program[..6].copy_from_slice(b"\x1b[2J\xff\n");
         assert_eq!(evil.program_name(), "\u{fffd}[2J\u{fffd}\u{fffd}");

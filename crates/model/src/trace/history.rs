@@ -1,61 +1,63 @@
-//! From the calls of several threads, which name blocks by address, to operations on numbered
-//! blocks in one order that could have happened.
+//! Converts the calls of several threads, which identify blocks by address, to operations on
+//! numbered blocks, in one possible order.
 //!
-//! An address names a block only while it lives, and threads hand blocks to one another, so that
-//! the order decides what an address means. A block lives from the end of the call that gave it
-//! until the start of the call that took it back: an allocation counts at its end and a free at its
-//! start. Two of a thread never count at the same instant; of two threads', what frees comes first.
+//! An address identifies a block only while the block is live, and threads pass blocks to each
+//! other, so the order determines the block of an address. A block is live from the end of the call
+//! that allocates it until the start of the call that frees it: an allocation counts at its end and
+//! a free at its start. Two calls of one thread never count at the same instant; of two threads'
+//! calls at the same instant, a free comes first.
 
 use std::collections::HashMap;
 
 use super::{BlockHeader, Call, Event, Events, Header, TraceError};
 
-/// What was done to a block.
+/// The operation on a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It begins.
+    /// The block is allocated.
     Allocate,
-    /// It begins, with zeroed bytes.
+    /// The block is allocated with zeroed bytes.
     AllocateZeroed,
-    /// It lives on with another size.
+    /// The block gets another size.
     Reallocate,
-    /// It ends.
+    /// The block is freed.
     Free,
 }
 
 /// One step of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// When, in nanoseconds since the recording began. Ascends.
+    /// The time, in nanoseconds since the recording began. Times ascend.
     pub time_ns: u64,
-    /// The size from now on, in bytes; for a free the size that ends.
+    /// The new size in bytes; for a free, the size of the freed block.
     pub size: u64,
-    /// Which block: a number below [`History::blocks`]. Given again after the block was freed.
+    /// The block: a number below [`History::blocks`]. It is reused after the block was freed.
     pub block: u32,
-    /// How long the recorded program waited for it, in nanoseconds; 0 where that is not known.
+    /// The time that the recorded program waited for it, in nanoseconds; 0 if it is unknown.
     pub took_ns: u32,
-    /// An index into [`History::threads`].
+    /// The thread: an index into [`History::threads`].
     pub thread: u16,
-    /// What the block is for: an index into [`History::tags`], 0 where that was not said.
+    /// The purpose of the block: an index into [`History::tags`]; 0 if it has no tag.
     pub tag: u16,
-    /// The alignment asked for is 2 to this power; 0 where none was asked for.
+    /// The requested alignment is 2 to this power; 0 if none was requested.
     pub align_log2: u8,
-    /// What was done.
+    /// The kind of operation.
     pub kind: Kind,
 }
 
-/// What a trace has that no perfect recording would have. None of it stops a replay.
+/// Defects of a trace that a perfect recording would not have. None prevents a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
-    /// Frees and reallocations of blocks that were there before the recording, or never.
+    /// The number of frees and reallocations of blocks that were allocated before the recording, or
+    /// never.
     pub unknown: u64,
-    /// Allocations at the address of a live block: a free between them is missing.
+    /// The number of allocations at the address of a live block: a free between them is missing.
     pub unfreed: u64,
-    /// Allocations that the recorded program was refused.
+    /// The number of allocations that failed in the recorded program.
     pub failed: u64,
-    /// Calls that the recorder could not record.
+    /// The number of calls that the recorder could not record.
     pub lost: u64,
-    /// Blocks of the file that are damaged, from some byte on.
+    /// The number of blocks of the file that are damaged.
     pub damaged: u64,
 }
 
@@ -64,21 +66,21 @@ pub struct Oddities {
 pub struct History {
     /// The operations.
     pub operations: Vec<Operation>,
-    /// The kernel's numbers of the threads.
+    /// The kernel's thread IDs.
     pub threads: Vec<u32>,
-    /// What tags are called; the first is for blocks that none was given for.
+    /// The names of tags. The first is for blocks without a tag.
     pub tags: Vec<String>,
-    /// How many blocks lived at once at most: every [`Operation::block`] is below it.
+    /// The largest number of blocks that were live at once: every [`Operation::block`] is below it.
     pub blocks: u32,
-    /// Blocks that were never freed.
+    /// The number of blocks that were never freed.
     pub live: u32,
-    /// The most bytes asked for at once.
+    /// The largest sum of requested bytes that were live at once.
     pub peak_bytes: u64,
-    /// What is odd about it.
+    /// The defects of the trace.
     pub oddities: Oddities,
 }
 
-/// Takes events in any order of their blocks and makes a [`History`] of them.
+/// Builds a [`History`] from events, whose blocks may come in any order.
 #[derive(Debug)]
 pub struct Builder {
     moments: Vec<Moment>,
@@ -91,11 +93,11 @@ pub struct Builder {
 }
 
 impl History {
-    /// Reads a whole file from memory. For a file of any length, give its blocks to a [`Builder`]
-    /// as they come.
+    /// Reads a whole file from memory. To read a file of any length, pass its blocks to a
+    /// [`Builder`] one by one.
     ///
     /// # Errors
-    /// The header is none, or there are more than `limit` operations.
+    /// It is an error if the header is invalid, or if there are more than `limit` operations.
     pub fn parse(bytes: &[u8], limit: usize) -> Result<(Header, Self), TraceError> {
         let header = Header::parse(bytes)?;
         let mut builder = Builder::new(limit);
@@ -107,7 +109,7 @@ impl History {
     }
 }
 
-/// Half of a call: what it takes back, or what it gives.
+/// Half of a call: the part that frees, or the part that allocates.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     time_ns: u64,
@@ -120,20 +122,20 @@ struct Moment {
     step: Step,
 }
 
-/// Ordered: what takes back comes before what gives.
+/// The order matters: the steps that free come before the steps that allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Free,
-    /// Of a reallocation.
+    /// The part of a reallocation that frees.
     Leave,
-    /// Of a reallocation.
+    /// The part of a reallocation that allocates.
     Arrive,
     Allocate,
     AllocateZeroed,
 }
 
 impl Builder {
-    /// Takes at most `limit` operations, each of which needs about 80 bytes while it is built.
+    /// A builder of at most `limit` operations. Each needs about 80 bytes during the build.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -147,10 +149,11 @@ impl Builder {
         }
     }
 
-    /// Takes one event. Those of one thread come in their order; threads may alternate in any way.
+    /// Adds one event. Events of one thread must come in order; threads may alternate in any way.
     ///
     /// # Errors
-    /// [`TraceError::TooLong`], beyond the limit of operations or of 65,535 threads.
+    /// [`TraceError::TooLong`] if there are more operations than the limit, or more than 65,535
+    /// threads.
     pub fn add(&mut self, event: &Event<'_>) -> Result<(), TraceError> {
         let end_ns = event.time_ns.saturating_add(event.took_ns);
         match event.call {
@@ -183,8 +186,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Takes the events of one block of a file, given from its first byte as far as it is there.
-    /// Damage is counted, and what stands before it is taken.
+    /// Adds the events of one block of a file. `block` must start at the block's first byte and may
+    /// be cut off. Damage is counted, and the events before it are added.
     ///
     /// # Errors
     /// As for [`add`](Self::add).
@@ -197,7 +200,7 @@ impl Builder {
                 return Ok(());
             }
         };
-        // A file that was cut off between two events shows it in no event.
+        // If a file was cut off between two events, no event shows it.
         let mut is_whole = block.len() >= super::BLOCK_HEADER_BYTES + header.used_bytes as usize;
         for event in Events::new(&header, block) {
             match event {
@@ -209,10 +212,10 @@ impl Builder {
         Ok(())
     }
 
-    /// The history of everything added. Costs a sort, and a look-up an operation.
+    /// The history of all added events. Cost: a sort, and a look-up for each operation.
     #[must_use]
     pub fn build(mut self) -> History {
-        // Stable: what one thread did at one instant stays in its order.
+        // The sort is stable, so that the steps of one thread at one instant stay in order.
         self.moments.sort_by_key(|moment| (moment.time_ns, moment.step));
         let mut play = Play::new(self.threads.len());
         play.history.operations.reserve_exact(self.moments.len());
@@ -241,7 +244,7 @@ impl Builder {
                 index
             }
         };
-        // A clock may stand still between two calls of a thread; their order must not be lost.
+        // The clock may not advance between two calls of a thread, but their order must be kept.
         let last_ns = &mut self.last_ns[usize::from(thread)];
         *last_ns = time_ns.max(last_ns.saturating_add(1));
         Ok(Moment {
@@ -274,13 +277,13 @@ struct Live {
     tag: u16,
 }
 
-/// The history as far as it has come.
+/// The history up to the current step.
 struct Play {
     history: History,
     live: HashMap<u64, Live>,
-    /// Numbers of blocks that were freed, the last first: they are warm.
+    /// The numbers of freed blocks. The last freed one is reused first, because its memory is warm.
     spare: Vec<u32>,
-    /// The block that a thread's reallocation has under way.
+    /// For each thread, the block that its unfinished reallocation has freed.
     moving: Vec<Option<Live>>,
     bytes: u64,
 }
@@ -343,7 +346,7 @@ impl Play {
         self.push(moment, kind, live);
     }
 
-    /// Frees what still stands where something new is to live.
+    /// Frees the block that is still live at the address of a new one.
     fn make_room(&mut self, moment: &Moment) {
         if let Some(stale) = self.live.remove(&moment.address) {
             self.history.oddities.unfreed += 1;
@@ -370,7 +373,7 @@ impl Play {
         });
     }
 
-    /// Gives tags numbers without gaps, in the order in which they are first used.
+    /// Numbers tags without gaps, in the order of their first use.
     fn finish(mut self, threads: Vec<u32>, names: &HashMap<u16, String>) -> History {
         let mut numbers: HashMap<u16, u16> = HashMap::from([(0, 0)]);
         let mut tags = vec!["untagged".to_owned()];
@@ -380,7 +383,7 @@ impl Play {
                 (tags.len() - 1) as u16
             });
         }
-        // A reallocation that never came back leaves its block alive.
+        // A reallocation that did not return leaves its block live.
         let moving = self.moving.iter().flatten().count();
         self.history.live = (self.live.len() + moving) as u32;
         History { threads, tags, ..self.history }

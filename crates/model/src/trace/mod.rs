@@ -1,14 +1,14 @@
-//! A recorded history of allocations: the format of a trace file, to the byte.
+//! The file format of a trace: a recorded history of allocations.
 //!
-//! A trace is what one process asked of its allocator, by thread and by time. `docs/heap-trace.md`
-//! describes the file; this module is that description as code. It allocates nothing while it
-//! writes, so that a recorder may use it inside of `malloc`, and it checks everything while it
-//! reads, so that any bytes give events or an error.
+//! A trace has the calls of one process to its allocator, by thread and by time.
+//! `docs/heap-trace.md` describes the file; this module implements it. Writing does not allocate,
+//! so that a recorder may use it inside `malloc`. Reading checks everything, so that any bytes give
+//! events or an error.
 //!
-//! - `number`: whole numbers in as few bytes as they need;
-//! - `header`: the first bytes of a file, and of each block;
-//! - `event`: one call, as bytes and back;
-//! - `history`: calls with addresses become operations on numbered blocks, in one order.
+//! - `number`: whole numbers in as few bytes as possible;
+//! - `header`: the headers of a file and of its blocks;
+//! - `event`: encodes and decodes one call;
+//! - `history`: converts calls with addresses to operations on numbered blocks, in one order.
 
 mod event;
 mod header;
@@ -22,63 +22,63 @@ pub use header::{
 };
 pub use history::{Builder, History, Kind, Oddities, Operation};
 
-/// Why bytes are not a trace, or not all of one.
+/// The reason why bytes are not a valid trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// The first bytes are another file's.
+    /// The first bytes belong to another format.
     #[error(
         "not a haul trace: it begins with {found:02x?} where a trace begins with \"haultrc\"; \
          record one with LD_PRELOAD=libhaul_record.so"
     )]
     Magic {
-        /// What stands there.
+        /// The bytes that were found.
         found: [u8; 8],
     },
-    /// A version that this haul does not know.
+    /// The version of the format is unknown.
     #[error(
-        "a trace of version {found}, and this haul reads version {VERSION}; read it with the haul \
-         that recorded it, or record it again"
+        "the trace has version {found}, and this version of haul reads version {VERSION}; read it \
+         with the version that recorded it, or record it again"
     )]
     Version {
         /// The file's version.
         found: u16,
     },
-    /// A field of a header beyond its limits.
+    /// A field of a header is outside its limits.
     #[error(
         "the trace's header says {field} is {found}, which must be from {lowest} to {highest}; the \
          file is damaged: record it again"
     )]
     Header {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         found: u64,
-        /// The least it may say.
+        /// The smallest valid value.
         lowest: u64,
-        /// The most it may say.
+        /// The largest valid value.
         highest: u64,
     },
-    /// Fewer bytes than the header takes.
+    /// There are fewer bytes than a header has.
     #[error(
-        "a trace's header takes {HEADER_BYTES} bytes and there are {found}; the recorder was \
+        "a trace's header has {HEADER_BYTES} bytes, but the file has {found}; the recorder was \
          stopped before it began: record it again"
     )]
     Short {
-        /// How many there are.
+        /// The number of bytes in the file.
         found: usize,
     },
-    /// A block whose bytes are no events.
+    /// A block has bytes that are not events.
     #[error(
-        "a block of the trace is damaged at byte {at} of its events: {why}; what stands before it \
-         is used"
+        "a block of the trace is damaged at byte {at} of its events: {why}; the events before it \
+         are used"
     )]
     Event {
-        /// Where, from the first byte of the block's events.
+        /// The offset from the first byte of the block's events.
         at: usize,
-        /// What is wrong there.
+        /// The reason.
         why: &'static str,
     },
-    /// More operations than the reader was told to take.
+    /// The trace has more operations than the reader's limit.
     #[error(
         "the trace has more than {limit} operations; raise the limit with --operations, or record \
          a shorter run"

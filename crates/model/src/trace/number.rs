@@ -1,10 +1,10 @@
-//! Whole numbers in as few bytes as they need: seven bits a byte, the lowest first, the eighth bit
-//! set on all but the last (LEB128, as in DWARF 5, section 7.6).
+//! Whole numbers in as few bytes as possible: seven bits a byte, the lowest first, with the eighth
+//! bit set on all bytes but the last (LEB128, as in DWARF 5, section 7.6).
 
-/// The most bytes that 64 bits take: ten times seven.
+/// The largest number of bytes that 64 bits need, at seven bits a byte.
 pub(super) const NUMBER_BYTES_MAX: usize = 10;
 
-/// Writes into `room` and gives the number of bytes; `None` where they do not fit.
+/// Writes the number into `room` and returns its length in bytes; `None` if it does not fit.
 pub(super) fn put(mut value: u64, room: &mut [u8]) -> Option<usize> {
     let mut length = 0;
     loop {
@@ -18,13 +18,13 @@ pub(super) fn put(mut value: u64, room: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Reads from the start of `bytes`: the number, and how many bytes it took. `None` where it does
-/// not end, or does not fit 64 bits.
+/// Reads a number from the start of `bytes` and returns it with its length in bytes. `None` if it
+/// does not end, or does not fit into 64 bits.
 pub(super) fn take(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().take(NUMBER_BYTES_MAX).enumerate() {
         let bits = u64::from(byte & 0x7f);
-        // The tenth byte holds the 64th bit alone.
+        // The tenth byte contains only the 64th bit.
         if index == NUMBER_BYTES_MAX - 1 && bits > 1 {
             return None;
         }
@@ -36,7 +36,8 @@ pub(super) fn take(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// A difference of two addresses so that small ones of either sign are small numbers.
+/// Encodes a difference of two addresses so that a small difference of either sign is a small
+/// number.
 pub(super) fn folded(difference: u64) -> u64 {
     (difference << 1) ^ (((difference as i64) >> 63) as u64)
 }
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_take_what_they_need() {
+    fn put_and_take_use_shortest_length() {
         for (value, length) in
             [(0, 1), (127, 1), (128, 2), (16_383, 2), (1 << 35, 6), (u64::MAX, 10)]
         {
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_beyond_64_bits_is_none() {
+    fn take_rejects_numbers_above_64_bits() {
         let mut bytes = [0xff; 10];
         bytes[9] = 0x02;
         assert_eq!(take(&bytes), None);
@@ -75,12 +76,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn folding_comes_back(value: u64) {
+        fn folded_and_unfolded_are_inverse(value: u64) {
             prop_assert_eq!(unfolded(folded(value)), value);
         }
 
         #[test]
-        fn any_bytes_are_a_number_or_none(bytes: Vec<u8>) {
+        fn take_accepts_or_rejects_any_bytes(bytes: Vec<u8>) {
             if let Some((value, length)) = take(&bytes) {
                 let mut room = [0; NUMBER_BYTES_MAX];
                 // A number may be written longer than it needs to be; its value is the same.

@@ -50,7 +50,7 @@ impl Line for Quads {
         unsafe { vst1q_u8(target, self.0[0]) }
     }
 
-    /// `stnp`: a hint, with no fence of its own to be had or needed.
+    /// `stnp`, which is only a hint: its stores are ordered as plain stores, so it needs no fence.
     #[inline(always)]
     unsafe fn stream(self, target: *mut u8) {
         let [a, b, c, d] = self.0;

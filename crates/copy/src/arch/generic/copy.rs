@@ -15,23 +15,24 @@
 //!            head
 //! ```
 //!
-//! The head and the tail are loaded before the loop stores anything and are stored after it, so
-//! the loop may overrun neither and needs no remainder of its own.
+//! The head and the tail are loaded before the loop stores anything, and are stored after it. The
+//! loop therefore may overwrite both and needs no remainder of its own.
 //!
-//! The head of a forward copy is one register, unless [`Line::COPY_ALIGNMENT`] wants a line: a
-//! longer one saves no store on average, and costs most where sizes are multiples of 128 or a
-//! little less, as programs like them. With a head of two lines copies of 640 to 2048 bytes took
-//! 1.14 to 1.04 of libc's time on Zen 4, with one line 1.06 to 1.01, with one register 0.98. A
-//! number of steps that depends on the size alone, by a start that moves down by a register where
-//! need be, is mispredicted less and starts later: 1.04 again.
+//! The head of a forward copy is one register, or one line if [`Line::COPY_ALIGNMENT`] requires it.
+//! A longer head saves no store on average, and costs most at the common sizes that are a multiple
+//! of 128 or slightly less. On Zen 4, copies of 640 to 2048 bytes take 1.14 to 1.04 of libc's time
+//! with a head of two lines, 1.06 to 1.01 with one line, and 0.98 with one register. If the start
+//! is moved so that the number of steps depends on the size alone, the loop's end is mispredicted
+//! less, but the loop starts later: 1.04 again.
 //!
 //! # Known to be suboptimal
 //!
-//! Where the size is random the branch that ends the loop is mispredicted about once a call; hence
-//! the blocks above it, which copy up to half again too much and have none. A block for up to 1024
-//! bytes lost 3% to the loop: its own size branch was mispredicted as often. That of 257 to 512
-//! bytes has a branch at 384, unless [`Line::EIGHT_LINES`], which saves a quarter of the stores:
-//! from memory 1.00 instead of 1.11 of libc's time, in L1 0.93 instead of 0.86.
+//! If sizes are random, the branch that ends the loop is mispredicted about once a call. The blocks
+//! for smaller sizes therefore have no branch, and store up to half of the bytes twice. A block for
+//! up to 1024 bytes was 3% slower than the loop: its own branch on the size was mispredicted as
+//! often. The block of 257 to 512 bytes has a branch at 384, unless [`Line::EIGHT_LINES`] is set.
+//! The branch saves a quarter of the stores: copies from memory take 1.00 instead of 1.11 of libc's
+//! time, copies in L1 take 0.93 instead of 0.86.
 
 use super::BLOCK_MAX;
 use crate::arch::line::LINE;
@@ -41,10 +42,11 @@ use crate::small;
 /// memmove of any length.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes; the processor has `L`'s features.
+/// `source` must be readable and `target` writable for `length` bytes, and the processor must have
+/// `L`'s features.
 #[inline(always)]
 pub(crate) unsafe fn copy<L: Line>(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         if length <= small::SMALL_MAX {
             small::copy(target, source, length);
@@ -59,7 +61,7 @@ pub(crate) unsafe fn copy<L: Line>(target: *mut u8, source: *const u8, length: u
 /// memmove of 65 to 256 bytes, without a branch.
 ///
 /// # Safety
-/// As [`copy`], and the length is in that range.
+/// As [`copy`], and `length` must be in that range.
 #[inline(always)]
 pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let inner = small::inner_offset::<128>(length);
@@ -74,11 +76,11 @@ pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8,
     }
 }
 
-/// memmove of 65 to 256 bytes with a branch at 128, which saves half the loads and stores below:
-/// what callers that have the sizes up to 64 in their own code go by, as `small` says why.
+/// memmove of 65 to 256 bytes with a branch at 128, which saves half of the loads and stores up to
+/// 128 bytes. Callers that have inlined the sizes up to 64 bytes use it; `small` gives the reason.
 ///
 /// # Safety
-/// As [`copy`], and the length is in that range.
+/// As [`copy`], and `length` must be in that range.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 #[inline(always)]
 pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
@@ -87,8 +89,9 @@ pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
     length: usize,
 ) {
     let end = length - LINE;
-    // SAFETY: the two lines lie inside `length` bytes and cover them, which are at most two lines;
-    // both loads precede both stores. Above, as in `copy_65_to_256`.
+    // SAFETY: the two lines lie inside `length` bytes and cover them, because these are at most two
+    // lines; both loads precede both stores. Above 128 bytes, the length is in the range of
+    // `copy_65_to_256`.
     unsafe {
         if length <= 2 * LINE {
             let first = L::load(source);
@@ -104,14 +107,14 @@ pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
 /// memmove of more than 256 bytes.
 ///
 /// # Safety
-/// As [`copy`], and `length > 256`.
+/// As [`copy`], and `length` must be above 256.
 #[inline(always)]
 pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8, length: usize) {
-    // One comparison tells both "the target starts inside the source" and, by wrapping, "it does
-    // not": a target below the source is a huge distance above it.
+    // One comparison covers both cases: if the target is below the source, the difference wraps to
+    // a huge distance above it.
     let distance = target.addr().wrapping_sub(source.addr());
-    // SAFETY: the caller's promise, the lengths that each asks for, and backward exactly where
-    // forward would overwrite what is unread.
+    // SAFETY: the caller's promise, each branch has the length that its callee requires, and
+    // `backward` is chosen exactly if the target starts inside the source.
     unsafe {
         if length <= 512 && L::HELD >= 8 {
             copy_257_to_512::<L>(target, source, length);
@@ -124,14 +127,14 @@ pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8,
 }
 
 /// # Safety
-/// As [`copy_above_256`], and `length <= 512`.
+/// As [`copy_above_256`], and `length` must be at most 512.
 #[inline(always)]
 unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let inner = 2 * LINE;
     let end = length - 2 * LINE;
-    // SAFETY: four pieces of two lines, the first two and the last two of `length`, which is more
-    // than two pieces and at most four, or up to three the first two and the last: they lie inside
-    // it and cover it. All loads precede all stores.
+    // SAFETY: `length` is more than two pieces of two lines and at most four. Up to three pieces,
+    // the first two and the last piece lie inside it and cover it; above, the first two and the
+    // last two do. All loads precede all stores.
     unsafe {
         if !L::EIGHT_LINES && length <= 6 * LINE {
             let a = load_2::<L>(source);
@@ -154,7 +157,7 @@ unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: u
 }
 
 /// # Safety
-/// As [`copy_above_256`], and the target does not start inside the source.
+/// As [`copy_above_256`], and the target must not start inside the source.
 #[inline(always)]
 unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
@@ -182,7 +185,7 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
 }
 
 /// # Safety
-/// As [`copy_above_256`], and the target starts inside the source, or at it.
+/// As [`copy_above_256`], and the target must start inside the source or at its start.
 #[inline(always)]
 unsafe fn backward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;

@@ -1,9 +1,9 @@
 //! memset over cache lines: `generic::copy` without the loads.
 //!
-//! A block without branches for 257 to 512 bytes, which the copy has, lost 10% here: a loop of
-//! stores is too short to hide the branch that leads to it. The head is one register, as the
-//! copy's: with two lines fills of 384 to 2048 bytes took libc's time on Zen 4, with one register
-//! 0.83 to 0.95 of it, with one line 6% more than with two.
+//! The copy has a block without branches for 257 to 512 bytes; here it lost 10%, because a loop of
+//! stores is too short to hide the branch that leads to it. The head is one register, as in the
+//! copy: on Zen 4, fills of 384 to 2048 bytes take libc's time with a head of two lines, 0.83 to
+//! 0.95 of it with one register, and with one line 6% more than with two.
 
 use super::BLOCK_MAX;
 use crate::arch::line::LINE;
@@ -13,10 +13,10 @@ use crate::small;
 /// memset of any length.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes; the processor has `L`'s features.
+/// `target` must be writable for `length` bytes, and the processor must have `L`'s features.
 #[inline(always)]
 pub(crate) unsafe fn fill<L: Line>(target: *mut u8, byte: u8, length: usize) {
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         if length <= small::SMALL_MAX {
             small::fill(target, byte, length);
@@ -31,7 +31,7 @@ pub(crate) unsafe fn fill<L: Line>(target: *mut u8, byte: u8, length: usize) {
 /// memset of 65 to 256 bytes, without a branch.
 ///
 /// # Safety
-/// As [`fill`], and the length is in that range.
+/// As [`fill`], and `length` must be in that range.
 #[inline(always)]
 pub(crate) unsafe fn fill_65_to_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
     let inner = small::inner_offset::<128>(length);
@@ -49,7 +49,7 @@ pub(crate) unsafe fn fill_65_to_256<L: Line>(target: *mut u8, byte: u8, length: 
 /// memset of 65 to 256 bytes with a branch at 128: see `copy_65_to_256_branching`.
 ///
 /// # Safety
-/// As [`fill`], and the length is in that range.
+/// As [`fill`], and `length` must be in that range.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 #[inline(always)]
 pub(crate) unsafe fn fill_65_to_256_branching<L: Line>(target: *mut u8, byte: u8, length: usize) {
@@ -68,7 +68,7 @@ pub(crate) unsafe fn fill_65_to_256_branching<L: Line>(target: *mut u8, byte: u8
 /// memset of more than 256 bytes.
 ///
 /// # Safety
-/// As [`fill`], and `length > 256`.
+/// As [`fill`], and `length` must be above 256.
 #[inline(always)]
 pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
     let step = L::FILL_STEP * LINE;

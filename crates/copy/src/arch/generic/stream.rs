@@ -1,28 +1,29 @@
-//! Non-temporal copy and fill: the target goes past the caches.
+//! Non-temporal copy and fill: the target bypasses the caches.
 //!
 //! # Idea
 //!
-//! A plain store reads the target's line before it overwrites it, and pushes out a line that
-//! somebody may want. A non-temporal store does neither. It pays where the target is larger than
-//! the last-level cache or will not be read soon, and costs where it will.
+//! A plain store reads the target's line before it overwrites it, and evicts a line that may still
+//! be needed. A non-temporal store does neither. It is faster if the target is larger than the
+//! last-level cache or is not read soon, and slower if the target is read soon.
 //!
-//! Two forms of copy. `PAGES` = 1 goes straight through, asking for the source [`AHEAD`] bytes
-//! before it is loaded. `PAGES` = 4 copies four pages side by side, two lines of each in turn, so
-//! that four streams of the hardware prefetcher and four DRAM pages are open at once.
+//! A copy has two forms. `PAGES` = 1 copies consecutively and prefetches the source [`AHEAD`] bytes
+//! before it is loaded. `PAGES` = 4 interleaves four pages, two lines of each in turn, so that four
+//! streams of the hardware prefetcher and four DRAM pages are open at once.
 //!
 //! ```text
 //! copy the head up to a line boundary of the target
 //! for each group of PAGES pages: for each two lines of a page: for each page: load, stream
-//! the lines that are left one after the other, streamed; the tail plainly; fence
+//! stream the remaining lines one after the other; copy the tail with plain stores; fence
 //! ```
 //!
-//! Streaming stores are ordered with nothing: every path that streamed ends in the fence.
+//! Streaming stores are not ordered with other stores, so every path that streams ends in the
+//! fence.
 //!
 //! # What was tried
 //!
-//! On Zen 4, 64 and 256 MiB, one thread, GB/s (glibc 2.36: 12): straight on 18; asking 2 KiB ahead
-//! 21, 1 KiB 20, 8 KiB 19; four pages side by side 15, two 13; a 4 KiB block into L1 and then out
-//! 16; plain stores 12, with `prefetchw` 11.
+//! On Zen 4, copying 64 and 256 MiB with one thread, in GB/s (glibc 2.36: 12): consecutive pages
+//! 18; with a prefetch 2 KiB ahead 21, 1 KiB ahead 20, 8 KiB ahead 19; four interleaved pages 15,
+//! two 13; blocks of 4 KiB through L1 16; plain stores 12, with `prefetchw` 11.
 
 use super::{BLOCK_MAX, copy, fill};
 use crate::arch::Line;
@@ -31,16 +32,17 @@ use crate::arch::line::LINE;
 /// The page size whose streams are interleaved. Larger pages contain these.
 const PAGE: usize = 4096;
 
-/// How far ahead of the load the source is prefetched, in bytes.
+/// The distance in bytes between a prefetch of the source and its load.
 const AHEAD: usize = 2048;
 
-/// How much of a page is copied before the next page has its turn.
+/// The bytes of a page that are copied before the next page's turn.
 const TURN: usize = 2 * LINE;
 
-/// memmove of any length; streams what is longer than 256 bytes and does not overlap.
+/// memmove of any length. It streams copies that are longer than 256 bytes and do not overlap.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes; the processor has `L`'s features.
+/// `source` must be readable and `target` writable for `length` bytes, and the processor must have
+/// `L`'s features.
 #[inline(always)]
 pub(crate) unsafe fn stream_copy<L: Line, const PAGES: usize>(
     mut target: *mut u8,
@@ -73,7 +75,8 @@ pub(crate) unsafe fn stream_copy<L: Line, const PAGES: usize>(
 }
 
 /// # Safety
-/// `PAGES * PAGE` bytes can be read and written; LINE divides `target`.
+/// `source` must be readable and `target` writable for `PAGES * PAGE` bytes, and `target` must be a
+/// multiple of LINE.
 #[inline(always)]
 unsafe fn stream_group<L: Line, const PAGES: usize>(target: *mut u8, source: *const u8) {
     let mut at = 0;
@@ -95,10 +98,10 @@ unsafe fn stream_group<L: Line, const PAGES: usize>(target: *mut u8, source: *co
     }
 }
 
-/// memset of any length; streams what is longer than 256 bytes.
+/// memset of any length. It streams fills that are longer than 256 bytes.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes; the processor has `L`'s features.
+/// `target` must be writable for `length` bytes, and the processor must have `L`'s features.
 #[inline(always)]
 pub(crate) unsafe fn stream_fill<L: Line>(mut target: *mut u8, byte: u8, mut length: usize) {
     // SAFETY: as in `stream_copy`.

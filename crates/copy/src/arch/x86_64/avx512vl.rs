@@ -1,13 +1,14 @@
 //! AVX-512VL: AVX2's width on the registers ymm16 to ymm31.
 //!
-//! Those have no SSE halves, so a block of up to 256 bytes that uses nothing else needs no
-//! `vzeroupper` before it returns and never aborts a hardware transaction. The compiler prefers
-//! ymm0 to ymm15, hence the assembly; loops above 256 bytes leave the choice to it. There it makes
-//! one access to a zmm register of two to ymm registers side by side, hence the alignment to a
-//! line: to a ymm register alone, every store of half of all calls lies across two lines. Within L1
-//! on Cascade Lake that took 1.00 (768 B), 1.23 (2 KiB) and 1.18 times as long (4 KiB); a step in
-//! assembly, of ymm16 to ymm19, 1.11 to 1.19 times as long as that. Fills stay apart, and keep to a
-//! register's alignment: a line's took them 1.03 to 1.08 times as long.
+//! Those registers have no SSE halves, so a block of up to 256 bytes that uses no others needs no
+//! `vzeroupper` before it returns and never aborts a hardware transaction. The block is assembly
+//! because the compiler prefers ymm0 to ymm15; in the loops above 256 bytes, the compiler chooses
+//! the registers. It joins two accesses to adjacent ymm registers into one access to a zmm
+//! register, so the loop aligns the target to a line: aligned to a ymm register, every store of
+//! half of the calls would cross two lines. In L1 on Cascade Lake that takes 1.00 (768 B), 1.23 (2
+//! KiB) and 1.18 (4 KiB) times as long; a step in assembly with ymm16 to ymm19 takes 1.11 to 1.19
+//! times as long. Fills align the target to a register: aligned to a line, they take 1.03 to 1.08
+//! times as long.
 
 use core::arch::asm;
 use core::arch::x86_64::{

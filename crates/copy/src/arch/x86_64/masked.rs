@@ -1,4 +1,4 @@
-//! Small copies and fills by masked loads and stores of AVX-512: one branch on the size.
+//! Small copies and fills with masked loads and stores of AVX-512 and one branch on the size.
 //!
 //! # Idea
 //!
@@ -9,39 +9,36 @@
 //!       n <= 255:  64 bytes at 0, k, n-64-k, n-64, k = 64 where n >= 128, else 0
 //! ```
 //!
-//! A masked access does not fault for what it masks out, but takes the microcode 150 ns if that
-//! lies in a page that cannot be accessed that way: not mapped, never written to, or read-only. So
-//! where the bytes of the mask lie in two pages, pieces go instead. A copy of no bytes, a fifth of
-//! a fleet's calls of memmove, may have any address: the stack takes its place, because a branch is
-//! mispredicted as often as it is taken. Fills of none are rare.
+//! A masked access does not fault for masked-out bytes, but takes the microcode 150 ns if they lie
+//! in a page that cannot be accessed so: a page that is not mapped, was never written to, or is
+//! read-only. If the bytes of the mask may lie in two pages, the copy therefore uses pieces
+//! instead. A copy of no bytes may have any address; a fifth of a fleet's calls of memmove copy
+//! none. The stack replaces that address without a branch, because a branch would be mispredicted
+//! as often as it is taken. Fills of no bytes are rare.
 //!
-//! A masked access does fetch the lines that it masks out: 8 bytes at 40 of a line that is in
-//! memory take 12 ns to load, 32 under a mask 15; to store 11, 16 and, as 64 under a mask, 19
-//! (Emerald Rapids). And that processor does not forward what was stored under a mask that is not
-//! full to a load: the reader waits 5.6 ns instead of 2.1. So a fill has two masks of 32 bytes, of
-//! which the first is full from 32 bytes on and the second touches the first's line where it is
-//! empty: 0.90 of libc's time instead of 0.99 in the last-level cache, 0.90 instead of 0.97 where
-//! the first bytes are read in L1.
+//! A masked access fetches the lines of masked-out bytes: on Emerald Rapids, 8 bytes at offset 40
+//! of a line in memory take 12 ns to load, and 15 ns with a mask of 32 bytes; to store, they take
+//! 11 ns, 16 ns with a mask of 32 bytes, and 19 ns with a mask of 64. That processor also does not
+//! forward a store under a partial mask to a load: the load waits 5.6 ns instead of 2.1. A fill
+//! therefore uses two masks of 32 bytes: the first is full from 32 bytes on, and the second
+//! accesses the first's line if it is empty. A fleet's fills take 0.90 of libc's time instead of
+//! 0.99 in the last-level cache, and 0.90 instead of 0.97 in L1 with the first bytes read next.
 //!
-//! What a processor has of entries for stores that wait for their line is the limit where lines
-//! come from memory: 64 bytes take two, and an empty mask takes as many as any other. So a call has
-//! as few stores as it can, and as few instructions with a result (see `dispatch::by_masks`).
+//! With lines from memory, the store buffer is the limit. A 64-byte store takes two entries, and an
+//! empty mask takes as many as a full one. So a call has as few stores as possible, and as few
+//! instructions with a result (see `dispatch::by_masks`).
 //!
-//! zmm16 and up have no SSE halves: no `vzeroupper` before the return. Assembly, because the
-//! compiler would choose zmm0, and because bytes that were never written may be copied, but are no
-//! integers.
+//! zmm16 and up have no SSE halves, so the code needs no `vzeroupper` before the return. It is
+//! assembly because the compiler would choose zmm0, and because uninitialized bytes may be copied
+//! but must not be read as integers.
 //!
 //! # What was tried
 //!
-//! Geometric mean of libc's time on Zen 5 over four of a fleet's programs and three of haul's
-//! distributions: in L1 and cold; nothing read after, the first 8 bytes read. Copies, as here 0.61
-//! 0.66, 0.93 0.98; two masked accesses of 64 bytes and no branch 0.51 0.71, 1.04 1.08; 64 bytes by
-//! two masks of 32 and a branch there 0.54 0.65, 1.04 1.03. Fills, as here
-//! 0.94 1.01, 1.04 1.14; four stores of 64 bytes, the first masked, the others to a scratch where
-//! there is no more, and no branch 0.85 1.06, 1.64 1.30; one masked store of 32 bytes and branches
-//! at 32 and 128 1.05 0.99, 0.95 1.14. Whole lines from both ends up to 1,024 bytes, without a
-//! loop, took 1.11 instead of 1.05 on the sizes of packets. The records of Intel's processors have
-//! what was tried there.
+//! On Zen 5, two masked accesses of 64 bytes without a branch were faster in L1 (copies take 0.51
+//! of libc's time instead of 0.61), and slower for cold data (1.04 instead of 0.93) and if the
+//! first bytes are read next. Fills by one masked store and branches at 32 and 128 lost in L1 and
+//! won cold. Whole lines from both ends up to 1,024 bytes, without a loop, lost on sizes of
+//! packets. The records of the processors, which `policy` names, have all figures.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -50,67 +47,69 @@ use super::avx512vl;
 use crate::arch::line::LINE;
 use crate::small;
 
-/// The largest copy in bytes that goes by one masked load and store.
+/// The largest copy in bytes that uses one masked load and store.
 pub(crate) const ONE_COPY_MAX: usize = 32;
 
-/// The largest copy in bytes that goes by registers of 32 bytes. Not 128: one bit of the size then
-/// says where the inner pieces lie.
+/// The largest copy in bytes that uses registers of 32 bytes. It is not 128, so that one bit of the
+/// size gives the offset of the inner pieces.
 pub(crate) const COPY_MAX: usize = 127;
 
-/// The largest fill in bytes that goes by registers without a loop.
+/// The largest fill in bytes that uses registers without a loop.
 pub(crate) const FILL_MAX: usize = 255;
 
 /// The smallest page, in bytes, on x86-64.
 const PAGE: usize = 4096;
 
-/// What of the address 32 bytes above is zero where a copy of up to [`ONE_COPY_MAX`] bytes begins
-/// in the last bytes of a page.
+/// The bits of `address + 32` that are all zero if a copy of up to [`ONE_COPY_MAX`] bytes at
+/// `address` may cross the end of a page.
 const COPY_PAGE_BITS: u32 = (PAGE - ONE_COPY_MAX) as u32;
 
-/// What of the address a line above is zero where a fill begins in the last line of a page.
+/// The bits of `address + 64` that are all zero if a fill at `address` begins in the last line of a
+/// page.
 const FILL_PAGE_BITS: u32 = (PAGE - LINE) as u32;
 
-/// [`COPY_PAGE_BITS`] where small copies go by masks, else 0: one look at an address says whether a
-/// copy there is to go by masks.
+/// [`COPY_PAGE_BITS`] if small copies use masks, else 0. One test of an address therefore says
+/// whether a copy there uses masks.
 static COPIES: AtomicU32 = AtomicU32::new(0);
 
-/// As [`COPIES`], of fills.
+/// As [`COPIES`], for fills.
 static FILLS: AtomicU32 = AtomicU32::new(0);
 
-/// [`COPIES`] again, for code that becomes part of its callers: what they can name is found through
-/// a table of addresses, here too, and that is a load more.
+/// A copy of [`COPIES`] for code that is inlined into other crates. Their code reads it through the
+/// global offset table, which costs a load; if there were one static, this crate's code would pay
+/// for that load too.
 static CALLERS_COPIES: AtomicU32 = AtomicU32::new(0);
 
-/// As [`CALLERS_COPIES`], of fills.
+/// As [`CALLERS_COPIES`], for fills.
 static CALLERS_FILLS: AtomicU32 = AtomicU32::new(0);
 
-/// Has small copies and fills go by masks, or no longer.
-pub(crate) fn put_in_force(by_masks: bool) {
-    for (place, bits) in [
+/// Sets whether small copies and fills use masks.
+pub(crate) fn set_in_force(by_masks: bool) {
+    for (atomic, bits) in [
         (&COPIES, COPY_PAGE_BITS),
         (&CALLERS_COPIES, COPY_PAGE_BITS),
         (&FILLS, FILL_PAGE_BITS),
         (&CALLERS_FILLS, FILL_PAGE_BITS),
     ] {
-        place.store(if by_masks { bits } else { 0 }, Ordering::SeqCst);
+        atomic.store(if by_masks { bits } else { 0 }, Ordering::SeqCst);
     }
 }
 
-/// 32 bytes above where a copy's target begins: what says where in a page that is, and from where
-/// the target is then accessed.
+/// The address 32 bytes above a copy's target. It shows whether the target is close to the end of a
+/// page, and the copy addresses the target relative to it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Above(*mut u8);
 
 impl Above {
-    /// `None` in the last bytes of a page, where a mask may be slow, and everywhere where the
-    /// policy has no masks: one look for both.
+    /// `None` if the target is in the last bytes of a page, where a mask may be slow, or if the
+    /// policy does not use masks. One test covers both.
     #[inline(always)]
     pub(crate) fn by_policy(target: *mut u8) -> Option<Self> {
         Self::by(target, COPIES.load(Ordering::Relaxed))
     }
 
-    /// As [`Self::by_policy`], in callers of other crates.
+    /// As [`Self::by_policy`], for code that is inlined into other crates.
     #[inline(always)]
     pub(crate) fn by_policy_in_callers(target: *mut u8) -> Option<Self> {
         Self::by(target, CALLERS_COPIES.load(Ordering::Relaxed))
@@ -119,8 +118,8 @@ impl Above {
     #[inline(always)]
     fn by(target: *mut u8, bits: u32) -> Option<Self> {
         let above: *mut u8;
-        // What the compiler sees through is added up anew in callers: a result more.
-        // SAFETY: no access.
+        // If the compiler could see the sum, it would compute it again in callers, which is one
+        // more result. SAFETY: the instruction accesses no memory.
         unsafe {
             asm!(
                 "lea {}, [{} + {}]",
@@ -128,19 +127,19 @@ impl Above {
                 options(pure, readonly, nostack, preserves_flags),
             );
         }
-        // The lower half of an address says where in a page it lies.
+        // The lower half of an address contains the offset in its page.
         (above.addr() as u32 & bits != 0).then_some(Self(above))
     }
 }
 
-/// memmove of up to [`ONE_COPY_MAX`] bytes, and whether it was made: not where the source begins in
-/// the last bytes of a page, where a mask may be slow.
+/// memmove of up to [`ONE_COPY_MAX`] bytes. Returns `false`, without a copy, if the source begins
+/// in the last bytes of a page, where a mask may be slow.
 ///
-/// The stack below its pointer stands in for the addresses of no bytes.
+/// If `length` is 0, the memory below the stack pointer replaces both addresses.
 ///
 /// # Safety
-/// `source` is readable for `length <= ONE_COPY_MAX` bytes, and as many are writable where
-/// `target` says; AVX-512 BW and VL, and BMI2.
+/// `source` must be readable and the target writable for `length <= ONE_COPY_MAX` bytes. The
+/// processor must have AVX-512 BW and VL, and BMI2.
 #[inline(always)]
 pub(crate) unsafe fn copy_to_32(target: Above, source: *const u8, length: usize) -> bool {
     debug_assert!(length <= ONE_COPY_MAX);
@@ -148,8 +147,8 @@ pub(crate) unsafe fn copy_to_32(target: Above, source: *const u8, length: usize)
     if source.addr() as u32 & COPY_PAGE_BITS == 0 {
         return false;
     }
-    // SAFETY: under the mask, which is empty below the stack's pointer, `length` bytes are
-    // accessed. Only clobbered registers are written.
+    // SAFETY: the mask selects `length` bytes, and none at the stack pointer. Only clobbered
+    // registers are written.
     unsafe {
         asm!(
             "bzhi {mask:e}, {mask:e}, {length:e}",
@@ -168,16 +167,16 @@ pub(crate) unsafe fn copy_to_32(target: Above, source: *const u8, length: usize)
 }
 
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes, more than [`ONE_COPY_MAX`] and at
-/// most [`COPY_MAX`]; AVX-512 VL.
+/// `source` must be readable and `target` writable for `length` bytes, which must be more than
+/// [`ONE_COPY_MAX`] and at most [`COPY_MAX`]. The processor must have AVX-512 VL.
 #[inline(always)]
 pub(crate) unsafe fn copy_33_to_127(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length > ONE_COPY_MAX && length <= COPY_MAX);
     let inner = (length & 64) >> 1;
-    // The first piece is stored last, so that who reads the first bytes finds them in one store: a
-    // fleet's copies in L1, first bytes read, took 0.55 of libc's time, and take 0.53.
-    // SAFETY: inner is 32 from 64 bytes on, else 0, so the four pieces of 32 bytes lie inside
-    // `length` bytes; they cover [0, 64) and [length - 64, length), or [0, 32) and
+    // The first piece is stored last, so that one store provides the first bytes to a load that
+    // follows: a fleet's copies in L1 with the first bytes read next take 0.53 of libc's time
+    // instead of 0.55. SAFETY: inner is 32 from 64 bytes on, else 0, so the four pieces of 32 bytes
+    // lie inside `length` bytes; they cover [0, 64) and [length - 64, length), or [0, 32) and
     // [length - 32, length). Loads precede stores. Only clobbered registers are written.
     unsafe {
         asm!(
@@ -197,14 +196,14 @@ pub(crate) unsafe fn copy_33_to_127(target: *mut u8, source: *const u8, length: 
     }
 }
 
-/// Whether fills that begin here go by masks: not in the last line of a page, where a mask may be
-/// slow, and nowhere where the policy has none.
+/// Whether a fill at this address uses masks. It does not in the last line of a page, where a mask
+/// may be slow, or if the policy does not use masks.
 #[inline(always)]
 pub(crate) fn fills_by_policy(target: *mut u8) -> bool {
     fills_by(target, FILLS.load(Ordering::Relaxed))
 }
 
-/// As [`fills_by_policy`], in callers of other crates.
+/// As [`fills_by_policy`], for code that is inlined into other crates.
 #[inline(always)]
 pub(crate) fn fills_by_policy_in_callers(target: *mut u8) -> bool {
     fills_by(target, CALLERS_FILLS.load(Ordering::Relaxed))
@@ -212,29 +211,28 @@ pub(crate) fn fills_by_policy_in_callers(target: *mut u8) -> bool {
 
 #[inline(always)]
 fn fills_by(target: *mut u8, bits: u32) -> bool {
-    // The lower half of an address says where in a page it lies.
+    // The lower half of an address contains the offset in its page.
     (target.addr() as u32).wrapping_add(LINE as u32) & bits != 0
 }
 
-/// memset of up to [`FILL_MAX`] bytes, and whether it was made: nothing is written where there are
-/// more.
+/// memset of up to [`FILL_MAX`] bytes. Returns `false`, without a write, if `length` is larger.
 ///
-/// A size is compared with a constant: behind a load, a wrong guess is found later (sizes of
-/// packets took 1.08 times as long).
+/// The size is compared with a constant: with a limit that must be loaded, a misprediction is
+/// detected later (sizes of packets take 1.08 times as long).
 ///
-/// The assembly ends with the smallest, so that a return follows them: a jump to one there took
-/// 1.05 to 1.11 times as long. The first half is stored first: a reader of it waits for less. The
-/// registers are those of the arguments, so that what is returned is moved last: moved first, as
-/// the compiler would, a fleet's fills took 1.03 times as long.
+/// The assembly ends with the smallest sizes, so that a return follows them: with a jump to a
+/// return, they take 1.05 to 1.11 times as long. The first half is stored first, so that a load
+/// from it waits less. The registers are those of the arguments, so that the return value is moved
+/// last: moved first, as the compiler would do, a fleet's fills take 1.03 times as long.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes, and does not lie in the last line of a page, where this
-/// were slow; AVX-512 BW and VL, and BMI2.
+/// `target` must be writable for `length` bytes, and should not lie in the last line of a page,
+/// where this is slow. The processor must have AVX-512 BW and VL, and BMI2.
 #[inline(always)]
 pub(crate) unsafe fn fill_to_255(target: *mut u8, byte: i32, length: usize) -> bool {
-    // SAFETY: the two masks together leave `length` bytes, 32 bytes apart or, where the second is
-    // empty, at one place; the lengths that branch to the lines are theirs. Only clobbered
-    // registers are written.
+    // SAFETY: the two masks together select `length` bytes. The second applies 32 bytes above the
+    // first, or at the same address if it is empty. The label `lines` has the lengths that its
+    // callee requires. Only clobbered registers are written.
     unsafe {
         asm!(
             "vpbroadcastb ymm16, esi",
@@ -256,7 +254,7 @@ pub(crate) unsafe fn fill_to_255(target: *mut u8, byte: i32, length: usize) -> b
             out("rax") _, out("rcx") _,
             long = label { return false },
             lines = label {
-                // SAFETY: more than 64 bytes, and at most the largest.
+                // SAFETY: `length` is above 64 and at most FILL_MAX.
                 unsafe { fill_65_to_255(target, byte, length) };
                 return true
             },
@@ -268,7 +266,8 @@ pub(crate) unsafe fn fill_to_255(target: *mut u8, byte: i32, length: usize) -> b
 }
 
 /// # Safety
-/// `target` is writable for `length` bytes, 65 to [`FILL_MAX`]; AVX-512 BW.
+/// `target` must be writable for `length` bytes, which must be 65 to [`FILL_MAX`]. The processor
+/// must have AVX-512 BW.
 #[inline(always)]
 unsafe fn fill_65_to_255(target: *mut u8, byte: i32, length: usize) {
     debug_assert!(length > LINE && length <= FILL_MAX);
@@ -291,14 +290,14 @@ unsafe fn fill_65_to_255(target: *mut u8, byte: i32, length: usize) {
     }
 }
 
-/// memmove of any length: by masks up to 32 bytes, above by AVX-512VL.
+/// memmove of any length: with masks up to 32 bytes, with AVX-512VL above.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes.
+/// `source` must be readable and `target` writable for `length` bytes.
 #[target_feature(enable = "avx2,bmi2,avx512f,avx512vl,avx512bw")]
 pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise, the features are enabled here, and the lengths that each asks
-    // for.
+    // SAFETY: the caller's promise, the features are enabled here, and each branch has the length
+    // that its callee requires.
     unsafe {
         if length > COPY_MAX {
             return avx512vl::copy(target, source, length);
@@ -314,10 +313,11 @@ pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length:
     crate::arch::same(target)
 }
 
-/// memset of any length: by masks up to 255 bytes, above by AVX-512VL.
+/// memset of any length: with masks up to 64 bytes, with whole lines up to 255, with AVX-512VL
+/// above.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes.
+/// `target` must be writable for `length` bytes.
 #[target_feature(enable = "avx2,bmi2,avx512f,avx512vl,avx512bw")]
 pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, and the features are enabled here.

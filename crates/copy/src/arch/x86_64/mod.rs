@@ -1,4 +1,4 @@
-//! x86-64: what each instruction set does with a line, and the kernels made of it.
+//! x86-64: a line in the registers of each instruction set, and the kernels that use it.
 //!
 //! From the bottom up:
 //!
@@ -8,7 +8,7 @@
 //! - `avx512`: one register of 64 bytes;
 //! - `string`: `rep movsb` and `rep stosb`;
 //! - `masked`: small sizes by masked loads and stores;
-//! - `zmm_high`: what is longer than those: AVX-512's lines in zmm16 to zmm31.
+//! - `zmm_high`: sizes above those of `masked`, with AVX-512's lines in zmm16 to zmm31.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
@@ -18,8 +18,9 @@ pub(crate) mod sse2;
 pub(crate) mod string;
 pub(crate) mod zmm_high;
 
-/// [`Line`](crate::arch::Line) over an array of registers, by the intrinsics that differ and the
-/// registers' indices: written out, as `arch::generic` says why.
+/// Implements [`Line`](crate::arch::Line) over an array of registers from the instruction set's
+/// intrinsics and the registers' indices. Accesses are written out; `arch::generic` gives the
+/// reason.
 macro_rules! line_of_registers {
     (
         $line:ident, $register:ty, [$($index:literal),+], step: $step:literal, held: $held:literal,
@@ -61,7 +62,7 @@ macro_rules! line_of_registers {
             #[inline(always)]
             unsafe fn stream(self, target: *mut u8) {
                 let target = target.cast::<$register>();
-                // SAFETY: as `store_aligned`; whoever streams ends in `fence`.
+                // SAFETY: as `store_aligned`; every function that streams ends in `fence`.
                 unsafe { $($stream(target.add($index).cast(), self.0[$index]);)+ }
             }
 
@@ -81,7 +82,7 @@ macro_rules! line_of_registers {
             #[inline(always)]
             fn prefetch(source: *const u8) {
                 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                // SAFETY: a prefetch never faults, whatever the address.
+                // SAFETY: a prefetch never faults, at any address.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(source.cast()) }
             }
 

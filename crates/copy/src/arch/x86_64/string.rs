@@ -1,9 +1,9 @@
 //! `rep movsb` and `rep stosb`: the microcode's own loop.
 //!
-//! Good on Intel since Ivy Bridge from a few KiB up to the last-level cache, poor on AMD Zen 3 and
-//! 4 where target and source are not aligned alike; so the feature bit chooses it on Intel alone,
-//! and elsewhere measurement. The start is copied by registers and the target aligned to a line
-//! first.
+//! They are fast on Intel processors since Ivy Bridge from a few KiB up to the last-level cache.
+//! They are slow on AMD Zen 3 and 4 if target and source have different offsets in a cache line.
+//! The default policies of `policy::rows` take this into account. Registers copy the start, so that
+//! the string instruction starts at a line boundary of the target.
 
 use core::arch::asm;
 
@@ -12,10 +12,10 @@ use crate::arch::Line;
 use crate::arch::generic::BLOCK_MAX;
 use crate::arch::line::LINE;
 
-/// memmove by `rep movsb`; what overlaps or is at most 256 bytes goes by registers.
+/// memmove by `rep movsb`. Copies that overlap or are at most 256 bytes long use registers.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes.
+/// `source` must be readable and `target` writable for `length` bytes.
 pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     let apart = target.addr().abs_diff(source.addr()) >= length;
     if length <= BLOCK_MAX || !apart {
@@ -24,10 +24,10 @@ pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length:
     }
     let beyond = target.addr() & (LINE - 1);
     if beyond == 0 {
-        // Without a head: in a ring between two cores of Cascade Lake, strings of 8 to 16 KiB that
-        // begin behind the first line took 5 to 20% longer at either end. SAFETY: the caller's
-        // promise; the two do not overlap, and the direction flag is clear by the calling
-        // convention.
+        // An aligned target needs no head: in a ring between two cores of Cascade Lake, strings of
+        // 8 to 16 KiB that begin after the first line take 5 to 20% longer at either end.
+        //
+        // SAFETY
         unsafe {
             asm!(
                 "rep movsb",
@@ -57,10 +57,10 @@ pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length:
     crate::arch::same(target)
 }
 
-/// memset by `rep stosb`; at most 256 bytes go by registers.
+/// memset by `rep stosb`. Fills of at most 256 bytes use registers.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes.
+/// `target` must be writable for `length` bytes.
 pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     if length <= BLOCK_MAX {
         // SAFETY: the caller's promise; SSE2 is part of x86-64.

@@ -1,10 +1,9 @@
-//! AVX-512's lines in zmm16 to zmm31: what follows a small copy or fill by masks.
+//! AVX-512's lines in zmm16 to zmm31, for the sizes above small copies and fills by masks.
 //!
 //! The compiler would choose zmm0 to zmm15, whose lower parts SSE uses, and end with `vzeroupper`.
-//! That is four operations more, in the calls whose size was mispredicted and whose every
-//! instruction is waited for. Sizes of packets (64, 594 and 1,518 bytes) in L1 on Emerald Rapids,
-//! time over glibc's: copies by the compiler's registers, reached by two jumps, 1.03, as here 0.99;
-//! fills 1.11, 1.01.
+//! That is four more operations on the critical path of calls whose size was mispredicted. Sizes of
+//! packets (64, 594 and 1,518 bytes) in L1 on Emerald Rapids take these times over glibc's: copies
+//! in the compiler's registers, reached by two jumps, 1.03, and as here 0.99; fills 1.11 and 1.01.
 
 use core::arch::asm;
 
@@ -20,8 +19,8 @@ pub(crate) const BLOCK_MAX: usize = 8 * LINE;
 /// memmove of 65 to 256 bytes, without a branch.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes, which are in that range;
-/// AVX-512 F.
+/// `source` must be readable and `target` writable for `length` bytes, which must be in that range.
+/// The processor must have AVX-512 F.
 #[inline(always)]
 pub(crate) unsafe fn copy_65_to_256(target: *mut u8, source: *const u8, length: usize) {
     let inner = small::inner_offset::<128>(length);
@@ -83,7 +82,7 @@ pub(crate) unsafe fn copy_257_to_512(target: *mut u8, source: *const u8, length:
 /// Copies more than [`BLOCK_MAX`] bytes upward: `generic::forward` with a head of one line.
 ///
 /// # Safety
-/// As [`copy_65_to_256`], with that range, and the target does not start inside the source.
+/// As [`copy_65_to_256`], with that range, and the target must not start inside the source.
 #[inline(always)]
 pub(crate) unsafe fn copy_forward(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length > BLOCK_MAX);
@@ -127,16 +126,17 @@ pub(crate) unsafe fn copy_forward(target: *mut u8, source: *const u8, length: us
     }
 }
 
-/// Fills the first four lines and the last four of a step or more: all of up to [`BLOCK_MAX`]
-/// bytes. Before the branch at that size, which is mispredicted where sizes differ: sizes of
-/// packets in L1 took 0.97 of what one line and a loop take (Xeon of family 6, model 167).
+/// Fills the first four and the last four lines, which is the whole target up to [`BLOCK_MAX`]
+/// bytes. It runs before the branch at that size, which is mispredicted if sizes vary: sizes of
+/// packets in L1 take 0.97 of the time of one line and a loop (Xeon of family 6, model 167).
 ///
 /// # Safety
-/// `target` is writable for `length` bytes, at least [`STEP`]; AVX-512 BW.
+/// `target` must be writable for `length` bytes, which must be at least [`STEP`]. The processor
+/// must have AVX-512 BW.
 #[inline(always)]
 pub(crate) unsafe fn fill_ends(target: *mut u8, byte: i32, length: usize) {
     debug_assert!(length >= STEP);
-    // SAFETY: a step at either end lies inside `length` bytes, which are at least one. Only
+    // SAFETY: a step at either end lies inside `length` bytes, which are at least one step. Only
     // clobbered registers are written.
     unsafe {
         asm!(
@@ -156,16 +156,17 @@ pub(crate) unsafe fn fill_ends(target: *mut u8, byte: i32, length: usize) {
     }
 }
 
-/// Fills what [`fill_ends`] leaves of more than [`BLOCK_MAX`] bytes, in whole lines.
+/// Fills the middle that [`fill_ends`] leaves of more than [`BLOCK_MAX`] bytes, in whole lines.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes, more than [`BLOCK_MAX`]; AVX-512 BW.
+/// `target` must be writable for `length` bytes, which must be more than [`BLOCK_MAX`]. The
+/// processor must have AVX-512 BW.
 #[inline(always)]
 pub(crate) unsafe fn fill_between(target: *mut u8, byte: i32, length: usize) {
     debug_assert!(length > BLOCK_MAX);
-    // SAFETY: the loop starts at the last multiple of 64 in the first step or right after it, below
-    // the last step, and goes on while it is below that, so each step ends below `length`. Only
-    // clobbered registers are written.
+    // SAFETY: the loop starts at the last multiple of 64 in the first step, or right after that
+    // step, which is below the start of the last step. It continues while it is below that start,
+    // so each step ends below `length`. Only clobbered registers are written.
     unsafe {
         asm!(
             "vpbroadcastb zmm16, {byte:e}",

@@ -307,7 +307,7 @@ fn what_is_no_capture_is_refused_with_its_place() {
     other[20] = 101;
     for (bytes, holds) in [
         (vec![], "at byte 0, it ends before its header"),
-        (vec![0x1f; 100], "begins like no pcap"),
+        (vec![0x1f; 100], "does not begin as a pcap"),
         (other, "another link than Ethernet: raw IP, link type 101"),
         (lie, "at byte 100, a packet says that more than 128 MiB of it were kept"),
     ] {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::pcie::{NICS, Nic};
 
-/// A workload of 64 B on gen3x8, unless it is changed.
+/// An estimate's parameters. The default is packets of 64 B on gen3x8.
 struct Case {
     nic: &'static str,
     mode: &'static str,
@@ -58,9 +58,9 @@ impl Case {
     }
 }
 
-/// Each advice is an estimate of its own: taken, the link is full at the rate that it says.
+/// An estimate with the advised change has its link full at the rate of the advice.
 #[test]
-fn advice_is_what_an_estimate_of_the_change_gives() {
+fn advice_matches_estimate_with_change() {
     let case = Case::default();
     let (advice, now) = (case.advice(), case.full());
     let of = |change: &str| advice.iter().find(|a| a.change == change).unwrap();
@@ -79,7 +79,7 @@ fn advice_is_what_an_estimate_of_the_change_gives() {
     });
     assert_eq!((short.limit, short.term), (then, Some("rx write-back")));
     assert_eq!(short.ratio, then.packets_per_s / now.packets_per_s);
-    // Of large packets that are sent, completions fill the link.
+    // With large packets, the completions of sent packets fill the link.
     let large = Case { size: "1500", ..Case::default() };
     let advice = large.advice();
     assert_eq!(large.full().way, Way::ToDevice);
@@ -89,7 +89,7 @@ fn advice_is_what_an_estimate_of_the_change_gives() {
 }
 
 #[test]
-fn advice_is_ranked_by_the_rate_it_allows_and_raises_it() {
+fn advice_raises_rate_and_is_ranked_by_it() {
     for nic in &NICS {
         for (mode, _, _) in nic.modes {
             for (batches, size) in [("1:1", "64"), ("4:3,8:1", "300"), ("32:1", "1500")] {
@@ -106,20 +106,23 @@ fn advice_is_ranked_by_the_rate_it_allows_and_raises_it() {
     }
 }
 
-/// Doorbells go to the device; where the link is full to the host, fewer of them allow nothing.
+/// Doorbells go to the device. If the link is full to the host, fewer doorbells do not raise the
+/// rate.
 #[test]
-fn what_does_not_raise_the_rate_is_no_advice() {
+fn changes_without_gain_are_not_advised() {
     let to_host = Case::default();
     assert_eq!(to_host.full().way, Way::ToHost);
     let changes = to_host.changes();
     for absent in ["batch", "rx free", "driver", "MRRS", "MPS", "RCB", "segments", "buffers"] {
         assert!(!changes.iter().any(|c| c.starts_with(absent)), "{absent}: {changes:?}");
     }
-    // A pushed entry a packet fills the link to the device, and batches save its doorbells.
+    // One pushed entry for each packet fills the link to the device, and batches save doorbells
+    // there.
     let ena = Case { nic: "ena", mode: "scalar", batches: "1:1", ..Case::default() };
     assert_eq!(ena.full().way, Way::ToDevice);
     assert!(ena.changes().iter().any(|c| c.starts_with("batch 1 -> 16")), "{:?}", ena.changes());
-    // At 1500 B larger payloads shorten headers and make acknowledgements dearer: whichever wins.
+    // At 1500 B, larger payloads need fewer headers but costlier acknowledgements, so either effect
+    // may win.
     for mps in [128, 256, 512] {
         let of = |mps| Case {
             settings: Settings { mps, ..Settings::default() },
@@ -135,18 +138,18 @@ fn what_does_not_raise_the_rate_is_no_advice() {
 }
 
 #[test]
-fn a_link_that_carries_what_is_asked_for_is_named() {
+fn advice_names_smallest_sufficient_link() {
     let links = |rate, link| {
         let changes = Case { rate, link, ..Case::default() }.changes();
         changes.into_iter().filter(|c| c.starts_with("link")).collect::<Vec<_>>()
     };
-    // It fits: a step each way, and no more.
+    // The link carries the rate, so only one step in width and one in speed are advised.
     assert_eq!(links("10M", "gen3x8"), ["link gen3x8 -> gen4x8", "link gen3x8 -> gen3x16"]);
     let larger = links("100M", "gen3x8");
     assert_eq!(larger.len(), 3, "{larger:?}");
     let link: &'static str = larger[0].rsplit(' ').next().unwrap().to_owned().leak();
     assert!(Case { link, ..Case::default() }.full().packets_per_s >= 1e8, "{larger:?}");
-    // Nothing carries it, and nothing is larger.
+    // No link carries the rate, and there is no larger link.
     assert_eq!(links("1T", "gen3x8").len(), 2);
     assert!(links("1T", "gen5x16").is_empty());
     assert_eq!(links("10M", "gen5x8"), ["link gen5x8 -> gen5x16"]);

@@ -1,31 +1,31 @@
-//! What crossed the link, by transaction.
+//! The counted traffic of a link, by transaction.
 
 use crate::pcie::transaction::{Direction, Transaction};
 
-/// One kind of transaction, as often as it happened.
+/// The count of one kind of transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// What it is for; the names are those of the estimate.
+    /// The purpose. The names are those of the estimate.
     pub what: &'static str,
-    /// Who starts it.
+    /// The initiator and the direction of the data.
     pub direction: Direction,
-    /// How many.
+    /// The number of transactions.
     pub count: u64,
-    /// Data of all, in bytes.
+    /// The data of all of them, in bytes.
     pub payload_bytes: u64,
-    /// Headers, framing and padding of all, both ways, in bytes.
+    /// The headers, framing and padding of all of them, in both directions, in bytes.
     pub header_bytes: u64,
-    /// The part of them that goes against the data.
+    /// The part of `header_bytes` in the direction opposite to the data.
     pub request_bytes: u64,
 }
 
-/// All kinds.
+/// The counts of all kinds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
     kinds: [Count; 11],
 }
 
-/// The kinds, as places in [`Counts`].
+/// The kinds, as indices in [`Counts`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     RxFetch,
@@ -52,7 +52,7 @@ impl Default for Counts {
             header_bytes: 0,
             request_bytes: 0,
         };
-        // In the order of Kind.
+        // The order is that of Kind.
         let kinds = [
             ("rx descriptor fetch", InboundRead),
             ("rx packet", InboundWrite),
@@ -71,18 +71,18 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Those that happened at all.
+    /// The kinds that have occurred.
     pub fn iter(&self) -> impl Iterator<Item = &Count> {
         self.kinds.iter().filter(|kind| kind.count > 0)
     }
 
-    /// One by its name, where it happened.
+    /// The kind with this name, if it has occurred.
     #[must_use]
     pub fn get(&self, what: &str) -> Option<&Count> {
         self.iter().find(|kind| kind.what == what)
     }
 
-    /// What was counted since `before`, an earlier copy of the same counts.
+    /// The counts since `before`, which must be an earlier copy of the same counts.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut since = self.clone();
@@ -95,7 +95,7 @@ impl Counts {
         since
     }
 
-    /// The same as terms, where it took so long.
+    /// The counts as terms, for a duration of `seconds`.
     #[must_use]
     pub fn terms(&self, seconds: f64) -> Vec<Transaction> {
         let term = |kind: &Count| {

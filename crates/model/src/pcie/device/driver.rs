@@ -1,4 +1,4 @@
-//! The driver: when it tells the device what.
+//! The driver: announces buffers and packets to the device.
 
 use super::Setup;
 use super::counts::{Counts, Kind};
@@ -7,22 +7,22 @@ use crate::pcie::estimate::{COMBINED_BYTES, ENTRY_BYTES_MAX};
 use crate::pcie::link::WRITE_HEADER_BYTES;
 use crate::pcie::nic::{Nic, RxDoorbell, Thresholds, TxDescriptors, TxDoorbell};
 
-/// `*_RX_MAX_BURST` of the vector functions: a longer poll is done in pieces of it.
+/// `*_RX_MAX_BURST` of the vector functions: a longer poll is split into pieces of this size.
 const VECTOR_BURST: u32 = 32;
 
 #[derive(Clone, Debug)]
 pub(super) struct Driver {
     nic: Nic,
     rx: RxDoorbell,
-    /// Packets of a fixed batch, for the rule that has one.
+    /// The number of packets in a batch, for the rule with fixed batches.
     rx_batch: u32,
     tx: TxDoorbell,
     thresholds: Thresholds,
     segments: u32,
     context: u32,
-    /// Descriptors of received packets that the device does not have back.
+    /// The number of descriptors of received packets that have not been returned to the device.
     held: u32,
-    /// Descriptors that were sent and not looked at since.
+    /// The number of sent descriptors whose completions have not been checked.
     in_hardware: u32,
 }
 
@@ -42,7 +42,7 @@ impl Driver {
         }
     }
 
-    /// The most descriptors that may wait to be announced.
+    /// The largest number of descriptors that may wait to be announced.
     pub(super) fn held_most(&self) -> u32 {
         match self.rx {
             RxDoorbell::Above | RxDoorbell::AtLeast | RxDoorbell::Threshold => {
@@ -79,10 +79,10 @@ impl Driver {
         taken
     }
 
-    /// What vector functions look at before they look for packets.
+    /// Announces held descriptors as vector functions do, before they look for packets.
     fn before_piece(&mut self, hardware: &mut Hardware, counts: &mut Counts) {
         let given = match self.rx {
-            // A packet has one descriptor there, or the rule would be another.
+            // A packet has one descriptor in this mode; with several, the driver uses another rule.
             RxDoorbell::Batch(_) if self.held > self.rx_batch => self.rx_batch,
             RxDoorbell::Fours(held) if self.held >= held => self.held & !3,
             _ => return,
@@ -175,7 +175,7 @@ impl Driver {
         self.nic.inline.is_some_and(|inline| size <= inline.bytes_max && self.segments == 1)
     }
 
-    /// Bytes of the work entries of one burst: each is filled before the next is begun.
+    /// The bytes of the work entries of one burst. Each entry is filled before the next one starts.
     fn entries(&self, sizes: &[u32]) -> u32 {
         let TxDescriptors::Entries { head_bytes, each_bytes, block_bytes, packets } =
             self.nic.tx_descriptors

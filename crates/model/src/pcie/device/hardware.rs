@@ -16,13 +16,13 @@ pub(super) struct Hardware {
     tx: Transmit,
 }
 
-/// The receive ring; all numbers since the start.
+/// The receive ring. All numbers count from the start.
 #[derive(Clone, Debug)]
 struct Receive {
     announced: u64,
     fetched: u64,
     used: u64,
-    /// Completions that are due, and those of them that are written.
+    /// The number of completions that are due, and the number of them that are written.
     due: u64,
     written: u64,
     polled: u64,
@@ -31,10 +31,11 @@ struct Receive {
 
 #[derive(Clone, Debug, Default)]
 struct Transmit {
-    /// Descriptors since the last report, packets since the last completion.
+    /// The number of descriptors since the last report, and the number of packets since the last
+    /// completion.
     unreported: u32,
     uncompleted: u32,
-    /// Completions that are due and not written.
+    /// The number of completions that are due and not written.
     waiting: u32,
 }
 
@@ -60,12 +61,12 @@ impl Hardware {
         }
     }
 
-    /// The driver has given so many empty buffers.
+    /// Accepts empty buffers from the driver.
     pub(super) fn announce(&mut self, descriptors: u32) {
         self.rx.announced += u64::from(descriptors);
     }
 
-    /// Packets that the driver can see and has not taken.
+    /// The number of packets that the driver can see and has not taken.
     pub(super) fn ready(&self) -> u32 {
         let each = match self.nic.rx_completion.every {
             WriteBack::Each => u64::from(self.segments),
@@ -74,7 +75,7 @@ impl Hardware {
         (self.rx.written / each - self.rx.polled) as u32
     }
 
-    /// Packets that could come now.
+    /// The number of packets that fit into the empty buffers.
     pub(super) fn free_buffers(&self) -> u32 {
         ((self.rx.announced - self.rx.used) / u64::from(self.segments)) as u32
     }
@@ -126,7 +127,7 @@ impl Hardware {
         }
     }
 
-    /// Reads what describes the packets of one doorbell.
+    /// Reads the descriptors of the packets of one doorbell.
     pub(super) fn fetch(&self, bytes: u32, descriptor_bytes: u32, counts: &mut Counts) {
         let most = self.nic.tx_fetch.descriptors * descriptor_bytes;
         let mut left = bytes;
@@ -137,7 +138,7 @@ impl Hardware {
         }
     }
 
-    /// Sends a packet of so many descriptors, of which it does not have `left` bytes yet.
+    /// Sends a packet with this many descriptors. The device must still read `left` bytes of it.
     pub(super) fn transmit(&mut self, left: u32, descriptors: u32, counts: &mut Counts) {
         for piece in 0..self.segments {
             self.read(Kind::TxPacket, self.offset, self.piece(left, piece), counts);
@@ -163,7 +164,7 @@ impl Hardware {
         }
     }
 
-    /// All packets of one doorbell are sent.
+    /// Completes a doorbell after all of its packets were sent.
     pub(super) fn announced_are_sent(&mut self, counts: &mut Counts) {
         if self.nic.tx_completion.every == WriteBack::Doorbell {
             self.complete(1, counts);
@@ -179,7 +180,7 @@ impl Hardware {
         }
     }
 
-    /// Bytes of one of a packet's buffers: as even as can be.
+    /// The bytes in one of a packet's buffers. Bytes are distributed as evenly as possible.
     fn piece(&self, bytes: u32, piece: u32) -> u32 {
         bytes / self.segments + u32::from(piece < bytes % self.segments)
     }

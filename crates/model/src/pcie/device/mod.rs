@@ -1,12 +1,12 @@
-//! A NIC and its driver that do for each packet what their rules say, and count every transaction.
+//! A NIC and its driver that apply their rules to each packet and count every transaction.
 //!
-//! The estimate reckons with means; this counts one by one, so that each checks the other. Nothing
-//! is timed here: packets arrive, polls and bursts come when the caller says so, and the device
-//! acts at once on what it is told.
+//! The estimate uses means, and this module counts transactions one by one, so that each checks the
+//! other. There is no clock: the caller decides when packets arrive and when the driver polls and
+//! sends, and the device acts at once.
 //!
-//! - `counts`: what crossed the link, by transaction;
+//! - `counts`: the counted traffic, by transaction;
 //! - `hardware`: the device: reads descriptors, writes packets and completions;
-//! - `driver`: the driver: when it tells the device what.
+//! - `driver`: the driver: announces buffers and packets to the device.
 
 mod counts;
 mod driver;
@@ -25,30 +25,30 @@ use super::workload::in_range;
 use driver::Driver;
 use hardware::Hardware;
 
-/// What a modelled NIC is made of: an [`Estimate`] without a rate and sizes.
+/// The parameters of a modelled NIC: those of an [`Estimate`], without rate and sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// The NIC, its options taken.
+    /// The NIC with its options applied.
     pub nic: Nic,
     /// The driver's release.
     pub version: Version,
-    /// Its burst mode; one that the driver has.
+    /// The burst mode, which the driver must have.
     pub mode: Mode,
-    /// What the program sets.
+    /// The thresholds that the program sets.
     pub thresholds: Thresholds,
     /// The link.
     pub link: Link,
-    /// Buffers that a packet is spread over.
+    /// The number of buffers of a packet.
     pub segments: u32,
-    /// Whether each sent packet has a context descriptor before it.
+    /// Whether a context descriptor precedes each sent packet.
     pub context: bool,
-    /// How far into a cache line each packet begins, in bytes.
+    /// The offset of each packet's start in a cache line, in bytes.
     pub offset: u32,
-    /// Descriptors of the receive ring.
+    /// The number of descriptors in the receive ring.
     pub ring: u32,
 }
 
-/// A NIC with its driver: one queue pair.
+/// A NIC with its driver and one queue pair.
 ///
 /// ```
 /// use haul_model::pcie::{Device, Setup};
@@ -72,7 +72,8 @@ pub struct Device {
 }
 
 impl Setup {
-    /// The driver's usual mode and thresholds, one aligned buffer a packet, a ring of 1,024.
+    /// The driver's usual mode and thresholds, one aligned buffer for each packet, and a ring of
+    /// 1,024 descriptors.
     #[must_use]
     pub fn of(nic: Nic, link: Link) -> Self {
         Self {
@@ -88,7 +89,7 @@ impl Setup {
         }
     }
 
-    /// What an estimate is of, as a device with a ring of so many descriptors.
+    /// The inputs of an estimate as a setup, with a ring of this many descriptors.
     #[must_use]
     pub fn from_estimate(what: &Estimate<'_>, ring: u32) -> Self {
         Self {
@@ -109,8 +110,8 @@ impl Device {
     /// A device whose receive ring is full of empty buffers.
     ///
     /// # Errors
-    /// A threshold or a number is beyond what there can be, or the ring is so small that the driver
-    /// would never announce a buffer.
+    /// It is an error if a threshold or a number is out of range, or if the ring is so small that
+    /// the driver would never announce a buffer.
     pub fn new(setup: Setup) -> Result<Self, PcieError> {
         check_thresholds(&setup.nic, setup.mode, setup.thresholds)?;
         in_range("segments", u64::from(setup.segments), 1, 255)?;
@@ -121,45 +122,47 @@ impl Device {
         Ok(Self { hardware: Hardware::new(&setup), driver, counts: Counts::default() })
     }
 
-    /// A packet comes from the wire. Whether it was taken: without a free buffer it is dropped.
+    /// Lets a packet arrive from the wire. Returns whether the device accepted it; without a free
+    /// buffer, the packet is dropped.
     pub fn arrive(&mut self, bytes: u32) -> bool {
         self.hardware.receive(bytes, &mut self.counts)
     }
 
-    /// The device's timer: completions that wait for others are written now.
+    /// Lets the device's timer expire: the device writes the completions that wait for others.
     pub fn flush(&mut self) {
         self.hardware.flush(&mut self.counts);
     }
 
-    /// Packets that a poll would find.
+    /// The number of packets that a poll would find.
     #[must_use]
     pub fn ready(&self) -> u32 {
         self.hardware.ready()
     }
 
-    /// Packets for which the device has empty buffers.
+    /// The number of packets for which the device has empty buffers.
     #[must_use]
     pub fn free_buffers(&self) -> u32 {
         self.hardware.free_buffers()
     }
 
-    /// The driver polls for at most so many packets: how many it returns, oldest first.
+    /// Lets the driver poll for at most `most` packets. Returns the number of packets, which are
+    /// the oldest.
     pub fn poll(&mut self, most: u32) -> u32 {
         self.driver.poll(most, &mut self.hardware, &mut self.counts)
     }
 
-    /// The driver sends packets of these sizes, in bytes, by one call.
+    /// Lets the driver send packets of these sizes in bytes, with one call.
     pub fn send(&mut self, sizes: &[u32]) {
         self.driver.send(sizes, &mut self.hardware, &mut self.counts);
     }
 
-    /// What crossed the link so far.
+    /// The traffic that has crossed the link so far.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Packets that were dropped because no buffer was free.
+    /// The number of packets that were dropped because no buffer was free.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.hardware.dropped()

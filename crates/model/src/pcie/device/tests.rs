@@ -1,13 +1,13 @@
-//! The estimate against the counter, to the count.
+//! The estimate against the counter. Counts must be equal.
 
 use super::*;
 use crate::pcie::{Histogram, NICS, Packets, Workload, estimate};
 
-/// Packets of each case: the number where code is optimised.
+/// The number of packets in each case, smaller without optimization.
 const PACKETS: u64 = if cfg!(debug_assertions) { 20_000 } else { 10_000_000 };
 
-/// A multiple of it is a whole number of periods of every rule, for bursts that divide 960: of
-/// thresholds of 32 and 64 and what exceeds them, re-arm batches, fetches of 40 and less.
+/// The number of packets in a common period of all rules, for bursts that divide 960: of thresholds
+/// of 32 and 64, of batches above a threshold, of re-arm batches, and of fetches of 40 and fewer.
 fn period(batch: u32, free: u32) -> u64 {
     let above = u64::from(batch) * (u64::from(free) / u64::from(batch) + 1);
     let least = u64::from(batch) * u64::from(free).div_ceil(u64::from(batch)).max(1);
@@ -29,7 +29,7 @@ struct Case<'a> {
     name: &'a str,
 }
 
-/// Runs whole periods of a forwarder that gets and sends `batch` at a time.
+/// Runs whole periods of a forwarder that receives and sends `batch` packets at a time.
 fn counted(case: &Case<'_>) -> (Counts, u64) {
     let mut device = Device::new(case.setup).unwrap();
     let period = period(case.batch, case.setup.thresholds.rx_free);
@@ -45,7 +45,8 @@ fn counted(case: &Case<'_>) -> (Counts, u64) {
             }
         }
     };
-    // What vector functions hold back at first is the same at the end of every later period.
+    // After the first period, vector functions hold the same number of descriptors at the end of
+    // every period.
     forward(&mut device, period);
     let before = device.counts().clone();
     let packets = PACKETS.div_ceil(period) * period;
@@ -53,7 +54,7 @@ fn counted(case: &Case<'_>) -> (Counts, u64) {
     (device.counts().since(&before), packets)
 }
 
-/// Holds each term against the counter: equal to the count, and to the byte.
+/// Compares each term with the counter. Counts and bytes must be equal.
 fn check(case: &Case<'_>) -> usize {
     let batches: Histogram = format!("{}:1", case.batch).parse().unwrap();
     let sizes: Packets = case.size.to_string().parse().unwrap();
@@ -62,7 +63,7 @@ fn check(case: &Case<'_>) -> usize {
         segments: case.setup.segments,
         context: case.setup.context,
         offset: case.setup.offset,
-        // So that a second of the estimate is what was counted.
+        // With this rate, one second of the estimate corresponds to the counted packets.
         ..Workload::forwarding(super::super::Rate::new(packets as f64).unwrap(), sizes, batches)
     };
     let terms = estimate(&Estimate {
@@ -85,7 +86,8 @@ fn check(case: &Case<'_>) -> usize {
             (term.count_per_s * term.header_bytes, count.header_bytes),
             (term.count_per_s * term.request_bytes, count.request_bytes),
         ] {
-            // The estimate is of binary fractions: right to the 12th digit, equal when rounded.
+            // The estimate has binary fractions: it is correct to the 12th digit, and equal when
+            // rounded.
             assert_eq!(estimated.round(), counted as f64, "{name}: {estimated}");
             assert!((estimated - counted as f64).abs() <= counted as f64 * 1e-9, "{name}");
         }
@@ -94,7 +96,7 @@ fn check(case: &Case<'_>) -> usize {
 }
 
 #[test]
-fn the_estimate_is_the_counter_for_every_nic_mode_and_batch() {
+fn estimate_equals_counter_for_every_nic_mode_and_batch() {
     let (mut cases, mut compared) = (0, 0);
     for nic in &NICS {
         for (mode, _, _) in nic.modes {
@@ -118,7 +120,7 @@ fn the_estimate_is_the_counter_for_every_nic_mode_and_batch() {
 }
 
 #[test]
-fn so_it_is_with_options_thresholds_segments_and_sizes() {
+fn estimate_equals_counter_with_options_and_segments() {
     let link = |text: &str| text.parse().unwrap();
     for nic in &NICS {
         for choice in nic.choices {
@@ -131,7 +133,7 @@ fn so_it_is_with_options_thresholds_segments_and_sizes() {
         for (rx_free, segments, context, offset) in
             [(31, 1, true, 0), (48, 2, false, 0), (0, 3, true, 60), (64, 4, false, 2)]
         {
-            // A report is asked for by whole packets: 30 descriptors are of 1, 2, 3 or 5 each.
+            // The driver requests a report for whole packets, of 1, 2, 3 or 5 descriptors each.
             let thresholds = Thresholds { rx_free: rx_free * segments, tx_rs: 32 };
             let setup = Setup {
                 mode: scalar,
@@ -141,9 +143,9 @@ fn so_it_is_with_options_thresholds_segments_and_sizes() {
                 offset,
                 ..Setup::of(*nic, link("gen3x8"))
             };
-            // Periods are of packets; a threshold of whole packets is reached as with one each.
+            // `period` assumes one descriptor for each packet, so other cases need a tolerance.
             if context || segments > 1 {
-                roughly(&Case { setup, batch: 8, size: 1514, name: nic.name });
+                check_roughly(&Case { setup, batch: 8, size: 1514, name: nic.name });
             } else {
                 check(&Case { setup, batch: 8, size: 1514, name: nic.name });
             }
@@ -151,8 +153,8 @@ fn so_it_is_with_options_thresholds_segments_and_sizes() {
     }
 }
 
-/// As `check`, where periods are not whole: off by what one period can hold.
-fn roughly(case: &Case<'_>) {
+/// As `check`, for runs that are not whole periods: counts may differ by 2.
+fn check_roughly(case: &Case<'_>) {
     let batches: Histogram = format!("{}:1", case.batch).parse().unwrap();
     let (counts, packets) = counted(case);
     let workload = Workload {
@@ -181,9 +183,10 @@ fn roughly(case: &Case<'_>) {
     }
 }
 
-/// In no particular order a rule that looks at what is held meets the mean alone.
+/// With batches in random order, a rule that depends on held descriptors matches the estimate only
+/// on average.
 #[test]
-fn mixed_batches_in_any_order_meet_the_mean() {
+fn estimate_is_mean_for_mixed_batches() {
     let nic: &Nic = "e1000e".parse().unwrap();
     let thresholds = Thresholds { rx_free: 32, tx_rs: 32 };
     let setup = Setup { thresholds, ..Setup::of(*nic, "gen3x8".parse().unwrap()) };
@@ -224,7 +227,7 @@ fn mixed_batches_in_any_order_meet_the_mean() {
 }
 
 #[test]
-fn without_a_free_buffer_packets_are_dropped_and_counted() {
+fn packets_without_free_buffer_are_dropped_and_counted() {
     let nic: &Nic = "ice".parse().unwrap();
     let mut device = Device::new(Setup::of(*nic, "gen3x8".parse().unwrap())).unwrap();
     let taken = (0..2000).filter(|_| device.arrive(64)).count();
@@ -236,7 +239,7 @@ fn without_a_free_buffer_packets_are_dropped_and_counted() {
 }
 
 #[test]
-fn completions_that_wait_are_seen_after_the_timer() {
+fn flush_writes_waiting_completions() {
     let nic: &Nic = "igb".parse().unwrap();
     let mut device = Device::new(Setup::of(*nic, "gen3x8".parse().unwrap())).unwrap();
     (0..3).for_each(|_| assert!(device.arrive(64)));
@@ -248,7 +251,7 @@ fn completions_that_wait_are_seen_after_the_timer() {
 }
 
 #[test]
-fn what_no_device_has_is_refused() {
+fn new_rejects_invalid_setups() {
     let nic: &Nic = "ice".parse().unwrap();
     let usual = Setup::of(*nic, "gen3x8".parse().unwrap());
     for setup in [

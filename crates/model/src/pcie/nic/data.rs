@@ -1,6 +1,6 @@
-//! The NICs. Numbers are DPDK's sources at releases 22.11, 25.03, 25.07 and 26.07 unless said
-//! otherwise; `drivers/net/` is left out of their paths, and `drivers/net/intel/` from 25.03 on.
-//! The speed of a line is the largest of the driver's `speed_capa`, or of its link's update.
+//! The NICs. Numbers come from DPDK's sources at releases 22.11, 25.03, 25.07 and 26.07, unless
+//! another source is named. Paths omit `drivers/net/`, and `drivers/net/intel/` from 25.03 on. The
+//! speed of a line is the largest in the driver's `speed_capa`, or in its link update.
 
 use std::str::FromStr;
 
@@ -14,28 +14,33 @@ use crate::pcie::error::PcieError;
 const FIRST: Version = Version::FIRST;
 const V25_07: Version = Version { year: 25, month: 7 };
 
-/// `*_RXQ_REARM_THRESH` of ixgbe, i40e and iavf; from 25.07 on `CI_VPMD_RX_REARM_THRESH`.
+/// `*_RXQ_REARM_THRESH` of ixgbe, i40e and iavf; `CI_VPMD_RX_REARM_THRESH` from 25.07 on.
 const REARM_32: RxDoorbell = RxDoorbell::Batch(&[(FIRST, 32), (V25_07, 64)]);
-/// `ICE_RXQ_REARM_THRESH`, `IDPF_RXQ_REARM_THRESH`; likewise.
+/// `ICE_RXQ_REARM_THRESH` and `IDPF_RXQ_REARM_THRESH`; `CI_VPMD_RX_REARM_THRESH` from 25.07 on.
 const REARM_64: RxDoorbell = RxDoorbell::Batch(&[(FIRST, 64)]);
 
-/// `*_TX_MAX_BURST`: the simple path takes a burst in pieces of it.
+/// `*_TX_MAX_BURST`: the simple path splits a burst into pieces of this size.
 const SIMPLE: TxDoorbell = TxDoorbell::Chunk(32);
 
-/// A cache line of descriptors: no source says what these devices take, and hosts move lines.
+/// A cache line of descriptors. It is an assumption: no source has the number for these devices,
+/// and hosts transfer lines.
 const fn line_of(bytes: u32) -> Fetch {
-    Fetch { descriptors: 64 / bytes, source: "assumed: a cache line of 64 B, as no source says" }
+    Fetch {
+        descriptors: 64 / bytes,
+        source: "assumed: a cache line of 64 B, because no source has the number",
+    }
 }
 
-/// A descriptor written back for each received one.
+/// One descriptor is written back for each received one.
 const fn written_back(bytes: u32) -> Completion {
     Completion { bytes, every: WriteBack::Each, together: 1 }
 }
 
-/// One written back for each report-status threshold.
+/// One descriptor is written back for each report-status threshold.
 const REPORTED: Completion = Completion { bytes: 16, every: WriteBack::ReportStatus, together: 1 };
 
-/// `RTE_*_DEFAULT_RX_FREE_THRESH` and `*_TX_RS_THRESH` are 32 in all of Intel's but e1000e.
+/// `RTE_*_DEFAULT_RX_FREE_THRESH` and `*_TX_RS_THRESH` are 32 in all of Intel's drivers except
+/// e1000e.
 const INTEL: Thresholds = Thresholds { rx_free: 32, tx_rs: 32 };
 
 const RX_16_BYTE: Choice = Choice {
@@ -110,7 +115,7 @@ const ICE: Nic = Nic {
 const IAVF: Nic = Nic {
     name: "iavf",
     devices: "virtual functions of X710, E810 and later",
-    // Of the ports that they are functions of.
+    // The speed of the port that they are functions of.
     line_gigabits: Some(200),
     modes: &[
         (Mode::Scalar, RxDoorbell::Above, TxDoorbell::Burst),
@@ -168,7 +173,8 @@ const E1000E: Nic = Nic {
     line_gigabits: Some(1),
     rx_completion: written_back(16),
     tx_completion: REPORTED,
-    // em_ethdev.c sets no default_rxconf: 0, a doorbell after each poll that returned something.
+    // em_ethdev.c does not set default_rxconf, so the threshold is 0: a doorbell follows each poll
+    // that returned a packet.
     thresholds: Thresholds { rx_free: 0, tx_rs: 32 },
     choices: &[],
     source: "DPDK e1000/em_rxtx.c, em_ethdev.c",
@@ -184,7 +190,8 @@ const MLX5: Nic = Nic {
     devices: "ConnectX-5 and later, BlueField",
     // ConnectX-8: mlx5_link_speed_capa knows up to 800 Gb/s.
     line_gigabits: Some(800),
-    // One data segment a buffer: no multi-packet receive queue (mprq_en=0, the default).
+    // One data segment for each buffer, without a multi-packet receive queue (mprq_en=0, the
+    // default).
     rx_descriptor_bytes: 16,
     rx_fetch: line_of(16),
     rx_completion: Completion { bytes: CQE_BYTES, every: WriteBack::Packet, together: 1 },
@@ -193,7 +200,8 @@ const MLX5: Nic = Nic {
         (Mode::Vector, RxDoorbell::Memory, TxDoorbell::Burst),
     ],
     // Enhanced multi-packet send (txq_mpw_en=1, the default): control and Ethernet segments of 16 B
-    // and a data segment of 16 B a packet, in blocks of 64 B, MLX5_EMPW_MAX_PACKETS at most.
+    // each and a data segment of 16 B for each packet, in blocks of 64 B, with at most
+    // MLX5_EMPW_MAX_PACKETS packets.
     tx_descriptors: TxDescriptors::Entries {
         head_bytes: 32,
         each_bytes: 16,
@@ -213,7 +221,8 @@ const MLX5: Nic = Nic {
             about: "packets of up to 290 B copied into their entries: txqs_min_inline=0, or 8 \
                     transmit queues and more",
             apply: |nic| {
-                // A segment's length of 4 B stands before the data, padded to a segment of 16 B.
+                // A segment's length of 4 B precedes the data; both are padded to a multiple of 16
+                // B.
                 let inline = Inline { bytes_max: 290, extra_bytes: 4, align_bytes: 16 };
                 nic.inline = Some(inline);
             },
@@ -250,7 +259,7 @@ const MLX5: Nic = Nic {
 const ENA: Nic = Nic {
     name: "ena",
     devices: "Elastic Network Adapter with low-latency queues (LLQ), its default",
-    // What the instance is sold with.
+    // The speed depends on the instance.
     line_gigabits: None,
     rx_descriptor_bytes: 16,
     rx_fetch: line_of(16),
@@ -283,8 +292,8 @@ const ENA: Nic = Nic {
         },
         Choice {
             name: "burst-limit",
-            // ena_com_is_doorbell_needed; the number is the device's, which no source has. Seen: a
-            // c7g.large that takes two entries of 256 B.
+            // ena_com_is_doorbell_needed. The number comes from the device, and no source has it. A
+            // c7g.large accepted two entries of 256 B.
             about: "a device that says max_tx_burst_size, 512 B here: a doorbell is written before \
                     more entries are pushed than that",
             apply: |nic| {
@@ -301,8 +310,8 @@ const ENA: Nic = Nic {
               that releases before 23.11 write, at most once in a quarter of a ring, is not",
 };
 
-/// `RTE_BNXT_MAX_RX_BURST` and `RTE_BNXT_MAX_TX_BURST`: also the thresholds of rings of 256
-/// descriptors and more, whatever a program sets.
+/// `RTE_BNXT_MAX_RX_BURST` and `RTE_BNXT_MAX_TX_BURST`. They are also the thresholds of rings of
+/// 256 descriptors and more, whatever thresholds a program sets.
 const BNXT_BURST: u32 = 64;
 
 const BNXT: Nic = Nic {
@@ -349,7 +358,7 @@ const BNXT: Nic = Nic {
               receive threshold is larger",
 };
 
-/// All of them. Left out because what they move crosses no link: virtio and vmxnet3.
+/// All NICs. virtio and vmxnet3 are left out, because their packets do not cross a link.
 pub static NICS: [Nic; 10] = [IXGBE, I40E, ICE, IAVF, IDPF, IGB, E1000E, MLX5, BNXT, ENA];
 
 impl FromStr for &'static Nic {
@@ -373,8 +382,8 @@ mod tests {
 
     type Row = (&'static str, u32, u32, u32, u32, [u32; 3]);
 
-    /// NIC, descriptors received and sent, thresholds, and packets a doorbell in vector mode at
-    /// 22.11, 25.03 and 25.07 (0: no such rule).
+    /// NIC, sizes of receive and transmit descriptors, thresholds, and packets for each doorbell in
+    /// vector mode at 22.11, 25.03 and 25.07 (0 if there is no such rule).
     const TABLE: [Row; 10] = [
         ("ixgbe", 16, 16, 32, 32, [32, 32, 64]),
         ("i40e", 32, 16, 32, 32, [32, 32, 64]),
@@ -389,7 +398,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_nic_has_the_numbers_of_its_driver() {
+    fn nics_have_numbers_of_their_drivers() {
         assert_eq!(TABLE.len(), NICS.len());
         for (name, rx, tx, free, rs, batches) in TABLE {
             let nic = nic(name);
@@ -404,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn options_change_what_they_say() {
+    fn options_change_their_numbers() {
         let i40e = nic("i40e").with("rx-16-byte").unwrap();
         assert_eq!((i40e.rx_descriptor_bytes, i40e.rx_completion.bytes), (16, 16));
         assert_eq!(nic("igb").with("82576").unwrap().tx_completion.together, 1);
@@ -417,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_refused_with_the_known_ones() {
+    fn unknown_names_are_rejected_with_known_ones() {
         let message = "e810".parse::<&Nic>().unwrap_err().to_string();
         assert!(message.contains("ice") && message.contains("ena"), "{message}");
         let message = nic("igb").mode("vector").unwrap_err().to_string();

@@ -1,8 +1,8 @@
-//! NICs and their drivers, as data: a new one is an entry of [`NICS`] and its test.
+//! NICs and their drivers, as data. A new NIC needs an entry in [`NICS`] and in its test.
 //!
-//! - `version`: a driver's version;
-//! - `rules`: what a driver or a device can do, as types;
-//! - `data`: the NICs, each number with its source.
+//! - `version`: the version of a driver;
+//! - `rules`: the behaviours of drivers and devices, as types;
+//! - `data`: the NICs, with a source for each number.
 
 mod data;
 mod rules;

@@ -1,133 +1,137 @@
-//! What a driver or a device can do, as types.
+//! The behaviours of drivers and devices, as types.
 
 use super::version::Version;
 use crate::pcie::error::PcieError;
 
-/// How a driver's burst functions work.
+/// The kind of a driver's burst functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One packet after the other.
+    /// The driver handles one packet after the other.
     Scalar,
-    /// Buffers allocated in bulk.
+    /// The driver allocates buffers in bulk.
     Bulk,
-    /// SSE, AVX, Neon.
+    /// The driver uses vector instructions: SSE, AVX, Neon.
     Vector,
 }
 
-/// When the register behind the receive ring's tail is written.
+/// The rule by which the driver writes the receive ring's tail register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxDoorbell {
-    /// After a poll that leaves more than the free threshold held.
+    /// After a poll, if the driver holds more descriptors than the free threshold.
     Above,
-    /// After a poll that leaves at least the free threshold held.
+    /// After a poll, if the driver holds at least the free threshold of descriptors.
     AtLeast,
     /// Once for each free threshold of packets.
     Threshold,
-    /// Once for each of these many packets, from a release on; ascending.
+    /// Once for each batch of this many packets, from a release on. The releases ascend.
     Batch(&'static [(Version, u32)]),
-    /// After each poll that returned something.
+    /// After each poll that returned a packet.
     Poll,
-    /// Where at least these many are held, for all of them in whole fours.
+    /// If the driver holds at least this many descriptors, for all of them, rounded down to a
+    /// multiple of four.
     Fours(u32),
-    /// Never: what is free stands in memory.
+    /// Never: the driver announces free buffers in memory.
     Memory,
 }
 
-/// When the register behind the transmit ring's tail is written.
+/// The rule by which the driver writes the transmit ring's tail register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxDoorbell {
-    /// Once a burst.
+    /// Once for each burst.
     Burst,
-    /// Once for each of these many packets of a burst, or a part of them.
+    /// Once for each full or partial chunk of this many packets of a burst.
     Chunk(u32),
-    /// Once for each report-status threshold of packets of a burst, or a part of it.
+    /// Once for each full or partial report-status threshold of packets of a burst.
     ReportStatus,
 }
 
-/// How many descriptors a device reads at once.
+/// The number of descriptors that a device reads at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// At most these many.
+    /// The largest number of descriptors.
     pub descriptors: u32,
-    /// Where the number is from; an assumption says so.
+    /// The source of the number; an assumption is marked as one.
     pub source: &'static str,
 }
 
-/// What a device writes into memory when packets have come or gone.
+/// The writes of a device to memory after packets were received or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Bytes of one.
+    /// The size of one completion in bytes.
     pub bytes: u32,
-    /// For how many descriptors one is written.
+    /// The rule by which one is written.
     pub every: WriteBack,
-    /// How many are written at once.
+    /// The number of completions that are written at once.
     pub together: u32,
 }
 
-/// For how many descriptors a completion is written.
+/// The rule by which a device writes completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteBack {
-    /// For each.
+    /// One for each descriptor.
     Each,
-    /// For the last one of each packet.
+    /// One for each packet, for its last descriptor.
     Packet,
-    /// For one in each report-status threshold.
+    /// One for each report-status threshold of descriptors.
     ReportStatus,
-    /// For one in these many packets.
+    /// One for this many packets.
     Packets(u32),
-    /// For each doorbell that announced them.
+    /// One for each doorbell.
     Doorbell,
 }
 
-/// When a driver tells the device how far it has read the completions.
+/// The rule by which a driver reports to the device how far it has read the completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionDoorbells {
-    /// Once for each of these many received packets of a poll, or a part of them.
+    /// For received packets: once for each full or partial chunk of this many packets of a poll.
     pub rx_packets: u32,
-    /// Of sent ones, when a burst finds at least these many descriptors with the device.
+    /// For sent packets: once if at least this many descriptors are with the device at the start of
+    /// a burst.
     pub tx_descriptors: u32,
 }
 
-/// How sent packets are described to the device.
+/// The form in which sent packets are described to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxDescriptors {
-    /// One for each buffer, and one for a context, in a ring that the device reads.
+    /// One descriptor for each buffer, and one for a context, in a ring that the device reads.
     Ring {
-        /// Bytes of one.
+        /// The size of one descriptor in bytes.
         bytes: u32,
     },
-    /// Work entries of several packets: a head, something for each packet, padded to a block.
+    /// Work entries of several packets: a head and a segment for each buffer, padded to a block.
     Entries {
-        /// Bytes of an entry's head.
+        /// The size of an entry's head in bytes.
         head_bytes: u32,
-        /// Bytes for each buffer.
+        /// The size of a buffer's segment in bytes.
         each_bytes: u32,
-        /// Entries are padded to a multiple of these many bytes.
+        /// Entries are padded to a multiple of this many bytes.
         block_bytes: u32,
-        /// Packets of one entry at most.
+        /// The largest number of packets in one entry.
         packets: u32,
     },
-    /// Written into the device's memory by the processor, with the packet's first bytes.
+    /// The processor writes descriptors and the packet's first bytes into the device's memory.
     Pushed {
-        /// Bytes of an entry.
+        /// The size of an entry in bytes.
         entry_bytes: u32,
-        /// Bytes of one descriptor in it.
+        /// The size of one descriptor in an entry, in bytes.
         each_bytes: u32,
-        /// Descriptors that stand before the packet's first bytes in the first entry.
+        /// The number of descriptors that precede the packet's first bytes in the first entry.
         before_header: u32,
-        /// The most bytes of entries between two doorbells, where the device has such a limit.
+        /// The largest number of bytes of entries between two doorbells, if the device has such a
+        /// limit.
         between_doorbells: Option<u32>,
     },
 }
 
-/// Short packets copied into their descriptors instead of being read.
+/// The rule by which the driver copies short packets into their descriptors, so that the device
+/// need not read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inline {
     /// The largest such packet, in bytes.
     pub bytes_max: u32,
-    /// What each adds to its bytes, before it is padded to `align_bytes`.
+    /// The bytes that are added to each packet before it is padded to `align_bytes`.
     pub extra_bytes: u32,
-    /// See there.
+    /// The alignment in bytes to which a packet is padded.
     pub align_bytes: u32,
 }
 
@@ -140,60 +144,62 @@ pub struct Thresholds {
     pub tx_rs: u32,
 }
 
-/// A way in which a driver may be built or started that changes the traffic.
+/// An option with which a driver may be built or started and that changes the traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// `rx-16-byte`.
+    /// The name: `rx-16-byte`.
     pub name: &'static str,
-    /// What it is, and how a program gets it.
+    /// A description, and how to set it.
     pub about: &'static str,
-    /// What it changes.
+    /// Applies the option to a NIC.
     pub apply: fn(&mut Nic),
-    /// Whether it names another device: nothing that a program or a build could set.
+    /// Whether it selects another device, so that a program or a build cannot set it.
     pub is_device: bool,
 }
 
 /// A NIC with its driver in DPDK.
 #[derive(Clone, Copy, Debug)]
 pub struct Nic {
-    /// The driver's name, as DPDK's folder has it.
+    /// The name of the driver: the name of its folder in DPDK.
     pub name: &'static str,
-    /// Which devices it drives.
+    /// The devices that it drives.
     pub devices: &'static str,
-    /// The fastest port of them, in Gb/s; `None` where that is not a property of the device.
+    /// The speed of the devices' fastest port, in Gb/s; `None` if that is not a property of the
+    /// device.
     pub line_gigabits: Option<u32>,
-    /// Bytes of a receive descriptor, as the device reads it.
+    /// The size of a receive descriptor in bytes, as the device reads it.
     pub rx_descriptor_bytes: u32,
-    /// How many it reads at once.
+    /// The number of receive descriptors that the device reads at once.
     pub rx_fetch: Fetch,
-    /// What it writes for a received packet.
+    /// The device's completions for received packets.
     pub rx_completion: Completion,
-    /// Modes that the driver has, the usual one last, each with its doorbells.
+    /// The modes of the driver with their doorbell rules, the usual mode last.
     pub modes: &'static [(Mode, RxDoorbell, TxDoorbell)],
-    /// How sent packets are described.
+    /// The form in which sent packets are described.
     pub tx_descriptors: TxDescriptors,
-    /// How many descriptors, or bytes of entries over 16, it reads at once.
+    /// The number of transmit descriptors, or of pieces of 16 B of entries, that the device reads
+    /// at once.
     pub tx_fetch: Fetch,
-    /// What it writes for sent packets.
+    /// The device's completions for sent packets.
     pub tx_completion: Completion,
-    /// Bytes of a doorbell.
+    /// The size of a doorbell in bytes.
     pub doorbell_bytes: u32,
-    /// Doorbells of the completion rings, where the driver writes such.
+    /// The doorbells of the completion rings, if the driver writes such doorbells.
     pub completion_doorbells: Option<CompletionDoorbells>,
-    /// Short packets that need not be read.
+    /// The rule for short packets that the device need not read.
     pub inline: Option<Inline>,
-    /// What holds unless a program sets it.
+    /// The default thresholds.
     pub thresholds: Thresholds,
-    /// Build and start options.
+    /// The build and start options.
     pub choices: &'static [Choice],
-    /// Where the numbers are from.
+    /// The source of the numbers.
     pub source: &'static str,
-    /// What is not counted, or not known.
+    /// The traffic that is not counted, or not known.
     pub remarks: &'static str,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::Scalar, Self::Bulk, Self::Vector];
 
     /// `scalar`, `bulk` or `vector`.
@@ -208,7 +214,7 @@ impl Mode {
 }
 
 impl RxDoorbell {
-    /// Packets for one doorbell where the rule has a fixed number for this release.
+    /// The packets for one doorbell, if the rule has a fixed number for this release.
     #[must_use]
     pub fn batch(self, version: Version) -> Option<u32> {
         let Self::Batch(rows) = self else { return None };
@@ -218,7 +224,7 @@ impl RxDoorbell {
 }
 
 impl Nic {
-    /// The mode that the driver takes by itself where it can.
+    /// The mode that the driver chooses by itself if it can.
     #[must_use]
     pub fn usual_mode(&self) -> Mode {
         self.modes.last().map_or(Mode::Scalar, |(mode, _, _)| *mode)
@@ -227,7 +233,7 @@ impl Nic {
     /// A mode by its name.
     ///
     /// # Errors
-    /// [`PcieError::Mode`] where this driver has none of that name.
+    /// [`PcieError::Mode`] if this driver has no such mode.
     pub fn mode(&self, name: &str) -> Result<Mode, PcieError> {
         let found = self.modes.iter().find(|(mode, _, _)| mode.name() == name);
         found.map(|(mode, _, _)| *mode).ok_or_else(|| PcieError::Mode {
@@ -237,17 +243,17 @@ impl Nic {
         })
     }
 
-    /// Both doorbell rules of a mode; those of the usual one where the driver has no such mode.
+    /// Both doorbell rules of a mode. If the driver has no such mode, those of its usual mode.
     #[must_use]
     pub fn doorbells(&self, mode: Mode) -> (RxDoorbell, TxDoorbell) {
         let found = self.modes.iter().find(|(known, _, _)| *known == mode).or(self.modes.last());
         found.map_or((RxDoorbell::Memory, TxDoorbell::Burst), |(_, rx, tx)| (*rx, *tx))
     }
 
-    /// The same NIC with a build or start option taken.
+    /// This NIC with a build or start option applied.
     ///
     /// # Errors
-    /// [`PcieError::Choice`] where it has none of that name.
+    /// [`PcieError::Choice`] if it has no such option.
     pub fn with(mut self, option: &str) -> Result<Self, PcieError> {
         let found = self.choices.iter().find(|choice| choice.name == option);
         let choice = found.ok_or_else(|| PcieError::Choice {
@@ -259,7 +265,8 @@ impl Nic {
         Ok(self)
     }
 
-    /// Bytes of a transmit descriptor; of work entries, those of a packet that is alone in one.
+    /// The size of a transmit descriptor in bytes. For work entries, it is the size of an entry
+    /// with one packet.
     #[must_use]
     pub fn tx_descriptor_bytes(&self) -> u32 {
         match self.tx_descriptors {
@@ -273,14 +280,16 @@ impl Nic {
 }
 
 impl TxDescriptors {
-    /// Entries that a packet of so many descriptors is pushed in; none where nothing is pushed.
+    /// The number of entries that are pushed for a packet with this many descriptors; 0 if
+    /// descriptors are not pushed.
     pub(in crate::pcie) fn pushes(self, descriptors: u32) -> u32 {
         let Self::Pushed { entry_bytes, each_bytes, before_header, .. } = self else { return 0 };
         let beyond = descriptors.saturating_sub(before_header) * each_bytes;
         1 + beyond.div_ceil(entry_bytes)
     }
 
-    /// Packets of so many descriptors that can be pushed until a doorbell has to be written.
+    /// The number of packets with this many descriptors that can be pushed until a doorbell must be
+    /// written.
     pub(in crate::pcie) fn packets_until_doorbell(self, descriptors: u32) -> u32 {
         match self {
             Self::Pushed { entry_bytes, between_doorbells: Some(bytes), .. } => {

@@ -1,4 +1,4 @@
-//! A driver's version.
+//! The version of a driver.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,20 +9,20 @@ use crate::pcie::number::whole;
 /// A release of DPDK: `dpdk-22.11`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Of the century.
+    /// The year without the century.
     pub year: u8,
-    /// 1 to 12.
+    /// The month, 1 to 12.
     pub month: u8,
 }
 
 impl Version {
-    /// The first release whose sources the rules were read from.
+    /// The first release whose sources the rules follow.
     pub const FIRST: Self = Self { year: 22, month: 11 };
-    /// The last.
+    /// The last release whose sources the rules follow.
     pub const LAST: Self = Self { year: 26, month: 7 };
 
-    /// The release whose rules hold for this one: itself where the sources of releases around it
-    /// were read, else the nearest.
+    /// The release whose rules are used for this one: itself if it is between
+    /// [`FIRST`](Self::FIRST) and [`LAST`](Self::LAST), else the nearest of the two.
     #[must_use]
     pub fn nearest(self) -> Self {
         self.clamp(Self::FIRST, Self::LAST)
@@ -32,7 +32,8 @@ impl Version {
 impl FromStr for Version {
     type Err = PcieError;
 
-    /// `dpdk-22.11`, also with the number of a maintenance release behind it: `dpdk-22.11.11`.
+    /// Parses `dpdk-22.11`, optionally followed by the number of a maintenance release:
+    /// `dpdk-22.11.11`.
     fn from_str(text: &str) -> Result<Self, PcieError> {
         let refused = || PcieError::Driver { text: text.to_owned() };
         let numbers = text.trim().strip_prefix("dpdk-").ok_or_else(refused)?;
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_read_and_nonsense_is_not() {
+    fn versions_parse_and_invalid_text_is_rejected() {
         for (text, expected) in [("dpdk-22.11", (22, 11)), ("dpdk-25.07.2", (25, 7))] {
             let version: Version = text.parse().unwrap();
             assert_eq!((version.year, version.month), expected);
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_releases_have_a_nearest_one() {
+    fn nearest_clamps_unknown_releases() {
         for (text, nearest) in [
             ("dpdk-19.11", "dpdk-22.11"),
             ("dpdk-23.11", "dpdk-23.11"),

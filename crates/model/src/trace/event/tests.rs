@@ -5,8 +5,8 @@ use crate::trace::BLOCK_HEADER_BYTES;
 
 const START: BlockHeader = BlockHeader { used_bytes: 0, thread: 7, time_ns: 1000 };
 
-/// Written and read again.
-fn there_and_back(events: &[Event<'_>]) -> Vec<u8> {
+/// A block with these events.
+fn encoded(events: &[Event<'_>]) -> Vec<u8> {
     let mut block = START.to_bytes().to_vec();
     let mut coder = Coder::new(&START);
     for event in events {
@@ -30,14 +30,14 @@ fn malloc(time_ns: u64, address: u64, size: u64) -> Event<'static> {
 }
 
 #[test]
-fn a_usual_pair_takes_few_bytes() {
+fn common_events_need_at_most_five_bytes() {
     let mut events = Vec::new();
     for index in 0..100 {
         events.push(malloc(1000 + 200 * index, 0x5555_0000_0000 + 64 * index, 48));
         let call = Call::Free { address: 0x5555_0000_0000 + 64 * index };
         events.push(Event { time_ns: 1100 + 200 * index, took_ns: 0, thread: 7, call });
     }
-    let block = there_and_back(&events);
+    let block = encoded(&events);
     let each = (block.len() - BLOCK_HEADER_BYTES) as f64 / 200.0;
     assert!(each <= 5.0, "{each} bytes an event");
     let read: Vec<_> = read(&block).into_iter().map(Result::unwrap).collect();
@@ -45,14 +45,14 @@ fn a_usual_pair_takes_few_bytes() {
 }
 
 #[test]
-fn a_time_that_runs_backwards_stands_still() {
-    let block = there_and_back(&[malloc(5000, 16, 1), malloc(4000, 32, 1)]);
+fn put_writes_earlier_time_as_last_time() {
+    let block = encoded(&[malloc(5000, 16, 1), malloc(4000, 32, 1)]);
     let times: Vec<u64> = read(&block).into_iter().map(|event| event.unwrap().time_ns).collect();
     assert_eq!(times, [5000, 5000]);
 }
 
 #[test]
-fn what_does_not_fit_changes_nothing() {
+fn put_without_room_changes_nothing() {
     let mut coder = Coder::new(&START);
     let event = Event { thread: 8, ..malloc(2000, 0x7fff_0000_1234, 1 << 40) };
     let mut room = [0; EVENT_BYTES_MAX];
@@ -65,10 +65,10 @@ fn what_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn damage_is_told_and_ends_the_block() {
+fn damage_is_reported_and_ends_block() {
     let first = malloc(2000, 0x1000, 48);
-    let whole = there_and_back(&[first, malloc(3000, 0x2000, 48)]);
-    let bytes = there_and_back(&[first]).len();
+    let whole = encoded(&[first, malloc(3000, 0x2000, 48)]);
+    let bytes = encoded(&[first]).len();
     for (byte, what) in [(0x00, "kind"), (0x80, "kind"), (0x08 | FREE, "kind"), (0xff, "kind")] {
         let mut block = whole.clone();
         block[bytes] = byte;
@@ -85,7 +85,7 @@ fn damage_is_told_and_ends_the_block() {
 }
 
 #[test]
-fn numbers_out_of_bounds_are_refused() {
+fn events_reject_numbers_out_of_bounds() {
     let of = |bytes: &[u8]| {
         let header = BlockHeader { used_bytes: bytes.len() as u32, ..START };
         let block = [&header.to_bytes()[..], bytes].concat();
@@ -132,25 +132,25 @@ fn any_call() -> impl Strategy<Value = Call<'static>> {
 
 proptest! {
     #[test]
-    fn any_events_come_back(calls in prop::collection::vec((0_u64..1 << 40, 0_u64..1 << 20, 0_u32..3, any_call()), 0..50)) {
+    fn events_round_trip(calls in prop::collection::vec((0_u64..1 << 40, 0_u64..1 << 20, 0_u32..3, any_call()), 0..50)) {
         let mut time_ns = START.time_ns;
         let events: Vec<Event<'_>> = calls
             .into_iter()
             .map(|(since, took_ns, thread, call)| {
-                // Notes have no time of their own, and only allocations took any.
+                // Notes have no time of their own, and only allocations have a duration.
                 let is_note = matches!(call, Call::Name { .. } | Call::Lost { .. });
                 let is_timed = matches!(call, Call::Allocate { .. } | Call::Reallocate { .. });
                 time_ns += if is_note { 0 } else { since };
                 Event { time_ns, took_ns: if is_timed { took_ns } else { 0 }, thread, call }
             })
             .collect();
-        let block = there_and_back(&events);
+        let block = encoded(&events);
         let read: Vec<_> = read(&block).into_iter().map(Result::unwrap).collect();
         prop_assert_eq!(read, events);
     }
 
     #[test]
-    fn any_bytes_are_events_or_an_error(bytes: Vec<u8>) {
+    fn events_accept_or_reject_any_bytes(bytes: Vec<u8>) {
         let header = BlockHeader { used_bytes: bytes.len() as u32, ..START };
         let block = [&header.to_bytes()[..], &bytes].concat();
         for event in Events::new(&header, &block).flatten() {

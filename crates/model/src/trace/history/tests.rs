@@ -33,7 +33,7 @@ fn steps(history: &History) -> Vec<(Kind, u32, u64)> {
 }
 
 #[test]
-fn an_address_that_is_given_again_is_another_block() {
+fn reused_address_is_a_new_block() {
     let history = history(&[
         at(10, 1, malloc(0x100, 8)),
         at(20, 1, malloc(0x200, 16)),
@@ -56,8 +56,8 @@ fn an_address_that_is_given_again_is_another_block() {
 }
 
 #[test]
-fn threads_that_hand_blocks_on_are_put_in_order() {
-    // The consumer's block of the file may come before the producer's.
+fn events_of_several_threads_are_sorted_by_time() {
+    // The consumer's block may precede the producer's block in the file.
     let taken = history(&[
         at(200, 2, free(0x100)),
         at(100, 1, malloc(0x100, 8)),
@@ -71,8 +71,8 @@ fn threads_that_hand_blocks_on_are_put_in_order() {
 }
 
 #[test]
-fn an_allocation_counts_at_its_end_and_a_free_at_its_start() {
-    // Thread 2 is given the address that thread 1's slow realloc leaves behind.
+fn allocation_counts_at_end_and_free_at_start() {
+    // Thread 2 gets the address that thread 1's slow realloc has freed.
     let moved = Event { took_ns: 100, ..at(100, 1, realloc(0x100, 0x900, 64)) };
     let history = history(&[at(10, 1, malloc(0x100, 8)), moved, at(150, 2, malloc(0x100, 24))]);
     assert_eq!(
@@ -84,7 +84,7 @@ fn an_allocation_counts_at_its_end_and_a_free_at_its_start() {
 }
 
 #[test]
-fn a_clock_that_stands_still_keeps_a_threads_order() {
+fn equal_times_keep_order_of_thread() {
     let history = history(&[
         at(10, 1, malloc(0x100, 8)),
         at(10, 1, free(0x100)),
@@ -97,7 +97,7 @@ fn a_clock_that_stands_still_keeps_a_threads_order() {
 }
 
 #[test]
-fn oddities_are_counted_and_stop_nothing() {
+fn oddities_are_counted_without_error() {
     let history = history(&[
         at(10, 1, free(0x500)),
         at(20, 1, realloc(0x600, 0x700, 64)),
@@ -118,7 +118,7 @@ fn oddities_are_counted_and_stop_nothing() {
 }
 
 #[test]
-fn tags_are_named_also_when_their_name_comes_late_or_never() {
+fn tags_are_named_with_late_or_missing_names() {
     let tagged =
         |address, tag| Call::Allocate { address, size: 1, align_log2: 0, zeroed: true, tag };
     let history = history(&[
@@ -134,14 +134,14 @@ fn tags_are_named_also_when_their_name_comes_late_or_never() {
 }
 
 #[test]
-fn a_trace_beyond_the_limit_is_refused() {
+fn add_rejects_operations_above_limit() {
     let mut builder = Builder::new(2);
     assert_eq!(builder.add(&at(1, 1, malloc(16, 1))), Ok(()));
     assert_eq!(builder.add(&at(2, 1, malloc(32, 1))), Ok(()));
     assert_eq!(builder.add(&at(3, 1, malloc(48, 1))), Err(TraceError::TooLong { limit: 2 }));
 }
 
-/// A file of two blocks, with a pair of calls in each.
+/// A file of two blocks, with an allocation and its free in each.
 fn file() -> Vec<u8> {
     let header = Header {
         header_bytes: 128,
@@ -168,11 +168,11 @@ fn file() -> Vec<u8> {
 }
 
 #[test]
-fn a_whole_file_is_read() {
+fn parse_reads_whole_file() {
     let (header, history) = History::parse(&file(), 1000).unwrap();
     assert_eq!((header.block_bytes, history.operations.len()), (256, 4));
     assert_eq!(history.oddities, Oddities::default());
-    // The last block's unused end may be missing, and a block that was never begun may follow.
+    // The last block's unused end may be missing, and an unused block may follow.
     let whole = file();
     let (_, short) = History::parse(&whole[..whole.len() - 200], 1000).unwrap();
     assert_eq!(short, history);
@@ -181,7 +181,7 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
-fn a_damaged_block_costs_only_itself() {
+fn damaged_block_does_not_affect_other_blocks() {
     let mut bytes = file();
     bytes[128] = b'X';
     let (_, history) = History::parse(&bytes, 1000).unwrap();
@@ -197,7 +197,7 @@ fn a_damaged_block_costs_only_itself() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_history_or_an_error(at in 0_usize..640, bytes: Vec<u8>) {
+    fn parse_accepts_or_rejects_any_bytes(at in 0_usize..640, bytes: Vec<u8>) {
         let mut file = file();
         for (place, byte) in file.iter_mut().skip(at).zip(bytes) {
             *place = byte;
@@ -205,10 +205,10 @@ proptest! {
         let _ = History::parse(&file, 1000);
     }
 
-    /// Whatever the events, a replay can do what the history says: no block begins twice or ends
-    /// before it began.
+    /// A replay can execute the history of any events: no block is allocated while it is live, or
+    /// freed before it is allocated.
     #[test]
-    fn any_events_give_a_history_that_can_be_replayed(
+    fn any_events_give_replayable_history(
         events in prop::collection::vec((0_u64..50, 0_u64..20, 0_u32..4, 0_u8..3, 0_u64..6, 0_u64..6), 0..200),
     ) {
         let mut builder = Builder::new(1000);
