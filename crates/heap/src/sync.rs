@@ -4,6 +4,7 @@
 pub(crate) use core::sync::atomic::{
     AtomicU16, AtomicU32, AtomicU64,
     Ordering::{self, Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 
 /// Stores to a word that another thread may exchange at this instant: whatever it read last, either
