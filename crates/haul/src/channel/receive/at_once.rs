@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn memory_that_a_peer_takes_away_ends_the_channel_with_an_error() {
-        let settings = Settings { wait: std::time::Duration::from_secs(5), ..Settings::default() };
+        let settings =
+            Settings { wait: Some(std::time::Duration::from_secs(5)), ..Settings::default() };
         for length in [8, 20_000, 1 << 20] {
             let (mut one, _other) = ends(&settings);
             lose(&one);
