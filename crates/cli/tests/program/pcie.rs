@@ -356,7 +356,7 @@ fn sizes_are_those_of_a_capture_or_every_byte() {
     ran.says(&["1 packets of the capture have no bytes"]);
     let cut = pcap(&[60, 61]);
     with(&cut[..cut.len() - 1]).expect(0).says(&["ends within a packet", "the 1 whole ones"]);
-    with(&[0; 100]).expect(2).says(&[at, "no capture", "byte 24"]);
+    with(&[0; 100]).expect(2).says(&[at, "cannot read the capture", "byte 24"]);
     with(&pcap(&[0])).expect(2).says(&["no packet of it counts", "name a whole file"]);
     std::fs::remove_file(&path).unwrap();
     let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--capture", at];

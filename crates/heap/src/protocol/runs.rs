@@ -4,8 +4,8 @@
 //! length, within a page or across several, is found by reading some dozen words, however many
 //! blocks live.
 //!
-//! All of it is a hint, and errs on the side of too much. A thread that frees slices says so, unless
-//! that is said already, and of the groups that say less than it follows ([`freed`]). A
+//! All of it is a hint, and errs on the side of too much. A thread that frees slices says so,
+//! unless that is said already, and of the groups that say less than it follows ([`freed`]). A
 //! thread that claims slices says nothing. So what comes and goes in one place costs one exchange.
 //! A search that a page led astray has it noted as it is ([`Runs::note_page`]), and a search that a
 //! group led astray makes that one right. A page whose run got lost with a process that died is

@@ -287,6 +287,7 @@ pub(crate) fn wipe_on_fork(address: usize, bytes: usize) -> Result<(), Errno> {
 pub(crate) fn is_untouched(address: usize, bytes: usize) -> bool {
     // One for each of the smallest pages that a kernel has.
     let mut found = [0; (2 << 20) / 4096];
+    debug_assert!(bytes <= 2 << 20);
     let is_told = !cfg!(miri) && raw::resident(address, bytes, &mut found).is_ok();
     is_told && found.iter().all(|byte| byte & 1 == 0)
 }

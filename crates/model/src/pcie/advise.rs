@@ -53,13 +53,13 @@ pub struct Advice {
 ///
 /// # Errors
 /// It is an error if the inputs of the estimate are invalid.
-pub fn limit(what: &Estimate<'_>) -> Result<Option<Limit>, PcieError> {
-    Ok(limit_of(what, &estimate(what)?))
+pub fn limit(inputs: &Estimate<'_>) -> Result<Option<Limit>, PcieError> {
+    Ok(limit_of(inputs, &estimate(inputs)?))
 }
 
-fn limit_of(what: &Estimate<'_>, terms: &[Transaction]) -> Option<Limit> {
-    let rate = what.workload.rate.packets_per_s();
-    let full = rate_max(&Sums::of(terms), rate, what.link.usable_bytes_per_s());
+fn limit_of(inputs: &Estimate<'_>, terms: &[Transaction]) -> Option<Limit> {
+    let rate = inputs.workload.rate.packets_per_s();
+    let full = rate_max(&Sums::of(terms), rate, inputs.link.usable_bytes_per_s());
     full.map(|(packets_per_s, way)| Limit { packets_per_s, way })
 }
 
@@ -69,26 +69,26 @@ fn limit_of(what: &Estimate<'_>, terms: &[Transaction]) -> Option<Limit> {
 ///
 /// # Errors
 /// It is an error if the inputs of the estimate are invalid.
-pub fn advise(what: &Estimate<'_>) -> Result<Vec<Advice>, PcieError> {
-    let now = estimate(what)?;
+pub fn advise(inputs: &Estimate<'_>) -> Result<Vec<Advice>, PcieError> {
+    let now = estimate(inputs)?;
     let mut found: Vec<(Kind, Advice)> = Vec::new();
     let mut tried = |kind: Kind, change: String, how: &str, then: &Estimate<'_>| {
         // A change that the driver rejects is not advised.
         let Ok(terms) = estimate(then) else { return };
-        let Some(advice) = gain(change, how, (what, &now), (then, &terms)) else { return };
+        let Some(advice) = gain(change, how, (inputs, &now), (then, &terms)) else { return };
         match found.iter_mut().find(|(other, _)| *other == kind && kind != Kind::Other) {
             None => found.push((kind, advice)),
             Some((_, best)) if advice.ratio > best.ratio * (1.0 + GAIN_LEAST) => *best = advice,
             Some(_) => {}
         }
     };
-    options(what, &mut tried);
-    modes(what, &mut tried);
-    thresholds(what, &mut tried);
-    batches(what, &mut tried);
-    packets(what, &mut tried);
-    settings(what, &mut tried);
-    links(what, &mut tried);
+    options(inputs, &mut tried);
+    modes(inputs, &mut tried);
+    thresholds(inputs, &mut tried);
+    batches(inputs, &mut tried);
+    packets(inputs, &mut tried);
+    settings(inputs, &mut tried);
+    links(inputs, &mut tried);
     let mut advice: Vec<Advice> = found.into_iter().map(|(_, advice)| advice).collect();
     advice.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
     Ok(advice)
@@ -121,8 +121,8 @@ fn gain(
     if ratio <= 1.0 + GAIN_LEAST {
         return None;
     }
-    let on = |terms: &[Transaction], what: &str| {
-        let of = terms.iter().filter(|term| term.what == what);
+    let on = |terms: &[Transaction], name: &str| {
+        let of = terms.iter().filter(|term| term.what == name);
         of.map(|term| term.bytes_per_s_on(full_now.way)).sum::<f64>()
     };
     let saved = |term: &Transaction| on(now, term.what) - on(then, term.what);
@@ -141,40 +141,40 @@ fn gain(
 /// it.
 type Try<'a> = dyn FnMut(Kind, String, &str, &Estimate<'_>) + 'a;
 
-fn options(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    for choice in what.nic.choices.iter().filter(|choice| !choice.is_device) {
-        if let Ok(nic) = what.nic.with(choice.name) {
+fn options(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    for choice in inputs.nic.choices.iter().filter(|choice| !choice.is_device) {
+        if let Ok(nic) = inputs.nic.with(choice.name) {
             let then = Estimate { nic, ..what.clone() };
             tried(Kind::Other, format!("option {}", choice.name), choice.about, &then);
         }
     }
 }
 
-fn modes(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    for (mode, _, _) in what.nic.modes.iter().filter(|(mode, _, _)| *mode != what.mode) {
+fn modes(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    for (mode, _, _) in inputs.nic.modes.iter().filter(|(mode, _, _)| *mode != inputs.mode) {
         let then = Estimate { mode: *mode, ..what.clone() };
-        let change = format!("mode {} -> {}", what.mode.name(), mode.name());
+        let change = format!("mode {} -> {}", inputs.mode.name(), mode.name());
         let how = "the driver chooses it if offloads, ring sizes and thresholds allow";
         tried(Kind::Other, change, how, &then);
     }
-    let is_by_release = matches!(what.nic.doorbells(what.mode).0, RxDoorbell::Batch(_));
-    if is_by_release && what.version.nearest() < Version::LAST {
+    let is_by_release = matches!(inputs.nic.doorbells(inputs.mode).0, RxDoorbell::Batch(_));
+    if is_by_release && inputs.version.nearest() < Version::LAST {
         let then = Estimate { version: Version::LAST, ..what.clone() };
-        let change = format!("driver {} -> {}", what.version, Version::LAST);
+        let change = format!("driver {} -> {}", inputs.version, Version::LAST);
         tried(Kind::Other, change, "its vector functions return more buffers at once", &then);
     }
 }
 
-fn thresholds(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let Thresholds { rx_free, tx_rs } = what.thresholds;
-    if what.uses_rx_free() && rx_free < RX_FREE_MOST {
+fn thresholds(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let Thresholds { rx_free, tx_rs } = inputs.thresholds;
+    if inputs.uses_rx_free() && rx_free < RX_FREE_MOST {
         let thresholds = Thresholds { rx_free: RX_FREE_MOST, tx_rs };
         let then = Estimate { thresholds, ..what.clone() };
         let how = "rx_free_thresh of the queue's setup (testpmd: --rxfreet); the ring must hold \
                    several times as many descriptors";
         tried(Kind::Other, format!("rx free threshold {rx_free} -> {RX_FREE_MOST}"), how, &then);
     }
-    if what.uses_tx_rs() && tx_rs < 32 {
+    if inputs.uses_tx_rs() && tx_rs < 32 {
         let thresholds = Thresholds { rx_free, tx_rs: 32 };
         let then = Estimate { thresholds, ..what.clone() };
         let how = "tx_rs_thresh of the queue's setup (testpmd: --txrst), in a ring that it divides";
@@ -182,8 +182,8 @@ fn thresholds(what: &Estimate<'_>, tried: &mut Try<'_>) {
     }
 }
 
-fn batches(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let now = what.workload.rx.mean_of_polls().min(what.workload.tx.mean_of_polls());
+fn batches(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let now = inputs.workload.rx.mean_of_polls().min(inputs.workload.tx.mean_of_polls());
     let Some(target) = BATCHES.into_iter().find(|batch| f64::from(*batch) >= now * 2.0) else {
         return;
     };
@@ -196,8 +196,8 @@ fn batches(what: &Estimate<'_>, tried: &mut Try<'_>) {
     tried(Kind::Other, format!("batch {shown} -> {target}"), how, &then);
 }
 
-fn packets(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let Workload { segments, context, offset, .. } = *what.workload;
+fn packets(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let Workload { segments, context, offset, .. } = *inputs.workload;
     if segments > 1 {
         let workload = Workload { segments: 1, ..what.workload.clone() };
         let then = Estimate { workload: &workload, ..what.clone() };
@@ -219,23 +219,23 @@ fn packets(what: &Estimate<'_>, tried: &mut Try<'_>) {
 }
 
 /// Tries settings of the link that software or the host controls.
-fn settings(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let now = what.link.settings();
+fn settings(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let now = inputs.link.settings();
     for mps in PAYLOADS.into_iter().filter(|mps| *mps > now.mps) {
-        let link = what.link.with(Settings { mps, ..now });
+        let link = inputs.link.with(Settings { mps, ..now });
         let how = "the kernel's pci=pcie_bus_perf, if card, bridges and root port support it";
         let change = format!("MPS {} -> {mps} B", now.mps);
         tried(Kind::Payload, change, how, &Estimate { link: &link, ..what.clone() });
     }
     for mrrs in REQUESTS.into_iter().filter(|mrrs| *mrrs > now.mrrs) {
-        let link = what.link.with(Settings { mrrs, ..now });
+        let link = inputs.link.with(Settings { mrrs, ..now });
         let how = "setpci, or the driver's own option";
         let change = format!("MRRS {} -> {mrrs} B", now.mrrs);
         tried(Kind::Request, change, how, &Estimate { link: &link, ..what.clone() });
     }
     // If the host splits reads by MPS, the boundary affects only the first completion.
     if now.rcb == 64 && now.completions == Completions::Boundary {
-        let link = what.link.with(Settings { rcb: 128, ..now });
+        let link = inputs.link.with(Settings { rcb: 128, ..now });
         let how = "where the root port has 128 bytes (lspci -vv), setpci or the firmware sets the \
                    card's bit; else another host";
         let change = "RCB 64 -> 128 B".to_owned();
@@ -245,14 +245,14 @@ fn settings(what: &Estimate<'_>, tried: &mut Try<'_>) {
 
 /// Tries other links: twice the lanes, the next generation, and, if neither carries the requested
 /// rate, the smallest link that does.
-fn links(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let now = what.link;
+fn links(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let now = inputs.link;
     let wider = WIDTHS_USUAL.into_iter().filter(|lanes| *lanes > now.lanes());
     let faster = Generation::ALL.into_iter().filter(|one| *one > now.generation());
     let (mut wider, mut faster) = (wider.peekable(), faster.peekable());
     let carries = |link: &Link| {
         let full = limit(&Estimate { link, ..what.clone() }).ok().flatten();
-        full.is_some_and(|full| full.packets_per_s >= what.workload.rate.packets_per_s())
+        full.is_some_and(|full| full.packets_per_s >= inputs.workload.rate.packets_per_s())
     };
     let (by_width, by_speed) = (
         wider.peek().map(|lanes| now.of(now.generation(), *lanes)),

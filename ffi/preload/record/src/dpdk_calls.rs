@@ -1,6 +1,6 @@
-//! `rte_malloc` and its kin, under DPDK's names: calls the real one, and records it with its type
-//! as the tag. A program without DPDK never calls them. Signatures as in `rte_malloc.h` of DPDK
-//! 22.11, which have been the same since 2.0.
+//! `rte_malloc` and related functions, under DPDK's names. Each calls the real function and records
+//! the call with its type as the tag. A program without DPDK never calls them. Signatures are those
+//! of `rte_malloc.h` in DPDK 22.11, unchanged since 2.0.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::Ordering;
@@ -27,17 +27,17 @@ mod next_of {
     next!(RTE_FREE = rte_free(block: Block) -> (), else Default::default());
 }
 
-/// The tag of blocks that were asked for without a type.
+/// The tag of blocks without a type.
 const NO_TYPE: &[u8] = b"rte_malloc";
 
-/// The outermost of DPDK's calls: `rte_malloc` may be `rte_malloc_socket` within.
+/// The outermost of nested DPDK calls: `rte_malloc` may call `rte_malloc_socket`.
 struct Outermost(Recorder);
 
 impl Outermost {
     fn enter() -> Option<Self> {
         let recorder = Recorder::current()?;
         let is_inner = recorder.thread.in_dpdk.swap(1, Ordering::Relaxed) != 0;
-        // Made only for the outermost: one that is dropped says that the thread is outside again.
+        // Only the outermost call creates a value, because dropping it marks the thread as outside.
         (!is_inner).then(|| Self(recorder))
     }
 }
@@ -75,14 +75,14 @@ fn reallocation(block: Block, size: usize, align: c_uint, real: impl FnOnce() ->
     let call = if size == 0 {
         Call::Free { address: old }
     } else {
-        // The block keeps its tag: DPDK has no type here either.
+        // The block keeps its tag, because this call has no type.
         Call::Reallocate { old, new: address, size: size as u64, align_log2, tag: 0 }
     };
     outermost.0.record_since(start, call);
     new
 }
 
-/// The type's name, as far as it fits.
+/// The type's name, cut off at the longest length.
 fn name<'a>(kind: Type) -> &'a [u8] {
     if kind.is_null() {
         return NO_TYPE;

@@ -1,27 +1,28 @@
-//! Memory for calls that come before there is an allocator: the dynamic linker looks the real
-//! functions up, and allocates while it does. Given out once and never taken back.
+//! Memory for calls before the real allocator is known: the dynamic linker allocates while it looks
+//! up the real functions. Each byte is given out once and is never reused.
 
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// In bytes. glibc 2.36 takes 0 while it looks up what is there, and some hundreds for the message
-/// of each name that is not.
+/// The size of the memory in bytes. glibc 2.36 needs none while it looks up existing names, and
+/// some hundreds of bytes for the message of each missing name.
 const ROOM_BYTES: usize = 64 << 10;
 
-/// Before each block stands its size.
+/// The size in bytes of the header before each block, which contains the block's size.
 const HEADER_BYTES: usize = 16;
 
 #[repr(align(64))]
 struct Room(UnsafeCell<[u8; ROOM_BYTES]>);
 
-// SAFETY: every byte is given to one caller at most, by `NEXT`, and is the caller's from then on.
+// SAFETY: `NEXT` ensures that every byte is given to at most one caller, which then owns it.
 unsafe impl Sync for Room {}
 
 static ROOM: Room = Room(UnsafeCell::new([0; ROOM_BYTES]));
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Zeroed bytes; null where the room is used up, or the alignment is beyond a page.
+/// Allocates zeroed bytes. Returns null if the memory is used up, or if the alignment is above a
+/// page.
 pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
     let align = align.max(HEADER_BYTES);
     if size > ROOM_BYTES || align > 4096 || !align.is_power_of_two() {
@@ -36,14 +37,14 @@ pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
     let at = start(base, next, align);
     // SAFETY: `at - HEADER_BYTES` is not below `next` and `at + size` not beyond the room.
     let block = unsafe { base.add(at) };
-    // SAFETY: as above: the header lies before the block.
+    // SAFETY: as above; the header precedes the block.
     let header = unsafe { block.sub(HEADER_BYTES) }.cast::<usize>();
-    // SAFETY: its bytes are this caller's alone, and it is aligned as the block is.
+    // SAFETY: this caller owns the bytes, and the header is aligned as the block is.
     unsafe { header.write(size) };
     block
 }
 
-/// The size of a block that came from here; `None` for any other.
+/// The size of a block from this memory; `None` for any other block.
 pub(crate) fn size_of(block: NonNull<u8>) -> Option<usize> {
     let base = ROOM.0.get().cast::<u8>().addr();
     let offset = block.as_ptr().addr().wrapping_sub(base);
@@ -52,11 +53,11 @@ pub(crate) fn size_of(block: NonNull<u8>) -> Option<usize> {
     }
     // SAFETY: the block lies in the room, and not in the first bytes of it.
     let header = unsafe { block.as_ptr().sub(HEADER_BYTES) }.cast::<usize>();
-    // SAFETY: it is one of ours, so that its header lies before it, and is never written again.
+    // SAFETY: the block came from `allocate`, so its header precedes it and is not written again.
     Some(unsafe { header.read_unaligned() })
 }
 
-/// Where a block starts that is given out next, in bytes from the room's start.
+/// The offset of the next block, in bytes from the start of the memory.
 fn start(base: *mut u8, next: usize, align: usize) -> usize {
     let address = base.addr() + next + HEADER_BYTES;
     next + HEADER_BYTES + (address.next_multiple_of(align) - address)

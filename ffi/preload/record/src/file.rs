@@ -1,5 +1,5 @@
-//! The trace's file: created, grown a block at a time, and mapped. System calls only, and none of
-//! them through libc, which would change `errno` and be a place where a thread is cancelled.
+//! The trace's file: creates it, grows it block by block, and maps it. It makes system calls
+//! without libc, which would change `errno` and add cancellation points.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -15,62 +15,65 @@ use rustix::process::Resource;
 
 use crate::filter;
 
-/// How far apart blocks begin, in bytes: about 8,000 events, so that one in 8,000 calls costs the
-/// few microseconds of a new block; a multiple of every page size, for each is mapped.
+/// The size of a block in bytes: about 8,000 events, so that one call in 8,000 costs the few
+/// microseconds of a new block. It is a multiple of every page size, because each block is mapped.
 pub(crate) const BLOCK_BYTES: u32 = 64 << 10;
 
-/// Where the first block begins: the largest page of a supported machine, for it is mapped.
+/// The offset of the first block. It is the largest page size of a supported machine, because the
+/// block is mapped.
 const FIRST_BLOCK_AT: u64 = 64 << 10;
 
 /// The longest name of a trace's file, in bytes: Linux's PATH_MAX.
 pub(crate) const PATH_BYTES: usize = 4096;
 
-/// How many names are tried for a process that replaced itself by another program (`exec`).
+/// The number of names that are tried for a process that replaced itself with another program
+/// (`exec`).
 const NAMES_MAX: u32 = 100;
 
-/// The most that is kept ready for a process that filters its system calls, in bytes: some two
-/// million events. It is taken from the disk whether it is used or not.
+/// The largest reserve for a process that filters its system calls, in bytes: some two million
+/// events. It takes disk space even if it is not used.
 const RESERVE_BYTES: u64 = 16 << 20;
 
-/// The descriptor that the last process to begin a trace keeps, and its file: a forked child closes
-/// what it inherits.
+/// The descriptor that the last process to begin a trace keeps, and its file. A forked child closes
+/// the inherited descriptor.
 static KEPT: AtomicI32 = AtomicI32::new(NONE);
 static KEPT_DEVICE: AtomicU64 = AtomicU64::new(0);
 static KEPT_INODE: AtomicU64 = AtomicU64::new(0);
 const NONE: i32 = -1;
 
-/// The file that one process writes. Zeros stand for none, as a forked child finds it.
+/// The file that one process writes. All zeros mean that there is no file; a forked child starts
+/// so.
 pub(crate) struct File {
     path: UnsafeCell<[u8; PATH_BYTES]>,
     device: AtomicU64,
     inode: AtomicU64,
     end: AtomicU64,
-    /// The most bytes that it may grow to.
+    /// The largest size in bytes.
     limit: AtomicU64,
-    /// Times count from here: `CLOCK_MONOTONIC`, in nanoseconds.
+    /// The start of the recording, from which times count: `CLOCK_MONOTONIC`, in nanoseconds.
     clock_ns: AtomicU64,
-    /// What was mapped beforehand for a process that filters its system calls, and how much of it
-    /// was given out.
+    /// The blocks that were mapped in advance for a process that filters its system calls, and the
+    /// number of bytes of them that are used.
     reserve: AtomicPtr<u8>,
     reserve_bytes: AtomicU64,
     reserve_used: AtomicU64,
-    /// Whether a thread has begun to map that: one does.
+    /// Whether a thread has started to map the reserve. Only one thread does.
     is_reserving: AtomicBool,
     pub(crate) process: AtomicU32,
 }
 
-/// Why there is no trace, or no more of it.
+/// The reason why a trace cannot begin or continue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failure {
-    /// The kernel said so.
+    /// The kernel returned an error.
     System(Errno),
     /// The limit of `HAUL_RECORD_LIMIT` or of the process (RLIMIT_FSIZE).
     Limit,
-    /// Under the trace's name stands another file.
+    /// Another file has the trace's name.
     Replaced,
-    /// The file was made shorter than what of it was mapped.
+    /// The file was truncated below its mapped part.
     Cut,
-    /// The process filters its system calls, and what was mapped beforehand is used up.
+    /// The process filters its system calls, and the reserve is used up.
     Filtered,
 }
 
@@ -81,8 +84,9 @@ impl From<Errno> for Failure {
 }
 
 impl File {
-    /// Creates the file: `base` with `%p` in its last part replaced by the process, or with the
-    /// process appended; and with a number where that exists. Called once in a process.
+    /// Creates the file. Its name is `base` with each `%p` in its last part replaced by the
+    /// process, or with the process appended; if that file exists, a number is appended. It is
+    /// called once in a process.
     pub(crate) fn create(&self, base: &[u8], parent: u32, limit: u64) -> Result<(), Failure> {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
         close_inherited();
@@ -91,7 +95,7 @@ impl File {
         if begun.is_err()
             && let Ok(name) = self.name()
         {
-            // It is ours, and says nothing.
+            // The file was just created and is empty.
             let _ = rustix::fs::unlinkat(CWD, name, AtFlags::empty());
         }
         begun
@@ -122,13 +126,13 @@ impl File {
         Ok(())
     }
 
-    /// Nanoseconds since the trace began, of a time that [`clock_ns`] told.
+    /// Converts a time of [`clock_ns`] to nanoseconds since the trace began.
     pub(crate) fn since_start_ns(&self, clock_ns: u64) -> u64 {
         clock_ns.saturating_sub(self.clock_ns.load(Ordering::Relaxed))
     }
 
-    /// A block of the file, mapped: zeros, which the caller alone writes. Where there is a reserve
-    /// it comes from there, without a system call; else the file grows.
+    /// Maps a block of the file. It is all zeros, and only the caller writes it. It comes from the
+    /// reserve, without a system call, if there is one; else the file grows.
     pub(crate) fn map_block(&self) -> Result<NonNull<u8>, Failure> {
         if let Some(reserve) = NonNull::new(self.reserve.load(Ordering::Acquire)) {
             let used = self.reserve_used.fetch_add(BLOCK_BYTES.into(), Ordering::Relaxed);
@@ -143,7 +147,7 @@ impl File {
         self.grow(BLOCK_BYTES.into())
     }
 
-    /// Maps blocks beforehand, as many as there is room for, so that the next ones take no system
+    /// Maps as many blocks in advance as there is room for, so that the next blocks need no system
     /// call.
     pub(crate) fn reserve(&self) {
         if self.is_reserving.swap(true, Ordering::AcqRel) {
@@ -160,14 +164,15 @@ impl File {
         }
     }
 
-    /// Whether a block is of the reserve, which stays as it is: a part of it that was unmapped
-    /// would be replaced with the rest where the trace is cut, whoever has it by then.
+    /// Whether a block belongs to the reserve, which stays mapped. If the trace is truncated, the
+    /// whole reserve is replaced; a part that had been unmapped could belong to another mapping by
+    /// then.
     pub(crate) fn is_reserved(&self, block: NonNull<u8>) -> bool {
         let (reserve, length) = self.reserved();
         !reserve.is_null() && block.addr().get().wrapping_sub(reserve.addr()) < length
     }
 
-    /// Where the reserve lies, and how long it is.
+    /// The address and the length of the reserve.
     pub(crate) fn reserved(&self) -> (*mut u8, usize) {
         let reserve = self.reserve.load(Ordering::Acquire);
         (reserve, self.reserve_bytes.load(Ordering::Relaxed) as usize)
@@ -179,21 +184,22 @@ impl File {
         let file = match &opened {
             Ok(file) => file.as_fd(),
             Err(Failure::Replaced) => return Err(Failure::Replaced),
-            // The name leads nowhere for this process any more: another user, another root.
+            // This process can no longer open the name, for example as another user or with another
+            // root.
             Err(failure) => self.kept().ok_or(*failure)?,
         };
         let at = self.end.fetch_add(bytes, Ordering::Relaxed);
         if let Err(failure) = self.allocate(file, at, bytes) {
-            // The next may ask for less. Where another thread has grown the file meanwhile, it has
-            // a hole.
+            // The next request may be smaller. If another thread has grown the file meanwhile, the
+            // file keeps a hole.
             let (end, now) = (at + bytes, Ordering::Relaxed);
             let _ = self.end.compare_exchange(end, at, now, now);
             return Err(failure);
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let length = bytes as usize;
-        // SAFETY: a new mapping, at no address that anything else has. The file was grown beyond
-        // it, so that a store into it finds its page.
+        // SAFETY: a new mapping, at an address that the kernel chooses. The file was grown beyond
+        // it, so a store into it does not fault.
         let mapped = unsafe {
             rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, at)
         }?;
@@ -203,7 +209,7 @@ impl File {
     fn open_new(&self, base: &[u8], process: u32) -> Result<OwnedFd, Failure> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // SAFETY: nobody reads the path before `create`, which calls this, is over.
+        // SAFETY: the path is not read before `create`, the caller, has returned.
         let path = unsafe { &mut *self.path.get() };
         for attempt in 0..NAMES_MAX {
             let name = name(path, base, process, attempt).ok_or(Errno::NAMETOOLONG)?;
@@ -215,7 +221,7 @@ impl File {
         Err(Errno::EXIST.into())
     }
 
-    /// Opens the file by its name, and makes sure that it is the one that was created.
+    /// Opens the file by its name, and checks that it is the file that was created.
     fn open_again(&self) -> Result<OwnedFd, Failure> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = above_streams(rustix::fs::openat(CWD, self.name()?, flags, Mode::empty())?)?;
@@ -223,33 +229,33 @@ impl File {
     }
 
     fn name(&self) -> Result<&CStr, Errno> {
-        // SAFETY: it was written before the first block was asked for, and never since.
+        // SAFETY: it was written before the first block was requested, and not since.
         let path = unsafe { &*self.path.get() };
         CStr::from_bytes_until_nul(path).map_err(|_| Errno::NAMETOOLONG)
     }
 
-    /// The descriptor that was kept, where the program has left it open, and the file is still
-    /// there.
+    /// The kept descriptor, if the program has left it open and the file still exists.
     fn kept(&self) -> Option<BorrowedFd<'_>> {
         let descriptor = KEPT.load(Ordering::Relaxed);
         if descriptor == NONE {
             return None;
         }
-        // SAFETY: it is not -1. Whether it is open, and what it is, is asked next; a program that
-        // closes it in between gets an error, for it is used at once.
+        // SAFETY: it is not -1. `is_ours` checks that it is open and leads to the trace. It is used
+        // at once; if the program closes it in between, the use returns an error.
         let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
         self.is_ours(file).then_some(file)
     }
 
-    /// Whether a descriptor is of the file that was created, and that still has a name.
+    /// Whether a descriptor leads to the file that was created, and this file still has a name.
     fn is_ours(&self, file: BorrowedFd<'_>) -> bool {
         let (device, inode) = (&self.device, &self.inode);
         is_of(file, device.load(Ordering::Relaxed), inode.load(Ordering::Relaxed))
     }
 
-    /// Makes the file's bytes real: a store into a hole of a full disk would end the program.
+    /// Allocates disk space for the file's bytes: a store into a hole on a full disk would end the
+    /// program.
     fn allocate(&self, file: impl AsFd, at: u64, length: u64) -> Result<(), Failure> {
-        // Beyond this limit the kernel would not only refuse but also send SIGXFSZ.
+        // Above this limit, the kernel would also send SIGXFSZ.
         let allowed = rustix::process::getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         if at.saturating_add(length) > allowed.min(self.limit.load(Ordering::Relaxed)) {
             return Err(Failure::Limit);
@@ -261,8 +267,8 @@ impl File {
     }
 }
 
-/// The same file under a number that is none of the standard streams': another thread of a program
-/// that closed one may write to its number meanwhile.
+/// Moves the file to a descriptor above the standard streams. If a program has closed a standard
+/// stream, another of its threads may write to that descriptor meanwhile.
 fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     const FIRST_NUMBER: i32 = 3;
     match file.as_raw_fd() < FIRST_NUMBER {
@@ -271,10 +277,10 @@ fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Keeps a descriptor for the time when the file cannot be opened by its name. High, for programs
-/// count on the lowest to be free.
+/// Keeps a descriptor for the time when the file cannot be opened by its name. Its number is high,
+/// because programs expect the lowest numbers to be free.
 fn keep(file: &OwnedFd, device: u64, inode: u64) {
-    // Above it the kernel's table for this process would grow.
+    // With a higher number, the kernel's table for this process would grow.
     const HIGHEST: u64 = 1024;
     let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(HIGHEST);
     let from = limit.min(HIGHEST) * 15 / 16;
@@ -285,16 +291,16 @@ fn keep(file: &OwnedFd, device: u64, inode: u64) {
     KEPT.store(kept, Ordering::Relaxed);
 }
 
-/// Closes what the parent kept, where it is still that.
+/// Closes the descriptor that the parent kept, if it still leads to the parent's trace.
 fn close_inherited() {
     let descriptor = KEPT.swap(NONE, Ordering::Relaxed);
     if descriptor == NONE {
         return;
     }
-    // SAFETY: it is not -1, and what it is, is asked before anything else.
+    // SAFETY: it is not -1, and `is_of` checks it before any other use.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
     if is_of(file, KEPT_DEVICE.load(Ordering::Relaxed), KEPT_INODE.load(Ordering::Relaxed)) {
-        // SAFETY: it is the recorder's own, and nothing else leads to it any more.
+        // SAFETY: the recorder owns the descriptor, and nothing else refers to it any more.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
     }
 }
@@ -308,7 +314,7 @@ fn is_of(file: BorrowedFd<'_>, device: u64, inode: u64) -> bool {
     })
 }
 
-/// Writes zeros, where the file system has no call for it.
+/// Writes zeros, for file systems without `fallocate`.
 fn fill(file: BorrowedFd<'_>, at: u64, length: u64) -> Result<(), Failure> {
     static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
     let mut written = 0;
@@ -323,26 +329,27 @@ fn fill(file: BorrowedFd<'_>, at: u64, length: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives a mapped block back.
+/// Unmaps a block.
 ///
 /// # Safety
-/// It came from [`File::map_block`] and is not used any more.
+/// It must come from [`File::map_block`] and must not be used any more.
 pub(crate) unsafe fn unmap_block(block: NonNull<u8>) {
-    // SAFETY: the whole mapping, by the caller's promise. It cannot fail for one that is there.
+    // SAFETY: it is a whole mapping, by the caller's promise. The call cannot fail for an existing
+    // mapping.
     let _ = unsafe { rustix::mm::munmap(block.as_ptr().cast(), BLOCK_BYTES as usize) };
 }
 
-/// A clock in nanoseconds; 0 where it cannot be read. No system call where the kernel has a page
-/// for it.
+/// The time of a clock in nanoseconds; 0 if it cannot be read. It needs no system call if the
+/// kernel provides a page for it.
 pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it writes one timespec, which is ours. It leaves errno alone where it succeeds, and
-    // these two clocks are always there.
+    // SAFETY: the call writes one timespec, a local variable. It does not change errno if it
+    // succeeds, and these two clocks always exist.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// The program's name, as the kernel has it.
+/// The program's name, as the kernel stores it.
 fn program() -> [u8; PROGRAM_BYTES] {
     let mut name = [0; PROGRAM_BYTES];
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -355,8 +362,8 @@ fn program() -> [u8; PROGRAM_BYTES] {
     name
 }
 
-/// `base` with each `%p` of its last part replaced by the process, or else with the process
-/// appended; a second attempt has its number appended.
+/// The file's name: `base` with each `%p` of its last part replaced by the process, or with the
+/// process appended. From the second attempt on, the number of the attempt is appended.
 fn name<'a>(
     path: &'a mut [u8; PATH_BYTES],
     base: &[u8],
@@ -372,7 +379,7 @@ fn name<'a>(
     };
     let mut digits = [0; 10];
     let process = decimal(process, &mut digits);
-    // A folder of this name is one that is there.
+    // `%p` in the name of a folder is not replaced, because the folder must exist.
     let folder = base.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     put(base.get(..folder)?)?;
     let mut rest = base.get(folder..)?;

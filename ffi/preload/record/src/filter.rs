@@ -1,25 +1,26 @@
-//! Whether the process filters its system calls: from then on the recorder makes none.
+//! Whether the process filters its system calls. From then on, the recorder makes none.
 //!
-//! A filter may end the process at any call that it does not expect. What asks for one goes through
-//! libc's `prctl` or `syscall`, where it is seen; a program that asks in its own assembly is not.
+//! A filter may end the process at any call that it does not expect. The recorder sees a request
+//! for a filter if it is made with libc's `prctl` or `syscall`; it does not see a request in the
+//! program's own assembly.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Requests for a filter that are under way or were granted. A forked child inherits filters, and
-/// this.
+/// The number of requests for a filter that are pending or were granted. A forked child inherits
+/// the filters and this number.
 static FILTERS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether no system call may be made.
+/// Whether the recorder must not make a system call.
 pub(crate) fn is_on() -> bool {
     FILTERS.load(Ordering::Acquire) != 0
 }
 
-/// A filter is being asked for.
+/// Counts a request for a filter.
 pub(crate) fn begin() {
     FILTERS.fetch_add(1, Ordering::AcqRel);
 }
 
-/// It was refused.
+/// Removes a request that the kernel refused.
 pub(crate) fn refused() {
     FILTERS.fetch_sub(1, Ordering::AcqRel);
 }

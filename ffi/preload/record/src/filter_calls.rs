@@ -1,5 +1,5 @@
-//! `prctl` and `syscall`, under libc's names: what a program asks of the kernel for itself. All is
-//! passed on as it is; before a filter of system calls begins, the recorder takes what it needs.
+//! `prctl` and `syscall`, under libc's names. All calls are forwarded unchanged. Before a filter of
+//! system calls begins, the recorder maps its reserve.
 
 use core::ffi::{c_int, c_long, c_ulong};
 
@@ -9,7 +9,7 @@ use crate::{filter, real};
 /// SECCOMP_FILTER_FLAG_TSYNC_ESRCH of `linux/seccomp.h`.
 const TSYNC_ESRCH: c_ulong = 1 << 4;
 
-/// Takes what a recording needs from here on, asks, and goes on as before where it was refused.
+/// Maps the reserve, makes the request, and resumes normal operation if the kernel refused it.
 fn filtering<T: PartialEq + From<i8>>(is_strict: bool, ask: impl FnOnce() -> T) -> T {
     Recorder::reserve();
     filter::begin();
@@ -22,24 +22,24 @@ fn filtering<T: PartialEq + From<i8>>(is_strict: bool, ask: impl FnOnce() -> T) 
     answer
 }
 
-/// What `seccomp` answered: where it could not have a filter in all threads it names the thread,
-/// unless it was asked for an error.
+/// Converts the result of `seccomp` to -1 on failure. If it could not install a filter in all
+/// threads, it returns the ID of a thread, unless the caller requested an error.
 fn answered(answer: c_long, flags: c_ulong) -> c_long {
     let is_for_all = flags & libc::SECCOMP_FILTER_FLAG_TSYNC != 0;
     let says_so = flags & TSYNC_ESRCH != 0;
     if answer > 0 && is_for_all && !says_so { -1 } else { answer }
 }
 
-/// Whether it is a request for a filter. Without a program it is how others ask whether there are
-/// any.
+/// Whether a call requests a filter. A call without a filter program only tests whether filters are
+/// supported.
 fn is_filter(mode: c_ulong, filter: c_ulong) -> bool {
     mode == c_ulong::from(libc::SECCOMP_MODE_STRICT)
         || (mode == c_ulong::from(libc::SECCOMP_MODE_FILTER) && filter != 0)
 }
 
 /// # Safety
-/// As libc's. There it takes a variable number of arguments, which on Linux's 64-bit machines are
-/// passed as these are; those that a caller left out are not looked at.
+/// As libc's. libc's function takes a variable number of arguments, which 64-bit Linux passes like
+/// these. Arguments that a caller omitted are not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(
     option: c_int,

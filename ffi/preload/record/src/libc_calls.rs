@@ -1,4 +1,5 @@
-//! `malloc` and its kin, under libc's names: calls the real one, and records it.
+//! `malloc` and related functions, under libc's names. Each calls the real function and records the
+//! call.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -10,7 +11,7 @@ use crate::{early, real};
 
 type Block = *mut c_void;
 
-/// Calls `real` and records what it gave.
+/// Calls `real` and records its result.
 fn allocation(size: usize, align: usize, zeroed: bool, real: impl FnOnce() -> Block) -> Block {
     let Some(recorder) = Recorder::current() else { return real() };
     let start = Recorder::now();
@@ -50,20 +51,21 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> Block {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: Block, size: usize) -> Block {
     let Some(held) = NonNull::new(block.cast::<u8>()) else {
-        // SAFETY: the caller's promise; without a block it is malloc.
+        // SAFETY: the caller's promise; without a block, realloc is malloc.
         return unsafe { malloc(size) };
     };
     if let Some(old_size) = early::size_of(held) {
         // SAFETY: the caller's promise.
         let new = unsafe { malloc(size) };
         if !new.is_null() {
-            // SAFETY: both are at least as long as the shorter of the two, and the new one is new.
+            // SAFETY: both blocks have at least that many bytes, and the new one does not overlap
+            // the old one.
             unsafe { ptr::copy_nonoverlapping(held.as_ptr(), new.cast(), old_size.min(size)) };
         }
         return new;
     }
     if !real::is_ready() {
-        // Nobody can have a block yet that is not early.
+        // Before the real functions are known, every valid block is an early one.
         return ptr::null_mut();
     }
     let Some(recorder) = Recorder::current() else {
@@ -92,7 +94,8 @@ pub unsafe extern "C" fn free(block: Block) {
     if early::size_of(held).is_some() || !real::is_ready() {
         return;
     }
-    // Before the real one: from then on the address may be another thread's.
+    // The free is recorded before the real call, because after it another thread may get the
+    // address.
     if let Some(recorder) = Recorder::current() {
         recorder.record(Call::Free { address: block.addr() as u64 });
     }
@@ -117,7 +120,7 @@ pub unsafe extern "C" fn posix_memalign(target: *mut Block, align: usize, size: 
     allocation(size, align, false, || {
         // SAFETY: the caller's promise.
         status = unsafe { real::posix_memalign(target, align, size) };
-        // SAFETY: where it succeeded, it has written there.
+        // SAFETY: if the call succeeded, it has written the block's address there.
         if status == 0 { unsafe { *target } } else { ptr::null_mut() }
     });
     status
@@ -187,6 +190,6 @@ pub unsafe extern "C" fn malloc_usable_size(block: Block) -> usize {
 }
 
 fn page_bytes() -> usize {
-    // SAFETY: it reads what the kernel gave the process.
+    // SAFETY: the call reads the auxiliary vector that the kernel gave the process.
     unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }
 }

@@ -1,4 +1,4 @@
-//! The functions that would have been called: the next ones of the same name.
+//! The real functions: the next ones with the same name in the order of libraries.
 
 use core::ffi::{CStr, c_int, c_long, c_ulong, c_void};
 use core::mem::MaybeUninit;
@@ -10,7 +10,7 @@ pub(crate) struct Next {
     address: AtomicUsize,
 }
 
-/// What is known of [`Next::address`] before it was looked up, and where there is none.
+/// The values of [`Next::address`] before the look-up, and if no library has the function.
 const UNKNOWN: usize = 0;
 const ABSENT: usize = 1;
 
@@ -19,7 +19,7 @@ impl Next {
         Self { name, address: AtomicUsize::new(UNKNOWN) }
     }
 
-    /// Its address; `None` where no library has it. The first call may allocate.
+    /// Its address; `None` if no library has it. The first call may allocate.
     pub(crate) fn address(&self) -> Option<usize> {
         let known = match self.address.load(Ordering::Relaxed) {
             UNKNOWN => self.look_up(),
@@ -30,7 +30,7 @@ impl Next {
 
     #[cold]
     fn look_up(&self) -> usize {
-        // SAFETY: the name is a C string, and RTLD_NEXT stands for the libraries after this one.
+        // SAFETY: the name is a C string, and RTLD_NEXT means the libraries after this one.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         let address = if found.is_null() { ABSENT } else { found.addr() };
         self.address.store(address, Ordering::Relaxed);
@@ -38,7 +38,8 @@ impl Next {
     }
 }
 
-/// Declares a function that calls the next one of its name. Gives the default where there is none.
+/// Declares a function that calls the next one with its name. It returns the default if there is
+/// none.
 macro_rules! next {
     ($place:ident = $name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $default:expr) => {
         static $place: $crate::real::Next = {
@@ -50,8 +51,8 @@ macro_rules! next {
         };
         pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
             let Some(address) = $place.address() else { return $default };
-            // SAFETY: the next library's function of this name has this signature: it is libc's or
-            // DPDK's, by their headers, or stands in for it.
+            // SAFETY: the next library's function with this name has this signature: it is libc's
+            // or DPDK's, according to their headers, or a replacement for it.
             let function = unsafe {
                 core::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(address)
             };
@@ -81,23 +82,22 @@ next!(PRCTL = prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulon
 next!(SYSCALL = syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long, else -1);
 next!(MALLOC_USABLE_SIZE = malloc_usable_size(block: Block) -> usize, else 0);
 
-/// Whether the program and its libraries call another malloc than this library's: one that is
-/// linked into the program comes before all that is preloaded.
+/// Whether the program and its libraries call another malloc than this library's: a malloc that is
+/// linked into the program precedes all preloaded ones.
 pub(crate) fn is_passed_by() -> bool {
-    // SAFETY: the name is a C string, and RTLD_DEFAULT stands for the order of all libraries.
+    // SAFETY: the name is a C string, and RTLD_DEFAULT means the order of all libraries.
     let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
     let own: *const c_void = (&raw const STATE).cast();
     matches!((object_of(called), object_of(own)), (Some(called), Some(own)) if called != own)
 }
 
-/// Where the program or library begins that an address is of.
+/// The start of the program or library that contains an address.
 fn object_of(address: *const c_void) -> Option<usize> {
     let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: it looks the address up, whatever it is, and writes what it finds, for which there is
-    // room.
+    // SAFETY: the call accepts any address and writes its result to `about`.
     let found = unsafe { libc::dladdr(address, about.as_mut_ptr()) };
-    // SAFETY: all zeros are a value of this structure of pointers, and it may have been written
-    // since.
+    // SAFETY: all zeros are a valid value of this structure of pointers, also if the call has
+    // written to it.
     let about = unsafe { about.assume_init() };
     (found != 0).then_some(about.dli_fbase.addr())
 }
@@ -108,8 +108,8 @@ const NOT_YET: u32 = 0;
 const LOOKING: u32 = 1;
 const READY: u32 = 2;
 
-/// Whether the real functions can be called. While they are looked up they cannot, and whoever asks
-/// meanwhile is served by [`early`](crate::early).
+/// Whether the real functions can be called. During their look-up they cannot, and
+/// [`early`](crate::early) serves allocations.
 pub(crate) fn is_ready() -> bool {
     STATE.load(Ordering::Acquire) == READY || look_all_up()
 }
@@ -137,7 +137,8 @@ fn look_all_up() -> bool {
         &PRCTL,
         &SYSCALL,
     ];
-    // All of them now: a look-up may allocate, and must not find another one to be done first.
+    // All functions are looked up now: a look-up may allocate, and that call must not start another
+    // look-up.
     for next in all {
         next.address();
     }

@@ -1,4 +1,4 @@
-//! Whether to record, and the way of an event from a call into the file.
+//! The state of the recording, and the path of an event from a call to the file.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_void};
@@ -15,51 +15,51 @@ use crate::real;
 use crate::thread::{THREADS_MAX, Thread};
 use crate::tree;
 
-/// Names of DPDK's types that are told apart; later ones share the last tag.
+/// The number of DPDK's type names that have a tag of their own. Later names share the last tag.
 const NAMES_MAX: usize = 512;
 
-/// Keys below this have their value in the thread itself; glibc allocates room for later ones
-/// (PTHREAD_KEY_2NDLEVEL_SIZE).
+/// Keys below this number store their value in the thread itself; glibc allocates memory for later
+/// ones (PTHREAD_KEY_2NDLEVEL_SIZE).
 const KEY_MAX: u32 = 32;
 
-/// The most that a process writes where `HAUL_RECORD_LIMIT` does not say, in bytes: some 500
-/// million events, and less than a disk.
+/// The default of `HAUL_RECORD_LIMIT`, the largest trace of a process in bytes: some 500 million
+/// events, and less than a disk.
 const LIMIT_BYTES: u64 = 4 << 30;
 
-/// Everything that belongs to one process: in memory that is zeros again in a forked child.
+/// The state of one process, in memory that the kernel sets to zeros in a forked child.
 struct State {
     phase: AtomicU32,
     file: File,
-    /// A hash of each name; the tag is its place and 1.
+    /// A hash of each name; the tag is its index plus 1.
     names: [AtomicU64; NAMES_MAX],
     threads: [Thread; THREADS_MAX],
 }
 
-/// What `State::phase` says. A child that was forked finds it unbegun.
+/// The values of `State::phase`. A forked child starts with `UNBEGUN`.
 const UNBEGUN: u32 = 0;
 const BEGINNING: u32 = 1;
 const RECORDING: u32 = 2;
 const ENDED: u32 = 3;
 
-/// Null where nothing is to be recorded.
+/// Null if nothing is recorded.
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 static KEY: AtomicU32 = AtomicU32::new(0);
 static LIMIT: AtomicU64 = AtomicU64::new(LIMIT_BYTES);
 
-/// The number of the next thread that begins under a filter: above the kernel's (PID_MAX_LIMIT,
-/// 2^22).
+/// The number of the next thread that starts under a filter. It is above the kernel's thread IDs
+/// (PID_MAX_LIMIT, 2^22).
 static UNNUMBERED: AtomicU32 = AtomicU32::new(1 << 31);
 
-/// The process that recorded last: in a child, its parent.
+/// The process that recorded last: in a forked child, its parent.
 static LAST_PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// What the file's name is made of: absolute, for programs change their folder.
+/// The base of the file's name. It is absolute, because programs change their working directory.
 struct Base(UnsafeCell<([u8; PATH_BYTES], usize)>);
-// SAFETY: written by the constructor alone, before `STATE` is set; read only where it is.
+// SAFETY: only the constructor writes it, before `STATE` is set; it is read only after that.
 unsafe impl Sync for Base {}
 static BASE: Base = Base(UnsafeCell::new(([0; PATH_BYTES], 0)));
 
-/// Where a call's events go.
+/// The destination of a call's events.
 #[derive(Clone, Copy)]
 pub(crate) struct Recorder {
     state: &'static State,
@@ -68,25 +68,25 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// The calling thread's; `None` where nothing is recorded.
+    /// The recorder of the calling thread; `None` if nothing is recorded.
     pub(crate) fn current() -> Option<Self> {
-        // SAFETY: it is null or a mapping that lasts as long as the process.
+        // SAFETY: it is null, or a mapping that lasts as long as the process.
         let state = unsafe { STATE.load(Ordering::Acquire).as_ref() }?;
         let phase = state.phase.load(Ordering::Acquire);
         if phase != RECORDING && !begin(state, phase) {
             return None;
         }
-        // SAFETY: the key was made before `STATE` was set, and is never deleted.
+        // SAFETY: the key was created before `STATE` was set, and is never deleted.
         let value = unsafe { libc::pthread_getspecific(KEY.load(Ordering::Relaxed)) }.addr() as u64;
         let process = u64::from(state.file.process.load(Ordering::Relaxed));
         let place = (value & 0xffff_ffff) as usize;
-        // A child has its parent's values in its keys, and nobody has its places yet.
+        // A forked child has its parent's key values, but its own thread slots are not claimed yet.
         let place = if value >> 32 == process { place } else { claim(state, process)? };
         let thread = state.threads.get(place)?;
         Some(Self { state, thread, number: thread.owner.load(Ordering::Relaxed) })
     }
 
-    /// Maps beforehand what a process needs that makes no system call any more.
+    /// Maps blocks in advance for a process that will make no more system calls.
     pub(crate) fn reserve() {
         // SAFETY: as in `current`.
         let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return };
@@ -95,27 +95,27 @@ impl Recorder {
         }
     }
 
-    /// Ends the trace of a thread that may do nothing but read, write and end: it may not even read
-    /// the processor's clock (prctl(2), PR_TSC_SIGSEGV).
+    /// Ends the trace of a thread that may only read, write and exit: it may not even read the
+    /// processor's clock (prctl(2), PR_TSC_SIGSEGV).
     pub(crate) fn stop() {
         // SAFETY: as in `current`.
         let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return };
         if state.phase.swap(ENDED, Ordering::AcqRel) == RECORDING {
             say(&[
-                b"the program allows itself only to read and write (seccomp, strict); what was \
-              recorded is kept",
+                b"the program restricts itself to read and write (seccomp, strict); the trace up \
+              to here is kept",
             ]);
         }
     }
 
-    /// Whether a fault at the address was of a trace that somebody cut, and comes no more. The
+    /// Whether a fault at the address came from a trace that was truncated, and will not recur. The
     /// trace ends there.
     fn survives_cut(address: usize) -> bool {
         // SAFETY: as in `current`.
         let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return false };
         let (reserve, length) = state.file.reserved();
         let is_in = !reserve.is_null() && address.wrapping_sub(reserve.addr()) < length;
-        // SAFETY: it is the whole reserve.
+        // SAFETY: the range is the whole reserve.
         let survives = (is_in && unsafe { guard::replace_page(reserve.addr(), length) })
             || state.threads.iter().any(|thread| thread.survives_cut(address));
         if survives {
@@ -124,7 +124,7 @@ impl Recorder {
         survives
     }
 
-    /// The clock that events are timed by.
+    /// The time of the clock that times events.
     pub(crate) fn now() -> u64 {
         file::clock_ns(libc::CLOCK_MONOTONIC)
     }
@@ -139,9 +139,10 @@ impl Recorder {
         self.put(Self::now(), 0, call);
     }
 
-    /// The tag of a DPDK type, whose name is recorded when it is first seen.
+    /// The tag of a DPDK type. The first use of a name records it.
     pub(crate) fn tag(self, name: &[u8]) -> u16 {
-        // FNV-1a, 64 bits (RFC draft-eastlake-fnv): names are few and short.
+        // FNV-1a, 64 bits (RFC draft-eastlake-fnv). It is sufficient, because names are few and
+        // short.
         let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
@@ -173,7 +174,7 @@ impl Recorder {
     }
 }
 
-/// Begins the trace of this process: after a fork, in the child's first call.
+/// Begins the trace of this process. A forked child does so in its first call.
 #[cold]
 fn begin(state: &State, phase: u32) -> bool {
     let (order, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
@@ -182,7 +183,7 @@ fn begin(state: &State, phase: u32) -> bool {
         return false;
     }
     if filter::is_on() {
-        // A child of a process that filters its system calls, and so does it.
+        // The parent filters its system calls, and the child inherits the filter.
         state.phase.store(ENDED, Ordering::Release);
         return false;
     }
@@ -191,7 +192,8 @@ fn begin(state: &State, phase: u32) -> bool {
     match state.file.create(base, parent, LIMIT.load(Ordering::Relaxed)) {
         Ok(()) => {
             LAST_PROCESS.store(state.file.process.load(Ordering::Relaxed), Ordering::Relaxed);
-            // A child inherits it. Where it cannot be had, a trace that is cut is the program's end.
+            // A child inherits the handler. If it cannot be installed, truncating the trace ends
+            // the program.
             if !guard::is_on() {
                 let _ = guard::install_for(Recorder::survives_cut);
             }
@@ -211,11 +213,12 @@ fn base() -> &'static [u8] {
     path.get(..*length).unwrap_or_default()
 }
 
-/// Takes a place for the calling thread.
+/// Claims a slot for the calling thread.
 #[cold]
 fn claim(state: &State, process: u64) -> Option<usize> {
     let place = if filter::is_on() {
-        // Nobody may be asked for the thread's number: one that the kernel gives to no thread.
+        // The kernel cannot be asked for the thread's ID, so the thread gets a number that the
+        // kernel does not use.
         take(state, UNNUMBERED.fetch_add(1, Ordering::Relaxed))?
     } else {
         let number = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -225,7 +228,7 @@ fn claim(state: &State, process: u64) -> Option<usize> {
         })?
     };
     let value = ptr::without_provenance::<c_void>(((process << 32) | place as u64) as usize);
-    // SAFETY: the key is ours, and below KEY_MAX, so that nothing is allocated.
+    // SAFETY: the recorder created the key, and it is below KEY_MAX, so nothing is allocated.
     unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed), value) };
     Some(place)
 }
@@ -235,22 +238,23 @@ fn take(state: &State, number: u32) -> Option<usize> {
     let is_taken =
         |thread: &Thread| thread.owner.compare_exchange(0, number, order, relaxed).is_ok();
     let place = state.threads.iter().position(is_taken)?;
-    // Whoever had it may have died in the middle of a call.
+    // The previous owner may have ended in the middle of a call.
     state.threads.get(place)?.reset();
     Some(place)
 }
 
-/// A thread may allocate after its keys were destroyed, and so take a place that it never leaves.
+/// Frees the slots of threads that have ended. A thread may allocate after its keys were destroyed,
+/// and claim a slot that it never releases.
 #[cold]
 fn free_places_of_the_dead(state: &State) {
     let process = state.file.process.load(Ordering::Relaxed);
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no conditions.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: errno is this thread's own, as long as it lives.
+    // SAFETY: errno belongs to this thread and lives as long as it.
     let before = unsafe { errno.read() };
     for thread in &state.threads {
         let number = thread.owner.load(Ordering::Relaxed);
-        // SAFETY: signal 0 is none: the kernel only looks whether the thread is there.
+        // SAFETY: signal 0 is not sent: the kernel only checks whether the thread exists.
         let alive = unsafe { libc::syscall(libc::SYS_tgkill, process, number, 0) } == 0;
         if number != 0 && !alive {
             let (order, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -261,7 +265,7 @@ fn free_places_of_the_dead(state: &State) {
     unsafe { errno.write(before) };
 }
 
-/// A thread ends: the next one goes on in its block.
+/// Releases the slot of a thread that ends. The next owner continues in its block.
 unsafe extern "C" fn leave(value: *mut c_void) {
     let value = value.addr() as u64;
     // SAFETY: as in `current`.
@@ -273,10 +277,10 @@ unsafe extern "C" fn leave(value: *mut c_void) {
     }
 }
 
-/// What tells that a program has a malloc of its own, where the numbers of failures stand.
+/// The number in the place of a failure's number that says that a program has a malloc of its own.
 const PASSED_BY: u32 = 10_003;
 
-/// Ends the trace of this process for good, and says so once.
+/// Ends the trace of this process permanently, and reports it once.
 #[cold]
 fn end(state: &State, failure: Failure) {
     if state.phase.swap(ENDED, Ordering::AcqRel) == ENDED || filter::is_on() {
@@ -290,8 +294,8 @@ fn end(state: &State, failure: Failure) {
         Failure::Cut => 10_002,
         Failure::Filtered => return,
     };
-    // What a cut trace has to say is said in a signal handler, whose stack may have no room for a
-    // path: once for each process.
+    // A truncated trace is reported in a signal handler, whose stack may have no room for a path.
+    // It is therefore reported once for each process.
     if matches!(failure, Failure::Cut) || tree::is_first(base(), number) {
         tell(failure);
     }
@@ -305,27 +309,27 @@ fn tell(failure: Failure) {
             say(&[
                 b"cannot write the trace that HAUL_RECORD names: errno ",
                 errno,
-                b"; what was recorded is kept; make room, or name another file (told once for all \
-                  processes of a run)",
+                b"; the trace up to here is kept; make room, or name another file (reported once \
+                  for all processes of a run)",
             ]);
         }
         Failure::Limit => {
-            say(&[b"the trace has come to its limit; what was recorded is kept; raise \
+            say(&[b"the trace has reached its limit; the trace up to here is kept; raise \
               HAUL_RECORD_LIMIT (bytes, default 4 GiB) or the process's file size limit"])
         }
-        Failure::Replaced => say(&[
-            b"another file stands where the trace was; nothing more is recorded; name a file in \
-              HAUL_RECORD that nobody moves",
-        ]),
+        Failure::Replaced => {
+            say(&[b"another file has the trace's name; nothing more is recorded; name a file in \
+              HAUL_RECORD that no program moves or replaces"])
+        }
         Failure::Cut => say(&[
-            b"the trace was made shorter while it was written; nothing more is recorded; name a \
-              file in HAUL_RECORD that nobody cuts",
+            b"the trace was truncated while it was written; nothing more is recorded; name a file \
+              in HAUL_RECORD that no program truncates",
         ]),
         Failure::Filtered => {}
     }
 }
 
-/// One line on standard error. Whether anybody reads it changes nothing.
+/// Writes one line to standard error and ignores errors.
 fn say(parts: &[&[u8]]) {
     let mut line = [0; 512];
     let mut length = 0;
@@ -344,13 +348,13 @@ fn say(parts: &[&[u8]]) {
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Runs before the program's own code, after libc's.
+/// Runs after libc's constructors and before the program's own code.
 extern "C" fn constructor() {
-    // Now, and not in the program's first call, which may be made in a signal handler.
+    // The look-up happens now, because the program's first call may come from a signal handler.
     real::is_ready();
-    // SAFETY: it reads what the kernel gave the process.
+    // SAFETY: the call reads the auxiliary vector that the kernel gave the process.
     let is_set_user_id = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    // Whoever starts such a program must not choose where it writes.
+    // The user who starts a set-user-ID program must not choose the file to which it writes.
     let Some(name) = variable(c"HAUL_RECORD").filter(|_| !is_set_user_id) else { return };
     if let Err(why) = set_up(name) {
         say(&[b"nothing is recorded: ", why]);
@@ -369,40 +373,43 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
     set_base(name).ok_or(&b"HAUL_RECORD must name a file, in at most 4,000 bytes"[..])?;
     tree::begin(variable(c"HAUL_RECORD_RUN"), variable(c"HAUL_RECORD_TOLD"));
     if real::is_passed_by() {
-        // Said once for all processes of a run, as what ends a trace is.
+        // It is reported once for all processes of a run, like the end of a trace.
         if tree::is_first(base(), PASSED_BY) {
             say(&[
-                b"the program has a malloc of its own, which comes before every other: nothing of it is \
-                  recorded; build it without, to record what it asks for",
+                b"the program has a malloc of its own, which precedes all others: its calls are not \
+                  recorded; build the program without that malloc to record them",
             ]);
         }
         return Ok(());
     }
     let mut key = 0;
-    // SAFETY: it writes the key, and calls `leave` with the value of each thread that ends.
+    // SAFETY: the call writes the key. `leave` will be called with the value of each thread that
+    // ends.
     let made = unsafe { libc::pthread_key_create(&raw mut key, Some(leave)) };
     if made != 0 || key >= KEY_MAX {
         return Err(b"the program has used up its thread keys; preload this library first");
     }
     KEY.store(key, Ordering::Relaxed);
-    let state = map_state().ok_or(&b"no memory that a fork wipes; it needs Linux 4.14"[..])?;
+    let state =
+        map_state().ok_or(&b"cannot map memory that a fork wipes, which needs Linux 4.14"[..])?;
     STATE.store(state.as_ptr(), Ordering::Release);
-    // A name that cannot be used is told now, and not in the first call.
+    // An unusable name is reported now, before the program's first call.
     let _ = Recorder::current();
     Ok(())
 }
 
-/// Keeps the name, made absolute. `None` where it is none, or too long.
+/// Stores the name, made absolute. `None` if it is invalid or too long.
 fn set_base(name: &[u8]) -> Option<()> {
-    /// Beside the name, the file's has a process, a number, and as many processes as it has `%p`.
+    /// The longest name in bytes. The file's name also has the process's number for each `%p` or at
+    /// its end, and the number of the attempt.
     const NAME_MAX: usize = 4000;
     if name.is_empty() || name.len() > NAME_MAX || name.ends_with(b"/") {
         return None;
     }
-    // SAFETY: the constructor is alone, and `STATE` is not set.
+    // SAFETY: only the constructor runs, and `STATE` is not set.
     let (path, length) = unsafe { &mut *BASE.0.get() };
     if !name.starts_with(b"/") {
-        // SAFETY: it writes as many bytes at most.
+        // SAFETY: the call writes at most NAME_MAX bytes, and the buffer is longer.
         let folder = unsafe { libc::getcwd(path.as_mut_ptr().cast::<c_char>(), NAME_MAX) };
         if folder.is_null() {
             return None;
@@ -418,23 +425,25 @@ fn set_base(name: &[u8]) -> Option<()> {
 }
 
 fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: the program's own code has not begun: nobody changes the environment.
+    // SAFETY: the program's own code has not started, so nothing changes the environment.
     let value = unsafe { libc::getenv(name.as_ptr()) };
-    // SAFETY: null, or a C string of the environment, which outlives the constructor.
+    // SAFETY: the value is not null, so it is a C string of the environment, which outlives the
+    // constructor.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
 fn map_state() -> Option<NonNull<State>> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let length = size_of::<State>();
-    // SAFETY: a new mapping, at no address that anything else has.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let mapped = unsafe {
         rustix::mm::mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE)
     };
     let state = mapped.ok()?;
-    // SAFETY: our own mapping, whole. It is wiped in a child alone.
+    // SAFETY: it is the whole mapping that was just created. Only a forked child sees it wiped.
     unsafe { rustix::mm::madvise(state, length, Advice::LinuxWipeOnFork) }.ok()?;
-    // Zeros are a state: no phase, no file, no names, no threads. And a page is aligned enough.
+    // All zeros are a valid state: not begun, no file, no names, no threads. The page's alignment
+    // is sufficient.
     NonNull::new(state.cast())
 }
 

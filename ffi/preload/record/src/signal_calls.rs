@@ -1,5 +1,6 @@
-//! `sigaction` and its kin, under libc's names: passed on, but that SIGBUS keeps the recorder's
-//! action, and is blocked for nobody: a fault of a thread that blocks it is the end of the process.
+//! `sigaction` and related functions, under libc's names. They are forwarded to libc, except that
+//! SIGBUS keeps the recorder's handler and stays unblocked in every thread: a fault in a thread
+//! that blocks SIGBUS would end the process.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -9,10 +10,10 @@ use haul_heap::guard::{self, Action};
 
 use crate::real;
 
-/// The set without SIGBUS.
+/// Returns the set without SIGBUS.
 fn unblocked(set: libc::sigset_t) -> libc::sigset_t {
     let mut set = set;
-    // SAFETY: a whole set, and a signal that there is.
+    // SAFETY: the set is initialized, and the signal exists.
     unsafe { libc::sigdelset(&raw mut set, libc::SIGBUS) };
     set
 }
@@ -29,7 +30,7 @@ pub unsafe extern "C" fn sigaction(
         // SAFETY: the caller's promise.
         return unsafe { real::sigaction(number, new, old) };
     }
-    // SAFETY: the caller's promise: null, or an action.
+    // SAFETY: the caller's promise: the pointer is null, or an action.
     let new = unsafe { new.as_ref() };
     let new = new.map(|new| libc::sigaction { sa_mask: unblocked(new.sa_mask), ..*new });
     if number != libc::SIGBUS {
@@ -46,36 +47,36 @@ pub unsafe extern "C" fn sigaction(
     status
 }
 
-/// `SA_RESTORER` of x86's `asm/signal.h`, which libc sets for itself.
+/// `SA_RESTORER` of x86's `asm/signal.h`. libc sets it by itself.
 const SA_RESTORER: u64 = 0x0400_0000;
 
 /// An action in libc's form, whose mask is longer than the kernel's.
 fn action_of(Action { handler, flags, mask }: Action) -> libc::sigaction {
-    // SAFETY: zeros are an action: the default one, with an empty mask.
+    // SAFETY: all zeros are a valid action: the default one, with an empty mask.
     let mut action = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
     (action.sa_sigaction, action.sa_flags) = (handler, (flags & !SA_RESTORER) as u32 as c_int);
     for signal in 1..=u64::BITS {
         if mask >> (signal - 1) & 1 == 1 {
-            // SAFETY: a whole set, and a signal that there is.
+            // SAFETY: the set is initialized, and the signal exists.
             unsafe { libc::sigaddset(&raw mut action.sa_mask, signal as c_int) };
         }
     }
     action
 }
 
-/// Keeps the program's new action: 0, or -1 with the error number.
+/// Stores the program's new action. Returns 0, or -1 and sets `errno`.
 fn keep(new: libc::sigaction) -> c_int {
     let is_in = |signal: &u32| {
-        // SAFETY: a whole set, and a signal that there is.
+        // SAFETY: the set is initialized, and the signal exists.
         unsafe { libc::sigismember(&raw const new.sa_mask, *signal as c_int) == 1 }
     };
     let mask = (1..=u64::BITS).filter(is_in).fold(0, |mask, signal| mask | 1 << (signal - 1));
     let (handler, flags) = (new.sa_sigaction, u64::from(new.sa_flags as u32));
-    // SAFETY: what the program has run for the signal is the program's.
+    // SAFETY: the program is responsible for the action that it sets.
     match unsafe { guard::keep(Action { handler, flags, mask }) } {
         Ok(()) => 0,
         Err(errno) => {
-            // SAFETY: it has no conditions.
+            // SAFETY: the call has no conditions.
             let place = unsafe { libc::__errno_location() };
             // SAFETY: errno is this thread's own.
             unsafe { place.write(errno.raw_os_error()) };
@@ -92,15 +93,15 @@ pub unsafe extern "C" fn signal(number: c_int, handler: libc::sighandler_t) -> l
         // SAFETY: the caller's promise.
         return unsafe { real::signal(number, handler) };
     }
-    // SAFETY: zeros are an action: the default one, with an empty mask.
+    // SAFETY: all zeros are a valid action: the default one, with an empty mask.
     let mut new = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
-    // As glibc's, by which a call that was interrupted goes on.
+    // As in glibc: an interrupted call is restarted.
     (new.sa_sigaction, new.sa_flags) = (handler, libc::SA_RESTART);
     let before = guard::kept();
     if keep(new) == 0 { before.handler } else { libc::SIG_ERR }
 }
 
-/// Blocks all that the program wants blocked but SIGBUS.
+/// Blocks the signals that the program requests, except SIGBUS.
 fn masked(
     how: c_int,
     new: *const libc::sigset_t,
@@ -109,7 +110,7 @@ fn masked(
     if !guard::is_on() || how == libc::SIG_UNBLOCK {
         return real(new);
     }
-    // SAFETY: the caller's promise: null, or a set.
+    // SAFETY: the caller's promise: the pointer is null, or a set.
     let new = unsafe { new.as_ref() }.map(|set| unblocked(*set));
     real(new.as_ref().map_or(ptr::null(), ptr::from_ref))
 }

@@ -1,4 +1,4 @@
-//! What one thread has of the trace: a block that it alone writes.
+//! The part of the trace that one thread writes: a block of its own.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -11,26 +11,27 @@ use haul_model::trace::{BLOCK_HEADER_BYTES, BlockHeader, Call, Coder, EVENT_BYTE
 use crate::file::{self, BLOCK_BYTES, Failure, File};
 use crate::filter;
 
-/// The most threads of a process that are recorded at the same time.
+/// The largest number of threads of a process that are recorded at the same time.
 pub(crate) const THREADS_MAX: usize = 2048;
 
-/// A thread's place. Zeros stand for one that nobody has, as a forked child finds it.
+/// The slot of a thread. All zeros mean that the slot is free; a forked child starts so.
 #[repr(align(64))]
 pub(crate) struct Thread {
-    /// The kernel's number of the thread; 0 for none. Only a change from 0 takes the place.
+    /// The kernel's thread ID of the owner; 0 if the slot is free. Only a change from 0 claims the
+    /// slot.
     pub(crate) owner: AtomicU32,
-    /// Whether an event is on its way: a signal handler that allocates finds it set.
+    /// Whether the thread is writing an event. A signal handler that allocates finds it set.
     busy: AtomicU32,
-    /// Whether a call of DPDK's heap is under way, which may call itself by another name.
+    /// Whether the thread is in a call of DPDK's heap, which may call another of its functions.
     pub(crate) in_dpdk: AtomicU32,
-    /// Calls that could not be recorded.
+    /// The number of calls that could not be recorded.
     lost: AtomicU64,
     block: AtomicPtr<u8>,
-    /// What `block` holds, where there is one.
+    /// The writing state of `block`, if there is a block.
     writing: UnsafeCell<MaybeUninit<Writing>>,
 }
 
-/// How far a block was written.
+/// The writing state of a block.
 #[derive(Clone, Copy)]
 struct Writing {
     coder: Coder,
@@ -38,25 +39,28 @@ struct Writing {
 }
 
 impl Thread {
-    /// Puts memory in place of the block, where the address is in it: for a file that was cut.
+    /// If the address is in the block of a truncated file, replaces the block with memory. Returns
+    /// whether it did.
     pub(crate) fn survives_cut(&self, address: usize) -> bool {
         let block = self.block.load(Ordering::Acquire);
         let is_in = !block.is_null() && address.wrapping_sub(block.addr()) < BLOCK_BYTES as usize;
-        // SAFETY: the block is this thread's mapping, whose stores need not come to the file any
+        // SAFETY: the block is this thread's mapping, and its stores need not reach the file any
         // more.
         is_in && unsafe { guard::replace_page(block.addr(), BLOCK_BYTES as usize) }
     }
 
-    /// As a new owner finds it: no call under way. The block stays, to be gone on with.
+    /// Resets the slot for a new owner, which is not in a call. The block stays, and the new owner
+    /// continues in it.
     pub(crate) fn reset(&self) {
         self.in_dpdk.store(0, Ordering::Relaxed);
         self.busy.store(0, Ordering::Release);
     }
 
-    /// Writes an event. What cannot be written is counted, and told with the next that can.
+    /// Writes an event. Events that cannot be written are counted, and the next written event
+    /// reports their number.
     ///
     /// # Errors
-    /// There is no room for more: nothing can be recorded from here on.
+    /// It is an error if there is no room for another block: nothing more can be recorded.
     pub(crate) fn record(&self, file: &File, event: &Event<'_>) -> Result<(), Failure> {
         if self.busy.swap(1, Ordering::Acquire) != 0 {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -86,16 +90,16 @@ impl Thread {
             return Ok(());
         }
         let block = self.begin_block(file, event)?;
-        // An event fits an empty block: const-asserted below.
+        // An event fits into an empty block, which the assertion below ensures.
         self.put_into(block, event);
         Ok(())
     }
 
-    /// Whether the event fitted.
+    /// Writes the event into the block. Returns `false` if it does not fit.
     fn put_into(&self, block: NonNull<u8>, event: &Event<'_>) -> bool {
-        // SAFETY: `busy` is ours, so that nobody else reads or writes it.
+        // SAFETY: this thread has set `busy`, so nothing else reads or writes it.
         let writing = unsafe { &mut *self.writing.get() };
-        // SAFETY: with a block it was written.
+        // SAFETY: it was initialized together with the block.
         let writing = unsafe { writing.assume_init_mut() };
         let start = BLOCK_HEADER_BYTES + writing.used_bytes as usize;
         let mut room = [0; EVENT_BYTES_MAX];
@@ -103,36 +107,37 @@ impl Thread {
         if start + length > BLOCK_BYTES as usize {
             return false;
         }
-        // SAFETY: the mapping is BLOCK_BYTES long.
+        // SAFETY: the mapping is BLOCK_BYTES long, and `start` is below that.
         let target = unsafe { block.as_ptr().add(start) };
-        // SAFETY: `length` bytes from `target` lie in the mapping, which this thread alone writes,
+        // SAFETY: `length` bytes from `target` lie in the mapping, which only this thread writes,
         // and `room` has as many.
         unsafe { ptr::copy_nonoverlapping(room.as_ptr(), target, length) };
         writing.used_bytes += length as u32;
-        // SAFETY: the mapping begins on a page, so that the field is aligned and lies in it.
+        // SAFETY: the mapping starts at a page boundary, so the field is aligned and lies in it.
         let used = unsafe { block.as_ptr().add(BlockHeader::USED_AT) };
-        // SAFETY: as above; whoever reads the file meanwhile is another process.
+        // SAFETY: as above; only other processes may read the file meanwhile.
         let used = unsafe { AtomicU32::from_ptr(used.cast()) };
-        // After the event's bytes: whatever ends this process, what is counted is whole.
+        // The count is stored after the event's bytes, so that all counted events are complete,
+        // however this process ends.
         used.store(writing.used_bytes.to_le(), Ordering::Release);
         true
     }
 
     fn begin_block(&self, file: &File, event: &Event<'_>) -> Result<NonNull<u8>, Failure> {
         let block = file.map_block()?;
-        // Known before anything is stored into it, so that a fault of it is known to be of the
-        // trace.
+        // The block is published before the first store into it, so that a fault in it is
+        // recognized as one of the trace.
         let last = self.block.swap(block.as_ptr(), Ordering::Release);
         let header = BlockHeader { used_bytes: 0, thread: event.thread, time_ns: event.time_ns };
         let bytes = header.to_bytes();
-        // SAFETY: the mapping is longer than its header, and this thread alone writes it.
+        // SAFETY: the mapping is longer than its header, and only this thread writes it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.as_ptr(), bytes.len()) };
         let writing = Writing { coder: Coder::new(&header), used_bytes: 0 };
-        // SAFETY: `busy` is ours, so that nobody else reads or writes it.
+        // SAFETY: this thread has set `busy`, so nothing else reads or writes it.
         unsafe { &mut *self.writing.get() }.write(writing);
         let is_done = |last: &NonNull<u8>| !filter::is_on() && !file.is_reserved(*last);
         if let Some(last) = NonNull::new(last).filter(is_done) {
-            // SAFETY: it came from `map_block`, and nothing leads to it any more.
+            // SAFETY: it came from `map_block`, and nothing refers to it any more.
             unsafe { file::unmap_block(last) };
         }
         Ok(block)

@@ -1,10 +1,11 @@
-//! What the processes of one run know of each other: which failures were told, so that a script of
-//! a thousand commands on a full disk says one line.
+//! The shared knowledge of the processes of one run: the failures that were reported, so that a
+//! script of a thousand commands on a full disk prints one line.
 //!
-//! The first process gives the run a name, by an environment variable that the others inherit.
-//! A process that fails creates an empty file of that name where `HAUL_RECORD_TOLD` says, or beside
-//! the traces; a process that finds it there says nothing. Where no file can be created, the first
-//! process, which fails before its program's own code begins, adds the failure to the name.
+//! The first process gives the run a name in an environment variable, which the others inherit. A
+//! process that fails creates an empty file with that name in the folder of `HAUL_RECORD_TOLD`, or
+//! beside the traces; a process that finds the file reports nothing. If no file can be created, the
+//! first process, which fails before its program's own code starts, appends the failure to the
+//! name.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
@@ -20,51 +21,52 @@ use crate::file::{self, PATH_BYTES, decimal};
 
 const VARIABLE: &[u8] = b"HAUL_RECORD_RUN=";
 
-/// Three numbers of ten digits, what is between them and a zero.
+/// The longest name in bytes: three numbers of ten digits, two separators and a zero.
 const NAME_BYTES: usize = 40;
 
-/// Between the name of a run and the failure that all its processes know of.
+/// The separator between the name of a run and the failure that all its processes know.
 const KNOWN: u8 = b'!';
 
-/// That failure; 0 for none.
+/// The failure that all processes know; 0 if there is none.
 static KNOWN_FAILURE: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the program's own code has not begun: the environment may be changed.
+/// Whether the program's own code has not started, so that the recorder may change the environment.
 static IS_EARLY: AtomicBool = AtomicBool::new(false);
 
-/// `HAUL_RECORD_RUN=NAME` and a zero.
+/// `HAUL_RECORD_RUN=NAME`, terminated by a zero.
 struct Run(UnsafeCell<[u8; VARIABLE.len() + NAME_BYTES]>);
-// SAFETY: written by the constructor alone, which is alone; only read after that.
+// SAFETY: only the constructor writes it, before other threads exist; it is only read after that.
 unsafe impl Sync for Run {}
 static RUN: Run = Run(UnsafeCell::new([0; VARIABLE.len() + NAME_BYTES]));
 
-/// The folder of `HAUL_RECORD_TOLD`, with a slash behind it; empty where there is none. A copy, for
-/// programs write over their environment.
-struct Told(UnsafeCell<([u8; PATH_BYTES], usize)>);
-// SAFETY: written by the constructor alone, which is alone; only read after that.
-unsafe impl Sync for Told {}
-static TOLD: Told = Told(UnsafeCell::new(([0; PATH_BYTES], 0)));
+/// The folder of `HAUL_RECORD_TOLD`, followed by a slash; empty if there is none. It is a copy,
+/// because programs overwrite their environment.
+struct ReportFolder(UnsafeCell<([u8; PATH_BYTES], usize)>);
+// SAFETY: only the constructor writes it, before other threads exist; it is only read after that.
+unsafe impl Sync for ReportFolder {}
+static REPORT_FOLDER: ReportFolder = ReportFolder(UnsafeCell::new(([0; PATH_BYTES], 0)));
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// Names the run, where no process before has, and keeps where failures are told. From the
-/// constructor alone.
-pub(crate) fn begin(inherited: Option<&[u8]>, told: Option<&[u8]>) {
+/// Names the run, if no earlier process has, and stores the folder for reports. Only the
+/// constructor may call it.
+pub(crate) fn begin(inherited: Option<&[u8]>, report_folder: Option<&[u8]>) {
     IS_EARLY.store(true, Ordering::Relaxed);
-    // SAFETY: the constructor is alone.
-    let (path, length) = unsafe { &mut *TOLD.0.get() };
-    if let Some(told) = told.filter(|told| told.starts_with(b"/"))
-        && let Some(place) = path.get_mut(..told.len())
+    // SAFETY: only the constructor runs.
+    let (path, length) = unsafe { &mut *REPORT_FOLDER.0.get() };
+    if let Some(report_folder) =
+        report_folder.filter(|report_folder| report_folder.starts_with(b"/"))
+        && let Some(place) = path.get_mut(..report_folder.len())
     {
-        place.copy_from_slice(told);
-        if let Some(place) = path.get_mut(told.len()) {
+        place.copy_from_slice(report_folder);
+        if let Some(place) = path.get_mut(report_folder.len()) {
             *place = b'/';
-            *length = told.len() + 1;
+            *length = report_folder.len() + 1;
         }
     }
-    // SAFETY: the constructor is alone.
+    // SAFETY: only the constructor runs.
     let run = unsafe { &mut *RUN.0.get() };
     let mut length = 0;
     let mut put = |bytes: &[u8]| {
@@ -87,19 +89,20 @@ pub(crate) fn begin(inherited: Option<&[u8]>, told: Option<&[u8]>) {
     let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
     put(decimal(process, &mut [0; 10]));
     put(b"-");
-    // Which process of that number it was: microseconds, of which 32 bits come again after an hour.
+    // The time distinguishes processes with the same number: in microseconds, whose low 32 bits
+    // repeat after an hour.
     put(decimal((file::clock_ns(libc::CLOCK_REALTIME) / 1000) as u32, &mut [0; 10]));
     let _ = export(run.as_mut_ptr());
 }
 
-/// Adds it to the environment, in memory that no allocator gave: the program may change what it
-/// has.
+/// Adds the variable to the environment, in memory that does not come from an allocator: the
+/// program may change its environment.
 fn export(variable: *mut u8) -> Option<()> {
-    // SAFETY: the program's own code has not begun: nobody changes the environment.
+    // SAFETY: the program's own code has not started, so nothing changes the environment.
     let old = unsafe { environ };
     let mut count = 0;
     while !old.is_null() {
-        // SAFETY: it ends with a null, which was not yet met.
+        // SAFETY: the array ends with a null, which has not been reached yet.
         let entry = unsafe { old.add(count) };
         // SAFETY: as above.
         if unsafe { entry.read() }.is_null() {
@@ -109,59 +112,61 @@ fn export(variable: *mut u8) -> Option<()> {
     }
     let length = (count + 2) * size_of::<*mut c_char>();
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping, at no address that anything else has.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let new = unsafe {
         rustix::mm::mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE)
     };
     let new = new.ok()?.cast::<*mut c_char>();
-    // SAFETY: both have `count`, and the new one is new.
+    // SAFETY: both have at least `count` entries, and the new one does not overlap the old one.
     unsafe { ptr::copy_nonoverlapping(old, new, count) };
-    // SAFETY: the new one has room for two more, of which the last is null as it was mapped.
+    // SAFETY: the new array has room for two more entries, of which the last is null because it was
+    // mapped as zeros.
     let last = unsafe { new.add(count) };
     // SAFETY: as above.
     unsafe { last.write(variable.cast()) };
-    // SAFETY: as above: nobody reads it now.
+    // SAFETY: as above; nothing reads it now.
     unsafe { environ = new };
     Some(())
 }
 
-/// Whether this process is the first of the run to tell of a failure of this number. Also where
-/// that cannot be known: better a line twice than none.
+/// Whether this process is the first of the run to report a failure with this number. It is also
+/// true if that is unknown: a repeated line is better than none.
 pub(crate) fn is_first(base: &[u8], failure: u32) -> bool {
     let folder = base.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-    // SAFETY: it was written by the constructor, and never since.
-    let (told, length) = unsafe { &*TOLD.0.get() };
-    let told = told.get(..*length).unwrap_or_default();
-    let places = [told, base.get(..folder).unwrap_or_default()];
+    // SAFETY: the constructor wrote it, and it has not been written since.
+    let (report_folder, length) = unsafe { &*REPORT_FOLDER.0.get() };
+    let report_folder = report_folder.get(..*length).unwrap_or_default();
+    let places = [report_folder, base.get(..folder).unwrap_or_default()];
     let places = places.into_iter().filter(|place| !place.is_empty());
     for place in places {
         match create(place, failure) {
             Ok(()) => return true,
             Err(Errno::EXIST) => return false,
-            // The place that the traces cannot be written to may be this one.
+            // The folder in which traces cannot be written may be this one.
             Err(_) => {}
         }
     }
     let is_known = KNOWN_FAILURE.load(Ordering::Relaxed) == failure;
     if !is_known && IS_EARLY.load(Ordering::Relaxed) {
-        make_known(failure);
+        append_failure(failure);
     }
     !is_known
 }
 
-/// The program's own code begins: from now on the environment is its own.
+/// Marks the start of the program's own code. From then on, the recorder does not change the
+/// environment.
 pub(crate) fn end_of_start() {
     IS_EARLY.store(false, Ordering::Relaxed);
 }
 
-/// Adds a failure to the run's name, which the processes that follow inherit.
-fn make_known(failure: u32) {
-    // SAFETY: the constructor is alone: `IS_EARLY`.
+/// Appends a failure to the run's name, which later processes inherit.
+fn append_failure(failure: u32) {
+    // SAFETY: `IS_EARLY` is set, so only the constructor runs.
     let run = unsafe { &mut *RUN.0.get() };
     let mut digits = [0; 10];
     let digits = decimal(failure, &mut digits);
     let end = run.iter().position(|byte| *byte == 0).unwrap_or(run.len());
-    // A name without a failure leaves room for one and a zero.
+    // A name without a failure leaves room for a failure and a zero.
     if let Some(room) = run.get_mut(end..).filter(|room| room.len() > digits.len() + 1) {
         for (place, byte) in room.iter_mut().zip(iter::once(&KNOWN).chain(digits)) {
             *place = *byte;
@@ -169,11 +174,11 @@ fn make_known(failure: u32) {
     }
 }
 
-/// Creates the empty file of a failure in a folder, whose name ends with a slash.
+/// Creates the empty file of a failure in a folder. The folder's name must end with a slash.
 fn create(folder: &[u8], failure: u32) -> Result<(), Errno> {
     let mut path = [0; PATH_BYTES];
     let mut length = 0;
-    // SAFETY: it was written by the constructor, and never since.
+    // SAFETY: the constructor wrote it, and it has not been written since.
     let run = unsafe { &*RUN.0.get() };
     let name = run.get(VARIABLE.len()..).and_then(|name| CStr::from_bytes_until_nul(name).ok());
     let mut digits = [0; 10];

@@ -1,11 +1,11 @@
-//! Programs that give up what they may do, and files that somebody else cuts: the recording goes on
-//! where it can, and the program goes on whatever happens.
+//! Programs that give up rights, and traces that are truncated: the recording continues if
+//! possible, and the program always continues.
 
 use std::process::Output;
 
 use crate::recording::{Recording, is_root, library, skip, succeed};
 
-/// Gives something up, as its first argument says, and allocates 300,000 times.
+/// Gives up the right that its first argument names, and allocates 300,000 times.
 const GIVES_UP: &str = r#"
 #define _GNU_SOURCE
 #include <grp.h>
@@ -80,7 +80,7 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// Runs it, and has what it said.
+/// Runs the program and returns its output.
 fn giving_up(recording: &Recording, what: &str, argument: &str) -> Option<Output> {
     let program = recording.compile(GIVES_UP, &[])?;
     Some(succeed(recording.command(program).args([what, argument])))
@@ -93,7 +93,7 @@ fn is_whole(recording: &Recording, output: &Output, what: &str) {
 }
 
 #[test]
-fn a_recording_goes_on_without_the_right_to_open_its_file() {
+fn recording_continues_without_right_to_open_its_file() {
     for what in ["setuid", "chroot", "limit", "probe", "close"] {
         if ["setuid", "chroot"].contains(&what) && !is_root() {
             skip(&format!("a recording after {what}"), "not running as root", "run as root");
@@ -108,7 +108,7 @@ fn a_recording_goes_on_without_the_right_to_open_its_file() {
 }
 
 #[test]
-fn a_program_that_filters_its_system_calls_is_recorded_and_lives() {
+fn program_with_system_call_filter_is_recorded() {
     for what in ["prctl-filter", "seccomp-filter"] {
         let recording = Recording::new();
         let Some(output) = giving_up(&recording, what, "") else { return };
@@ -116,30 +116,30 @@ fn a_program_that_filters_its_system_calls_is_recorded_and_lives() {
     }
 }
 
-/// Where it may not even ask for the time, as the kernel has it in that mode.
+/// In strict mode, the kernel does not even allow a program to read the time.
 #[test]
-fn a_program_that_may_read_and_write_only_is_recorded_up_to_there_and_lives() {
+fn program_in_strict_mode_is_recorded_up_to_it() {
     let recording = Recording::new();
     let Some(output) = giving_up(&recording, "strict", "") else { return };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.lines().count() == 1 && said.contains("read and write"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.lines().count() == 1 && printed.contains("read and write"), "{printed}");
     let operations = recording.trace().history.operations;
     assert!(operations.iter().any(|operation| operation.size == 100_000));
 }
 
 #[test]
-fn a_trace_that_is_cut_costs_the_program_nothing() {
+fn program_survives_truncated_trace() {
     for what in ["cut", "cut-blocked", "cut-sent", "cut-limited"] {
         let recording = Recording::new();
         let base = recording.folder.path().join("t");
         let Some(output) = giving_up(&recording, what, &base.to_string_lossy()) else { return };
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(said.lines().count(), 1, "{what}: {said}");
-        assert!(said.contains("made shorter"), "{what}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(printed.lines().count(), 1, "{what}: {printed}");
+        assert!(printed.contains("was truncated"), "{what}: {printed}");
     }
 }
 
-/// Has a SIGBUS of its own: by the default action, by a handler of either kind.
+/// A program with a SIGBUS of its own: with the default action, or with a handler of either kind.
 const OWN_FAULT: &str = r#"
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -184,7 +184,7 @@ int main(int count, char **arguments) {
 "#;
 
 #[test]
-fn a_fault_of_the_program_is_its_own() {
+fn sigbus_of_program_reaches_its_own_handler() {
     use std::os::unix::process::ExitStatusExt as _;
     const BUS: i32 = 7;
     for (how, signal) in
@@ -202,9 +202,9 @@ fn a_fault_of_the_program_is_its_own() {
     }
 }
 
-/// A disk of 64 KiB is full before a trace has begun.
+/// A disk of 64 KiB is full before a trace begins.
 #[test]
-fn a_full_disk_is_told_once_for_all_processes() {
+fn full_disk_is_reported_once_for_all_processes() {
     let recording = Recording::new();
     let script = "mount -t tmpfs -o size=64k none $DISK && cd / && head -c 60000 /dev/zero > $DISK/full; \
                   export LD_PRELOAD=$RECORDER HAUL_RECORD=$DISK/t; \
@@ -221,10 +221,10 @@ fn a_full_disk_is_told_once_for_all_processes() {
         skip("a full disk", "no user namespaces", "allow unprivileged unshare");
         return;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("errno 28") && said.contains("told once"), "{said}");
-    // Beside what filled it, only what says that it was told.
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    assert!(printed.contains("errno 28") && printed.contains("reported once"), "{printed}");
+    // Besides the file that filled it, the disk has only the file that records the report.
     let left = String::from_utf8_lossy(&output.stdout);
     let others: Vec<&str> = left.lines().filter(|name| *name != "full").collect();
     assert!(others.len() == 1 && others[0].starts_with(".haul_record."), "{left}");

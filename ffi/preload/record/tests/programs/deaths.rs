@@ -1,4 +1,4 @@
-//! Programs that do not end as they should: the kernel has every event up to the last.
+//! Programs that end abnormally: the trace has every event up to the last.
 
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -25,7 +25,7 @@ int main(int count, char **arguments) {
 "#;
 
 #[test]
-fn every_event_before_the_end_is_kept_whatever_the_end() {
+fn trace_has_every_event_before_any_end() {
     for (end, signal) in [
         ("return", None),
         ("_exit", None),
@@ -73,14 +73,14 @@ int main(void) {
 "#;
 
 #[test]
-fn a_kill_in_the_middle_of_anything_leaves_whole_events() {
+fn kill_at_any_time_leaves_complete_events() {
     for _ in 0..5 {
         let recording = Recording::new();
         let Some(program) = recording.compile(FOREVER, &["-pthread"]) else { return };
         let mut child =
             recording.command(program).stdout(Stdio::piped()).spawn().expect("it starts");
         let mut output = child.stdout.take().expect("it is piped");
-        output.read_exact(&mut [0]).expect("it says when it is under way");
+        output.read_exact(&mut [0]).expect("it prints a byte when all threads run");
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
         let history = recording.trace().history;
@@ -108,7 +108,7 @@ int main(void) {
 "#;
 
 #[test]
-fn signals_disturb_nothing() {
+fn signal_handlers_do_not_disturb_recording() {
     let recording = Recording::new();
     let Some(program) = recording.compile(HANDLER, &[]) else { return };
     succeed(&mut recording.command(program));

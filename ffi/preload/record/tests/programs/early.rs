@@ -1,10 +1,9 @@
-//! Calls that come before there is an allocator: the look-up of the real functions allocates
-//! itself.
+//! Calls before the real allocator is known: the look-up of the real functions allocates itself.
 
 use crate::recording::{Recording, library, succeed};
 
-/// A look-up that uses every function while they are looked up, and keeps blocks for the program.
-/// It stands behind the recorder, so that what it looks up are libc's.
+/// A look-up that calls every function during the look-up, and keeps blocks for the program. It is
+/// loaded after the recorder, so that it finds libc's functions.
 const LOOK_UP: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -56,7 +55,7 @@ int main(void) {
 "#;
 
 #[test]
-fn calls_while_the_functions_are_looked_up_are_served() {
+fn calls_during_look_up_are_served() {
     let recording = Recording::new();
     let Some(built) = recording.compile(LOOK_UP, &["-shared", "-fPIC"]) else { return };
     let look_up = recording.folder.path().join("liblookup.so");

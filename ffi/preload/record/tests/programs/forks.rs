@@ -1,4 +1,4 @@
-//! Programs that become several: each has a trace of its own.
+//! Programs that fork or execute others: each process has a trace of its own.
 
 use haul_model::trace::{Kind, Oddities};
 
@@ -37,7 +37,7 @@ int main(void) {
 "#;
 
 #[test]
-fn a_forked_child_has_a_trace_of_its_own() {
+fn forked_child_has_own_trace() {
     let recording = Recording::new();
     let Some(program) = recording.compile(FORKS, &[]) else { return };
     succeed(&mut recording.command(program));
@@ -49,7 +49,7 @@ fn a_forked_child_has_a_trace_of_its_own() {
     {
         let is_one = |o: &&haul_model::trace::Operation| o.kind == Kind::Allocate && o.size == size;
         assert_eq!(trace.history.operations.iter().filter(is_one).count(), times, "{size}");
-        // What it freed that its parent had allocated is unknown to its own trace.
+        // The block that the parent allocated and the child freed is unknown in the child's trace.
         assert_eq!(trace.history.oddities, Oddities { unknown, ..Oddities::default() });
         let is_child = trace.header.process != parent;
         assert_eq!(trace.header.parent, if is_child { parent } else { 0 });
@@ -57,7 +57,7 @@ fn a_forked_child_has_a_trace_of_its_own() {
 }
 
 #[test]
-fn a_pipeline_of_a_shell_is_recorded_process_by_process() {
+fn shell_pipeline_has_one_trace_per_process() {
     if !is_here("dash") {
         return skip("a pipeline under the recorder", "no dash on PATH", "apt-get install dash");
     }
@@ -77,7 +77,7 @@ fn a_pipeline_of_a_shell_is_recorded_process_by_process() {
 }
 
 #[test]
-fn one_process_that_becomes_another_program_leaves_two_traces() {
+fn exec_leaves_two_traces() {
     let recording = Recording::new();
     let output = succeed(recording.command("sh").args(["-c", "exec ls /"]));
     assert!(!output.stdout.is_empty());

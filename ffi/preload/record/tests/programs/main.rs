@@ -1,12 +1,12 @@
-//! Records real programs and reads what they left.
+//! Records real programs and reads their traces.
 //!
 //! - `recording`: a program under the recorder, and its traces;
-//! - `whole`: programs that end as they should;
-//! - `early`: calls that come before there is an allocator;
-//! - `forks`: programs that become several;
-//! - `deaths`: programs that do not end as they should;
-//! - `confined`: programs that give up what they may do, and traces that are cut;
-//! - `refused`: names and places that no trace can be written to.
+//! - `whole`: programs that end normally;
+//! - `early`: calls before the real allocator is known;
+//! - `forks`: programs that fork or execute others;
+//! - `deaths`: programs that end abnormally;
+//! - `confined`: programs that give up rights, and traces that are truncated;
+//! - `refused`: names and folders to which no trace can be written.
 
 mod confined;
 mod deaths;

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use haul_model::trace::{Header, History};
 use tempfile::TempDir;
 
-/// More than any program of these tests does.
+/// More operations than any program of these tests makes.
 const OPERATIONS_MAX: usize = 10_000_000;
 
-/// A folder that a program's traces go to.
+/// A folder for a program's traces.
 pub(crate) struct Recording {
     pub(crate) folder: TempDir,
 }
@@ -26,7 +26,7 @@ impl Recording {
         Self { folder: tempfile::tempdir().expect("a temporary folder can be made") }
     }
 
-    /// The program, to be run under the recorder.
+    /// A command that runs the program under the recorder.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", library()).env("HAUL_RECORD", self.folder.path().join("t"));
@@ -59,7 +59,7 @@ impl Recording {
         let (file, program) = (self.folder.path().join("p.c"), self.folder.path().join("p"));
         std::fs::write(&file, source).expect("the folder is ours");
         let mut gcc = Command::new("gcc");
-        // Without optimization the compiler keeps every call of malloc.
+        // Without optimization, the compiler keeps every call of malloc.
         succeed(gcc.args(["-O0", "-o"]).arg(&program).arg(&file).args(flags));
         Some(program)
     }
@@ -86,17 +86,17 @@ pub(crate) fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Whether this test may do what root may.
+/// Whether this test runs as root.
 pub(crate) fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
 }
 
-/// Says that something was not tested, in the form that scripts/test counts.
+/// Prints that a test was skipped, in the form that scripts/test counts.
 pub(crate) fn skip(what: &str, why: &str, remedy: &str) {
     eprintln!("SKIPPED: {what}: {why}: {remedy}");
 }
 
-/// The release build, made once for this test: what users get is what is tested.
+/// The release build, made once for this test, because users get a release build.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Names and places that no trace can be written to: the program runs as without the recorder, and
-//! is told once.
+//! Names and folders to which no trace can be written: the program runs as without the recorder,
+//! and one line is printed.
 
 use std::process::Output;
 
@@ -11,12 +11,12 @@ fn ls(recording: &Recording, variables: &[(&str, &str)]) -> (Output, String) {
     command.arg("/").envs(variables.iter().copied());
     let output = succeed(&mut command);
     assert!(!output.stdout.is_empty());
-    let said = String::from_utf8(output.stderr.clone()).expect("ls says text");
-    (output, said)
+    let printed = String::from_utf8(output.stderr.clone()).expect("ls prints text");
+    (output, printed)
 }
 
 #[test]
-fn without_a_name_nothing_is_recorded_or_said() {
+fn unset_variable_records_and_prints_nothing() {
     let recording = Recording::new();
     let mut command = recording.command("ls");
     let output = succeed(command.arg("/").env_remove("HAUL_RECORD"));
@@ -24,7 +24,7 @@ fn without_a_name_nothing_is_recorded_or_said() {
 }
 
 #[test]
-fn a_name_that_cannot_be_written_is_told_once() {
+fn unwritable_name_is_reported_once() {
     let recording = Recording::new();
     let long = "x".repeat(5000);
     for (name, why) in [
@@ -34,25 +34,25 @@ fn a_name_that_cannot_be_written_is_told_once() {
         ("/nowhere/at/all", "errno 2"),
         ("/proc/trace", "errno"),
     ] {
-        let (_, said) = ls(&recording, &[("HAUL_RECORD", name)]);
-        assert_eq!(said.lines().count(), 1, "{name}: {said}");
-        assert!(said.starts_with("haul_record: ") && said.contains(why), "{name}: {said}");
+        let (_, printed) = ls(&recording, &[("HAUL_RECORD", name)]);
+        assert_eq!(printed.lines().count(), 1, "{name}: {printed}");
+        assert!(printed.starts_with("haul_record: ") && printed.contains(why), "{name}: {printed}");
     }
-    // Also where no process can leave a word for the next one.
+    // There is one line even if no process can create a file for the next one.
     let mut command = recording.command("sh");
     let output = succeed(command.args(["-c", "ls /; ls /; ls /"]).env("HAUL_RECORD", "/nowhere/t"));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(said.matches("haul_record: ").count(), 1, "{said}");
-    let (_, said) = ls(&recording, &[("HAUL_RECORD_LIMIT", "much")]);
-    assert!(said.contains("not a number of bytes"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(printed.matches("haul_record: ").count(), 1, "{printed}");
+    let (_, printed) = ls(&recording, &[("HAUL_RECORD_LIMIT", "much")]);
+    assert!(printed.contains("not a number of bytes"), "{printed}");
 }
 
 #[test]
-fn a_limit_ends_the_trace_and_not_the_program() {
+fn limit_ends_trace_but_not_program() {
     let recording = Recording::new();
-    let (_, said) = ls(&recording, &[("HAUL_RECORD_LIMIT", "1000")]);
-    assert!(said.contains("HAUL_RECORD_LIMIT"), "{said}");
-    // The kernel would end a program that writes beyond this limit with SIGXFSZ.
+    let (_, printed) = ls(&recording, &[("HAUL_RECORD_LIMIT", "1000")]);
+    assert!(printed.contains("HAUL_RECORD_LIMIT"), "{printed}");
+    // The kernel would end a program that writes beyond this limit, with SIGXFSZ.
     let recording = Recording::new();
     let script = "ulimit -f 1 && exec ls /";
     let output = succeed(
@@ -61,18 +61,17 @@ fn a_limit_ends_the_trace_and_not_the_program() {
             .env_remove("LD_PRELOAD")
             .args(["-c", &format!("export LD_PRELOAD={}; {script}", library().display())]),
     );
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("file size limit"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("file size limit"), "{printed}");
 }
 
 #[test]
-fn what_stands_there_is_never_written_to() {
+fn existing_file_is_never_written() {
     let recording = Recording::new();
     let folder = recording.folder.path();
     let precious = folder.join("precious");
     std::fs::write(&precious, "precious").expect("the folder is ours");
-    // With the process named by %p alone, the name can be known beforehand: here a link stands
-    // there.
+    // A name with only %p can be predicted; here a symbolic link with that name exists.
     let name = folder.join("link");
     std::os::unix::fs::symlink(&precious, &name).expect("the folder is ours");
     let script = format!("HAUL_RECORD={} exec ls /", folder.join("t.%p").display());
@@ -82,7 +81,7 @@ fn what_stands_there_is_never_written_to() {
 }
 
 #[test]
-fn a_file_that_is_exchanged_is_not_written_to() {
+fn replaced_file_is_not_written() {
     let recording = Recording::new();
     const SOURCE: &str = r#"
 #include <stdlib.h>
@@ -100,8 +99,8 @@ int main(int count, char **arguments) {
     let source = format!("#include <unistd.h>\n{SOURCE}");
     let Some(program) = recording.compile(&source, &[]) else { return };
     let output = succeed(recording.command(program).arg(recording.folder.path().join("t")));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("another file stands"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("another file has"), "{printed}");
     let mut sizes: Vec<(String, u64)> = std::fs::read_dir(recording.folder.path())
         .expect("the folder is ours")
         .map(|entry| entry.expect("ours"))
@@ -115,7 +114,7 @@ int main(int count, char **arguments) {
 }
 
 #[test]
-fn descriptors_that_a_program_closes_and_opens_are_its_own() {
+fn descriptors_that_program_reopens_stay_its_own() {
     let recording = Recording::new();
     const SOURCE: &str = r#"
 #include <fcntl.h>

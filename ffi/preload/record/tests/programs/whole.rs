@@ -1,4 +1,4 @@
-//! Programs that end as they should.
+//! Programs that end normally.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use haul_model::trace::{Kind, Oddities};
 use crate::recording::{Recording, is_here, skip, succeed};
 
 #[test]
-fn a_program_does_what_it_does_without() {
+fn recorded_program_behaves_as_unrecorded() {
     let recording = Recording::new();
     let bare = succeed(std::process::Command::new("ls").arg("-l").arg("/usr/bin"));
     let recorded = succeed(recording.command("ls").arg("-l").arg("/usr/bin"));
@@ -23,7 +23,7 @@ fn a_program_does_what_it_does_without() {
 }
 
 #[test]
-fn sort_and_its_threads_are_recorded() {
+fn threads_of_sort_are_recorded() {
     let recording = Recording::new();
     let mut child = recording
         .command("sort")
@@ -42,14 +42,14 @@ fn sort_and_its_threads_are_recorded() {
     writer.join().expect("it wrote");
     assert!(output.status.success());
     assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 200_000);
-    // It may have compressed temporary files with children of its own; it is the first.
+    // `sort` may have started children to compress temporary files; its own trace is the first.
     let trace = &recording.traces()[0];
     assert_eq!(trace.history.oddities.damaged + trace.history.oddities.lost, 0);
     assert!(trace.history.peak_bytes > 500_000, "{}", trace.history.peak_bytes);
 }
 
 #[test]
-fn python_is_recorded_over_many_blocks() {
+fn long_trace_of_python_is_complete() {
     if !is_here("python3") {
         return skip("python3 under the recorder", "no python3 on PATH", "apt-get install python3");
     }
@@ -57,7 +57,7 @@ fn python_is_recorded_over_many_blocks() {
     let script = "x = [bytes(1000 + i % 7) for i in range(20000)]; print(sum(map(len, x)))";
     let output = succeed(recording.command("python3").args(["-S", "-c", script]));
     assert_eq!(output.stdout, b"20059997\n");
-    // Where python3 is a script that looks for an interpreter, there are several.
+    // If python3 is a script that looks for an interpreter, there are several traces.
     let traces = recording.traces().into_iter();
     let trace = traces.max_by_key(|trace| trace.history.peak_bytes).expect("a trace");
     let oddities = trace.history.oddities;
@@ -67,8 +67,8 @@ fn python_is_recorded_over_many_blocks() {
     assert!(trace.history.peak_bytes > 20_000_000);
 }
 
-/// Every function that is recorded, called a known number of times by each of four threads, and a
-/// block that each thread hands to the next.
+/// Each of four threads calls every recorded function a known number of times, and passes blocks to
+/// the next thread.
 const EVERY_CALL: &str = r#"
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -126,12 +126,13 @@ fn every_call_of_every_thread_is_recorded_once() {
     assert_eq!(count(Kind::Reallocate, 5000, 0), each);
     assert_eq!(count(Kind::Free, 5000, 0), each);
     assert_eq!(count(Kind::Allocate, 77, 0), each);
-    // The last block that was handed on is never freed.
+    // The last passed block is never freed.
     assert_eq!(count(Kind::Free, 77, 0), Some(4 * 3000 - 1));
     assert!(history.threads.len() >= 5, "{:?}", history.threads);
 }
 
-/// More threads than have a place, one after the other: each goes on in the block of one before.
+/// More threads than there are slots, one after the other. Each continues in the block of an
+/// earlier thread.
 const MANY_THREADS: &str = r#"
 #include <pthread.h>
 #include <stdlib.h>
@@ -147,7 +148,7 @@ int main(void) {
 "#;
 
 #[test]
-fn threads_that_come_and_go_share_blocks() {
+fn successive_threads_share_blocks() {
     let recording = Recording::new();
     let Some(program) = recording.compile(MANY_THREADS, &["-pthread"]) else { return };
     succeed(&mut recording.command(program));
@@ -157,11 +158,12 @@ fn threads_that_come_and_go_share_blocks() {
     assert_eq!(history.operations.iter().filter(is_one).count(), 5000);
     let entry = std::fs::read_dir(recording.folder.path()).expect("the folder is ours");
     let sizes = entry.map(|entry| entry.and_then(|entry| entry.metadata()).expect("ours").len());
-    // Header, a block or two for events, and no block a thread: 5,000 of these take 320 MB.
+    // The file has a header and one or two blocks. A block for each of 5,000 threads would need 320
+    // MB.
     assert!(sizes.max().expect("a trace") < 4 << 20);
 }
 
-/// What DPDK's library looks like to a preloaded one, and a program that uses it.
+/// A library with the functions of DPDK's, and a program that uses it.
 const DPDK_LIBRARY: &str = r#"
 #include <stddef.h>
 #include <string.h>
@@ -195,7 +197,7 @@ int main(void) {
 "#;
 
 #[test]
-fn calls_of_dpdk_are_recorded_with_their_type() {
+fn dpdk_calls_are_recorded_with_type() {
     let recording = Recording::new();
     let flags = ["-shared", "-fPIC"];
     let Some(library) = recording.compile(DPDK_LIBRARY, &flags) else { return };
@@ -216,6 +218,6 @@ fn calls_of_dpdk_are_recorded_with_their_type() {
     assert_eq!(tagged(1, Kind::Free, 2222), 10);
     assert_eq!(tagged(2, Kind::Allocate, 3333), 10);
     assert_eq!(tagged(2, Kind::Free, 3333), 10);
-    // What DPDK calls of its own within a call of the program's is none.
+    // Calls that DPDK makes within a call of the program are not recorded.
     assert_eq!(history.operations.iter().filter(|operation| operation.tag != 0).count(), 50);
 }
