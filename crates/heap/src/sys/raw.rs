@@ -119,7 +119,7 @@ pub(super) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno>
 /// Says of each page of the kernel's of `[address, address + bytes)` whether it is resident, by the
 /// lowest bit of a byte. `found` must be long enough.
 pub(super) fn resident(address: usize, bytes: usize, found: &mut [u8]) -> Result<(), Errno> {
-    debug_assert!(bytes.div_ceil(super::machine::page_bytes()) <= found.len());
+    debug_assert!(bytes.div_ceil(4096) <= found.len());
     let arguments = [address, bytes, found.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: mincore writes one byte a page to `found`, which outlives the call, and changes
     // nothing else.
