@@ -37,7 +37,6 @@ mod resident;
 mod run;
 mod whole;
 
-use open::longest_order;
 pub(crate) use run::Request;
 
 /// How often a thread that holds a slice for a moment is waited for.
@@ -379,6 +378,20 @@ impl Memory {
 /// `align`.
 fn order_of(count: usize, align: usize) -> usize {
     count.max(align).next_power_of_two().trailing_zeros() as usize
+}
+
+/// One more than the order of the longest aligned free run in a page, of which those slices are
+/// free whose bit is set; 0 where none is.
+fn longest_order(mask: u32) -> usize {
+    let (mut runs, mut order) = (mask, 0);
+    while runs != 0 {
+        // Bit i of `runs`: a free run of 2^order at i, a multiple of 2^order.
+        let aligned = [0x5555_5555, 0x1111_1111, 0x0101_0101, 0x0001_0001, 0x0000_0001];
+        order += 1;
+        let Some(mask) = aligned.get(order - 1) else { break };
+        runs = runs & runs >> (1 << (order - 1)) & mask;
+    }
+    order
 }
 
 #[cfg(all(test, not(miri)))]

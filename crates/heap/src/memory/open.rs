@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use super::{Memory, PATIENCE};
+use super::{Memory, PATIENCE, longest_order};
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES};
 use crate::protocol::runs::mask_of;
@@ -219,18 +219,4 @@ impl Memory {
         }
         (mask, idle)
     }
-}
-
-/// One more than the order of the longest aligned free run in a page, of which those slices are
-/// free whose bit is set; 0 where none is.
-pub(super) fn longest_order(mask: u32) -> usize {
-    let (mut runs, mut order) = (mask, 0);
-    while runs != 0 {
-        // Bit i of `runs`: a free run of 2^order at i, a multiple of 2^order.
-        let aligned = [0x5555_5555, 0x1111_1111, 0x0101_0101, 0x0001_0001, 0x0000_0001];
-        order += 1;
-        let Some(mask) = aligned.get(order - 1) else { break };
-        runs = runs & runs >> (1 << (order - 1)) & mask;
-    }
-    order
 }

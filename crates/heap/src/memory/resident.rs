@@ -43,8 +43,8 @@ const TAIL_PART: usize = 24;
 
 impl Memory {
     /// Sees to it that slices can be touched that `me` claimed of ready pages, with so many
-    /// `pieces` that can be resident, the last ones of a block of so many bytes, and counts them as used.
-    /// What is not to be had is given back.
+    /// `pieces` that can be resident, the last ones of a block of so many bytes, and counts them as
+    /// used. What is not to be had is given back.
     pub(super) fn supply(
         &self,
         run: &Range<usize>,
