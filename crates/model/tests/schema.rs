@@ -272,7 +272,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_off_line_is_refused(record in any_record(), cut in 0.0..1.0_f64) {
+    fn truncated_line_is_rejected(record in any_record(), cut in 0.0..1.0_f64) {
         let text = Line::from(record).to_json();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
         let end = text.floor_char_boundary((text.len() as f64 * cut) as usize);

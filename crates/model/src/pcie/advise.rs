@@ -53,13 +53,13 @@ pub struct Advice {
 ///
 /// # Errors
 /// It is an error if the inputs of the estimate are invalid.
-pub fn limit(what: &Estimate<'_>) -> Result<Option<Limit>, PcieError> {
-    Ok(limit_of(what, &estimate(what)?))
+pub fn limit(inputs: &Estimate<'_>) -> Result<Option<Limit>, PcieError> {
+    Ok(limit_of(inputs, &estimate(inputs)?))
 }
 
-fn limit_of(what: &Estimate<'_>, terms: &[Transaction]) -> Option<Limit> {
-    let rate = what.workload.rate.packets_per_s();
-    let full = rate_max(&Sums::of(terms), rate, what.link.usable_bytes_per_s());
+fn limit_of(inputs: &Estimate<'_>, terms: &[Transaction]) -> Option<Limit> {
+    let rate = inputs.workload.rate.packets_per_s();
+    let full = rate_max(&Sums::of(terms), rate, inputs.link.usable_bytes_per_s());
     full.map(|(packets_per_s, way)| Limit { packets_per_s, way })
 }
 
@@ -69,26 +69,26 @@ fn limit_of(what: &Estimate<'_>, terms: &[Transaction]) -> Option<Limit> {
 ///
 /// # Errors
 /// It is an error if the inputs of the estimate are invalid.
-pub fn advise(what: &Estimate<'_>) -> Result<Vec<Advice>, PcieError> {
-    let now = estimate(what)?;
+pub fn advise(inputs: &Estimate<'_>) -> Result<Vec<Advice>, PcieError> {
+    let now = estimate(inputs)?;
     let mut found: Vec<(Kind, Advice)> = Vec::new();
     let mut tried = |kind: Kind, change: String, how: &str, then: &Estimate<'_>| {
         // A change that the driver rejects is not advised.
         let Ok(terms) = estimate(then) else { return };
-        let Some(advice) = gain(change, how, (what, &now), (then, &terms)) else { return };
+        let Some(advice) = gain(change, how, (inputs, &now), (then, &terms)) else { return };
         match found.iter_mut().find(|(other, _)| *other == kind && kind != Kind::Other) {
             None => found.push((kind, advice)),
             Some((_, best)) if advice.ratio > best.ratio * (1.0 + GAIN_LEAST) => *best = advice,
             Some(_) => {}
         }
     };
-    options(what, &mut tried);
-    modes(what, &mut tried);
-    thresholds(what, &mut tried);
-    batches(what, &mut tried);
-    packets(what, &mut tried);
-    settings(what, &mut tried);
-    links(what, &mut tried);
+    options(inputs, &mut tried);
+    modes(inputs, &mut tried);
+    thresholds(inputs, &mut tried);
+    batches(inputs, &mut tried);
+    packets(inputs, &mut tried);
+    settings(inputs, &mut tried);
+    links(inputs, &mut tried);
     let mut advice: Vec<Advice> = found.into_iter().map(|(_, advice)| advice).collect();
     advice.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
     Ok(advice)
@@ -121,8 +121,8 @@ fn gain(
     if ratio <= 1.0 + GAIN_LEAST {
         return None;
     }
-    let on = |terms: &[Transaction], what: &str| {
-        let of = terms.iter().filter(|term| term.what == what);
+    let on = |terms: &[Transaction], name: &str| {
+        let of = terms.iter().filter(|term| term.what == name);
         of.map(|term| term.bytes_per_s_on(full_now.way)).sum::<f64>()
     };
     let saved = |term: &Transaction| on(now, term.what) - on(then, term.what);
@@ -141,118 +141,118 @@ fn gain(
 /// it.
 type Try<'a> = dyn FnMut(Kind, String, &str, &Estimate<'_>) + 'a;
 
-fn options(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    for choice in what.nic.choices.iter().filter(|choice| !choice.is_device) {
-        if let Ok(nic) = what.nic.with(choice.name) {
-            let then = Estimate { nic, ..what.clone() };
+fn options(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    for choice in inputs.nic.choices.iter().filter(|choice| !choice.is_device) {
+        if let Ok(nic) = inputs.nic.with(choice.name) {
+            let then = Estimate { nic, ..inputs.clone() };
             tried(Kind::Other, format!("option {}", choice.name), choice.about, &then);
         }
     }
 }
 
-fn modes(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    for (mode, _, _) in what.nic.modes.iter().filter(|(mode, _, _)| *mode != what.mode) {
-        let then = Estimate { mode: *mode, ..what.clone() };
-        let change = format!("mode {} -> {}", what.mode.name(), mode.name());
+fn modes(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    for (mode, _, _) in inputs.nic.modes.iter().filter(|(mode, _, _)| *mode != inputs.mode) {
+        let then = Estimate { mode: *mode, ..inputs.clone() };
+        let change = format!("mode {} -> {}", inputs.mode.name(), mode.name());
         let how = "the driver chooses it if offloads, ring sizes and thresholds allow";
         tried(Kind::Other, change, how, &then);
     }
-    let is_by_release = matches!(what.nic.doorbells(what.mode).0, RxDoorbell::Batch(_));
-    if is_by_release && what.version.nearest() < Version::LAST {
-        let then = Estimate { version: Version::LAST, ..what.clone() };
-        let change = format!("driver {} -> {}", what.version, Version::LAST);
+    let is_by_release = matches!(inputs.nic.doorbells(inputs.mode).0, RxDoorbell::Batch(_));
+    if is_by_release && inputs.version.nearest() < Version::LAST {
+        let then = Estimate { version: Version::LAST, ..inputs.clone() };
+        let change = format!("driver {} -> {}", inputs.version, Version::LAST);
         tried(Kind::Other, change, "its vector functions return more buffers at once", &then);
     }
 }
 
-fn thresholds(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let Thresholds { rx_free, tx_rs } = what.thresholds;
-    if what.uses_rx_free() && rx_free < RX_FREE_MOST {
+fn thresholds(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let Thresholds { rx_free, tx_rs } = inputs.thresholds;
+    if inputs.uses_rx_free() && rx_free < RX_FREE_MOST {
         let thresholds = Thresholds { rx_free: RX_FREE_MOST, tx_rs };
-        let then = Estimate { thresholds, ..what.clone() };
+        let then = Estimate { thresholds, ..inputs.clone() };
         let how = "rx_free_thresh of the queue's setup (testpmd: --rxfreet); the ring must hold \
                    several times as many descriptors";
         tried(Kind::Other, format!("rx free threshold {rx_free} -> {RX_FREE_MOST}"), how, &then);
     }
-    if what.uses_tx_rs() && tx_rs < 32 {
+    if inputs.uses_tx_rs() && tx_rs < 32 {
         let thresholds = Thresholds { rx_free, tx_rs: 32 };
-        let then = Estimate { thresholds, ..what.clone() };
+        let then = Estimate { thresholds, ..inputs.clone() };
         let how = "tx_rs_thresh of the queue's setup (testpmd: --txrst), in a ring that it divides";
         tried(Kind::Other, format!("report-status threshold {tx_rs} -> 32"), how, &then);
     }
 }
 
-fn batches(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let now = what.workload.rx.mean_of_polls().min(what.workload.tx.mean_of_polls());
+fn batches(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let now = inputs.workload.rx.mean_of_polls().min(inputs.workload.tx.mean_of_polls());
     let Some(target) = BATCHES.into_iter().find(|batch| f64::from(*batch) >= now * 2.0) else {
         return;
     };
     let batch = Histogram::of_one(target);
-    let workload = Workload { rx: batch.clone(), tx: batch, ..what.workload.clone() };
-    let then = Estimate { workload: &workload, ..what.clone() };
+    let workload = Workload { rx: batch.clone(), tx: batch, ..inputs.workload.clone() };
+    let then = Estimate { workload: &workload, ..inputs.clone() };
     let shown = (now * 10.0).round() / 10.0;
     let how = "let packets accumulate: fewer cores or queues for this rate, or fewer polls, at the \
                cost of latency";
     tried(Kind::Other, format!("batch {shown} -> {target}"), how, &then);
 }
 
-fn packets(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let Workload { segments, context, offset, .. } = *what.workload;
+fn packets(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let Workload { segments, context, offset, .. } = *inputs.workload;
     if segments > 1 {
-        let workload = Workload { segments: 1, ..what.workload.clone() };
-        let then = Estimate { workload: &workload, ..what.clone() };
+        let workload = Workload { segments: 1, ..inputs.workload.clone() };
+        let then = Estimate { workload: &workload, ..inputs.clone() };
         let how = "buffers that hold a whole packet (a larger data room of the mempool)";
         tried(Kind::Other, format!("segments {segments} -> 1"), how, &then);
     }
     if context {
-        let workload = Workload { context: false, ..what.workload.clone() };
-        let then = Estimate { workload: &workload, ..what.clone() };
+        let workload = Workload { context: false, ..inputs.workload.clone() };
+        let then = Estimate { workload: &workload, ..inputs.clone() };
         let how = "leave transmit offloads out";
         tried(Kind::Other, "no context descriptors".to_owned(), how, &then);
     }
     if offset > 0 {
-        let workload = Workload { offset: 0, ..what.workload.clone() };
-        let then = Estimate { workload: &workload, ..what.clone() };
+        let workload = Workload { offset: 0, ..inputs.workload.clone() };
+        let then = Estimate { workload: &workload, ..inputs.clone() };
         let how = "a headroom that is a multiple of 64 B (RTE_PKTMBUF_HEADROOM)";
         tried(Kind::Other, format!("buffers {offset} B into a cache line -> aligned"), how, &then);
     }
 }
 
 /// Tries settings of the link that software or the host controls.
-fn settings(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let now = what.link.settings();
+fn settings(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let now = inputs.link.settings();
     for mps in PAYLOADS.into_iter().filter(|mps| *mps > now.mps) {
-        let link = what.link.with(Settings { mps, ..now });
+        let link = inputs.link.with(Settings { mps, ..now });
         let how = "the kernel's pci=pcie_bus_perf, if card, bridges and root port support it";
         let change = format!("MPS {} -> {mps} B", now.mps);
-        tried(Kind::Payload, change, how, &Estimate { link: &link, ..what.clone() });
+        tried(Kind::Payload, change, how, &Estimate { link: &link, ..inputs.clone() });
     }
     for mrrs in REQUESTS.into_iter().filter(|mrrs| *mrrs > now.mrrs) {
-        let link = what.link.with(Settings { mrrs, ..now });
+        let link = inputs.link.with(Settings { mrrs, ..now });
         let how = "setpci, or the driver's own option";
         let change = format!("MRRS {} -> {mrrs} B", now.mrrs);
-        tried(Kind::Request, change, how, &Estimate { link: &link, ..what.clone() });
+        tried(Kind::Request, change, how, &Estimate { link: &link, ..inputs.clone() });
     }
     // If the host splits reads by MPS, the boundary affects only the first completion.
     if now.rcb == 64 && now.completions == Completions::Boundary {
-        let link = what.link.with(Settings { rcb: 128, ..now });
+        let link = inputs.link.with(Settings { rcb: 128, ..now });
         let how = "where the root port has 128 bytes (lspci -vv), setpci or the firmware sets the \
                    card's bit; else another host";
         let change = "RCB 64 -> 128 B".to_owned();
-        tried(Kind::Other, change, how, &Estimate { link: &link, ..what.clone() });
+        tried(Kind::Other, change, how, &Estimate { link: &link, ..inputs.clone() });
     }
 }
 
 /// Tries other links: twice the lanes, the next generation, and, if neither carries the requested
 /// rate, the smallest link that does.
-fn links(what: &Estimate<'_>, tried: &mut Try<'_>) {
-    let now = what.link;
+fn links(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
+    let now = inputs.link;
     let wider = WIDTHS_USUAL.into_iter().filter(|lanes| *lanes > now.lanes());
     let faster = Generation::ALL.into_iter().filter(|one| *one > now.generation());
     let (mut wider, mut faster) = (wider.peekable(), faster.peekable());
     let carries = |link: &Link| {
-        let full = limit(&Estimate { link, ..what.clone() }).ok().flatten();
-        full.is_some_and(|full| full.packets_per_s >= what.workload.rate.packets_per_s())
+        let full = limit(&Estimate { link, ..inputs.clone() }).ok().flatten();
+        full.is_some_and(|full| full.packets_per_s >= inputs.workload.rate.packets_per_s())
     };
     let (by_width, by_speed) = (
         wider.peek().map(|lanes| now.of(now.generation(), *lanes)),
@@ -261,7 +261,7 @@ fn links(what: &Estimate<'_>, tried: &mut Try<'_>) {
     let mut one_step = |link: &Option<Link>, how: &str| {
         let Some(link) = link else { return false };
         let change = format!("link {now} -> {link}");
-        tried(Kind::Other, change, how, &Estimate { link, ..what.clone() });
+        tried(Kind::Other, change, how, &Estimate { link, ..inputs.clone() });
         carries(link)
     };
     let fits = carries(now)
@@ -279,7 +279,7 @@ fn links(what: &Estimate<'_>, tried: &mut Try<'_>) {
     if let Some(link) = enough.min_by(by_bytes) {
         let change = format!("link {now} -> {link}");
         let how = "the smallest link that carries the requested rate: a card and a slot for it";
-        tried(Kind::Other, change, how, &Estimate { link: &link, ..what.clone() });
+        tried(Kind::Other, change, how, &Estimate { link: &link, ..inputs.clone() });
     }
 }
 

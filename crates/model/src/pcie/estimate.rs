@@ -67,15 +67,15 @@ pub struct Estimate<'a> {
 ///
 /// # Errors
 /// It is an error if a number of the workload or a threshold is out of range.
-pub fn estimate(what: &Estimate<'_>) -> Result<Vec<Transaction>, PcieError> {
-    what.workload.check()?;
-    check_thresholds(&what.nic, what.mode, what.thresholds)?;
+pub fn estimate(inputs: &Estimate<'_>) -> Result<Vec<Transaction>, PcieError> {
+    inputs.workload.check()?;
+    check_thresholds(&inputs.nic, inputs.mode, inputs.thresholds)?;
     let mut terms = Vec::new();
-    if what.workload.traffic.receives() {
-        what.receive(&mut terms);
+    if inputs.workload.traffic.receives() {
+        inputs.receive(&mut terms);
     }
-    if what.workload.traffic.sends() {
-        what.send(&mut terms);
+    if inputs.workload.traffic.sends() {
+        inputs.send(&mut terms);
     }
     terms.retain(|term| term.count_per_s > 0.0);
     Ok(terms)

@@ -36,9 +36,9 @@
 //!
 //! On Zen 5, two masked accesses of 64 bytes without a branch were faster in L1 (copies take 0.51
 //! of libc's time instead of 0.61), and slower for cold data (1.04 instead of 0.93) and if the
-//! first bytes are read next. Fills by one masked store and branches at 32 and 128 lost in L1 and
-//! won cold. Whole lines from both ends up to 1,024 bytes, without a loop, lost on sizes of
-//! packets. The records of the processors, which `policy` names, have all figures.
+//! first bytes are read next. `bench/record/2026-11-25-zen5-2cpu-copy` has these and the other
+//! shapes that were tried, and the records of Intel's processors have the shapes that were tried
+//! there.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -91,16 +91,16 @@ impl Setup {
 
     /// The inputs of an estimate as a setup, with a ring of this many descriptors.
     #[must_use]
-    pub fn from_estimate(what: &Estimate<'_>, ring: u32) -> Self {
+    pub fn from_estimate(inputs: &Estimate<'_>, ring: u32) -> Self {
         Self {
-            nic: what.nic,
-            version: what.version,
-            mode: what.mode,
-            thresholds: what.thresholds,
-            link: *what.link,
-            segments: what.workload.segments,
-            context: what.workload.context,
-            offset: what.workload.offset,
+            nic: inputs.nic,
+            version: inputs.version,
+            mode: inputs.mode,
+            thresholds: inputs.thresholds,
+            link: *inputs.link,
+            segments: inputs.workload.segments,
+            context: inputs.workload.context,
+            offset: inputs.workload.offset,
             ring,
         }
     }
