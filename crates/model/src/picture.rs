@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn shares_are_at_most_one() {
-        let lies = Slice::Span { class_bytes: u64::MAX, live: 3, cached: 4, free: 0, tag: 0 };
-        assert_eq!((lies.live_share(), lies.cached_share()), (1.0, 0.0));
+        let oversized = Slice::Span { class_bytes: u64::MAX, live: 3, cached: 4, free: 0, tag: 0 };
+        assert_eq!((oversized.live_share(), oversized.cached_share()), (1.0, 0.0));
         let half = Slice::Span { class_bytes: 4096, live: 8, cached: 4, free: 4, tag: 0 };
         assert_eq!((half.live_share(), half.cached_share()), (0.5, 0.25));
         assert_eq!(Slice::Large { bytes: 1, tag: 0 }.live_share(), 1.0);

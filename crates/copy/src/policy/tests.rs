@@ -26,11 +26,11 @@ fn thresholds_of(facts: Facts) -> Thresholds {
 
 #[test]
 fn implausible_cache_size_gives_default_thresholds() {
-    let lie = thresholds_of(facts(Vendor::Intel, 1 << 40));
+    let implausible = thresholds_of(facts(Vendor::Intel, 1 << 40));
     let none = thresholds_of(facts(Vendor::Intel, 0));
-    assert_eq!(lie, none);
+    assert_eq!(implausible, none);
     if cfg!(target_arch = "x86_64") {
-        assert!(lie.stream_copy_min < 64 << 20);
+        assert!(implausible.stream_copy_min < 64 << 20);
     }
 }
 

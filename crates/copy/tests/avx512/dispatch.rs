@@ -17,6 +17,6 @@ fn every_entry_is_right_with_avx512() {
         choose(isa, small);
         check_every_entry();
     }
-    let spoke = emulated() - before;
-    assert!(Isa::Avx512.is_available() || spoke > 1000, "only {spoke} instructions were emulated");
+    let count = emulated() - before;
+    assert!(Isa::Avx512.is_available() || count > 1000, "only {count} instructions were emulated");
 }

@@ -70,10 +70,10 @@ fn run(action: impl FnOnce()) {
     }
     let before = emulated();
     action();
-    let spoke = emulated() - before;
+    let count = emulated() - before;
     if !Isa::Avx512.is_available() {
-        assert!(spoke > 1000, "only {spoke} instructions were emulated");
-        eprintln!("{spoke} instructions were emulated");
+        assert!(count > 1000, "only {count} instructions were emulated");
+        eprintln!("{count} instructions were emulated");
     }
 }
 

@@ -144,7 +144,7 @@ type Try<'a> = dyn FnMut(Kind, String, &str, &Estimate<'_>) + 'a;
 fn options(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
     for choice in inputs.nic.choices.iter().filter(|choice| !choice.is_device) {
         if let Ok(nic) = inputs.nic.with(choice.name) {
-            let then = Estimate { nic, ..what.clone() };
+            let then = Estimate { nic, ..inputs.clone() };
             tried(Kind::Other, format!("option {}", choice.name), choice.about, &then);
         }
     }
@@ -152,14 +152,14 @@ fn options(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
 
 fn modes(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
     for (mode, _, _) in inputs.nic.modes.iter().filter(|(mode, _, _)| *mode != inputs.mode) {
-        let then = Estimate { mode: *mode, ..what.clone() };
+        let then = Estimate { mode: *mode, ..inputs.clone() };
         let change = format!("mode {} -> {}", inputs.mode.name(), mode.name());
         let how = "the driver chooses it if offloads, ring sizes and thresholds allow";
         tried(Kind::Other, change, how, &then);
     }
     let is_by_release = matches!(inputs.nic.doorbells(inputs.mode).0, RxDoorbell::Batch(_));
     if is_by_release && inputs.version.nearest() < Version::LAST {
-        let then = Estimate { version: Version::LAST, ..what.clone() };
+        let then = Estimate { version: Version::LAST, ..inputs.clone() };
         let change = format!("driver {} -> {}", inputs.version, Version::LAST);
         tried(Kind::Other, change, "its vector functions return more buffers at once", &then);
     }
@@ -169,14 +169,14 @@ fn thresholds(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
     let Thresholds { rx_free, tx_rs } = inputs.thresholds;
     if inputs.uses_rx_free() && rx_free < RX_FREE_MOST {
         let thresholds = Thresholds { rx_free: RX_FREE_MOST, tx_rs };
-        let then = Estimate { thresholds, ..what.clone() };
+        let then = Estimate { thresholds, ..inputs.clone() };
         let how = "rx_free_thresh of the queue's setup (testpmd: --rxfreet); the ring must hold \
                    several times as many descriptors";
         tried(Kind::Other, format!("rx free threshold {rx_free} -> {RX_FREE_MOST}"), how, &then);
     }
     if inputs.uses_tx_rs() && tx_rs < 32 {
         let thresholds = Thresholds { rx_free, tx_rs: 32 };
-        let then = Estimate { thresholds, ..what.clone() };
+        let then = Estimate { thresholds, ..inputs.clone() };
         let how = "tx_rs_thresh of the queue's setup (testpmd: --txrst), in a ring that it divides";
         tried(Kind::Other, format!("report-status threshold {tx_rs} -> 32"), how, &then);
     }
@@ -188,8 +188,8 @@ fn batches(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
         return;
     };
     let batch = Histogram::of_one(target);
-    let workload = Workload { rx: batch.clone(), tx: batch, ..what.workload.clone() };
-    let then = Estimate { workload: &workload, ..what.clone() };
+    let workload = Workload { rx: batch.clone(), tx: batch, ..inputs.workload.clone() };
+    let then = Estimate { workload: &workload, ..inputs.clone() };
     let shown = (now * 10.0).round() / 10.0;
     let how = "let packets accumulate: fewer cores or queues for this rate, or fewer polls, at the \
                cost of latency";
@@ -199,20 +199,20 @@ fn batches(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
 fn packets(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
     let Workload { segments, context, offset, .. } = *inputs.workload;
     if segments > 1 {
-        let workload = Workload { segments: 1, ..what.workload.clone() };
-        let then = Estimate { workload: &workload, ..what.clone() };
+        let workload = Workload { segments: 1, ..inputs.workload.clone() };
+        let then = Estimate { workload: &workload, ..inputs.clone() };
         let how = "buffers that hold a whole packet (a larger data room of the mempool)";
         tried(Kind::Other, format!("segments {segments} -> 1"), how, &then);
     }
     if context {
-        let workload = Workload { context: false, ..what.workload.clone() };
-        let then = Estimate { workload: &workload, ..what.clone() };
+        let workload = Workload { context: false, ..inputs.workload.clone() };
+        let then = Estimate { workload: &workload, ..inputs.clone() };
         let how = "leave transmit offloads out";
         tried(Kind::Other, "no context descriptors".to_owned(), how, &then);
     }
     if offset > 0 {
-        let workload = Workload { offset: 0, ..what.workload.clone() };
-        let then = Estimate { workload: &workload, ..what.clone() };
+        let workload = Workload { offset: 0, ..inputs.workload.clone() };
+        let then = Estimate { workload: &workload, ..inputs.clone() };
         let how = "a headroom that is a multiple of 64 B (RTE_PKTMBUF_HEADROOM)";
         tried(Kind::Other, format!("buffers {offset} B into a cache line -> aligned"), how, &then);
     }
@@ -225,13 +225,13 @@ fn settings(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
         let link = inputs.link.with(Settings { mps, ..now });
         let how = "the kernel's pci=pcie_bus_perf, if card, bridges and root port support it";
         let change = format!("MPS {} -> {mps} B", now.mps);
-        tried(Kind::Payload, change, how, &Estimate { link: &link, ..what.clone() });
+        tried(Kind::Payload, change, how, &Estimate { link: &link, ..inputs.clone() });
     }
     for mrrs in REQUESTS.into_iter().filter(|mrrs| *mrrs > now.mrrs) {
         let link = inputs.link.with(Settings { mrrs, ..now });
         let how = "setpci, or the driver's own option";
         let change = format!("MRRS {} -> {mrrs} B", now.mrrs);
-        tried(Kind::Request, change, how, &Estimate { link: &link, ..what.clone() });
+        tried(Kind::Request, change, how, &Estimate { link: &link, ..inputs.clone() });
     }
     // If the host splits reads by MPS, the boundary affects only the first completion.
     if now.rcb == 64 && now.completions == Completions::Boundary {
@@ -239,7 +239,7 @@ fn settings(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
         let how = "where the root port has 128 bytes (lspci -vv), setpci or the firmware sets the \
                    card's bit; else another host";
         let change = "RCB 64 -> 128 B".to_owned();
-        tried(Kind::Other, change, how, &Estimate { link: &link, ..what.clone() });
+        tried(Kind::Other, change, how, &Estimate { link: &link, ..inputs.clone() });
     }
 }
 
@@ -251,7 +251,7 @@ fn links(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
     let faster = Generation::ALL.into_iter().filter(|one| *one > now.generation());
     let (mut wider, mut faster) = (wider.peekable(), faster.peekable());
     let carries = |link: &Link| {
-        let full = limit(&Estimate { link, ..what.clone() }).ok().flatten();
+        let full = limit(&Estimate { link, ..inputs.clone() }).ok().flatten();
         full.is_some_and(|full| full.packets_per_s >= inputs.workload.rate.packets_per_s())
     };
     let (by_width, by_speed) = (
@@ -261,7 +261,7 @@ fn links(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
     let mut one_step = |link: &Option<Link>, how: &str| {
         let Some(link) = link else { return false };
         let change = format!("link {now} -> {link}");
-        tried(Kind::Other, change, how, &Estimate { link, ..what.clone() });
+        tried(Kind::Other, change, how, &Estimate { link, ..inputs.clone() });
         carries(link)
     };
     let fits = carries(now)
@@ -279,7 +279,7 @@ fn links(inputs: &Estimate<'_>, tried: &mut Try<'_>) {
     if let Some(link) = enough.min_by(by_bytes) {
         let change = format!("link {now} -> {link}");
         let how = "the smallest link that carries the requested rate: a card and a slot for it";
-        tried(Kind::Other, change, how, &Estimate { link: &link, ..what.clone() });
+        tried(Kind::Other, change, how, &Estimate { link: &link, ..inputs.clone() });
     }
 }
 

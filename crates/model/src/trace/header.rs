@@ -232,8 +232,8 @@ mod tests {
         assert_eq!(BlockHeader::parse(&[0; 4096], 4096), Ok(None));
         assert_eq!(BlockHeader::parse(b"HTB1", 4096), Ok(None));
         assert!(BlockHeader::parse(&[7; 4096], 4096).is_err());
-        let lies = BlockHeader { used_bytes: 4096, thread: 1, time_ns: 0 };
-        let message = BlockHeader::parse(&lies.to_bytes(), 4096).unwrap_err().to_string();
+        let invalid = BlockHeader { used_bytes: 4096, thread: 1, time_ns: 0 };
+        let message = BlockHeader::parse(&invalid.to_bytes(), 4096).unwrap_err().to_string();
         assert!(message.contains("used_bytes is 4096"), "{message}");
     }
 

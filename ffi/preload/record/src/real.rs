@@ -84,7 +84,7 @@ next!(MALLOC_USABLE_SIZE = malloc_usable_size(block: Block) -> usize, else 0);
 
 /// Whether the program and its libraries call another malloc than this library's: a malloc that is
 /// linked into the program precedes all preloaded ones.
-pub(crate) fn is_passed_by() -> bool {
+pub(crate) fn program_has_own_malloc() -> bool {
     // SAFETY: the name is a C string, and RTLD_DEFAULT means the order of all libraries.
     let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
     let own: *const c_void = (&raw const STATE).cast();

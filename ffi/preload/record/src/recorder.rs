@@ -277,8 +277,8 @@ unsafe extern "C" fn leave(value: *mut c_void) {
     }
 }
 
-/// The number in the place of a failure's number that says that a program has a malloc of its own.
-const PASSED_BY: u32 = 10_003;
+/// The number that is reported like a failure's number if a program has a malloc of its own.
+const HAS_OWN_MALLOC: u32 = 10_003;
 
 /// Ends the trace of this process permanently, and reports it once.
 #[cold]
@@ -297,11 +297,11 @@ fn end(state: &State, failure: Failure) {
     // A truncated trace is reported in a signal handler, whose stack may have no room for a path.
     // It is therefore reported once for each process.
     if matches!(failure, Failure::Cut) || tree::is_first(base(), number) {
-        tell(failure);
+        report(failure);
     }
 }
 
-fn tell(failure: Failure) {
+fn report(failure: Failure) {
     match failure {
         Failure::System(errno) => {
             let mut digits = [0; 10];
@@ -372,9 +372,9 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
     }
     set_base(name).ok_or(&b"HAUL_RECORD must name a file, in at most 4,000 bytes"[..])?;
     tree::begin(variable(c"HAUL_RECORD_RUN"), variable(c"HAUL_RECORD_TOLD"));
-    if real::is_passed_by() {
+    if real::program_has_own_malloc() {
         // It is reported once for all processes of a run, like the end of a trace.
-        if tree::is_first(base(), PASSED_BY) {
+        if tree::is_first(base(), HAS_OWN_MALLOC) {
             say(&[
                 b"the program has a malloc of its own, which precedes all others: its calls are not \
                   recorded; build the program without that malloc to record them",

@@ -22,7 +22,7 @@ const GIVES_UP: &str = r#"
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* exit_group and write are left; everything else ends the process. */
+/* Only exit_group is allowed; every other call ends the process. */
 static struct sock_filter only_exit[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
@@ -70,7 +70,7 @@ int main(int count, char **arguments) {
         strict = 1;
         if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0)) return 2;
     } else if (!strcmp(what, "probe")) {
-        /* How programs ask whether there is such a thing: it fails, and nothing is filtered. */
+        /* Tests whether filters are supported: the call fails, and nothing is filtered. */
         if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL, 0, 0) == 0) return 2;
         if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) == 0) return 2;
     }

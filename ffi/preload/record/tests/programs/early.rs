@@ -15,7 +15,7 @@ const LOOK_UP: &str = r#"
 #else
 #define VERSION "GLIBC_2.17"
 #endif
-/* Not the program's to copy: these are written before it is there. */
+/* Static, so that the program has no copy: they are written before the program is loaded. */
 static char *kept;
 static int looked_up;
 char **kept_block(void) { return &kept; }

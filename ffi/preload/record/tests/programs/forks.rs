@@ -10,7 +10,7 @@ const FORKS: &str = r#"
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* By libc's fork, which calls handlers, and by the kernel's, which calls none. */
+/* Forks by libc's function, which calls handlers, or by the system call, which does not. */
 static void child(int raw, int size) {
     void *before = malloc(50);
     pid_t child = raw ? (pid_t)syscall(SYS_fork) : fork();
