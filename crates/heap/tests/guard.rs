@@ -39,8 +39,10 @@ fn guarded(at: *mut u8, pages: usize) -> Guard {
 }
 
 fn send_bus() {
+    // SAFETY: asks for a number.
+    let own = unsafe { libc::getpid() };
     // SAFETY: what the signal does is what this process has set for it.
-    unsafe { libc::kill(libc::getpid(), BUS) };
+    unsafe { libc::kill(own, BUS) };
 }
 
 /// Sends it; whether this process lives on.

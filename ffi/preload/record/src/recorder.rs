@@ -95,8 +95,8 @@ impl Recorder {
         }
     }
 
-    /// Ends the trace of a thread that may do nothing but read, write and end: it may not even read
-    /// the processor's clock (prctl(2), PR_TSC_SIGSEGV).
+    /// Ends the trace of a thread that may do nothing but read, write and end: it may not even
+    /// read the processor's clock (prctl(2), PR_TSC_SIGSEGV).
     pub(crate) fn stop() {
         // SAFETY: as in `current`.
         let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return };
@@ -191,7 +191,8 @@ fn begin(state: &State, phase: u32) -> bool {
     match state.file.create(base, parent, LIMIT.load(Ordering::Relaxed)) {
         Ok(()) => {
             LAST_PROCESS.store(state.file.process.load(Ordering::Relaxed), Ordering::Relaxed);
-            // A child inherits it. Where it cannot be had, a trace that is cut is the program's end.
+            // A child inherits it. Where it cannot be had, a trace that is cut is the program's
+            // end.
             if !guard::is_on() {
                 let _ = guard::install_for(Recorder::survives_cut);
             }

@@ -128,8 +128,9 @@ impl Session {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Has the back end stop some of its rings. One that does not answer in time loses the socket: a
-    /// thread of its own waits for the answer, which the socket's time limit does not end.
+    /// Has the back end stop some of its rings. One that does not answer in time loses the
+    /// socket: a thread of its own waits for the answer, which the socket's time limit does not
+    /// end.
     pub(super) fn stop(&self, rings: Range<usize>) {
         let (done, is_done) = mpsc::channel();
         let ask = || {
