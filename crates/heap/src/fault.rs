@@ -4,8 +4,8 @@ use core::fmt;
 
 use crate::layout::ALIGN_MAX;
 
-/// Why a block was not allocated. As wide as a pointer, so that a `Result` of one comes back in two
-/// registers and not in memory.
+/// Why a block was not allocated. As wide as a pointer, so that a `Result` of one comes back in
+/// two registers and not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 #[non_exhaustive]
@@ -22,8 +22,8 @@ pub enum AllocError {
     TooManyThreads,
     /// This process came from a fork, and all places for processes are taken by live ones.
     TooManyProcesses,
-    /// Memory of the heap's file was gone as it was touched: another process has cut the file short,
-    /// or punched a hole into it where no page is left.
+    /// Memory of the heap's file was gone as it was touched: another process has cut the file
+    /// short, or punched a hole into it where no page is left.
     Gone,
 }
 

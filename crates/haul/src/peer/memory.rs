@@ -1,11 +1,11 @@
 //! Memory files: made, and those of a peer mapped under a contract.
 //!
-//! A mapping of a file that shrinks kills its reader with SIGBUS. So nothing of a peer's is mapped
-//! unless a contract says by what that cannot be; it has a name, and whoever maps gives it. What a
-//! peer can still do to it, it can punch holes, is caught where the memory is touched ([`guarded`]).
-//! [`Sealed`] is the one of a peer that seals its memory: seals and size are looked at before it is
-//! mapped, and pages are there before they are touched. The contract of memory that nobody seals, a
-//! virtual machine's, is in [`guest`](super::guest).
+//! A mapping of a file that shrinks kills its reader with SIGBUS. So nothing of a peer's is
+//! mapped unless a contract says by what that cannot be; it has a name, and whoever maps gives
+//! it. What a peer can still do to it, it can punch holes, is caught where the memory is touched
+//! ([`guarded`]). [`Sealed`] is the one of a peer that seals its memory: seals and size are
+//! looked at before it is mapped, and pages are there before they are touched. The contract of
+//! memory that nobody seals, a virtual machine's, is in [`guest`](super::guest).
 
 use std::ffi::CStr;
 use std::io;
@@ -109,9 +109,9 @@ pub(crate) fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd,
 }
 
 /// Bytes that are given pages at a time: some 1 ms. Kernels up to the 6.1 of Debian 12 give all
-/// pages of a call back as a signal interrupts it, so that one call for a large message would never
-/// end in a program with a timer. A piece that was interrupted is tried again by half, down to a
-/// page, so that a timer of any rate ends nothing.
+/// pages of a call back as a signal interrupts it, so that one call for a large message would
+/// never end in a program with a timer. A piece that was interrupted is tried again by half, down
+/// to a page, so that a timer of any rate ends nothing.
 const RESERVE_BYTES: usize = 4 << 20;
 
 /// The smallest page of this architecture's processors.
@@ -204,9 +204,10 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Sees to it that every page of sealed memory is there, where it is mapped, before it is touched:
-/// the blocks that [`check`] counted may stand behind its end. In a system with strict overcommit a
-/// touch can fail, and that would be SIGBUS; in any other it cannot, and nothing is done.
+/// Sees to it that every page of sealed memory is there, where it is mapped, before it is
+/// touched: the blocks that [`check`] counted may stand behind its end. In a system with strict
+/// overcommit a touch can fail, and that would be SIGBUS; in any other it cannot, and nothing is
+/// done.
 ///
 /// # Errors
 /// [`Error::Memory`].
@@ -219,7 +220,8 @@ pub(crate) fn fill_holes(base: NonNull<u8>, size_bytes: usize) -> Result<(), Err
 }
 
 fn populate(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
-    // SAFETY: reads pages of a mapping of this size that the caller has, and changes nothing in it.
+    // SAFETY: reads pages of a mapping of this size that the caller has, and changes nothing in
+    // it.
     let result =
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), size_bytes, Advice::LinuxPopulateRead) };
     match result {
@@ -264,8 +266,8 @@ pub(crate) fn map_part(
     map(0, file, (offset, length), protection, MapFlags::SHARED)
 }
 
-/// Maps a whole memory file to read and write at a multiple of `align`, a power of two; transparent
-/// huge pages are asked for.
+/// Maps a whole memory file to read and write at a multiple of `align`, a power of two;
+/// transparent huge pages are asked for.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -309,8 +311,8 @@ pub(crate) fn map_aligned(
     })
 }
 
-/// Brings the pages of a mapping into this process's page table, so that no later touch is a fault.
-/// Where the kernel cannot (before 5.14), the touches do it.
+/// Brings the pages of a mapping into this process's page table, so that no later touch is a
+/// fault. Where the kernel cannot (before 5.14), the touches do it.
 pub(crate) fn populate_to_write(base: NonNull<u8>, size_bytes: usize) {
     let advice = Advice::LinuxPopulateWrite;
     // SAFETY: touches pages of a mapping of this size that the caller has, and changes nothing.

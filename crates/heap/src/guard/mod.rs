@@ -1,23 +1,23 @@
 //! SIGBUS, caught where memory of a file is touched that others can take away.
 //!
 //! A page of a mapped file is gone once the file is cut short, or a hole is punched into it and
-//! there is no page for the next touch: a pool of huge pages is empty, the system commits no more.
-//! The touch is a signal then, which ends the process. Memory that another process can do this to
-//! is mapped under a [`Guard`]: at such a signal the handler puts zeros of this process's own in the
-//! place of the page and marks the guard. The access that was interrupted goes on with the zeros,
-//! as if the other side had written them, and whoever looks at [`Guard::is_broken`] after a burst
-//! gives the memory up.
+//! there is no page for the next touch: a pool of huge pages is empty, the system commits no
+//! more. The touch is a signal then, which ends the process. Memory that another process can do
+//! this to is mapped under a [`Guard`]: at such a signal the handler puts zeros of this process's
+//! own in the place of the page and marks the guard. The access that was interrupted goes on with
+//! the zeros, as if the other side had written them, and whoever looks at [`Guard::is_broken`]
+//! after a burst gives the memory up.
 //!
 //! A process that may have no more memory, by its own limit or under strict overcommit, gets one
 //! spare page instead, in every place that is gone.
 //!
-//! Every other SIGBUS does what it did without the guard: the handler that was there before has it,
-//! with the flags and the mask that it asked for; the default action ends the process. A program
-//! that sets a handler of its own later takes the signal away, until [`install`] is called again:
-//! whoever guards memory calls it now and then, and as the next mapping is guarded. From then on
-//! what is not the guard's goes to that one, and what that one passes on goes to the one before it.
-//! For this each handler of the guard that was ever in force is a function of its own, which knows
-//! what it came after.
+//! Every other SIGBUS does what it did without the guard: the handler that was there before has
+//! it, with the flags and the mask that it asked for; the default action ends the process. A
+//! program that sets a handler of its own later takes the signal away, until [`install`] is
+//! called again: whoever guards memory calls it now and then, and as the next mapping is guarded.
+//! From then on what is not the guard's goes to that one, and what that one passes on goes to the
+//! one before it. For this each handler of the guard that was ever in force is a function of its
+//! own, which knows what it came after.
 //!
 //! From the bottom up:
 //!
@@ -45,8 +45,8 @@ use table::Mapped;
 /// Handlers of the program's, set one over the other, that the guard comes back after.
 const LEVELS_MAX: usize = 16;
 
-/// Pages of a mapping that are replaced one by one: what is intact of it stays. After so many all of
-/// it goes, for a process has only so many mappings (`vm.max_map_count`, 65,530).
+/// Pages of a mapping that are replaced one by one: what is intact of it stays. After so many all
+/// of it goes, for a process has only so many mappings (`vm.max_map_count`, 65,530).
 const PAGES_MAX: u32 = 256;
 
 /// What tells of a fault, `si_code` of sigaction(2): an address that is not there, an error of the
@@ -94,8 +94,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Guards a mapping of the caller's that can be read, in whole pages of so many bytes, of which
-    /// any bytes are borne. Two system calls.
+    /// Guards a mapping of the caller's that can be read, in whole pages of so many bytes, of
+    /// which any bytes are borne. Two system calls.
     ///
     /// # Errors
     /// `NFILE` where 16,384 mappings are guarded; what the kernel said of the handler.
@@ -106,8 +106,8 @@ impl Guard {
         table::take(mapped).map(|index| Self { index }).ok_or(Errno::NFILE)
     }
 
-    /// Whether pages of it were gone when they were touched: what stands there is of this process's
-    /// own, and nobody else sees it.
+    /// Whether pages of it were gone when they were touched: what stands there is of this
+    /// process's own, and nobody else sees it.
     #[inline]
     pub fn is_broken(&self) -> bool {
         table::is_broken(self.index)
@@ -136,13 +136,13 @@ pub fn install() -> Result<(), Errno> {
     }
     signal::unblock(BUS);
     if SPARE.load(Relaxed) == 0 {
-        SPARE.store(memory::spare()?, Release);
+        SPARE.store(memory::spare(sys::machine::page_bytes())?, Release);
     }
     arm(signal::action(BUS)?)
 }
 
-/// The same for a recorder, which asks `other` whether a fault is its own, and leaves a signal alone
-/// that the process ignores: the next program inherits that.
+/// The same for a recorder, which asks `other` whether a fault is its own, and leaves a signal
+/// alone that the process ignores: the next program inherits that.
 ///
 /// # Errors
 /// As [`install`].
@@ -300,7 +300,8 @@ pub unsafe fn replace_page(page: usize, bytes: usize) -> bool {
     }
     let spare = SPARE.load(Acquire);
     // SAFETY: likewise, and the spare was made by `install`.
-    spare != 0 && unsafe { memory::put_spare(spare, page, bytes) }.is_ok()
+    spare != 0
+        && unsafe { memory::put_spare(spare, sys::machine::page_bytes(), page, bytes) }.is_ok()
 }
 
 fn is_other(address: usize) -> bool {
@@ -354,8 +355,8 @@ unsafe fn pass_on(
     }
 }
 
-/// A handler that the signal was passed on to may have set another action, as one does that ends the
-/// process by the default: that is passed on to from now on.
+/// A handler that the signal was passed on to may have set another action, as one does that ends
+/// the process by the default: that is passed on to from now on.
 fn stay(level: usize) {
     if OTHER.load(Relaxed) != 0 {
         // The recorder sees what the program sets, which may allow itself few system calls.

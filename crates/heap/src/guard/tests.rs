@@ -69,9 +69,9 @@ fn a_place_that_is_given_back_guards_nothing() {
 #[test]
 fn the_spare_page_stands_in_every_page_of_a_huge_one() {
     let (_file, start) = mapped(8);
-    let spare = memory::spare().unwrap();
+    let spare = memory::spare(PAGE).unwrap();
     // SAFETY: the pages are this test's own.
-    unsafe { memory::put_spare(spare, start.addr(), 8 * PAGE) }.unwrap();
+    unsafe { memory::put_spare(spare, PAGE, start.addr(), 8 * PAGE) }.unwrap();
     write(start, 3);
     assert_eq!(read(start.wrapping_add(7 * PAGE)), 3);
 }

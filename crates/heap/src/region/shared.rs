@@ -1,5 +1,5 @@
-//! A file that several processes map: metadata first, then data, both sparse. A heap shared by name
-//! lies in `/dev/shm` and outlives its processes until its name is removed; one shared by
+//! A file that several processes map: metadata first, then data, both sparse. A heap shared by
+//! name lies in `/dev/shm` and outlives its processes until its name is removed; one shared by
 //! descriptor has no name and goes with the last process.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -134,8 +134,8 @@ impl Region {
     }
 
     fn attach(pages: Pages, file: OwnedFd, source: pool::Source<'_>) -> Result<Self, Error> {
-        // By a name a heap is found while its creator still makes it; a descriptor comes of one that
-        // is made.
+        // By a name a heap is found while its creator still makes it; a descriptor comes of one
+        // that is made.
         let patience_ns = if matches!(source, pool::Source::Name(_)) { PATIENCE_NS } else { 0 };
         let header = read_header(file.as_fd(), patience_ns)?;
         let second = pool::open(&header, file.as_fd(), source)?;
@@ -155,8 +155,8 @@ impl Region {
         Self::of(header.geometry, kind, choice, pages, metadata, data).guarded()
     }
 
-    /// Has its files watched: other processes can cut those with a name short, and punch holes into
-    /// any.
+    /// Has its files watched: other processes can cut those with a name short, and punch holes
+    /// into any.
     fn guarded(mut self) -> Result<Self, Error> {
         let page = sys::machine::page_bytes();
         let (geometry, stride) = (&self.geometry, self.geometry.node_stride());
@@ -291,8 +291,8 @@ fn map(
     Ok((metadata, data))
 }
 
-/// Makes the parts of the metadata present that every heap touches: all before the tables that grow
-/// with the heap, the bitmaps of pages, and the bits that say what else is present.
+/// Makes the parts of the metadata present that every heap touches: all before the tables that
+/// grow with the heap, the bitmaps of pages, and the bits that say what else is present.
 fn populate_start(
     file: BorrowedFd<'_>,
     metadata: &Mapping,

@@ -210,11 +210,11 @@ pub(crate) unsafe fn put_zeros(address: usize, bytes: usize) -> Result<(), Errno
 }
 
 /// A page that [`put_spare`] puts anywhere: its memory is there.
-pub(crate) fn spare() -> Result<usize, Errno> {
+pub(crate) fn spare(page_bytes: usize) -> Result<usize, Errno> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    let bytes = super::machine::page_bytes();
     // SAFETY: with no address asked for, the kernel picks a range that nothing else uses.
-    let spare = unsafe { mm::mmap_anonymous(core::ptr::null_mut(), bytes, protection, flags) }?;
+    let spare =
+        unsafe { mm::mmap_anonymous(core::ptr::null_mut(), page_bytes, protection, flags) }?;
     // SAFETY: just mapped, to be written.
     unsafe { spare.cast::<u8>().write_volatile(0) };
     Ok(spare.addr())
@@ -225,9 +225,13 @@ pub(crate) fn spare() -> Result<usize, Errno> {
 ///
 /// # Safety
 ///
-/// As for [`put_zeros`]; `spare` is of [`spare`].
-pub(crate) unsafe fn put_spare(spare: usize, address: usize, bytes: usize) -> Result<(), Errno> {
-    let page = super::machine::page_bytes();
+/// As for [`put_zeros`]; `spare` is of [`spare`] with this size of a page.
+pub(crate) unsafe fn put_spare(
+    spare: usize,
+    page_bytes: usize,
+    address: usize,
+    bytes: usize,
+) -> Result<(), Errno> {
     let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED);
     // In one piece, for a part of a huge page cannot be replaced. Nothing that can be written is
     // mapped by this, so that no limit refuses it.
@@ -235,11 +239,11 @@ pub(crate) unsafe fn put_spare(spare: usize, address: usize, bytes: usize) -> Re
     unsafe {
         mm::mmap_anonymous(address as *mut c_void, bytes, none, flags | MapFlags::NORESERVE)
     }?;
-    for at in (address..address + bytes).step_by(page) {
+    for at in (address..address + bytes).step_by(page_bytes) {
         let (from, to) = (spare as *mut c_void, at as *mut c_void);
         // Of a shared mapping, no bytes of it are a second one of the same page (mremap(2)).
         // SAFETY: the caller's promise.
-        unsafe { mm::mremap_fixed(from, 0, page, mm::MremapFlags::MAYMOVE, to) }?;
+        unsafe { mm::mremap_fixed(from, 0, page_bytes, mm::MremapFlags::MAYMOVE, to) }?;
     }
     Ok(())
 }

@@ -15,6 +15,11 @@ mod number {
     pub(super) const MADVISE: usize = 28;
     pub(super) const MINCORE: usize = 27;
     pub(super) const GET_ROBUST_LIST: usize = 274;
+    pub(super) const RT_SIGACTION: usize = 13;
+    pub(super) const RT_SIGPROCMASK: usize = 14;
+    pub(super) const RT_SIGRETURN: usize = 15;
+    pub(super) const GETTID: usize = 186;
+    pub(super) const GETPID: usize = 39;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
@@ -25,6 +30,10 @@ mod number {
     pub(super) const MADVISE: usize = 233;
     pub(super) const MINCORE: usize = 232;
     pub(super) const GET_ROBUST_LIST: usize = 100;
+    pub(super) const RT_SIGACTION: usize = 134;
+    pub(super) const RT_SIGPROCMASK: usize = 135;
+    pub(super) const GETTID: usize = 178;
+    pub(super) const GETPID: usize = 172;
 }
 
 /// `MPOL_PREFERRED` of the kernel's `include/uapi/linux/mempolicy.h`: this node, else the nearest.
@@ -62,6 +71,74 @@ pub(super) fn robust_list(thread: u32) -> Result<usize, Errno> {
     // and are read afterwards.
     let result = unsafe { call(number::GET_ROBUST_LIST, [thread as usize, head, length, 0, 0, 0]) };
     check(result).map(|_| found[0])
+}
+
+/// An action for a signal, as the kernel has it: `struct sigaction` of its `signal_types.h`, of
+/// which glibc's is another.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KernelAction {
+    pub(super) handler: usize,
+    pub(super) flags: u64,
+    pub(super) restorer: usize,
+    pub(super) mask: u64,
+}
+
+const _: () = assert!(size_of::<KernelAction>() == 32);
+
+/// Bytes of a mask of signals (`sizeof(sigset_t)` of the kernel's `asm/signal.h`).
+const MASK_BYTES: usize = 8;
+
+/// `SIG_UNBLOCK` of the kernel's `include/uapi/asm-generic/signal-defs.h`.
+const SIG_UNBLOCK: usize = 1;
+
+/// What a handler of ours returns to: `rt_sigreturn`. As glibc's own is written, by whose bytes
+/// debuggers know the frame of a signal.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+extern "C" fn restore() {
+    core::arch::naked_asm!("mov rax, {number}", "syscall", number = const number::RT_SIGRETURN)
+}
+
+/// `SA_RESTORER` of x86's `asm/signal.h`; other kernels bring the return themselves.
+#[cfg(target_arch = "x86_64")]
+const SA_RESTORER: u64 = 0x0400_0000;
+
+/// Asks for the action of a signal, and sets a new one if there is one: the action before.
+///
+/// # Safety
+///
+/// The new action's handler must be a default, or a function that may run as a handler.
+pub(super) unsafe fn action(signal: u32, new: Option<KernelAction>) -> Result<KernelAction, Errno> {
+    #[cfg(target_arch = "x86_64")]
+    let new = new.map(|new| KernelAction {
+        flags: new.flags | SA_RESTORER,
+        restorer: restore as *const () as usize,
+        ..new
+    });
+    let mut old = KernelAction::default();
+    let new = new.as_ref().map_or(0, |new| core::ptr::from_ref(new) as usize);
+    let arguments = [signal as usize, new, &raw mut old as usize, MASK_BYTES, 0, 0];
+    // SAFETY: the kernel reads one action and writes another, which outlive the call; what the new
+    // one does is the caller's promise.
+    let result = unsafe { call(number::RT_SIGACTION, arguments) };
+    check(result).map(|_| old)
+}
+
+/// Has this thread get a signal again that it had blocked.
+pub(super) fn unblock(signal: u32) {
+    let mask: [u64; 1] = [1 << (signal - 1)];
+    let arguments = [SIG_UNBLOCK, mask.as_ptr() as usize, 0, MASK_BYTES, 0, 0];
+    // SAFETY: the kernel reads one word of the mask, which outlives the call.
+    let _ = unsafe { call(number::RT_SIGPROCMASK, arguments) };
+}
+
+/// Sends this thread a signal.
+pub(super) fn raise(signal: u32) {
+    // SAFETY: asks for two numbers.
+    let [pid, tid] = [number::GETPID, number::GETTID].map(|asked| unsafe { call(asked, [0; 6]) });
+    // SAFETY: what the signal does is what the process has set for it.
+    let _ = unsafe { call(number::TGKILL, [pid as usize, tid as usize, signal as usize, 0, 0, 0]) };
 }
 
 /// The register by which a thread finds its own memory: its value is where a thread's control block
