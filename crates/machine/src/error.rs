@@ -1,9 +1,9 @@
-//! What can go wrong: one error type, whose messages end with the remedy.
+//! The error of this crate. Its messages end with the remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a file could not be read, believed or written, or a thread not started.
+/// Why a file could not be read, accepted or written, or why a thread could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused to open or read the file.
@@ -11,18 +11,18 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's reason.
         reason: io::Error,
     },
-    /// A directory, a FIFO, a socket or a device stands where a file should.
+    /// A directory, a FIFO, a socket or a device in place of a file.
     #[error("{} is {found}, not a regular file; name a regular file", path.display())]
     NotAFile {
-        /// What was named.
+        /// The given path.
         path: PathBuf,
         /// What it is: `a directory`, `a FIFO`.
         found: &'static str,
     },
-    /// More bytes than such a file has reason to hold.
+    /// More bytes than a file of this kind can have.
     #[error(
         "{} holds {size_bytes} B or more, over the limit of {limit_bytes} B; name the right file",
         path.display()
@@ -30,76 +30,76 @@ pub enum Error {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// How much of it was seen.
+        /// The bytes read so far.
         size_bytes: u64,
-        /// How much is read at most.
+        /// The limit.
         limit_bytes: u64,
     },
-    /// The file could not be written; what stood at its place is untouched.
+    /// The file could not be written. A previous file of that name is unchanged.
     #[error("cannot write {}: {reason}; {}", path.display(), remedy_to_write(reason))]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's reason.
         reason: io::Error,
     },
-    /// The system started no thread.
+    /// The system did not start a thread.
     #[error("cannot start a thread for {what}: {reason}; raise the limit of processes (ulimit -u)")]
     NoThread {
-        /// What it is for.
+        /// The purpose of the thread.
         what: &'static str,
-        /// What the system said.
+        /// The system's reason.
         reason: io::Error,
     },
-    /// Bytes that are no text.
+    /// Bytes that are not text.
     #[error("not UTF-8 from byte {offset_bytes} on; make it anew with `haul copy tune`")]
     NotText {
         /// The first byte that is not UTF-8.
         offset_bytes: usize,
     },
-    /// Text that is no TOML, or that says a key twice, or that nests too deep.
+    /// Text that is not TOML, has a key twice, or is nested too deeply.
     #[error("not TOML: {reason}; correct it, or make it anew with `haul copy tune`")]
     NotToml {
-        /// What the parser said, on one line.
+        /// The parser's message, on one line.
         reason: String,
     },
-    /// A key that this version does not know.
+    /// A key that this version does not support.
     #[error("key {key:?} is not known here; this haul knows {known}; correct or remove it")]
     UnknownKey {
         /// The key with its section.
         key: String,
-        /// What would have been understood.
+        /// The supported keys.
         known: String,
     },
-    /// A key that must be there is not.
+    /// A required key that is missing.
     #[error("key {key:?} is missing; make the file anew with `haul copy tune`")]
     MissingKey {
         /// The key with its section.
         key: String,
     },
-    /// A value of the wrong type, or outside what the key can mean.
+    /// A value of the wrong type, or outside the range of its key.
     #[error(
         "{key} = {value} is not {expected}; correct it, or make the file anew with `haul copy tune`"
     )]
     Value {
         /// The key with its section.
         key: String,
-        /// The value as it stands in the file, shortened.
+        /// The value in the file, shortened.
         value: String,
-        /// What the key takes.
+        /// What the key accepts.
         expected: &'static str,
     },
-    /// Written for another version of the format.
+    /// A file for another version of the format.
     #[error(
         "schema {found:?} is not known to this haul, which reads {known:?}; make the file anew with `haul copy tune`"
     )]
     Schema {
-        /// What the file says.
+        /// The schema in the file.
         found: String,
-        /// What this version reads.
+        /// The schema that this version reads.
         known: &'static str,
     },
-    /// Measured on a machine of another kind.
+    /// A file that was measured on another kind of machine.
     #[error(
         "it holds for machine {found:?}, and this is {this:?}; tune here with `haul copy tune`"
     )]
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_too_long_is_told_with_the_limit_that_is_to_be_raised() {
+    fn file_size_limit_is_named_in_the_remedy() {
         let reason = io::Error::from(rustix::io::Errno::FBIG);
         let message = Error::Write { path: "records".into(), reason }.to_string();
         assert!(message.contains("ulimit -f") && !message.contains("make room"), "{message}");

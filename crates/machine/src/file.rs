@@ -1,10 +1,10 @@
-//! Files from outside are read once, with a limit; files of ours are replaced in one step, and what
-//! is no file (a device, a FIFO) is written to and stays what it is.
+//! Reads external files once, with a limit. Replaces haul's own files in one step; a device or a
+//! FIFO is written to and not replaced.
 //!
 //! From the bottom up:
-//!
-//! - `foreign`: what another user left where this user's file was to be;
-//! - `temporary`: names of files that are there for a while;
+//! - `foreign`: files that another user left in place of this user's file;
+//! - `temporary`: names of temporary files;
+//! - `whole`: a file that gets its name only when it is complete.
 //! - `whole`: a file that has its name only when it is whole.
 
 mod foreign;
@@ -25,13 +25,13 @@ pub use whole::Whole;
 
 /// Reads a whole regular file of at most `limit_bytes`, once.
 ///
-/// Opened without blocking, so that a FIFO with no writer cannot hold the caller up, and its type
-/// and size are taken from the open file, so that nobody can swap it in between. Symbolic links
-/// are followed. Costs five system calls.
+/// The file is opened without blocking, so that a FIFO without a writer cannot block the caller.
+/// Its type and size are read from the open file, so that it cannot be exchanged in between.
+/// Symbolic links are followed. Costs five system calls.
 ///
 /// # Errors
-/// [`Error::Read`] where the system refuses (a path with a NUL included), [`Error::NotAFile`],
-/// and [`Error::TooLarge`] also where the file grows while it is read.
+/// [`Error::Read`] if the system refuses (also a path with a NUL), [`Error::NotAFile`], and
+/// [`Error::TooLarge`], also if the file grows while it is read.
 pub fn read_limited(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     let read_error = |reason: io::Error| Error::Read { path: path.into(), reason };
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -53,32 +53,32 @@ pub fn read_limited(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// What writing to a path means, by what stands there: see [`destination`].
+/// How a path is written to, depending on the file there: see [`destination`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A regular file, or nothing yet: to be replaced in one step.
+    /// A regular file, or none yet: to be replaced in one step.
     File(PathBuf),
-    /// A device, a FIFO, or what somebody holds open: to be opened and written, as a shell's `>`
-    /// does.
+    /// A device, a FIFO, or a file that a process holds open: to be opened and written, like a
+    /// shell's `>`.
     Stream(PathBuf),
 }
 
-/// Where bytes for `path` go: symbolic links are followed, also to what does not exist yet, so that
-/// what is replaced is the file and never the link; but no link, FIFO or device that another user
-/// left in a folder that others may write to ([`foreign_owner`]). What a process holds open
-/// (`/dev/stdout`, `/proc/self/fd/1`) is a stream even where it is a file: its name is not ours to
-/// give away. Costs two system calls, and three more for each link.
+/// The destination of bytes for `path`. Symbolic links are followed, also to a file that does not
+/// exist yet, so that the file is replaced and never the link. A link, FIFO or device that another
+/// user left in a folder writable by others is not followed ([`foreign_owner`]). A file that a
+/// process holds open (`/dev/stdout`, `/proc/self/fd/1`) is a stream, because a replacement would
+/// take its name away. Costs two system calls, and three more for each link.
 ///
 /// # Errors
-/// [`Error::Write`] for a directory, links that go round, a stream that may not be written, what
-/// another user left, and where the system does not say what stands there.
+/// [`Error::Write`] for a directory, a cycle of links, a stream without write permission, a file
+/// that another user left, and if the system does not report the file's type.
 pub fn destination(path: &Path) -> Result<Destination, Error> {
     let fail = |reason: io::Error| Error::Write { path: path.into(), reason };
     let mut place = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         let kind = match fs::symlink_metadata(&place) {
             Ok(status) => status.file_type(),
-            // A folder that does not exist shows when the file is made in it.
+            // A folder that does not exist causes an error when the file is created in it.
             Err(reason) if reason.kind() == io::ErrorKind::NotFound => {
                 return Ok(Destination::File(place));
             }
@@ -99,35 +99,35 @@ pub fn destination(path: &Path) -> Result<Destination, Error> {
             return Ok(Destination::Stream(place));
         }
         let target = fs::read_link(&place).map_err(fail)?;
-        // Relative to the folder of the link; an absolute one replaces all of it.
+        // The target is relative to the folder of the link; an absolute target replaces the path.
         place.pop();
         place.push(target);
     }
     Err(fail(rustix::io::Errno::LOOP.into()))
 }
 
-/// What another user left, which is neither followed nor written to.
+/// The error for a file of another user, which is neither followed nor written to.
 fn in_the_way(kind: &str, owner: u32) -> io::Error {
     let why = format!("{kind} of user {owner} is there, in a folder that others may write to");
     io::Error::new(io::ErrorKind::AlreadyExists, why)
 }
 
-/// Links that are followed one after the other: as many as Linux follows (`path_resolution(7)`).
+/// The limit of consecutive links, which is Linux's (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
-/// Whether a link is one of `/proc`: those lead to open files, whatever their text says.
+/// Whether a link is in `/proc`, where links lead to open files regardless of their text.
 fn is_held_open(link: &Path) -> bool {
     let folder = link.parent().map(fs::canonicalize);
     folder.is_some_and(|folder| folder.is_ok_and(|folder| folder.starts_with("/proc")))
 }
 
-/// Replaces the file at `path` by one with these bytes, all of them or none; what is no file there
-/// is written to: see [`destination`].
+/// Replaces the file at `path` with one of these bytes, all of them or none. A device or a FIFO is
+/// written to instead: see [`destination`].
 ///
-/// Writes a temporary file in the same folder, has it reach the disk, and renames it: a reader
-/// sees the old file or the new one, and a full disk or a crash leaves the old one. `-rw-r--r--`
-/// less the umask. Costs eight system calls and one flush of the disk's cache. A FIFO is waited for
-/// until somebody reads it.
+/// Writes a temporary file in the same folder, flushes it to disk, and renames it: a reader sees
+/// the old file or the new one, and a full disk or a crash leaves the old one. The mode is
+/// `-rw-r--r--` less the umask. Costs eight system calls and one flush of the disk's cache. For a
+/// FIFO, the call waits for a reader.
 ///
 /// # Errors
 /// [`Error::Write`], with the temporary file removed.
@@ -144,12 +144,12 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     write_and_rename(temporary, &file, bytes).map_err(fail)
 }
 
-/// Opens a [`Destination::Stream`]: never made anew. Where it is a file that somebody holds open,
-/// what is written comes behind what is in it: whoever opened it has cut it if it was to be. Waits
-/// for a reader of a FIFO.
+/// Opens a [`Destination::Stream`], which is never created. Bytes are appended to a file that a
+/// process holds open, because that process has truncated it if necessary. For a FIFO, the call
+/// waits for a reader.
 ///
 /// # Errors
-/// What the system says.
+/// The system's reason.
 pub fn open_stream(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
@@ -161,9 +161,9 @@ fn write_and_rename(temporary: Temporary, path: &Path, bytes: &[u8]) -> io::Resu
     temporary.rename(path)
 }
 
-/// From now on a write beyond the process's limit of file sizes (`ulimit -f`) fails as one to a
-/// full disk does. As the kernel has it, it ends the process without a word. Child processes
-/// inherit it.
+/// Makes a write beyond the process's limit of file sizes (`ulimit -f`) fail like a write to a full
+/// disk. By default the kernel kills the process without a message. Child processes inherit the
+/// setting.
 pub fn fail_beyond_size_limit() {
     // SAFETY: SIG_IGN is a disposition for every signal but SIGKILL and SIGSTOP, and no handler
     // runs.
@@ -177,7 +177,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn reads_up_to_the_limit_and_no_further() {
+    fn read_stops_at_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         fs::write(&path, [1; 100]).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_named_and_never_waited_for() {
+    fn path_without_regular_file_is_an_error_and_never_blocks() {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("fifo");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_opened_is_an_error() {
+    fn path_that_cannot_be_opened_is_an_error() {
         for bytes in [b"a\0b".as_slice(), b"", b"/no/such/file"] {
             let error = read_limited(Path::new(OsStr::from_bytes(bytes)), 10).unwrap_err();
             assert!(matches!(error, Error::Read { .. }), "{error}");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_leaves_what_was_there() {
+    fn failed_write_leaves_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("haul.toml");
         write_atomically(&path, b"old").unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_a_link_and_its_file_is_replaced() {
+    fn link_is_kept_and_its_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let dotfiles = folder.path().join("dotfiles");
         fs::create_dir(&dotfiles).unwrap();
@@ -234,7 +234,7 @@ mod tests {
         let (near, far) = (dotfiles.join("near"), folder.path().join("haul.toml"));
         std::os::unix::fs::symlink("real.toml", &near).unwrap();
         std::os::unix::fs::symlink("dotfiles/near", &far).unwrap();
-        // The first makes the file that both links only name.
+        // The first write creates the file, which both links name before it exists.
         for text in ["old", "new"] {
             write_atomically(&far, text.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_written_to_and_stays() {
+    fn fifo_and_device_are_written_to_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("fifo");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
@@ -260,7 +260,7 @@ mod tests {
         let kind = fs::symlink_metadata(&fifo).unwrap().file_type();
         assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
 
-        // By a link, so that nothing of the system is at stake should the test fail.
+        // Through a link, so that a failing test cannot damage the system's device.
         let null = folder.path().join("null");
         std::os::unix::fs::symlink("/dev/null", &null).unwrap();
         assert_eq!(destination(&null).unwrap(), Destination::Stream("/dev/null".into()));
@@ -272,9 +272,9 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_somebody_left_in_a_shared_folder_is_not_followed() {
+    fn link_of_another_user_in_a_shared_folder_is_not_followed() {
         use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
-        /// Of nobody who runs this.
+        /// A user that does not run this test.
         const SOMEBODY: u32 = 54_321;
         let folder = tempfile::tempdir().unwrap();
         let (shared, link) = (folder.path().join("shared"), folder.path().join("shared/page"));
@@ -292,14 +292,14 @@ mod tests {
         let owner = format!("a symbolic link of user {SOMEBODY} is there");
         assert!(error.contains("shared/page") && error.contains(&owner), "{error}");
         assert_eq!(fs::read(&kept).unwrap(), b"kept");
-        // A FIFO would be waited at, and read by whoever made it.
+        // A write to the FIFO would block, and its creator would read the bytes.
         let fifo = shared.join("records");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
         assert_eq!(destination(&fifo).unwrap(), Destination::Stream(fifo.clone()), "one's own");
         lchown(&fifo, Some(SOMEBODY), None).unwrap();
         let error = write_atomically(&fifo, b"page").unwrap_err().to_string();
         assert!(error.contains(&format!("a FIFO of user {SOMEBODY}")), "{error}");
-        // The folder's owner, and a folder that not everybody may write to.
+        // Accepted: links of the folder's owner, and folders that only their owner may write to.
         chown(&shared, Some(SOMEBODY), None).unwrap();
         assert_eq!(destination(&link).unwrap(), Destination::File(kept.clone()));
         chown(&shared, Some(0), None).unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_holds_open_is_a_stream() {
+    fn file_held_open_by_a_process_is_a_stream() {
         use std::os::fd::AsRawFd;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("output");

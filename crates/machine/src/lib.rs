@@ -1,4 +1,4 @@
-//! What haul knows of the machine it runs on: the one place that asks.
+//! Facts about the machine on which haul runs. All crates read them here.
 //!
 //! ```
 //! let machine = haul_machine::sys::Sys::new().machine();
@@ -6,13 +6,13 @@
 //! println!("{}: {} processors", machine.cpu, machine.processors);
 //! ```
 //!
-//! The library `haul`, measurements and the program read all of this here; a user of the library
-//! finds the same modules in `haul`. From the bottom up; a module imports only those above it in
-//! this list:
+//! The library `haul`, the measurements and the program use this crate; users of the library find
+//! the same modules in `haul`. From the bottom up; a module imports only those above it in this
+//! list:
 //!
-//! - [`error`]: the one error type, [`Error`];
-//! - [`file`](mod@file): files read once with a limit, files replaced in one step;
-//! - [`sys`]: what this machine is, has and allows;
+//! - [`error`]: the error type, [`Error`];
+//! - [`file`](mod@file): reads files once with a limit, replaces files in one step;
+//! - [`sys`]: properties, resources and permissions of this machine;
 //! - [`tuning`]: `haul.toml`, the thresholds measured on this machine.
 
 pub mod error;

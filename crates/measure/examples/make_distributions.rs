@@ -39,8 +39,8 @@ fn service() -> Vec<f64> {
     spread(&mut probabilities, SMALL, (0..=16).map(|size| (size, common(size))));
     spread(&mut probabilities, MEDIUM, (17..=64).map(|size| (size, common(size) / size as f64)));
     let bytes_so_far: f64 = probabilities.iter().enumerate().map(|(size, p)| size as f64 * p).sum();
-    // Up to 256 B every size, then multiples of 8; beyond 2 KiB multiples of 256: the file stays
-    // readable, and no kernel tells such neighbours apart.
+    // Every size up to 256 B, then multiples of 8, and beyond 2 KiB multiples of 256: the file
+    // stays readable, and no kernel behaves differently for such neighbours.
     let body: Vec<usize> = (65..=256).chain((264..=2048).step_by(8)).collect();
     let body_bytes = MEAN_BYTES * (1.0 - LARGE_BYTES_SHARE) - bytes_so_far;
     fit(&mut probabilities, 1.0 - SMALL - MEDIUM - LARGE_SHARE, body_bytes, &body);

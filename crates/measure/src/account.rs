@@ -1,4 +1,4 @@
-//! CPU time, page faults and peak memory of a subject, beside its time.
+//! CPU time, page faults and peak memory of a subject, in addition to its time.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ pub struct Account {
     pub faults_minor: u64,
     /// Page faults that read from a disk.
     pub faults_major: u64,
-    /// How often the kernel took the CPU away within a sample.
+    /// How often the kernel preempted the thread within a sample.
     pub switches_involuntary: u64,
-    /// How many operations all this was for.
+    /// The number of operations of all these samples.
     pub operations: u64,
-    /// The process's peak memory while the subject ran one sample; `None` where the kernel does
-    /// not tell. The buffers of all subjects are in it.
+    /// The process's peak memory while the subject ran one sample, the buffers of all subjects
+    /// included; `None` if the kernel does not report it.
     pub peak_bytes: Option<u64>,
 }
 
 impl Account {
-    /// Adds what happened between two readings of one thread.
+    /// Adds the difference of two readings of one thread.
     pub fn add(&mut self, before: Usage, after: Usage, operations: u64) {
         self.cpu += after.cpu.saturating_sub(before.cpu);
         self.faults_minor += after.faults_minor.saturating_sub(before.faults_minor);
@@ -33,7 +33,7 @@ impl Account {
         self.operations += operations;
     }
 
-    /// CPU nanoseconds for one operation; `None` before the first.
+    /// CPU nanoseconds per operation; `None` before the first.
     #[must_use]
     pub fn cpu_ns_per_operation(&self) -> Option<f64> {
         (self.operations > 0).then(|| self.cpu.as_nanos() as f64 / self.operations as f64)

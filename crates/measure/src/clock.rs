@@ -1,4 +1,4 @@
-//! The finest clock of the machine, and how fine it is.
+//! The finest clock of the machine, and its precision.
 //!
 //! On x86-64 with an invariant time-stamp counter (CPUID 8000_0007h EDX bit 8) that counter,
 //! fenced on both sides and scaled against CLOCK_MONOTONIC_RAW; elsewhere that clock itself.
@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 
 use crate::sys;
 
-/// How long the counter is compared with the system's clock: the scale is then good to about
-/// 10^-5, and ratios do not depend on it at all.
+/// How long the counter is compared with the system's clock. The scale is then correct to about
+/// 10^-5; ratios do not depend on it.
 const CALIBRATION_NS: u64 = 20_000_000;
 
-/// A clock. [`Clock::get`] gives the machine's.
+/// A clock. [`Clock::get`] returns the machine's best.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     kind: ClockKind,
@@ -19,7 +19,7 @@ pub struct Clock {
     precision_ns: f64,
 }
 
-/// Where ticks come from.
+/// The source of ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockKind {
     /// The processor's time-stamp counter.
@@ -38,19 +38,19 @@ impl Clock {
         })
     }
 
-    /// clock_gettime, whatever else the machine has.
+    /// The clock of clock_gettime, regardless of other clocks.
     #[must_use]
     pub fn system() -> Self {
         Self { kind: ClockKind::System, ns_per_tick: 1.0, precision_ns: 0.0 }.with_precision()
     }
 
-    /// Where this clock's ticks come from.
+    /// The source of this clock's ticks.
     #[must_use]
     pub fn kind(&self) -> ClockKind {
         self.kind
     }
 
-    /// Now, in ticks. What stands before has completed, what follows has not begun.
+    /// The current time in ticks. Earlier instructions have completed, later ones have not begun.
     #[must_use]
     #[inline]
     pub fn now(&self) -> u64 {
@@ -60,15 +60,15 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds from one tick to another; 0 where the second is not later.
+    /// Nanoseconds from one tick to another; 0 if the second is not later.
     #[must_use]
     #[inline]
     pub fn ns_between(&self, start: u64, end: u64) -> f64 {
         end.saturating_sub(start) as f64 * self.ns_per_tick
     }
 
-    /// The least difference above 0 that two readings in a row show, in nanoseconds: resolution
-    /// and cost of the clock in one, measured.
+    /// The least difference above 0 between two consecutive readings, in nanoseconds, as measured:
+    /// resolution and cost of the clock together.
     #[must_use]
     pub fn precision_ns(&self) -> f64 {
         self.precision_ns
@@ -81,7 +81,7 @@ impl Clock {
         }
         let (system_end, end) = simultaneous();
         let ticks = end.saturating_sub(start);
-        // A counter that stands still is no clock, whatever CPUID says of it.
+        // A counter that does not advance is unusable, whatever CPUID reports.
         if ticks < 1000 {
             return Self::system();
         }
@@ -97,14 +97,14 @@ impl Clock {
             })
             .filter(|&ns| ns > 0.0)
             .fold(f64::INFINITY, f64::min);
-        // Only a clock coarser than all the readings together shows no difference at all; the
-        // coarsest in use ticks 100 times a second.
+        // No difference at all means that the clock is coarser than all readings together; the
+        // coarsest clock in use ticks 100 times a second.
         self.precision_ns = if least.is_finite() { least } else { 1e7 };
         self
     }
 }
 
-/// Both clocks at one instant: the reading of several whose bracket is the narrowest.
+/// Both clocks at one instant: of several readings, the one with the narrowest bracket.
 fn simultaneous() -> (u64, u64) {
     (0..20)
         .map(|_| {
@@ -126,9 +126,9 @@ mod counter {
         __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0
     }
 
-    /// The counter between two fences: LFENCE waits for all earlier instructions to complete and
-    /// lets none begin early (Intel SDM volume 2, RDTSC; AMD with LFENCE serializing, which Linux
-    /// sets).
+    /// Reads the counter between two fences: LFENCE waits until all earlier instructions have
+    /// completed and lets no later one begin (Intel SDM volume 2, RDTSC; on AMD with LFENCE
+    /// serializing, which Linux sets).
     #[inline]
     pub(super) fn ticks() -> u64 {
         // SAFETY: SSE2 is part of x86-64.
@@ -144,8 +144,8 @@ mod counter {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod counter {
-    /// The generic timer of AArch64 ticks at 25 MHz to 1 GHz and is what clock_gettime reads there
-    /// without a system call: nothing is gained by reading it directly.
+    /// The generic timer of AArch64 ticks at 25 MHz to 1 GHz. clock_gettime reads it without a
+    /// system call, so that a direct read gains nothing.
     pub(super) fn is_invariant() -> bool {
         false
     }

@@ -1,9 +1,9 @@
-//! 1..N pinned threads that start together.
+//! A crew of pinned threads that start together.
 //!
-//! The calling thread is the first of the crew, so that a crew of one starts no thread at all; the
-//! others wait spinning, because a thread that sleeps starts late and cold. Where threads share a
-//! CPU they yield to each other at once, and a crew that has had no command for a while sleeps, so
-//! that it takes nothing from whoever works meanwhile.
+//! The calling thread is the first of the crew, so that a crew of one starts no thread. The other
+//! threads spin while they wait, because a sleeping thread starts late and with cold caches.
+//! Threads that share a CPU yield to each other at once. After some time without a command the crew
+//! sleeps, so that it takes no CPU time from other work.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -17,10 +17,10 @@ use crate::disturbance::Disturbance;
 use crate::error::Error;
 use crate::sys;
 
-/// How often a waiting thread looks before it yields its CPU: about a microsecond.
+/// Polls of a waiting thread before it yields its CPU: about a microsecond.
 const SPINS_BEFORE_YIELD: u32 = 64;
 
-/// How long a worker waits spinning for a command: longer than a run takes between two samples.
+/// How long a worker spins for a command: longer than the pause of a run between two samples.
 const SPINNING: Duration = Duration::from_millis(1);
 
 /// A panic on one of the threads.
@@ -32,8 +32,8 @@ pub struct Panic {
     pub message: String,
 }
 
-/// Where the threads of a crew meet within a command, once: [`Meeting::wait`] returns on all at
-/// once. A thread that ends the command without it has met the others all the same.
+/// A barrier within a command, to be used once: [`Meeting::wait`] returns on all threads at the
+/// same time. A thread that ends the command without a call counts as arrived.
 pub struct Meeting<'a> {
     has_met: Cell<bool>,
     arrived: &'a AtomicUsize,
@@ -55,36 +55,36 @@ impl Meeting<'_> {
     }
 }
 
-/// Threads that carry out commands together.
+/// Threads that execute commands together.
 pub struct Crew<'a, C, T> {
     shared: &'a Shared<C, T>,
     work: &'a (dyn Fn(usize, &C, &Meeting<'_>) -> T + Sync),
 }
 
-/// What the threads of a crew share.
+/// The state that the threads of a crew share.
 struct Shared<C, T> {
     threads: usize,
     crowded: bool,
     command: Mutex<Option<C>>,
     results: Mutex<Vec<Option<Result<T, String>>>>,
-    /// How many commands were given; the workers wait for it to grow.
+    /// The number of commands given; the workers wait until it grows.
     given: AtomicUsize,
-    /// Told with every command, for workers that have gone to sleep over `command`.
+    /// Notified with every command, for workers that sleep on `command`.
     wake: Condvar,
-    /// How many threads have met, over all commands.
+    /// The number of arrivals at the barrier, over all commands.
     arrived: AtomicUsize,
-    /// How many workers have finished, over all commands.
+    /// The number of workers that have finished, over all commands.
     finished: AtomicUsize,
     broken: AtomicBool,
 }
 
-/// Starts `threads` threads, the calling one included, pins thread `i` to `cpus[i % cpus.len()]`
-/// (an empty list pins nothing), and hands the crew to `body`. Every command given through
-/// [`Crew::together`] is done by `work(thread, command, meeting)` on all threads. The calling
+/// Starts a crew of `threads` threads, the calling one included, pins thread `i` to `cpus[i %
+/// cpus.len()]` (an empty list pins nothing), and passes the crew to `body`. Every command given
+/// through [`Crew::together`] runs `work(thread, command, meeting)` on all threads. The calling
 /// thread's own affinity is restored at the end.
 ///
 /// # Errors
-/// `threads` is 0, or the system starts no thread.
+/// `threads` is 0, or the system cannot start a thread.
 pub fn with_crew<C, T, R>(
     threads: usize,
     cpus: &[usize],
@@ -102,7 +102,7 @@ where
     let _restore = RestoreAffinity(sys::affinity());
     let pinned = pin(0, cpus);
     thread::scope(|scope| {
-        // Dropped on every way out, also by a panic of `body`: the workers end, the scope closes.
+        // Dropped on every exit, a panic of `body` included: the workers end, and the scope closes.
         let _dismiss = Dismiss(&shared);
         for thread in 1..threads {
             let shared = &shared;
@@ -114,22 +114,22 @@ where
                 thread::Builder::new().name(format!("haul-{thread}")).spawn_scoped(scope, start);
             spawned.map_err(|reason| Error::Thread { thread, threads, reason })?;
         }
-        let mut told = Vec::new();
+        let mut disturbances = Vec::new();
         if !pinned {
-            told.push(Disturbance::Unpinned);
+            disturbances.push(Disturbance::Unpinned);
         }
         if shared.crowded {
-            told.push(Disturbance::SharedCpu { threads, cpus: cpus.len() });
+            disturbances.push(Disturbance::SharedCpu { threads, cpus: cpus.len() });
         }
-        Ok(body(&Crew { shared: &shared, work }, told))
+        Ok(body(&Crew { shared: &shared, work }, disturbances))
     })
 }
 
 impl<C: Clone, T> Crew<'_, C, T> {
-    /// Has every thread do `command`; one result for each thread, in their order.
+    /// Runs `command` on every thread. Returns one result per thread, in order.
     ///
     /// # Errors
-    /// One of them panicked. The crew is then of no more use: every further command fails too.
+    /// A thread panicked. The crew is then unusable: every further command fails too.
     pub fn together(&self, command: &C) -> Result<Vec<T>, Panic> {
         let shared = self.shared;
         let number = shared.given.load(Ordering::Relaxed) + 1;
@@ -172,7 +172,7 @@ impl<C: Clone, T> Shared<C, T> {
         }
     }
 
-    /// Waits until more than `done` commands were given: spinning at first, asleep later.
+    /// Waits until more than `done` commands have been given, spinning first and sleeping later.
     fn wait_for_more_than(&self, done: usize) {
         // SYNC: command given
         let is_given = || self.given.load(Ordering::Acquire) > done;
@@ -184,7 +184,7 @@ impl<C: Clone, T> Shared<C, T> {
         }
     }
 
-    /// A worker's life: wait for a command, do it, until there is none.
+    /// The loop of a worker: waits for a command and executes it, until the crew is dismissed.
     fn serve(&self, thread: usize, work: &(dyn Fn(usize, &C, &Meeting<'_>) -> T + Sync)) {
         let mut done = 0;
         loop {
@@ -213,7 +213,7 @@ impl<C: Clone, T> Shared<C, T> {
             target: self.threads * number,
             crowded: self.crowded,
         };
-        // The work is only read after a panic: nothing broken is seen again.
+        // After a panic, no state of `work` is used again except to read the panic.
         let result = catch_unwind(AssertUnwindSafe(|| work(thread, command, &meeting)));
         if !meeting.has_met.get() {
             // SYNC: crew meets
@@ -228,7 +228,7 @@ impl<C: Clone, T> Shared<C, T> {
 }
 
 impl<C, T> Shared<C, T> {
-    /// Gives a command, the `number`th; `None` ends the workers.
+    /// Gives the command with this number; `None` ends the workers.
     fn give(&self, command: Option<C>, number: usize) {
         let mut place = lock(&self.command);
         *place = command;
@@ -239,7 +239,7 @@ impl<C, T> Shared<C, T> {
     }
 }
 
-/// Ends the workers: a command that is none.
+/// Ends the workers when dropped.
 struct Dismiss<'a, C, T>(&'a Shared<C, T>);
 
 impl<C, T> Drop for Dismiss<'_, C, T> {
@@ -257,7 +257,7 @@ impl Drop for RestoreAffinity {
     }
 }
 
-/// Pins the calling thread as thread `thread` of a crew; false where that is not possible.
+/// Pins the calling thread as thread `thread` of a crew. Returns false if that is not possible.
 fn pin(thread: usize, cpus: &[usize]) -> bool {
     !cpus.is_empty() && sys::set_affinity(&[cpus[thread % cpus.len()]])
 }
@@ -274,7 +274,8 @@ fn spin_until(crowded: bool, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// A lock that a panic elsewhere does not take away: what it guards is replaced as a whole.
+/// Locks a mutex even if a thread panicked while it held the lock: the guarded value is always
+/// replaced as a whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -290,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_threads_do_every_command() {
+    fn all_threads_execute_every_command() {
         for threads in [1, 2, 3, 5] {
             let work = |thread: usize, command: &usize, meeting: &Meeting<'_>| {
                 meeting.wait();
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crew_that_fell_asleep_wakes() {
+    fn sleeping_crew_wakes_for_a_command() {
         let work = |thread: usize, command: &usize, _: &Meeting<'_>| thread + command;
         with_crew(3, &sys::affinity(), &work, |crew, _| {
             for command in 0..3 {
@@ -320,9 +321,9 @@ mod tests {
         .unwrap();
     }
 
-    /// Nobody leaves the meeting before everybody has come.
+    /// No thread may leave the barrier before all have arrived.
     #[test]
-    fn meetings_are_joint() {
+    fn barrier_releases_threads_together() {
         let before = AtomicUsize::new(0);
         let work = |_: usize, _: &(), meeting: &Meeting<'_>| {
             before.fetch_add(1, Ordering::SeqCst);
@@ -337,7 +338,7 @@ mod tests {
         .unwrap();
     }
 
-    /// Commands that do not meet leave the next that do to meet among themselves.
+    /// A command without the barrier must not disturb the barrier of the next command.
     #[test]
     fn commands_with_and_without_a_meeting_alternate() {
         let work = |thread: usize, command: &usize, meeting: &Meeting<'_>| {
@@ -357,22 +358,22 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_is_shared_and_said() {
+    fn shared_cpu_is_detected() {
         let cpus: Vec<usize> = sys::affinity().into_iter().take(1).collect();
         let work = |thread: usize, _: &(), meeting: &Meeting<'_>| {
             meeting.wait();
             (thread, sys::affinity())
         };
-        let told = with_crew(2, &cpus, &work, |crew, told| {
+        let disturbances = with_crew(2, &cpus, &work, |crew, disturbances| {
             let seen = crew.together(&()).unwrap();
             assert!(seen.iter().all(|(_, affinity)| *affinity == cpus), "{seen:?}");
-            told
+            disturbances
         });
-        assert_eq!(told.unwrap(), [Disturbance::SharedCpu { threads: 2, cpus: 1 }]);
+        assert_eq!(disturbances.unwrap(), [Disturbance::SharedCpu { threads: 2, cpus: 1 }]);
     }
 
     #[test]
-    fn affinity_comes_back() {
+    fn affinity_is_restored() {
         let before = sys::affinity();
         with_crew(1, &before[..1], &|_, (): &(), _| (), |crew, _| crew.together(&()).unwrap())
             .unwrap();
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_are_told_and_nobody_hangs() {
+    fn panic_is_reported_and_no_thread_hangs() {
         for victim in 0..3 {
             let work = |thread: usize, (): &(), meeting: &Meeting<'_>| {
                 assert!(thread != victim, "thread {thread} gives up");
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn no_threads_is_an_error() {
+    fn zero_threads_is_an_error() {
         let error = with_crew(0, &[], &|_, (): &(), _| (), |_, _| ()).unwrap_err();
         assert!(error.to_string().contains("threads = 0"), "{error}");
     }

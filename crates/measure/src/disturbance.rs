@@ -1,4 +1,4 @@
-//! What else the machine did while we measured, and what to do about it.
+//! Disturbances of a measurement by the machine, and their remedies.
 
 use std::fmt;
 use std::hint::black_box;
@@ -8,45 +8,46 @@ use haul_machine::sys::Sys;
 use crate::clock::Clock;
 use crate::statistics;
 
-/// A clock rate that moves by more than this within a run is told, in percent.
-const DRIFT_PERCENT_TOLD: f64 = 3.0;
+/// A change of the clock rate within a run is reported above this many percent.
+const DRIFT_PERCENT_REPORTED: f64 = 3.0;
 
-/// Rounds with a context switch above this share of all are told, in percent.
-const SWITCHES_PERCENT_TOLD: f64 = 10.0;
+/// Context switches are reported if they hit more than this share of all rounds, in percent.
+const SWITCHES_PERCENT_REPORTED: f64 = 10.0;
 
-/// Something that makes figures less certain. [`fmt::Display`] says what; [`Disturbance::hint`]
-/// what to do.
+/// A condition that makes figures less certain. [`fmt::Display`] describes it;
+/// [`Disturbance::hint`] gives the remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Disturbance {
     /// The processor's clock rate moved.
     FrequencyDrift {
-        /// From the slow end to the fast end of the middle 90% of rounds, in percent.
+        /// The range of the middle 90% of rounds, from slow to fast, in percent.
         percent: f64,
     },
-    /// Other processes ran on our CPUs.
+    /// Other processes ran on the measurement's CPUs.
     ContextSwitches {
-        /// How many rounds were hit.
+        /// The number of rounds in which they ran.
         rounds_hit: usize,
-        /// How many rounds there were.
+        /// The number of all rounds.
         rounds: usize,
-        /// Whether the rounds hit were left out of the figures (not where they are the majority).
+        /// Whether these rounds were left out of the figures, which they are unless they are the
+        /// majority.
         discarded: bool,
     },
-    /// More threads than CPUs: they took turns.
+    /// More threads than CPUs: they shared them.
     SharedCpu {
-        /// How many threads ran.
+        /// The number of threads.
         threads: usize,
-        /// How many CPUs they had.
+        /// The number of CPUs.
         cpus: usize,
     },
     /// Threads could not be pinned to CPUs.
     Unpinned,
-    /// Steal time is not known, for `/proc/stat` does not tell.
+    /// Steal time is unknown, because `/proc/stat` does not report it.
     NoProc,
 }
 
 impl Disturbance {
-    /// What one can do about it.
+    /// The remedy.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -58,7 +59,7 @@ impl Disturbance {
             }
             Self::SharedCpu { .. } => "allow more CPUs (taskset, cpuset) or ask for fewer threads",
             Self::Unpinned => "allow sched_setaffinity to this process",
-            Self::NoProc => "mount /proc to have steal time noticed",
+            Self::NoProc => "mount /proc, which reports steal time",
         }
     }
 }
@@ -83,18 +84,18 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// What was noticed of the machine during a run.
+/// The machine's disturbances during a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Noticed {
-    /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None`
-    /// where the kernel does not tell. It is a figure like any other, and counts as a disturbance
-    /// only for whoever sets a limit.
+    /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None` if
+    /// the kernel does not report it. It is a figure of its own, and a disturbance only by a limit
+    /// that the caller sets.
     pub steal_percent: Option<f64>,
-    /// What has to be told.
+    /// The disturbances to report.
     pub disturbances: Vec<Disturbance>,
 }
 
-/// Watches a run from its start.
+/// Watches the machine from the start of a run.
 #[derive(Debug)]
 pub struct Watch {
     machine: Sys,
@@ -103,22 +104,22 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch.
+    /// Starts watching.
     #[must_use]
     pub fn start(machine: Sys) -> Self {
         let start = machine.steal_and_total_seconds();
         Self { machine, start, spins_ns: Vec::new() }
     }
 
-    /// Times a fixed chain of dependent multiplications, some microseconds: only the clock rate
-    /// makes it faster or slower.
+    /// Times a fixed chain of dependent multiplications of some microseconds, whose time depends on
+    /// the clock rate alone.
     pub fn tick(&mut self, clock: &Clock) {
         let start = clock.now();
         black_box(chain(black_box(3)));
         self.spins_ns.push(clock.ns_between(start, clock.now()));
     }
 
-    /// What was noticed since the start.
+    /// The disturbances since the start.
     #[must_use]
     pub fn finish(&self) -> Noticed {
         let steal_percent = self.steal_percent();
@@ -126,7 +127,8 @@ impl Watch {
         Noticed { steal_percent, disturbances: unknown.into_iter().chain(self.drift()).collect() }
     }
 
-    /// Between 0 and 100: the kernel reads its counters one after the other, and one may run ahead.
+    /// The steal time since the start, limited to 0 to 100: the kernel reads its counters one after
+    /// the other, so that one may be ahead of the others.
     fn steal_percent(&self) -> Option<f64> {
         let (steal_start, total_start) = self.start?;
         let (steal_end, total_end) = self.machine.steal_and_total_seconds()?;
@@ -134,29 +136,29 @@ impl Watch {
         Some(100.0 * share.clamp(0.0, 1.0))
     }
 
-    /// From the 5th to the 95th percentile: an interrupt within a spin is not the clock rate.
+    /// The range from the 5th to the 95th percentile, which excludes interrupts within a chain.
     fn drift(&self) -> Option<Disturbance> {
         let slow = statistics::quantile(&self.spins_ns, 0.95)?;
         let fast = statistics::quantile(&self.spins_ns, 0.05)?;
         let percent = 100.0 * (slow / fast.max(f64::MIN_POSITIVE) - 1.0);
-        let told = self.spins_ns.len() >= 20 && percent > DRIFT_PERCENT_TOLD;
-        told.then_some(Disturbance::FrequencyDrift { percent })
+        let is_reported = self.spins_ns.len() >= 20 && percent > DRIFT_PERCENT_REPORTED;
+        is_reported.then_some(Disturbance::FrequencyDrift { percent })
     }
 }
 
-/// Whether so many rounds were hit by context switches that it has to be told.
+/// The disturbance by context switches, if they hit enough rounds to be reported.
 #[must_use]
 pub fn switches(rounds_hit: usize, rounds: usize, discarded: bool) -> Option<Disturbance> {
     let percent = 100.0 * rounds_hit as f64 / rounds.max(1) as f64;
-    (percent > SWITCHES_PERCENT_TOLD).then_some(Disturbance::ContextSwitches {
+    (percent > SWITCHES_PERCENT_REPORTED).then_some(Disturbance::ContextSwitches {
         rounds_hit,
         rounds,
         discarded,
     })
 }
 
-/// 4,000 steps of x <- x * x + 1: each waits for the one before, and no closed form is known to a
-/// compiler.
+/// 4,000 steps of x <- x * x + 1. Each step depends on the previous one, and compilers know no
+/// closed form.
 fn chain(mut x: u64) -> u64 {
     for _ in 0..4000 {
         x = x.wrapping_mul(x).wrapping_add(1);
@@ -181,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn steal_is_a_figure_and_no_disturbance() {
+    fn steal_time_is_a_figure_and_not_a_disturbance() {
         let (root, machine) = proc_with(Some("cpu 100 0 0 100 0 0 0 20 0 0\n"));
         let watch = Watch::start(machine);
         for (now, percent) in [
             ("cpu 100 0 0 100 0 0 0 20 0 0\n", 0.0),
             ("cpu 150 0 0 140 0 0 0 30 0 0\n", 10.0),
-            // A counter that went back, and one that ran ahead of the sum.
+            // A counter that went backwards, and one that was ahead of the sum.
             ("cpu 150 0 0 140 0 0 0 10 0 0\n", 0.0),
             ("cpu 0 0 0 0 0 0 0 400 0 0\n", 100.0),
         ] {
@@ -199,37 +201,37 @@ mod tests {
     }
 
     #[test]
-    fn no_proc_is_told() {
+    fn missing_proc_is_reported() {
         let (_root, machine) = proc_with(None);
-        let told = vec![Disturbance::NoProc];
-        let expected = Noticed { steal_percent: None, disturbances: told };
+        let disturbances = vec![Disturbance::NoProc];
+        let expected = Noticed { steal_percent: None, disturbances };
         assert_eq!(Watch::start(machine).finish(), expected);
     }
 
     #[test]
-    fn drift_is_told() {
+    fn clock_drift_is_reported() {
         let (_root, machine) = proc_with(Some("cpu 1 1 1 1 1 1 1 1\n"));
         let mut watch = Watch::start(machine);
         watch.spins_ns = vec![100.0; 50];
         assert_eq!(watch.finish().disturbances, []);
         watch.spins_ns.extend([110.0; 50]);
-        let told = watch.finish().disturbances;
+        let disturbances = watch.finish().disturbances;
         assert!(
-            matches!(told[..], [Disturbance::FrequencyDrift { percent }] if (percent - 10.0).abs() < 0.01)
+            matches!(disturbances[..], [Disturbance::FrequencyDrift { percent }] if (percent - 10.0).abs() < 0.01)
         );
     }
 
     #[test]
-    fn the_chain_takes_time() {
+    fn chain_is_not_optimized_away() {
         let (_root, machine) = proc_with(None);
         let mut watch = Watch::start(machine);
         watch.tick(&Clock::get());
-        // 4,000 multiplications of at least 3 cycles at 10 GHz at most.
+        // 4,000 multiplications of at least 3 cycles, at 10 GHz at most.
         assert!(watch.spins_ns[0] > 1200.0, "{:?}", watch.spins_ns);
     }
 
     #[test]
-    fn everything_has_a_hint() {
+    fn every_disturbance_has_a_hint() {
         for it in [
             Disturbance::FrequencyDrift { percent: 5.0 },
             Disturbance::ContextSwitches { rounds_hit: 3, rounds: 9, discarded: true },

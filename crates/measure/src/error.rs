@@ -1,12 +1,11 @@
-//! The one error of this crate. Each message names the attempt, the value, the limit and the
-//! remedy.
+//! The error of this crate. Each message names the attempt, the value, the limit and the remedy.
 
 use haul_model::Bytes;
 
-/// What a size-distribution file has to look like: the remedy of most of its errors.
+/// The format of a size-distribution file: the remedy of most of its errors.
 const DISTRIBUTION_REMEDY: &str = "give a file of one line of probabilities separated by commas, index = size in bytes, summing to 1";
 
-/// Why something could not be measured.
+/// Why a measurement is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A size distribution is not usable.
@@ -22,54 +21,54 @@ pub enum Error {
         "there is no size distribution {name:?}: no such file, and haul ships {known}; name one of these or a file"
     )]
     UnknownDistribution {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The names that exist.
+        /// The names of the built-in distributions.
         known: String,
     },
     /// No cache level has this name.
     #[error("cannot place buffers at level {name:?}; the levels are l1, l2, llc, cold and mixed")]
     UnknownLevel {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// More memory than the machine has to give.
+    /// More memory than the machine has available.
     #[error(
         "cannot map {} to measure on: {} are available; measure smaller sizes or fewer threads, or free memory",
         asked.approximate(), available.approximate()
     )]
     BeyondMemory {
-        /// How much was asked for.
+        /// The requested memory.
         asked: Bytes,
-        /// How much there is.
+        /// The available memory.
         available: Bytes,
     },
-    /// The kernel did not map memory.
+    /// The kernel refused to map memory.
     #[error(
         "cannot map {} to measure on: {reason}; raise the limit (ulimit -v) or measure smaller sizes",
         asked.approximate()
     )]
     Map {
-        /// How much was asked for.
+        /// The requested memory.
         asked: Bytes,
-        /// What the kernel said.
+        /// The kernel's reason.
         reason: std::io::Error,
     },
-    /// A sample would be too near the timer's precision to mean anything.
+    /// A sample is too short for the timer's precision.
     #[error(
         "cannot time {subject:?}: {iterations} iterations took {elapsed_ns:.0} ns, and below {limit_ns:.0} ns \
          (1000 times the timer's precision of {precision_ns:.1} ns) a sample means nothing; give it more work"
     )]
     SampleTooShort {
-        /// Which subject.
+        /// The subject.
         subject: String,
-        /// How often it ran.
+        /// The iterations of the sample.
         iterations: u64,
-        /// How long that took.
+        /// Its time.
         elapsed_ns: f64,
         /// The timer's precision.
         precision_ns: f64,
-        /// How long a sample has to be.
+        /// The least time of a sample.
         limit_ns: f64,
     },
     /// A subject panicked while it was measured.
@@ -77,9 +76,9 @@ pub enum Error {
         "subject {subject:?} panicked on thread {thread}: {message}; this is a defect of the subject, not of the run"
     )]
     Panicked {
-        /// Which subject.
+        /// The subject.
         subject: String,
-        /// On which thread, from 0.
+        /// The thread, from 0.
         thread: usize,
         /// The panic's message.
         message: String,
@@ -87,21 +86,21 @@ pub enum Error {
     /// A run without subjects, threads or rounds.
     #[error("cannot measure with {what} = {value}; it has to be at least {limit}")]
     Sampling {
-        /// Which number of the sampling.
+        /// The parameter of the sampling.
         what: &'static str,
         /// Its value.
         value: u64,
-        /// The least that makes sense.
+        /// The least possible value.
         limit: u64,
     },
-    /// The operating system started no thread.
+    /// The operating system did not start a thread.
     #[error("cannot start thread {thread} of {threads}: {reason}; measure with fewer threads")]
     Thread {
-        /// Which thread, from 0.
+        /// The thread, from 0.
         thread: usize,
-        /// How many were asked for.
+        /// The number of threads requested.
         threads: usize,
-        /// What the system said.
+        /// The system's reason.
         reason: std::io::Error,
     },
 }
@@ -118,7 +117,7 @@ pub enum DistributionFault {
     /// Larger than any distribution can be.
     #[error("it holds {bytes} bytes, over the limit of {limit}")]
     TooLarge {
-        /// How large it is (or how much was read before giving up).
+        /// Its size, or the bytes read before the limit.
         bytes: u64,
         /// The limit.
         limit: u64,
@@ -126,26 +125,26 @@ pub enum DistributionFault {
     /// Not text.
     #[error("byte {0} is not text")]
     NotText(usize),
-    /// Nothing in it.
+    /// An empty file.
     #[error("it is empty")]
     Empty,
     /// More than one line of numbers.
-    #[error("line {0} holds more, and a distribution is one line")]
+    #[error("line {0} holds more numbers, but a distribution is one line")]
     ManyLines(usize),
-    /// More entries than sizes are supported.
+    /// More entries than supported sizes.
     #[error("it holds {entries} entries, over the limit of {limit} (sizes up to 1 MiB)")]
     TooLong {
-        /// How many entries it has.
+        /// The number of entries.
         entries: usize,
         /// The limit.
         limit: usize,
     },
-    /// An entry that is not a number: what a truncated file ends with.
+    /// An entry that is not a number. A truncated file often ends with one.
     #[error("entry {index} is {text:?}, not a number{}", if *.last { " (it is the last one: the file may be truncated)" } else { "" })]
     NotANumber {
-        /// Which entry: the size in bytes that it stands for.
+        /// The index of the entry, which is its size in bytes.
         index: usize,
-        /// What stands there, shortened.
+        /// The entry's text, shortened.
         text: String,
         /// Whether it is the last entry.
         last: bool,
@@ -153,7 +152,7 @@ pub enum DistributionFault {
     /// A negative probability.
     #[error("entry {index} is {value}, below 0")]
     Negative {
-        /// Which entry.
+        /// The index of the entry.
         index: usize,
         /// Its value.
         value: f64,
@@ -161,21 +160,21 @@ pub enum DistributionFault {
     /// NaN or infinite.
     #[error("entry {index} is {value}, not a finite probability")]
     NotFinite {
-        /// Which entry.
+        /// The index of the entry.
         index: usize,
         /// Its value.
         value: f64,
     },
-    /// The probabilities do not sum to 1: what a truncated file sums to.
+    /// The probabilities do not sum to 1, as in a truncated file.
     #[error(
         "its {entries} entries sum to {sum}, further than {tolerance} from 1 (the file may be truncated)"
     )]
     Sum {
-        /// How many entries it has.
+        /// The number of entries.
         entries: usize,
-        /// What they sum to.
+        /// Their sum.
         sum: f64,
-        /// How far from 1 is accepted.
+        /// The accepted distance from 1.
         tolerance: f64,
     },
 }

@@ -1,4 +1,4 @@
-//! The run: subjects alternate in short samples, the baseline against itself among them.
+//! A run: subjects alternate in short samples, and the baseline also competes with itself.
 //!
 //! ```text
 //! calibrate    how many iterations make a sample of the wanted length
@@ -6,17 +6,17 @@
 //! each subject ratios = its samples / the baseline's, round by round
 //!              median of the ratios, and its 95% bootstrap interval
 //! floor        how far from 1 that interval reaches for the baseline against itself
-//! stop         at the budget, or when all intervals are as narrow as asked, or when told to
+//! stop         at the budget, or when all intervals are as narrow as asked, or when stopped
 //! ```
 //!
-//! Rounds in which the kernel took a CPU away within a sample measured another process as well:
-//! they are left out, unless they are the majority (then the machine is like that, it is said, and
-//! such samples count the thread's CPU time instead). Samples near the timer's precision are
+//! Rounds in which the kernel preempted a thread within a sample also measured another process.
+//! They are left out unless they are the majority; then the run reports that, and such samples
+//! count the thread's CPU time instead. Samples that are too short for the timer's precision are
 //! refused.
 //!
 //! From the bottom up:
 //!
-//! - `calibration`: how many iterations make a sample;
+//! - `calibration`: the number of iterations per sample;
 //! - `best`: how far a subject is behind the best of the others.
 
 pub mod best;
@@ -43,24 +43,25 @@ use crate::sys;
 /// A sample lasts at least this many times the timer's precision.
 pub const PRECISION_MULTIPLE: f64 = 1000.0;
 
-/// The share of a sample that runs untimed before it, so that the subject's code and the
-/// predictors know each other again: 1 / this.
+/// The untimed part before a sample, as 1 / this of the sample. It warms up the subject's code and
+/// the predictors.
 pub const LEAD_IN_DIVISOR: u64 = 8;
 
-/// How often the progress callback is called at most.
+/// The least interval between two calls of the progress callback.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is measured.
+/// A measured function.
 pub trait Subject: Sync {
     /// Its name in records.
     fn name(&self) -> &str;
 
-    /// Does the operation `iterations` times. `thread` counts from 0; each thread calls for itself.
+    /// Executes the operation `iterations` times. `thread` counts from 0; each thread makes its own
+    /// call.
     fn run(&self, thread: usize, iterations: u64);
 
-    /// Called untimed before each sample of `iterations`, with the round's number, the same for all
-    /// subjects of a round. Brings caches and predictors to where they belong: unless it is
-    /// replaced, by running an eighth of the sample.
+    /// Called untimed before each sample of `iterations`, with the round's number, which is the
+    /// same for all subjects of a round. It warms up caches and predictors; the default runs an
+    /// eighth of the sample.
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
         let _ = round;
         if iterations >= LEAD_IN_DIVISOR {
@@ -69,35 +70,35 @@ pub trait Subject: Sync {
     }
 }
 
-/// How to measure.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Sampling {
-    /// How long a sample should take.
+    /// The intended duration of a sample.
     pub sample: Duration,
-    /// How long the run may take, calibration included.
+    /// The budget of the run, calibration included.
     pub budget: Duration,
     /// Rounds that are measured even beyond the budget.
     pub rounds_min: usize,
     /// Rounds after which the run ends in any case.
     pub rounds_max: usize,
-    /// A sample is a multiple of so many iterations: of whole lists of operations, say.
+    /// A sample's iterations are a multiple of this: of whole lists of operations, for example.
     pub iterations_multiple: u64,
-    /// The most iterations of a sample: where an operation consumes something, such as memory.
+    /// The most iterations of a sample, for operations that consume something such as memory.
     pub iterations_max: u64,
-    /// Ends the run early when every ratio's interval is this narrow (half of its width, as a
-    /// share of 1).
+    /// Ends the run early when every ratio's interval is this narrow (half of its width, as a share
+    /// of the ratio).
     pub precision: Option<f64>,
-    /// How many threads run each subject at once.
+    /// The number of threads that run each subject at the same time.
     pub threads: usize,
-    /// The CPUs they are pinned to; empty: those this process may run on.
+    /// The CPUs to which they are pinned; empty for those that this process may use.
     pub cpus: Vec<usize>,
-    /// What the order of subjects and the bootstrap are drawn from.
+    /// The seed of the order of subjects and of the bootstrap.
     pub seed: u64,
 }
 
 impl Default for Sampling {
-    /// Samples of 300 us (long against the timer, short against a scheduler's tick of 1 to 10 ms,
-    /// so that most samples see no other process), for one second, on one thread.
+    /// Samples of 300 us (long compared with the timer, short compared with a scheduler's tick of 1
+    /// to 10 ms, so that most samples contain no other process), for one second, on one thread.
     fn default() -> Self {
         Self {
             sample: Duration::from_micros(300),
@@ -114,51 +115,53 @@ impl Default for Sampling {
     }
 }
 
-/// How a run is steered and watched from outside.
+/// The caller's control of a run.
 pub struct Control<'a> {
-    /// Set (by Ctrl-C, say): the run ends after the sample it is in, with what it has.
+    /// Set to end the run after its current sample, with the rounds measured so far (on Ctrl-C, for
+    /// example).
     pub stop: &'a AtomicBool,
     /// Called between rounds, at most 20 times a second.
     pub progress: &'a mut dyn FnMut(Progress),
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// One for each subject, in their order.
+    /// One outcome per subject, in their order.
     pub subjects: Vec<SubjectOutcome>,
-    /// The baseline's index in them.
+    /// The index of the baseline.
     pub baseline: usize,
-    /// The baseline's second series, nanoseconds for an operation.
+    /// The baseline's second series, in nanoseconds per operation.
     pub baseline_again_ns: Vec<f64>,
     /// The noise floor; `None` without a round.
     pub floor: Option<f64>,
-    /// Rounds that the figures stand on.
+    /// The number of rounds in the figures.
     pub rounds: usize,
     /// Rounds left out because another process ran in them.
     pub rounds_discarded: usize,
-    /// Whether it was told to stop.
+    /// Whether the caller stopped the run.
     pub stopped: bool,
-    /// What else the machine did.
+    /// The machine's disturbances.
     pub noticed: Noticed,
 }
 
-/// What a run found of one subject.
+/// The result of a run for one subject.
 #[derive(Clone, Debug)]
 pub struct SubjectOutcome {
     /// Its name.
     pub name: String,
-    /// Nanoseconds for one operation, one sample a round; the mean over threads.
+    /// Nanoseconds per operation, one sample per round; the mean over threads.
     pub samples_ns: Vec<f64>,
-    /// How many operations a sample was, on each thread.
+    /// The operations of a sample on each thread.
     pub iterations: u64,
-    /// Against the baseline (the baseline: against its second series). `None` without a round.
+    /// The comparison with the baseline (for the baseline: with its second series). `None` without
+    /// a round.
     pub comparison: Option<Comparison>,
-    /// What it used besides time.
+    /// Its resource use other than time.
     pub account: Account,
 }
 
-/// One sample: which entrant does how much, in which round.
+/// One sample: the entrant, its iterations, and the round.
 #[derive(Clone, Copy, Debug)]
 struct Command {
     entrant: usize,
@@ -166,7 +169,7 @@ struct Command {
     round: u64,
 }
 
-/// The state of a run: entrants are the subjects, and the baseline once more as the last.
+/// The state of a run. The entrants are the subjects, and the baseline a second time as the last.
 struct Run<'a> {
     names: Vec<String>,
     baseline: usize,
@@ -179,13 +182,13 @@ struct Run<'a> {
     started: Instant,
 }
 
-/// Runs the subjects against `subjects[baseline]`, interleaved. Cost: the sampling's budget, or
-/// `rounds_min` rounds if those take longer; on `sampling.threads` threads, the calling one
-/// included.
+/// Measures the subjects against `subjects[baseline]`, interleaved. Takes the sampling's budget, or
+/// the time of `rounds_min` rounds if that is longer, on `sampling.threads` threads, the calling
+/// one included.
 ///
 /// # Errors
-/// The sampling has no subject, thread or round; a subject panics; a sample stays too short for the
-/// timer within `iterations_max`; a thread cannot be started.
+/// The sampling has no subject, thread or round; a subject panics; a sample remains too short for
+/// the timer within `iterations_max`; a thread cannot be started.
 ///
 /// # Panics
 /// `baseline` is not an index of `subjects`.
@@ -213,7 +216,7 @@ pub fn run(
     let work = |thread: usize, command: &Command, meeting: &Meeting<'_>| {
         take_sample(entrants[command.entrant], thread, command, meeting, &clock)
     };
-    crew::with_crew(sampling.threads, &cpus, &work, |crew, told| {
+    crew::with_crew(sampling.threads, &cpus, &work, |crew, disturbances| {
         let mut run = Run {
             names: entrants.iter().map(|entrant| entrant.name().to_owned()).collect(),
             baseline,
@@ -226,7 +229,7 @@ pub fn run(
             started,
         };
         let mut noticed = run.measure(control)?;
-        noticed.disturbances.splice(0..0, told);
+        noticed.disturbances.splice(0..0, disturbances);
         Ok(run.outcome(control.stop.load(Ordering::Relaxed), noticed))
     })?
 }
@@ -264,10 +267,10 @@ impl Run<'_> {
             run.rounds.push(round);
             Ok(run.next(&mut look_at))
         };
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         let after = |_: &mut Self, progress| {
-            if told.elapsed() >= PROGRESS_INTERVAL {
-                told = Instant::now();
+            if reported.elapsed() >= PROGRESS_INTERVAL {
+                reported = Instant::now();
                 (control.progress)(progress);
             }
         };
@@ -275,7 +278,7 @@ impl Run<'_> {
         ended.map(|()| watch.finish())
     }
 
-    /// Whether the ratios are known as precisely as was asked.
+    /// Whether the run continues, or ends because its ratios are precise enough.
     fn next(&self, look_at: &mut usize) -> Next {
         let Some(precision) = self.sampling.precision.filter(|_| self.rounds.len() >= *look_at)
         else {
@@ -288,7 +291,7 @@ impl Run<'_> {
         }
     }
 
-    /// One sample of each entrant in this order; `None` when told to stop in the middle.
+    /// One sample of each entrant in this order; `None` if the run is stopped before all are taken.
     fn round(&mut self, order: &[usize], stop: &AtomicBool) -> Result<Option<Round>, Error> {
         let mut round = Round { values: vec![0.0; order.len()], hit: false };
         let number = self.rounds.len() as u64;

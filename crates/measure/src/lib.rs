@@ -1,4 +1,4 @@
-//! How to measure anything fairly: clocks, interleaved runs, statistics.
+//! Fair measurement: clocks, interleaved runs, statistics.
 //!
 //! ```
 //! use haul_measure::rounds::{Round, evaluate};
@@ -13,24 +13,24 @@
 //! assert!((haul.floor - 0.01).abs() < 1e-9); // how far the baseline came from itself
 //! ```
 //!
-//! A comparison is *interleaved*: subjects alternate in short samples inside one run, the baseline
-//! runs a second time as its own competitor (the A/A pair), and a difference below what that pair
-//! shows is no difference. From the bottom up:
+//! A comparison is *interleaved*: subjects alternate in short samples within one run, the baseline
+//! runs a second time as its own competitor (A/A), and a difference below that of the A/A
+//! comparison counts as none. From the bottom up:
 //!
-//! - [`error`]: the one error of this crate;
-//! - [`random`]: a small generator, seeded, so that a run can be repeated;
-//! - [`sys`]: the system calls of measuring;
-//! - [`signals`]: those that ask a program to end;
-//! - [`clock`]: the finest clock of the machine, and how fine it is;
+//! - [`error`]: the error of this crate;
+//! - [`random`]: a small random number generator with a seed, so that a run can be repeated;
+//! - [`sys`]: the system calls for measurement;
+//! - [`signals`]: signals that ask a program to end;
+//! - [`clock`]: the finest clock of the machine, and its precision;
 //! - [`statistics`]: median, spread, bootstrap interval, geometric mean;
-//! - [`distribution`]: which sizes, alignments and overlaps calls have;
-//! - [`memory`]: memory to measure on, mapped, touched and bounded by what the machine has;
-//! - [`placement`]: where source and target lie so that they come from L1, L2, LLC or memory;
+//! - [`distribution`]: the sizes, alignments and overlaps of calls;
+//! - [`memory`]: memory for measurements, mapped, touched and limited to what the machine has;
+//! - [`placement`]: locations of source and target in L1, L2, LLC or memory;
 //! - [`account`]: CPU time, page faults and peak memory of a subject;
-//! - [`disturbance`]: what else the machine did meanwhile, and what to do about it;
-//! - [`rounds`]: everybody once each, in turn, and what that says;
+//! - [`disturbance`]: disturbances by the machine, and their remedies;
+//! - [`rounds`]: all subjects in turn, once per round, and the evaluation;
 //! - [`sample`]: one timed piece of work on one thread;
-//! - [`crew`]: 1..N pinned threads that start together;
+//! - [`crew`]: pinned threads that start together;
 //! - [`interleave`]: rounds of functions that this process calls.
 
 pub mod account;

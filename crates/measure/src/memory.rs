@@ -1,4 +1,4 @@
-//! Memory to measure on: mapped, advised, touched, and bounded by what the machine has.
+//! Memory for measurements: mapped, advised, touched, and limited to what the machine has.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -9,30 +9,30 @@ use haul_model::Bytes;
 use crate::error::Error;
 use crate::sys;
 
-/// The share of the available memory that one measurement may take: the rest keeps the machine
-/// from swapping, which would be measured instead.
+/// The share of the available memory that one measurement may use. The rest keeps the machine from
+/// swapping, which would distort the measurement.
 const SHARE_OF_AVAILABLE: f64 = 0.8;
 
-/// What touched memory holds: not 0, so that no kernel or hypervisor merges pages of it.
+/// The content of touched memory: not 0, so that no kernel or hypervisor merges its pages.
 const TOUCH_BYTE: u8 = 0x5a;
 
-/// The size of a huge page on every processor haul runs on, in bytes (x86-64 PMD, AArch64 with
-/// 4 KiB granule).
+/// The size of a huge page on every processor that haul supports, in bytes (x86-64 PMD, AArch64
+/// with 4 KiB granule).
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Which pages memory should consist of.
+/// The kind of pages to request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// Base pages only.
     Base,
-    /// Huge pages where the kernel gives them without being asked by name (transparent ones).
+    /// Transparent huge pages, if the kernel provides them.
     Huge,
-    /// What the kernel gives an application that says nothing.
+    /// The kernel's default for an application without advice.
     Unsaid,
 }
 
 impl Pages {
-    /// As the record parameter `pages` spells it.
+    /// The value of the record parameter `pages`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Pages {
     }
 }
 
-/// Private memory, zeroed, aligned to a huge page, given back when dropped.
+/// Private memory, zeroed, aligned to a huge page, unmapped when dropped.
 #[derive(Debug)]
 pub struct Region {
     mapping: NonNull<u8>,
@@ -60,8 +60,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps at least `bytes` bytes (rounded up to whole pages). Nothing is touched yet. Two system
-    /// calls and a few reads of `/proc`.
+    /// Maps at least `bytes` bytes (rounded up to whole pages) without touching them. Takes two
+    /// system calls and a few reads of `/proc`.
     ///
     /// # Errors
     /// `bytes` is beyond the memory that is available ([`Error::BeyondMemory`]), or the kernel
@@ -71,11 +71,11 @@ impl Region {
         Self::unasked(bytes, pages)
     }
 
-    /// The same without asking first how much memory is available: for measuring mapping itself,
-    /// after [`check_available`] passed once. Two system calls.
+    /// As [`Self::new`], without a check of the available memory: for measuring mapping itself,
+    /// after [`check_available`] has passed once. Takes two system calls.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses to map.
     pub fn unasked(bytes: usize, pages: Pages) -> Result<Self, Error> {
         let asked = Bytes(bytes as u64);
         let beyond = || Error::BeyondMemory { asked, available: Bytes(isize::MAX as u64) };
@@ -96,7 +96,7 @@ impl Region {
         Ok(Self { mapping, mapping_bytes, start, bytes, advised })
     }
 
-    /// The same, with every page touched, so that no page fault is left to measure.
+    /// As [`Self::new`], with every page touched, so that no page fault occurs in the measurement.
     ///
     /// # Errors
     /// As [`Region::new`].
@@ -112,13 +112,13 @@ impl Region {
         self.start.as_ptr()
     }
 
-    /// The length in bytes: at least what was asked for.
+    /// The length in bytes: at least the requested one.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the kernel took the advice about pages.
+    /// Whether the kernel accepted the advice about pages.
     #[must_use]
     pub fn is_advised(&self) -> bool {
         self.advised
@@ -141,16 +141,16 @@ impl Drop for Region {
     }
 }
 
-/// Memory that can be had now without swapping, in bytes, with some left for others. Where the
-/// machine does not tell, all there could be.
+/// Memory that is available without swapping, in bytes, with some left for others; `u64::MAX` if
+/// the machine does not report it.
 #[must_use]
 pub fn available_bytes(machine: &Sys) -> u64 {
     let available = machine.memory_available_bytes();
     available.map_or(u64::MAX, |bytes| (bytes as f64 * SHARE_OF_AVAILABLE) as u64)
 }
 
-/// Whether this much memory can be had now without swapping. Where the machine does not tell,
-/// everything passes and the kernel decides.
+/// Checks that this much memory is available without swapping. If the machine does not report it,
+/// the check passes and the kernel decides.
 ///
 /// # Errors
 /// [`Error::BeyondMemory`].
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regions_are_aligned_and_writable() {
+    fn region_is_aligned_and_writable() {
         for pages in [Pages::Base, Pages::Huge, Pages::Unsaid] {
             let mut region = Region::new(10_000, pages).unwrap();
             assert_eq!(region.pointer().align_offset(HUGE_PAGE_BYTES), 0);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_memory_names_both() {
+    fn request_beyond_memory_names_request_and_limit() {
         let error = Region::new(1 << 60, Pages::Huge).unwrap_err();
         let message = error.to_string();
         assert!(matches!(error, Error::BeyondMemory { .. } | Error::Map { .. }), "{message}");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn available_memory_limits() {
+    fn available_memory_limits_a_request() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
         assert!(check_available(u64::MAX, &Sys::at(root.path())).is_ok());

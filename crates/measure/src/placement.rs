@@ -1,26 +1,26 @@
-//! Where source and target lie so that they come from L1, L2, LLC or memory.
+//! Locations of source and target in L1, L2, LLC or memory.
 //!
-//! One region holds two halves of equal length: sources in the first, targets in the second. A
-//! level says how large the halves are, and so what holds them:
+//! A region has two halves of equal length: sources are in the first, targets in the second. The
+//! level determines the size of the halves, and so the cache that holds them:
 //!
-//! - L1: three quarters of L1 together, less two lines in eight for the list of operations, which
-//!   streams through (it lies in L2);
-//! - L2: half of L2, the list in the other half;
+//! - L1: both halves together are three quarters of L1, less two lines in eight for the list of
+//!   operations, which streams through from L2;
+//! - L2: half of L2, with the list in the other half;
 //! - LLC: half of it, at most [`LLC_MAX_BYTES`], at least four times L2;
-//! - cold: each half twice [`COLD_LLC_MULTIPLE`] times LLC, visited by pages in a random order;
-//!   each pass shifts all addresses by a random number of pages and some lines, so that what one
-//!   subject has just touched is not what the next touches: a line is still in LLC in one of ten
-//!   cases, as a test here counts;
+//! - cold: each half twice [`COLD_LLC_MULTIPLE`] times LLC, visited by pages in a random order.
+//!   Each pass shifts all addresses by a random number of pages and some lines, so that the next
+//!   subject does not touch what the previous one has just touched: one line in ten is still in
+//!   LLC, as a test here shows;
 //! - mixed: each address drawn from nested parts: see [`MIXED_SHARES`].
 //!
-//! Source and target are misaligned independently. Where a level's lines are meant to come again,
-//! in L1 and L2, the region lies elsewhere in each round, for all subjects of the round alike: see
-//! [`Placement::place_bytes`], and [`resident`] for two buffers of one size.
+//! Source and target are misaligned independently. At the levels L1 and L2, whose lines are meant
+//! to be reused, the region has another location in each round, the same for all subjects of the
+//! round: see [`Placement::place_bytes`], and [`resident`] for two buffers of one size.
 //!
 //! From the bottom up:
 //!
-//! - `caches`: how large they are, and the halves that each holds;
-//! - `level`: where the bytes come from;
+//! - `caches`: the sizes of caches, and the halves that each holds;
+//! - `level`: the levels of the memory hierarchy;
 //! - [`resident`]: two buffers of one size that stay in a cache.
 
 mod caches;
@@ -33,39 +33,39 @@ use crate::random::Random;
 pub use caches::{COLD_LLC_MULTIPLE, Caches, LLC_MAX_BYTES};
 pub use level::Level;
 
-/// A cold slot in bytes, and how far a pass can shift addresses: one base page.
+/// A cold slot in bytes, which is also the range of a pass's shift: one base page.
 const SLOT_BYTES: usize = 4096;
 
-/// Lines that a pass shifts by: odd, so that all 64 of a page come up, and beyond the neighbour
-/// that a spatial prefetcher fetches with a line.
+/// Lines by which a pass shifts: odd, so that all 64 lines of a page occur, and more than the
+/// neighbour that a spatial prefetcher fetches with a line.
 const SHIFT_LINES: usize = 13;
 
-/// The line that caches move, in bytes.
+/// A cache line, in bytes.
 const LINE_BYTES: usize = 64;
 
-/// How far apart the places of different rounds lie at most, in bytes: all of address bits 12 to 19
-/// come up in what lies in L1. Which way of an L1 a line is looked for in is guessed by a hash of
-/// such bits on AMD's processors, and two lines of a set with the same hash drive one another out
-/// (Lipp et al., "Take A Way", 2020). What else a subject touches, its own variables and the stack,
-/// has its place for the whole process.
+/// The largest distance between the locations of different rounds, in bytes. All values of the
+/// address bits 12 to 19 occur in data in L1: AMD's processors predict the way of an L1 by a hash
+/// of such bits, and two lines of a set with the same hash evict each other (Lipp et al., "Take A
+/// Way", 2020). Other data of a subject, its variables and its stack, keeps its location during the
+/// whole process.
 pub const PLACES_BYTES: usize = 768 << 10;
 
-/// How often an address of the mixed level lies in the parts of L1, L2, LLC and cold size. haul's
-/// choice, not a measurement: half of the data hot, a tenth never seen.
+/// The share of addresses of the mixed level in the parts of L1, L2, LLC and cold size. They are
+/// haul's choice, not a measurement: half of the data hot, a tenth cold.
 pub const MIXED_SHARES: [f64; 4] = [0.5, 0.25, 0.15, 0.1];
 
 /// One operation within a region: offsets from its start, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Where the source begins.
+    /// The offset of the source.
     pub source: usize,
-    /// Where the target begins.
+    /// The offset of the target.
     pub target: usize,
-    /// How long both are.
+    /// The length of both.
     pub size: usize,
 }
 
-/// Draws operations that lie at a level.
+/// Draws operations at a level.
 #[derive(Clone, Debug)]
 pub struct Placement {
     level: Level,
@@ -86,21 +86,21 @@ impl Placement {
         Self { level, halves_bytes, size_max_bytes, slot_orders: [order(0), order(1)] }
     }
 
-    /// How many bytes the region needs, at every place and under every shift.
+    /// The bytes that the region needs, for every location and shift.
     #[must_use]
     pub fn region_bytes(&self) -> usize {
         2 * self.half_bytes() + self.places() * LINE_BYTES
     }
 
     /// Whether operations of the largest size do not fit into the level, so that the region is
-    /// larger than the level.
+    /// larger.
     #[must_use]
     pub fn is_grown(&self) -> bool {
         self.size_max_bytes + LINE_BYTES > self.span_bytes()
     }
 
-    /// How far a pass over the list of operations shifts all addresses, in bytes: 0 where the same
-    /// lines are meant to come again.
+    /// The shift of all addresses in a pass over the list of operations, in bytes: 0 if the same
+    /// lines are meant to be reused.
     #[must_use]
     #[inline]
     pub fn shift_bytes(&self, pass: u64) -> usize {
@@ -114,18 +114,18 @@ impl Placement {
         }
     }
 
-    /// Where the region of a round begins, in bytes: drawn by the round's number, so that all
-    /// subjects of a round have the same place and the next round has another. In L1 anywhere
-    /// within [`PLACES_BYTES`]; in L2, and where the level has grown, within a page, because what
-    /// lay elsewhere would come from beyond the level. 0 where each pass shifts the addresses in
-    /// any case.
+    /// The offset of a round's region, in bytes. It is drawn from the round's number, so that all
+    /// subjects of a round have the same location and the next round has another. In L1 it is
+    /// anywhere within [`PLACES_BYTES`]; in L2, and where the level has grown, it is within a page,
+    /// because data elsewhere would come from beyond the level. It is 0 where each pass shifts the
+    /// addresses anyway.
     #[must_use]
     #[inline]
     pub fn place_bytes(&self, round: u64) -> usize {
         Random::new(round).below(self.places()) * LINE_BYTES
     }
 
-    /// How many places there are, a line apart.
+    /// The number of locations, which are one line apart.
     fn places(&self) -> usize {
         let bytes = match self.level {
             Level::L1 if !self.is_grown() => PLACES_BYTES,
@@ -135,7 +135,7 @@ impl Placement {
         bytes / LINE_BYTES
     }
 
-    /// An operation of this size.
+    /// Draws an operation of this size.
     ///
     /// # Panics
     /// `size` is beyond the placement's largest.
@@ -159,7 +159,7 @@ impl Placement {
         Operation { source, target, size }
     }
 
-    /// The source at this distance from the target, on the other side where the region ends.
+    /// The source at this distance from the target, or on the other side if the region ends there.
     fn overlapping(&self, target: usize, size: usize, distance: isize) -> usize {
         let end = 2 * self.half_bytes() - self.shift_max_bytes();
         match target.checked_add_signed(distance) {
@@ -168,7 +168,7 @@ impl Placement {
         }
     }
 
-    /// An offset into a half, such that `size` bytes from there, shifted by any pass, stay in it.
+    /// An offset into a half, such that `size` bytes from there stay inside under every shift.
     fn offset(
         &mut self,
         half: usize,
@@ -215,7 +215,7 @@ impl Placement {
     }
 }
 
-/// The shift within a page, in bytes: all its lines come up in turn.
+/// The shift within a page, in bytes. All lines of the page occur in turn.
 fn lines_of(pass: u64) -> usize {
     (pass as usize).wrapping_mul(SHIFT_LINES) % (SLOT_BYTES / LINE_BYTES) * LINE_BYTES
 }
@@ -235,7 +235,7 @@ fn mixed_tier(random: &mut Random) -> usize {
     MIXED_SHARES.len() - 1
 }
 
-/// Slots of a page in a random order: none comes back before all the others have come.
+/// Slots of a page in a random order: each occurs once before any repeats.
 #[derive(Clone, Debug)]
 struct SlotOrder {
     slots: Vec<u32>,
@@ -267,7 +267,7 @@ mod tests {
 
     const CACHES: Caches = Caches { l1_bytes: 32 << 10, l2_bytes: 256 << 10, llc_bytes: 2 << 20 };
 
-    /// How many lines operations touch in passes of one round.
+    /// The number of lines that operations touch in the passes of one round.
     fn lines_touched(level: Level, operations: usize, passes: u64) -> usize {
         let mut placement = Placement::new(level, &CACHES, 64, 1);
         let mut random = Random::new(9);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_hold_what_they_say() {
+    fn operations_touch_as_many_lines_as_the_level_holds() {
         let bytes = |level| lines_touched(level, 20_000, 4) * 64;
         let (l1, l2, llc) = (bytes(Level::L1), bytes(Level::L2), bytes(Level::Llc));
         assert!(l1 < CACHES.l1_bytes * 3 / 4, "{l1}");
@@ -295,10 +295,10 @@ mod tests {
         assert!(llc > 2 * CACHES.l2_bytes && llc < CACHES.llc_bytes, "{llc}");
     }
 
-    /// Rounds differ where lines are meant to come again, by lines and in L1 by pages; what moves
-    /// with each pass has one place.
+    /// Rounds differ in lines at the levels whose lines are reused, and in L1 also in pages; levels
+    /// with a shift per pass have one location.
     #[test]
-    fn rounds_lie_at_places_of_their_own() {
+    fn each_round_has_its_own_location() {
         for level in Level::ALL {
             let placement = Placement::new(level, &CACHES, 64, 1);
             let places: Vec<usize> = (0..256).map(|round| placement.place_bytes(round)).collect();
@@ -317,10 +317,10 @@ mod tests {
         }
     }
 
-    /// Simulates a cache of LLC's size that forgets the oldest: of the lines that samples of a few
-    /// thousand cold operations touch, few are still in it.
+    /// Simulates a cache of LLC's size that evicts the oldest line. Of the lines that samples of a
+    /// few thousand cold operations touch, few are still in it.
     #[test]
-    fn cold_misses() {
+    fn cold_operations_miss_the_llc() {
         let mut placement = Placement::new(Level::Cold, &CACHES, 256, 1);
         let mut random = Random::new(4);
         let list: Vec<Operation> = (0..512)
@@ -346,8 +346,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is drawn, on every pass, stays within the region, and non-overlapping calls do
-        /// not overlap.
+        /// Every operation stays inside the region on every pass, and calls without overlap do not
+        /// overlap.
         #[test]
         fn operations_stay_inside(level in 0usize..5, size in 0usize..100_000, seed: u64, pass: u64, round: u64, share in 0f64..1.0) {
             let mut placement = Placement::new(Level::ALL[level], &CACHES, size.max(1), seed);

@@ -1,7 +1,7 @@
-//! A small generator of random numbers: seeded, so that a run can be repeated to the draw.
+//! A small random number generator with a seed, so that a run can be repeated exactly.
 //!
 //! SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
-//! 2014): one addition and a finalizer, period 2^64, passes BigCrush. Not for secrets.
+//! 2014): one addition and a finalizer; period 2^64; passes BigCrush. Not suitable for secrets.
 
 /// A seeded stream of random numbers.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Random {
     /// # Panics
     /// `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        assert!(bound > 0, "a number below 0 does not exist");
+        assert!(bound > 0, "the bound must be above 0");
         ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn published_stream() {
+    fn stream_matches_the_reference() {
         // First outputs for seed 1234567, as the reference implementation prints them.
         let mut random = Random::new(1_234_567);
         assert_eq!(random.bits(), 6_457_827_717_110_365_317);

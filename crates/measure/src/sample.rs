@@ -1,26 +1,26 @@
-//! One timed piece of work on one thread, and what the kernel counted beside it.
+//! One timed piece of work on one thread, with the kernel's counters.
 
 use crate::clock::Clock;
 use crate::sys::{self, Usage};
 
-/// When it began and ended, and what the thread used.
+/// The start, the end and the resource use of a piece of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// When it began, in the clock's ticks.
+    /// The start, in the clock's ticks.
     pub start: u64,
-    /// When it ended, in the clock's ticks.
+    /// The end, in the clock's ticks.
     pub end: u64,
     /// Nanoseconds between the two.
     pub ns: f64,
-    /// What the kernel had counted for the thread before it.
+    /// The kernel's counters of the thread before it.
     pub before: Usage,
-    /// What the kernel had counted for the thread after it.
+    /// The kernel's counters of the thread after it.
     pub after: Usage,
 }
 
 impl Sample {
-    /// Times `work`; what it returns comes back beside its sample. Four system calls, outside the
-    /// timed part.
+    /// Times `work`. Returns the sample and the result of `work`. Makes four system calls, outside
+    /// of the timed part.
     pub fn of<T>(clock: &Clock, work: impl FnOnce() -> T) -> (Self, T) {
         let before = sys::usage_thread();
         let start = clock.now();
@@ -30,13 +30,13 @@ impl Sample {
         (Self { start, end, ns: clock.ns_between(start, end), before, after }, outcome)
     }
 
-    /// Whether another process ran in it.
+    /// Whether another process ran within it.
     #[must_use]
     pub fn is_hit(&self) -> bool {
         self.after.switches_involuntary > self.before.switches_involuntary
     }
 
-    /// The time, without what another process took of it.
+    /// The time without that of another process.
     #[must_use]
     pub fn own_ns(&self) -> f64 {
         let cpu = self.after.cpu.saturating_sub(self.before.cpu);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_was_hit_counts_its_own_time() {
+    fn disturbed_sample_counts_cpu_time() {
         let mut sample =
             Sample { start: 0, end: 1, ns: 900.0, before: usage(50, 3), after: usage(350, 3) };
         assert!(!sample.is_hit());
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_done_once_and_its_result_comes_back() {
+    fn work_runs_once_and_its_result_is_returned() {
         let mut calls = 0;
         let (sample, outcome) = Sample::of(&Clock::get(), || {
             calls += 1;

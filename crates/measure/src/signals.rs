@@ -1,5 +1,4 @@
-//! Signals that ask a program to end, told to a thread of their own, where everything may be
-//! called.
+//! Delivers signals that ask a program to end to a thread, which may call any function.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -10,40 +9,40 @@ use std::thread;
 
 use rustix::fs::OFlags;
 
-/// Which signals ask a program to end: Ctrl-C, what `kill` and `timeout` send, a terminal that is
-/// closed, and Ctrl-\.
+/// The signals that ask a program to end: Ctrl-C, those of `kill` and `timeout`, a closed terminal,
+/// and Ctrl-\.
 pub const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Of the thread, which formats a line and removes files: a small one fits under a limit of
-/// addresses.
+/// Stack of the thread, which formats a line and removes files. It is small, so that it fits within
+/// a limit of the address space.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Where the handler writes a signal's number; -1 while there is none.
+/// The pipe to which the handler writes a signal's number; -1 if there is none.
 static INPUT: AtomicI32 = AtomicI32::new(-1);
 
-/// Has `told` called with the number of each of [`ENDING`] that comes from now on, by a thread that
-/// lasts as long as the process. Called once in a process. A SIGHUP that is ignored stays so: that
-/// is what `nohup` is for. A child process has the kernel's own handling again.
+/// Calls `notify` with the number of each of [`ENDING`] that arrives from now on, on a thread
+/// that lasts as long as the process. It may be called once in a process. A SIGHUP that is ignored
+/// stays ignored, as `nohup` requires. A child process has the kernel's default handling.
 ///
 /// # Errors
-/// The system has no pipe, no thread or no handler to give.
-pub fn watch(mut told: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
+/// The system cannot provide a pipe, a thread or a handler.
+pub fn watch(mut notify: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
     let (mut output, input) = io::pipe()?;
-    // A handler that waited would stop whatever it interrupted.
+    // A handler that blocked would stop the code that it interrupted.
     rustix::fs::fcntl_setfl(&input, OFlags::NONBLOCK)?;
     let listen = move || {
         let mut number = [0];
         while output.read_exact(&mut number).is_ok() {
-            told(number[0].into());
+            notify(number[0].into());
         }
     };
     thread::Builder::new().name("signals".into()).stack_size(STACK_BYTES).spawn(listen)?;
     INPUT.store(input.into_raw_fd(), Ordering::Release);
-    ENDING.into_iter().filter(|signal| !is_for_nobody(*signal)).try_for_each(handle)
+    ENDING.into_iter().filter(|signal| !is_ignored_hangup(*signal)).try_for_each(handle)
 }
 
-/// Whether the signal is SIGHUP, and whoever started this process has it ignored.
-fn is_for_nobody(signal: i32) -> bool {
+/// Whether the signal is SIGHUP and the parent process has set it to be ignored.
+fn is_ignored_hangup(signal: i32) -> bool {
     let mut now = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action the call only writes the present one, for which there is room.
     let status = unsafe { libc::sigaction(signal, ptr::null(), now.as_mut_ptr()) };
@@ -64,7 +63,7 @@ fn handle(signal: i32) -> io::Result<()> {
     }
 }
 
-/// Hands the number on. Async-signal-safe: one `write`, with `errno` as it was.
+/// Passes the number on. Async-signal-safe: one `write`, which leaves `errno` unchanged.
 extern "C" fn on_signal(signal: i32) {
     // SAFETY: it has no conditions.
     let errno = unsafe { libc::__errno_location() };
@@ -87,12 +86,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_signal_is_told_by_its_number() {
-        let (tell, told) = mpsc::channel();
-        watch(move |signal| tell.send(signal).unwrap()).unwrap();
+    fn each_signal_is_delivered_by_its_number() {
+        let (sender, receiver) = mpsc::channel();
+        watch(move |signal| sender.send(signal).unwrap()).unwrap();
         for signal in [Signal::INT, Signal::TERM, Signal::QUIT, Signal::INT] {
             kill_process(getpid(), signal).unwrap();
-            let number = told.recv_timeout(Duration::from_secs(60)).unwrap();
+            let number = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
             assert_eq!(number, signal.as_raw());
         }
     }

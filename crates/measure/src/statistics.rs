@@ -1,13 +1,14 @@
-//! Spread and bootstrap interval, beside the quantiles and means of [`haul_model::statistics`].
+//! Spread and bootstrap interval, in addition to the quantiles and means of
+//! [`haul_model::statistics`].
 //!
-//! Medians throughout: on a shared machine a tenth of the samples may hold another process's work,
-//! and a median does not move for them, where a mean does.
+//! All figures are medians: on a shared machine a tenth of the samples may contain another
+//! process's work, which changes a mean but not a median.
 
 pub use haul_model::statistics::{geometric_mean, median, quantile};
 
 use crate::random::Random;
 
-/// A median with the interval that it lies in with 95% confidence.
+/// A median with its 95% confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The median of the values.
@@ -19,20 +20,21 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Half of the interval's width: how precisely the median is known.
+    /// Half of the interval's width: the precision of the median.
     #[must_use]
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 
-    /// How far from 1 the interval reaches: the noise floor, if this is a ratio of equals.
+    /// The distance of the interval's farther end from 1: the noise floor, if this is a ratio of
+    /// equals.
     #[must_use]
     pub fn distance_from_one(&self) -> f64 {
         (self.low - 1.0).abs().max((self.high - 1.0).abs())
     }
 }
 
-/// The median absolute deviation from the median, unscaled; `None` of nothing.
+/// The median absolute deviation from the median, unscaled; `None` for no values.
 #[must_use]
 pub fn median_deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
@@ -40,8 +42,9 @@ pub fn median_deviation(values: &[f64]) -> Option<f64> {
 }
 
 /// The median and its 95% percentile-bootstrap interval (Efron and Tibshirani, "An introduction to
-/// the bootstrap", 1993, chapter 13): medians of `resamples` draws with replacement, and the
-/// middle 95% of them. `None` of nothing. Cost: `resamples` times the number of values.
+/// the bootstrap", 1993, chapter 13): the medians of `resamples` draws with replacement, of
+/// which the middle 95% are the interval. `None` for no values. Cost: `resamples` times the
+/// number of values.
 #[must_use]
 pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> Option<Interval> {
     let middle = median(values)?;
@@ -60,17 +63,17 @@ pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> Option<I
     })
 }
 
-/// Subject over baseline, round by round.
+/// The ratios of subject to baseline, round by round.
 ///
 /// # Panics
-/// The two have different lengths: they are not of the same rounds.
+/// The two have different lengths, so that they cannot be of the same rounds.
 #[must_use]
 pub fn paired_ratios(subject: &[f64], baseline: &[f64]) -> Vec<f64> {
     assert_eq!(subject.len(), baseline.len(), "paired samples come from the same rounds");
     subject.iter().zip(baseline).map(|(a, b)| a / b).collect()
 }
 
-/// The median by selection, in linear time. The values come back in another order.
+/// The median by selection, in linear time. Reorders the values.
 fn median_in_place(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
     let even = values.len().is_multiple_of(2);
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closed_forms() {
+    fn median_and_deviation_match_closed_forms() {
         let values = [4.0, 1.0, 3.0, 2.0, 5.0];
         assert_eq!(median(&values), Some(3.0));
         assert_eq!(median(&values[..4]), Some(2.5));
@@ -102,10 +105,10 @@ mod tests {
         assert_eq!(geometric_mean(&[1.0, 0.0]), None);
     }
 
-    /// The bootstrap's interval of the median of n uniform values is about that of the binomial:
+    /// The bootstrap's interval of the median of n uniform values is near that of the binomial:
     /// order statistics n/2 -+ 1.96 sqrt(n)/2.
     #[test]
-    fn interval_meets_the_binomial() {
+    fn interval_matches_the_binomial() {
         let values: Vec<f64> = (0..=1000).map(f64::from).collect();
         let interval = bootstrap_median(&values, 4000, 1).unwrap();
         let half = 1.96 * 1001f64.sqrt() / 2.0;
@@ -114,9 +117,9 @@ mod tests {
         assert!((interval.half_width() / half - 1.0).abs() < 0.1);
     }
 
-    /// 95% means 95%: over many experiments the interval holds the true median about that often.
+    /// Over many experiments the interval contains the true median in about 95% of cases.
     #[test]
-    fn interval_covers() {
+    fn interval_covers_the_true_median() {
         let mut random = Random::new(5);
         let covered = (0..400)
             .filter(|&seed| {
@@ -125,8 +128,8 @@ mod tests {
                 interval.low <= 0.5 && 0.5 <= interval.high
             })
             .count();
-        // Binomial(400, 0.95) has a standard deviation of 4.4; the percentile bootstrap is a
-        // little off 95% at n = 60.
+        // Binomial(400, 0.95) has a standard deviation of 4.4; the percentile bootstrap is
+        // slightly off 95% at n = 60.
         assert!((360..=397).contains(&covered), "{covered} of 400");
     }
 

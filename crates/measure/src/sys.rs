@@ -1,5 +1,5 @@
-//! The system calls of measuring: clocks, accounts, CPUs, memory. Facts of the machine are read by
-//! [`haul_machine::sys`].
+//! The system calls for measurement: clocks, accounts, CPUs, memory. [`haul_machine::sys`] reads
+//! facts of the machine.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -13,31 +13,31 @@ use rustix::time::ClockId;
 
 pub use haul_machine::sys::affinity;
 
-/// Whether standard output was closed as this process began.
+/// Whether standard output was closed when this process began.
 static WAS_OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Called by the loader, before Rust's own start opens `/dev/null` in the place of what is closed:
-/// afterwards nobody can tell.
+/// Called by the loader before Rust's runtime opens `/dev/null` in place of closed descriptors;
+/// afterwards the difference is not visible.
 #[used]
 // SAFETY: the section holds pointers to functions that are called once, before `main`, on Linux by
 // glibc and musl with arguments that this one leaves alone.
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look_at_output;
+static CHECK: extern "C" fn() = check_output;
 
-extern "C" fn look_at_output() {
+extern "C" fn check_output() {
     // SAFETY: asks for the flags of a descriptor, open or not, and needs no part of Rust's start.
     let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
     WAS_OUTPUT_CLOSED.store(flags == -1, Ordering::Relaxed);
 }
 
-/// Whether standard output was closed as this process began (`>&-`): what is written to it since
-/// is lost, and no write says so.
+/// Whether standard output was closed when this process began (`>&-`). Output is then lost, and no
+/// write reports an error.
 #[must_use]
 pub fn was_output_closed() -> bool {
     WAS_OUTPUT_CLOSED.load(Ordering::Relaxed)
 }
 
-/// What the kernel counted for a thread.
+/// The kernel's counters of a thread or a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time, user and system.
@@ -46,11 +46,11 @@ pub struct Usage {
     pub faults_minor: u64,
     /// Page faults that read from a disk.
     pub faults_major: u64,
-    /// How often the kernel took the CPU away.
+    /// How often the kernel preempted the thread.
     pub switches_involuntary: u64,
 }
 
-/// Lets this thread run on these CPUs only; false where the kernel refuses.
+/// Restricts this thread to these CPUs. Returns false if the kernel refuses.
 #[must_use]
 pub fn set_affinity(cpus: &[usize]) -> bool {
     let mut set = CpuSet::new();
@@ -67,13 +67,13 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What the kernel counted for the calling thread so far. Two system calls.
+/// The kernel's counters of the calling thread so far. Takes two system calls.
 #[must_use]
 pub fn usage_thread() -> Usage {
     usage(libc::RUSAGE_THREAD, ClockId::ThreadCPUTime)
 }
 
-/// What the kernel counted for this process so far, all its threads together. Two system calls.
+/// The kernel's counters of this process so far, all its threads together. Takes two system calls.
 #[must_use]
 pub fn usage_process() -> Usage {
     usage(libc::RUSAGE_SELF, ClockId::ProcessCPUTime)
@@ -87,7 +87,7 @@ fn usage(who: libc::c_int, clock: ClockId) -> Usage {
     if status != 0 {
         return Usage::default();
     }
-    // rusage's own times stand still between scheduler ticks; this clock does not.
+    // The times of rusage only change at scheduler ticks; this clock is finer.
     let cpu = rustix::time::clock_gettime(clock);
     Usage {
         cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32),
@@ -103,15 +103,15 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// Lets another thread run on this CPU.
+/// Yields the CPU to another thread.
 pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Maps private, zeroed memory. [`unmap`] gives it back.
+/// Maps private, zeroed memory, to be unmapped by [`unmap`].
 ///
 /// # Errors
-/// What the kernel says: no memory, a limit.
+/// The kernel's reason: no memory, or a limit.
 pub(crate) fn map(bytes: NonZeroUsize) -> io::Result<NonNull<u8>> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: without a fixed address an anonymous mapping takes no memory from anyone.
@@ -126,18 +126,18 @@ pub(crate) fn map(bytes: NonZeroUsize) -> io::Result<NonNull<u8>> {
     NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))
 }
 
-/// Gives back what [`map`] mapped.
+/// Unmaps memory from [`map`].
 ///
 /// # Safety
 /// `start` and `bytes` are those of one [`map`], and nothing refers to the memory any more.
 pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: the caller's obligation, word for word. A failure would leave the memory mapped,
-    // which nobody can act on.
+    // SAFETY: the caller's obligation, word for word. After a failure the memory would remain
+    // mapped, about which the caller can do nothing.
     let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) };
 }
 
-/// Advises huge pages (or, with `false`, against them) for mapped memory; false where the kernel
-/// has none.
+/// Advises huge pages (or, with `false`, against them) for mapped memory. Returns false if the
+/// kernel does not support them.
 ///
 /// # Safety
 /// The range lies in one mapping made by [`map`].

@@ -1,5 +1,5 @@
-//! Distribution files as anyone may have left them: each is used, or refused with an error that
-//! names the file, the value, the limit and the remedy. None hangs.
+//! Arbitrary distribution files: each is used, or rejected with an error that names the file, the
+//! value, the limit and the remedy. None hangs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use haul_measure::distribution::{Distribution, SIZE_MAX_BYTES, file};
 use haul_measure::error::{DistributionFault, Error};
 
-/// The fault, after checking that the message names the file and the remedy.
+/// The fault of a rejected file, after a check that the message names the file and the remedy.
 fn refused(path: &Path) -> DistributionFault {
     let started = Instant::now();
     let error = Distribution::find(path.to_str().unwrap()).unwrap_err();
@@ -29,7 +29,7 @@ fn written(folder: &tempfile::TempDir, contents: impl AsRef<[u8]>) -> PathBuf {
 }
 
 #[test]
-fn a_good_file_is_named_after_itself() {
+fn valid_file_gives_a_distribution_of_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(&folder, "0.25,0.5,0.25,\n");
     let distribution = file::read(&path).unwrap();
@@ -38,7 +38,7 @@ fn a_good_file_is_named_after_itself() {
 }
 
 #[test]
-fn contents_that_are_no_distribution() {
+fn invalid_contents_are_rejected_with_their_fault() {
     use DistributionFault as F;
     let folder = tempfile::tempdir().unwrap();
     let fault = |contents: &[u8]| refused(&written(&folder, contents));
@@ -54,16 +54,16 @@ fn contents_that_are_no_distribution() {
     assert!(matches!(fault(b"1e308,1e308"), F::Sum { .. }));
     assert!(matches!(fault(b"0,0,0"), F::Sum { .. }));
     assert!(matches!(fault(b"0.5,0.498"), F::Sum { .. }));
-    // Half of its last place an entry is what rounding explains.
+    // Rounding explains an error of half the last decimal per entry.
     let message = fault(b"0.5,0.4995").to_string();
     assert!(message.contains("sum to 0.9995") && message.contains("0.0001"), "{message}");
     assert!(Distribution::find(written(&folder, "0.5,0.4999").to_str().unwrap()).is_ok());
 }
 
-/// A file cut anywhere in its first nine tenths is refused, and wherever it is cut inside a number
-/// with an exponent.
+/// A file that is truncated anywhere in its first nine tenths is rejected, and so is one truncated
+/// inside a number with an exponent.
 #[test]
-fn truncated_files_are_noticed() {
+fn truncated_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let whole: String = (0..100)
         .map(|size| if size == 0 { "0.01".into() } else { format!(",{:e}", 0.01) })
@@ -80,10 +80,10 @@ fn truncated_files_are_noticed() {
     assert!(fault.to_string().contains("truncated"), "{fault}");
 }
 
-/// What haul ships, and the files of `shared/data` where they are: cut off wherever a hundredth of
-/// their bytes is lost, which is much less of their calls.
+/// Truncates haul's own files, and those of `shared/data` if they exist, where a hundredth of their
+/// bytes is lost, which is a much smaller share of their calls.
 #[test]
-fn a_file_that_lost_a_hundredth_of_its_bytes_is_noticed() {
+fn file_without_a_hundredth_of_its_bytes_is_rejected() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let ours = root.join("bench/definitions/distributions");
     let mut files: Vec<PathBuf> =
@@ -115,7 +115,7 @@ fn a_file_that_lost_a_hundredth_of_its_bytes_is_noticed() {
 }
 
 #[test]
-fn too_many_entries_and_too_large_files() {
+fn too_many_entries_and_too_large_files_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let mut longest = "0,".repeat(SIZE_MAX_BYTES);
     longest.push('1');
@@ -131,7 +131,7 @@ fn too_many_entries_and_too_large_files() {
 }
 
 #[test]
-fn what_is_no_file() {
+fn path_without_regular_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     assert!(matches!(refused(folder.path()), DistributionFault::NotAFile("directory")));
     assert!(matches!(refused(&folder.path().join("absent.csv")), DistributionFault::Unreadable(_)));
@@ -145,7 +145,7 @@ fn what_is_no_file() {
 }
 
 #[test]
-fn a_fifo_without_a_writer_does_not_hang() {
+fn fifo_without_writer_does_not_hang() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("fifo");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -154,7 +154,7 @@ fn a_fifo_without_a_writer_does_not_hang() {
 }
 
 #[test]
-fn unreadable_files() {
+fn unreadable_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(&folder, "1");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();

@@ -1,9 +1,9 @@
-//! What others wrote is what its README says it is.
+//! Vendored files must match the checksums in their README.
 
 use sha2::{Digest, Sha256};
 
 #[test]
-fn vendored_files_match_their_sums() {
+fn vendored_files_match_their_checksums() {
     let readme = include_str!("../assets/vendor/uplot/README.md");
     let files: [(&str, &[u8]); 3] = [
         ("uPlot.iife.min.js", include_bytes!("../assets/vendor/uplot/uPlot.iife.min.js")),

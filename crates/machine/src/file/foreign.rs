@@ -1,4 +1,5 @@
-//! What another user left where this user's file was to be, and who has locked it.
+//! Files that another user left in place of this user's file, and the process that has locked a
+//! file.
 
 use std::fs;
 use std::io;
@@ -8,25 +9,25 @@ use std::path::Path;
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, Mode, fstat, major, minor};
 
-/// The user of what stands at `path`, a link itself and not what it leads to, where that is
-/// [foreign](foreign_owner); with what it is, in words.
+/// The owner and the kind of the file at `path` (of a link itself, not of its target), if the file
+/// is [foreign](foreign_owner).
 ///
 /// # Errors
-/// Nothing stands there, or the system does not say what.
+/// There is no such file, or the system does not report its status.
 pub fn left_by_another(path: &Path) -> io::Result<Option<(u32, &'static str)>> {
     let status = rustix::fs::lstat(path)?;
     let kind = name_of(FileType::from_raw_mode(status.st_mode));
     Ok(foreign_owner(path, status.st_uid)?.map(|owner| (owner, kind)))
 }
 
-/// The owner of a file at `path`, where that is neither this user nor the folder's owner and the
-/// folder is one that others may put files into, such as `/tmp`: the file may be there to be
-/// written to, followed or waited for. As the kernel has it for links, FIFOs and files
-/// (`fs.protected_symlinks`, `protected_fifos` and `protected_regular`, proc_sys_fs(5)), and also
-/// where these are switched off.
+/// The owner of a file at `path`, if it is neither this user nor the folder's owner and others may
+/// put files into the folder, as in `/tmp`: another user may have put the file there to be written
+/// to, followed or waited for. The kernel has the same rule for links, FIFOs and files
+/// (`fs.protected_symlinks`, `protected_fifos` and `protected_regular`, proc_sys_fs(5)); this
+/// function also applies it where these settings are off.
 ///
 /// # Errors
-/// The system does not say what the folder is.
+/// The system does not report the folder's status.
 pub fn foreign_owner(path: &Path, owner: u32) -> io::Result<Option<u32>> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = rustix::fs::stat(parent.unwrap_or(Path::new(".")))?;
@@ -66,7 +67,7 @@ fn holder(table: &str, (major, minor): (u32, u32), inode: u64) -> Option<i32> {
     table.lines().find_map(holds).filter(|process| *process > 0)
 }
 
-/// `a symbolic link`, `a FIFO`.
+/// The kind of a file as text: `a symbolic link`, `a FIFO`.
 pub(super) fn name_of(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a regular file",
@@ -86,11 +87,11 @@ mod tests {
 
     use super::*;
 
-    /// Of nobody who runs this.
+    /// A user that does not run this test.
     const SOMEBODY: u32 = 54_321;
 
     #[test]
-    fn a_file_is_foreign_in_folders_that_others_may_write_to() {
+    fn file_is_foreign_only_in_folders_writable_by_others() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let own = rustix::process::geteuid().as_raw();

@@ -1,4 +1,4 @@
-//! Names of files that are there for a while.
+//! Names of temporary files.
 
 use std::fs;
 use std::io;
@@ -7,10 +7,10 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The names that this process has given, and that are not yet done with.
+/// The names in use by this process.
 static GIVEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A name for a file that is removed as this is dropped, unless it was renamed, and by
+/// A name for a file that is removed when this is dropped, unless it was renamed, or by
 /// [`remove_temporary_files`].
 ///
 /// ```
@@ -26,8 +26,7 @@ static GIVEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 pub struct Temporary(PathBuf);
 
 impl Temporary {
-    /// A hidden name in the folder of `path`, which no other process or thread picks. Nothing is
-    /// created.
+    /// A hidden name in the folder of `path` that no other process or thread uses. Creates no file.
     #[must_use]
     pub fn beside(path: &Path) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -44,10 +43,10 @@ impl Temporary {
         &self.0
     }
 
-    /// Gives the file its own name, in the place of what had that.
+    /// Renames the file to its final name, replacing a file of that name.
     ///
     /// # Errors
-    /// What the system says; the file is removed.
+    /// The system's reason. The temporary file is removed.
     pub fn rename(self, path: &Path) -> io::Result<()> {
         fs::rename(&self.0, path)
     }
@@ -55,14 +54,13 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // It may have been renamed, or never made.
+        // The file may have been renamed, or never created.
         let _ = fs::remove_file(&self.0);
         given().retain(|path| *path != self.0);
     }
 }
 
-/// Removes the files of all temporary names of this process: for one that ends in the middle of
-/// what it does.
+/// Removes the files of all temporary names of this process. Called when the process ends early.
 pub fn remove_temporary_files() {
     for path in given().drain(..) {
         let _ = fs::remove_file(path);

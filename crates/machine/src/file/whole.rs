@@ -1,4 +1,4 @@
-//! A file that has its name only when it is whole.
+//! A file that gets its name only when it is complete.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,15 +11,14 @@ use rustix::io::Errno;
 use super::Temporary;
 use crate::error::Error;
 
-/// A file on its way to `path`. It has no name before [`finish`](Self::finish), so that nothing is
-/// left of it whatever ends this process; where the file system has no files without a name, a
-/// hidden one beside `path`, which is removed as this is dropped, and stays where the process is
-/// killed.
+/// A file to be named `path`. It has no name before [`finish`](Self::finish), so that nothing is
+/// left if the process ends. On a file system without unnamed files, it has a hidden name beside
+/// `path`; that file is removed when this is dropped, but remains if the process is killed.
 #[derive(Debug)]
 pub struct Whole {
     file: File,
     path: PathBuf,
-    /// What it is called until it is whole, removed with this; `None` where it has no name.
+    /// The temporary name of the file; `None` if it is unnamed.
     temporary: Option<Temporary>,
 }
 
@@ -42,7 +41,7 @@ impl Whole {
         Ok(Self { file, path: path.into(), temporary: Some(temporary) })
     }
 
-    /// Adds bytes at the end.
+    /// Appends bytes.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -51,7 +50,7 @@ impl Whole {
         written.map_err(|reason| Error::Write { path: self.path.clone(), reason })
     }
 
-    /// Gives it its name, in the place of what had it.
+    /// Gives the file its name, replacing a file of that name.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -63,7 +62,7 @@ impl Whole {
     fn give_name(&mut self) -> io::Result<()> {
         if self.temporary.is_none() {
             match link(&self.file, &self.path) {
-                // Something has the name, and only a name can take it.
+                // A file of that name exists. Only a named file can replace it, by a rename.
                 Err(Errno::EXIST) => {
                     let temporary = Temporary::beside(&self.path);
                     link(&self.file, temporary.path())?;
@@ -76,14 +75,14 @@ impl Whole {
     }
 }
 
-/// A file without a name beside `path`, which can be given one; `None` where that is not to be had.
+/// An unnamed file beside `path` that can be named later; `None` if the system does not support it.
 fn unnamed(path: &Path) -> Option<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
     let file = rustix::fs::open(folder.unwrap_or(Path::new(".")), flags, mode).ok()?;
     let file = File::from(file);
-    // Without /proc there is no way to name it, but for the superuser.
+    // Without /proc, only the superuser could name the file.
     fs::metadata(by_number(&file)).is_ok().then_some(file)
 }
 
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_its_name_as_it_is_whole_and_nothing_is_left_before() {
+    fn file_gets_its_name_on_finish_and_leaves_nothing_before() {
         for make in [Whole::create, Whole::create_named] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("out");
@@ -125,7 +124,7 @@ mod tests {
                 assert_eq!(fs::read_to_string(&path).unwrap(), text);
                 assert_eq!(names(folder.path()), ["out"]);
             }
-            // A folder keeps its name.
+            // A folder is not replaced.
             let taken = folder.path().join("taken");
             fs::create_dir(&taken).unwrap();
             let error = make(&taken).unwrap().finish().unwrap_err();
@@ -135,12 +134,12 @@ mod tests {
         assert!(Whole::create(Path::new("/no/such/folder/out")).is_err());
     }
 
-    /// Whoever is killed runs nothing more.
+    /// A killed process runs no destructor, which `forget` stands for.
     #[test]
-    fn a_process_that_is_killed_leaves_nothing() {
+    fn killed_process_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let Some(file) = unnamed(&folder.path().join("out")) else {
-            // The file system, or /proc, does not let it: see `Whole`.
+            // The file system or /proc does not support it: see `Whole`.
             return;
         };
         std::mem::forget(file);

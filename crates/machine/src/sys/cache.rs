@@ -1,14 +1,14 @@
-//! Data caches of one core, believed only where the figure can be true.
+//! Data caches of one core. Implausible sizes are replaced.
 
 use haul_copy::cpu::{LAST_CACHE_MAX_BYTES, LAST_CACHE_STAND_IN_BYTES};
 use haul_model::Bytes;
 
 use super::Sys;
 
-/// Smallest and largest size that is believed of a level, in bytes. Real ones, 2026: L1d from
-/// 8 KiB (Pentium 4) to 192 KiB (some Arm), L2 from 128 KiB to 36 MiB (IBM), one L3 from 512 KiB.
-/// Copies believe the same of L3.
-const BELIEVED_BYTES: [(u64, u64); 3] =
+/// The smallest and the largest plausible size of each level, in bytes. Real ones, 2026: L1d from 8
+/// KiB (Pentium 4) to 192 KiB (some Arm), L2 from 128 KiB to 36 MiB (IBM), one L3 from 512 KiB.
+/// Copies have the same limits for L3.
+const PLAUSIBLE_BYTES: [(u64, u64); 3] =
     [(4 << 10, 1 << 20), (64 << 10, 64 << 20), (256 << 10, LAST_CACHE_MAX_BYTES as u64)];
 
 /// A data or unified cache that one core uses.
@@ -16,23 +16,23 @@ const BELIEVED_BYTES: [(u64, u64); 3] =
 pub struct Cache {
     /// 1, 2, 3.
     pub level: u32,
-    /// Its size in bytes, all of it, however many share it.
+    /// Its whole size in bytes, regardless of how many processors share it.
     pub size_bytes: u64,
-    /// Logical processors that share it; 0 where nothing tells.
+    /// Logical processors that share it; 0 if unknown.
     pub shared_by: usize,
 }
 
-/// The caches of one core, nearest first, and what was not believed.
+/// The caches of one core, nearest first, and the replaced sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caches {
     /// Nearest first.
     pub levels: Vec<Cache>,
-    /// One sentence for every figure that was not believed.
+    /// One sentence for every replaced size.
     pub disbelieved: Vec<String>,
 }
 
 impl Caches {
-    /// Size of a level in bytes; `None` where it is not known.
+    /// The size of a level in bytes; `None` if it is unknown.
     #[must_use]
     pub fn size_bytes(&self, level: u32) -> Option<u64> {
         self.levels.iter().find(|cache| cache.level == level).map(|cache| cache.size_bytes)
@@ -40,12 +40,13 @@ impl Caches {
 }
 
 impl Sys {
-    /// The caches of the first processor: from `/sys`, else from CPUID, else none.
+    /// The caches of the first processor from `/sys`, or else from CPUID, or else none.
     #[must_use]
     pub fn caches(&self) -> Caches {
-        let told = self.caches_from_files();
-        let (told, by) = if told.is_empty() { (from_cpuid(), "CPUID") } else { (told, "/sys") };
-        believe(&told, by)
+        let reported = self.caches_from_files();
+        let (reported, by) =
+            if reported.is_empty() { (from_cpuid(), "CPUID") } else { (reported, "/sys") };
+        plausible(&reported, by)
     }
 
     fn caches_from_files(&self) -> Vec<Cache> {
@@ -65,11 +66,11 @@ impl Sys {
     }
 }
 
-/// The caches with every size that cannot be true replaced, and a sentence for each.
-fn believe(told: &[Cache], by: &str) -> Caches {
+/// Replaces every implausible size, with a sentence for each.
+fn plausible(reported: &[Cache], by: &str) -> Caches {
     let mut caches = Caches::default();
-    for &cache in told {
-        let Some(&(least, most)) = BELIEVED_BYTES.get((cache.level as usize).wrapping_sub(1))
+    for &cache in reported {
+        let Some(&(least, most)) = PLAUSIBLE_BYTES.get((cache.level as usize).wrapping_sub(1))
         else {
             continue;
         };
@@ -98,7 +99,7 @@ fn believe(told: &[Cache], by: &str) -> Caches {
 fn from_cpuid() -> Vec<Cache> {
     use raw_cpuid::{CacheType, CpuId};
     let cpuid = CpuId::new();
-    // Intel's leaf 4; AMD has the same at 0x8000001D, which raw-cpuid picks by vendor.
+    // Intel's leaf 4. AMD has the same at 0x8000001D; raw-cpuid chooses by vendor.
     let Some(parameters) = cpuid.get_cache_parameters() else {
         return Vec::new();
     };
@@ -109,7 +110,7 @@ fn from_cpuid() -> Vec<Cache> {
             size_bytes: [p.associativity(), p.physical_line_partitions(), p.coherency_line_size()]
                 .iter()
                 .fold(p.sets() as u64, |size, &factor| size.saturating_mul(factor as u64)),
-            // CPUID tells how many could share it, not how many do.
+            // CPUID reports how many processors could share it, not how many do.
             shared_by: 0,
         })
         .collect()
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn plausible_sizes_are_taken_as_told() {
+    fn plausible_sizes_are_kept() {
         let caches = caches_of(["32K", "1024K", "32768K"]);
         assert_eq!(caches.disbelieved, [""; 0]);
         let sizes: Vec<u64> = caches.levels.iter().map(|c| c.size_bytes).collect();
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_processor_has_are_replaced_and_told() {
+    fn implausible_sizes_are_replaced_and_reported() {
         for (l3, stand_in) in [("1073741824K", 32 << 20), ("0K", 256 << 10), ("1K", 256 << 10)] {
             let caches = caches_of(["32K", "1024K", l3]);
             assert_eq!(caches.size_bytes(3), Some(stand_in), "{l3}");
@@ -189,17 +190,17 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_are_no_numbers_are_left_out() {
+    fn malformed_sizes_are_left_out() {
         let caches = caches_of(["32K", "lots", "99999999999999999999K"]);
         assert_eq!(caches.levels.len(), 1);
     }
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn without_sys_the_processor_tells_or_nothing_does() {
+    fn caches_come_from_cpuid_or_are_empty_without_sys() {
         let caches = Sys::at("/nonexistent").caches();
         for cache in &caches.levels {
-            let (least, most) = BELIEVED_BYTES[cache.level as usize - 1];
+            let (least, most) = PLAUSIBLE_BYTES[cache.level as usize - 1];
             assert!((least..=most).contains(&cache.size_bytes), "{cache:?}");
         }
     }

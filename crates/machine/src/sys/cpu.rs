@@ -4,12 +4,12 @@ use std::ffi::CStr;
 
 use super::Sys;
 
-/// Who made the processor and which one it is.
+/// The vendor and the model of the processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Processor {
-    /// As it names itself: `AMD EPYC 9554 64-Core Processor`.
+    /// Its own name: `AMD EPYC 9554 64-Core Processor`.
     pub name: String,
-    /// `intel`, `amd`, `arm`, or the maker's own code; `unknown` where nothing tells.
+    /// `intel`, `amd`, `arm`, or the vendor's own code; `unknown` if it is not reported.
     pub vendor: String,
     /// Family on x86, part number on Arm.
     pub family: u32,
@@ -26,7 +26,7 @@ impl Sys {
         from_cpuid().unwrap_or_else(|| from_cpuinfo(&self.text("proc/cpuinfo").unwrap_or_default()))
     }
 
-    /// The hypervisor that this machine is a guest of, as far as it admits; `None` on bare metal.
+    /// The hypervisor of this machine, as far as it identifies itself; `None` on bare metal.
     #[must_use]
     pub fn hypervisor(&self) -> Option<String> {
         hypervisor_from_cpuid().or_else(|| self.text("sys/hypervisor/type"))
@@ -39,7 +39,7 @@ impl Sys {
         format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
     }
 
-    /// The C library this process runs on: `glibc 2.36`.
+    /// The C library of this process: `glibc 2.36`.
     #[must_use]
     pub fn libc(&self) -> String {
         libc_name()
@@ -47,7 +47,7 @@ impl Sys {
 }
 
 /// Whether the kernel runs this process with more rights than its caller has (set-user-id, file
-/// capabilities): its environment is then somebody else's.
+/// capabilities). Its environment is then untrusted.
 #[must_use]
 pub fn is_privileged_by_file() -> bool {
     // SAFETY: getauxval takes any number and reads only the process's own auxiliary vector.
@@ -100,7 +100,8 @@ fn from_cpuid() -> Option<Processor> {
 fn hypervisor_from_cpuid() -> Option<String> {
     use raw_cpuid::Hypervisor;
     let cpuid = raw_cpuid::CpuId::new();
-    // Without the bit the leaf may hold anything (Intel answers with its highest basic leaf).
+    // Without that feature bit the leaf may have any content (Intel returns its highest basic
+    // leaf).
     cpuid.get_feature_info().filter(raw_cpuid::FeatureInfo::has_hypervisor)?;
     Some(match cpuid.get_hypervisor_info()?.identify() {
         Hypervisor::Unknown(..) => "of an unknown maker".to_owned(),
@@ -146,14 +147,14 @@ fn parse_number(text: &str) -> Option<u32> {
     }
 }
 
-/// Lower case, letters and digits only: what may stand in a machine's id.
+/// Keeps letters and digits, in lower case: the characters of a machine's id.
 fn only_word(text: &str) -> String {
     let word: String =
         text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
     if word.is_empty() { "unknown".into() } else { word }
 }
 
-/// Makers pad their names with spaces, and hypervisors put anything there.
+/// Vendors pad names with spaces, and hypervisors may set any name.
 fn one_line(text: &str) -> String {
     let printable = text.replace(|c: char| c.is_control(), " ");
     printable.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arm_is_told_by_its_id_register() {
+    fn arm_processor_is_identified_by_its_id_register() {
         let text = "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\n\
                     CPU part\t: 0xd0c\nCPU revision\t: 1\n";
         let processor = from_cpuinfo(text);
@@ -174,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_still_a_processor() {
+    fn empty_cpuinfo_gives_an_unknown_processor() {
         let processor = from_cpuinfo("");
         assert_eq!((processor.vendor.as_str(), processor.family), ("unknown", 0));
         assert!(!processor.name.is_empty());
     }
 
     #[test]
-    fn names_are_made_safe() {
+    fn names_are_sanitized() {
         assert_eq!(only_word("Hygon Genuine"), "hygongenuine");
         assert_eq!(only_word("\u{1b}[31m--"), "31m");
         assert_eq!(only_word("--"), "unknown");
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_does_not_run_set_user_id() {
+    fn test_process_is_not_set_user_id() {
         assert!(!is_privileged_by_file());
     }
 }

@@ -1,14 +1,14 @@
-//! What stands beside the processor: copy engines, counters, DPDK. Found by looking at files;
-//! nothing is opened, started or changed.
+//! Devices and libraries of the machine: copy engines, counters, DPDK. They are found by reading
+//! files; nothing is opened, started or changed.
 
 use super::Sys;
 
-/// Engines, counters and libraries that are there.
+/// The engines, counters and libraries that were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Devices {
     /// Intel Data Streaming Accelerators by name: `dsa0`.
     pub dsa: Vec<String>,
-    /// Enabled work queues of theirs: `wq0.0`.
+    /// Enabled work queues of these accelerators: `wq0.0`.
     pub dsa_queues: Vec<String>,
     /// Counter units of the cores: `cpu`, `cpu_core`, `armv8_pmuv3_0`.
     pub pmu_core: Vec<String>,
@@ -21,16 +21,16 @@ pub struct Devices {
 /// An installed DPDK.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dpdk {
-    /// `22.11.11` as pkg-config's file tells; `None` without that file.
+    /// The version in pkg-config's file, such as `22.11.11`; `None` without that file.
     pub version: Option<String>,
-    /// Where its libraries are.
+    /// The folder of its libraries.
     pub folder: String,
     /// Whether programs can be built against it.
     pub has_development_files: bool,
 }
 
 impl Sys {
-    /// Devices now. Costs a few dozen system calls.
+    /// Finds the devices. Costs a few dozen system calls.
     #[must_use]
     pub fn devices(&self) -> Devices {
         let units = self.names("sys/bus/event_source/devices");
@@ -50,7 +50,7 @@ impl Sys {
         }
     }
 
-    /// The folders that distributions and DPDK's own build install to.
+    /// Searches the folders to which distributions and DPDK's own build install.
     fn dpdk(&self) -> Option<Dpdk> {
         let mut folders: Vec<String> =
             ["usr/local/lib64", "usr/local/lib", "usr/lib64", "usr/lib"].map(String::from).into();
@@ -96,12 +96,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_there_is_nothing_found() {
+    fn empty_root_has_no_devices() {
         assert_eq!(Sys::at("/nonexistent").devices(), Devices::default());
     }
 
     #[test]
-    fn devices_are_told_apart_by_name() {
+    fn devices_are_classified_by_name() {
         let (_folder, sys) = root_with(&[
             ("sys/bus/dsa/devices/dsa0/x", ""),
             ("sys/bus/dsa/devices/wq0.0/state", "enabled\n"),

@@ -1,7 +1,7 @@
-//! What disturbs a measurement on this machine: work of others, and a clock that does not stay.
+//! Conditions of this machine that disturb a measurement: other load, and a varying clock rate.
 //!
-//! A line each, as [`super::offer`] has them; haul measures all the same, and its records carry the
-//! noise floor that these make larger.
+//! Each is a line as in [`super::offer`]. haul measures anyway, and its records contain the noise
+//! floor, which these conditions raise.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -10,21 +10,22 @@ use std::time::Duration;
 use super::topology::parse_list;
 use super::{Offer, State, Sys};
 
-/// Processors that are busy on average, the caller not counted, from which on a measurement has to
-/// share what it runs on.
+/// The average number of busy processors, without the caller, above which a measurement must share
+/// a processor.
 const LOAD_MAX: f64 = 0.5;
 
-/// The share of processors' time that a hypervisor may give to others unnoticed: half of the two
-/// percent within which most comparisons of haul fall.
+/// The share of processors' time that a hypervisor may give to others without a report: half of the
+/// two percent within which most comparisons of haul are.
 const STEAL_SHARE_MAX: f64 = 0.01;
 
-/// Where the kernel keeps what it says of processors.
+/// The kernel's folder of processors.
 const CPU: &str = "sys/devices/system/cpu";
 
 impl Sys {
-    /// What disturbs a measurement here and now, what does not, and what this machine does not say:
-    /// load, steal time, frequency governor, turbo, and threads that share a core. Watches the
-    /// processors for `watch`: a VM that has been up for months says nothing of now by its sums.
+    /// Reports the conditions that disturb a measurement, those that do not, and those that are
+    /// unknown: load, steal time, frequency governor, turbo, and threads that share a core. Watches
+    /// the processors for `watch`, because the sums of a VM that has been up for months say nothing
+    /// about the present.
     #[must_use]
     pub fn disturbances(&self, watch: Duration) -> Vec<Offer> {
         let begin = self.steal_and_total_seconds();
@@ -40,13 +41,13 @@ impl Sys {
         let text = self.text("proc/loadavg").unwrap_or_default();
         let average = text.split_whitespace().next().and_then(|field| field.parse::<f64>().ok());
         let Some(average) = average.filter(|average| average.is_finite() && *average >= 0.0) else {
-            return Offer::unknown(NAME, "mount /proc to know what else runs");
+            return Offer::unknown(NAME, "mount /proc to see other load");
         };
         let detail = format!("{average:.2} processors busy in the last minute");
         if average < LOAD_MAX {
             return Offer::ok(NAME, detail);
         }
-        let remedy = "end what else runs, or wait for it: top -o %CPU shows it";
+        let remedy = "stop other programs, or wait for them: top -o %CPU shows them";
         Offer::disturbs(NAME, detail, remedy)
     }
 
@@ -72,7 +73,7 @@ impl Sys {
 
     fn turbo(&self) -> Offer {
         const NAME: &str = "turbo";
-        // Intel's driver says what is off, the general one what is on.
+        // Intel's driver has a flag for off, the general driver one for on.
         let (path, off) = match self.number(&format!("{CPU}/intel_pstate/no_turbo")) {
             Some(no_turbo) => ("intel_pstate/no_turbo", Some(no_turbo)),
             None => (
@@ -89,15 +90,15 @@ impl Sys {
                 let value = u8::from(path.ends_with("no_turbo"));
                 Offer::disturbs(
                     NAME,
-                    "on: the clock depends on heat, and on what other cores do",
-                    &format!("for figures that stay: echo {value} | sudo tee /{CPU}/{path}"),
+                    "on: the clock rate depends on temperature and on the load of other cores",
+                    &format!("for stable figures: echo {value} | sudo tee /{CPU}/{path}"),
                 )
             }
             Some(_) => Offer::ok(NAME, "off".into()),
         }
     }
 
-    /// Threads of one core share its caches and ports: what runs on one slows the other.
+    /// Threads of one core share its caches and ports, so that load on one slows the other.
     fn siblings(&self) -> Offer {
         const NAME: &str = "threads of a core (SMT)";
         let read = |folder: &String| {
@@ -106,15 +107,15 @@ impl Sys {
         };
         let cores: BTreeSet<Vec<usize>> = self.names(CPU).iter().filter_map(read).collect();
         if cores.is_empty() {
-            return Offer::unknown(NAME, "mount /sys to know which processors are one core");
+            return Offer::unknown(NAME, "mount /sys to see which processors share a core");
         }
         let mut shared = cores.iter().filter(|core| core.len() > 1);
         let Some(first) = shared.next() else {
-            return Offer::ok(NAME, "one processor a core, as far as this machine knows".into());
+            return Offer::ok(NAME, "one processor per core, as far as /sys shows".into());
         };
         let names: Vec<String> = first.iter().map(ToString::to_string).collect();
         let others = if shared.next().is_some() { ", and others likewise" } else { "" };
-        let detail = format!("processors {} are one core{others}", names.join(" and "));
+        let detail = format!("processors {} share a core{others}", names.join(" and "));
         let one_each: Vec<String> =
             cores.iter().filter_map(|core| core.first()).map(ToString::to_string).collect();
         let remedy = match one_each.as_slice() {
@@ -130,15 +131,18 @@ impl Sys {
     }
 }
 
-/// The hypervisor's part of the processors' time, from two readings.
+/// The hypervisor's share of the processors' time, from two readings.
 fn stolen(readings: Option<((f64, f64), (f64, f64))>) -> Offer {
     const NAME: &str = "steal time";
     let Some(((steal_before, before), (steal, total))) = readings.filter(|(_, now)| now.1 > 0.0)
     else {
-        return Offer::unknown(NAME, "mount /proc to know what a hypervisor gives to others");
+        return Offer::unknown(
+            NAME,
+            "mount /proc to see the time that a hypervisor gives to others",
+        );
     };
     let always = steal / total;
-    // Between two readings of hundredths of a second there may be none.
+    // Two readings may be equal, because the kernel counts hundredths of a second.
     let now = if total > before { (steal - steal_before) / (total - before) } else { always };
     let detail =
         format!("{:.1}% now, {:.1}% since the machine started", now * 100.0, always * 100.0);
@@ -148,7 +152,7 @@ fn stolen(readings: Option<((f64, f64), (f64, f64))>) -> Offer {
     Offer::disturbs(
         NAME,
         detail,
-        "other guests take the processors: measure when they are quiet, or on a machine of your own",
+        "other guests use the processors: measure when they are idle, or on a dedicated machine",
     )
 }
 
@@ -163,8 +167,8 @@ mod tests {
     use super::super::tests::root_with;
     use super::*;
 
-    /// What a machine with these files says of one line.
-    fn said(files: &[(&str, &str)], name: &str) -> Offer {
+    /// The line of this name for a machine with these files.
+    fn line_of(files: &[(&str, &str)], name: &str) -> Offer {
         let (_folder, sys) = root_with(files);
         let lines = sys.disturbances(Duration::ZERO);
         lines.into_iter().find(|line| line.name == name).unwrap()
@@ -188,7 +192,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_quiet_server_disturbs_nothing() {
+    fn quiet_server_reports_no_disturbance() {
         let (_folder, sys) = root_with(&SERVER);
         let lines = sys.disturbances(Duration::ZERO);
         assert_eq!(lines.len(), 5);
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn each_disturbance_is_named_with_its_remedy() {
+    fn each_disturbance_is_reported_with_its_remedy() {
         for (name, path, text, detail, remedy) in [
             ("load", "proc/loadavg", "1.53 1.0 0.5 3/120 7", "1.53 processors", "top"),
             (
@@ -224,13 +228,13 @@ mod tests {
                 "threads of a core (SMT)",
                 "sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
                 "0,2\n",
-                "processors 0 and 2 are one core",
+                "processors 0 and 2 share a core",
                 "taskset -c 0,1",
             ),
         ] {
             let files: Vec<(&str, &str)> =
                 SERVER.into_iter().filter(|(at, _)| *at != path).chain([(path, text)]).collect();
-            let line = said(&files, name);
+            let line = line_of(&files, name);
             assert_eq!(line.state, State::Disturbs, "{line:?}");
             assert!(line.detail.contains(detail), "{line:?}");
             assert!(line.remedy.as_deref().is_some_and(|it| it.contains(remedy)), "{line:?}");
@@ -241,34 +245,34 @@ mod tests {
         }
     }
 
-    /// AMD's and others' drivers say whether turbo is on, not whether it is off.
+    /// AMD's and others' drivers have a flag for turbo on, not for turbo off.
     #[test]
-    fn turbo_of_the_general_driver() {
+    fn general_driver_reports_turbo() {
         let path = "sys/devices/system/cpu/cpufreq/boost";
-        let line = said(&[(path, "1\n")], "turbo");
+        let line = line_of(&[(path, "1\n")], "turbo");
         assert_eq!(line.state, State::Disturbs);
         assert!(line.remedy.unwrap().contains("echo 0 | sudo tee"));
-        assert_eq!(said(&[(path, "0\n")], "turbo").state, State::Ok);
+        assert_eq!(line_of(&[(path, "0\n")], "turbo").state, State::Ok);
     }
 
-    /// A guest of a cloud: no cpufreq, and one core whose two threads it has.
+    /// A guest in a cloud: no cpufreq, and one core with two threads.
     #[test]
-    fn a_guest_does_not_know_its_clock() {
+    fn clock_of_a_guest_is_unknown() {
         let files = [
             ("proc/loadavg", "0.00 0.00 0.00 1/90 1"),
             ("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0-1\n"),
             ("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "0-1\n"),
         ];
         for name in ["frequency governor", "turbo", "steal time"] {
-            assert_eq!(said(&files, name).state, State::Unknown, "{name}");
+            assert_eq!(line_of(&files, name).state, State::Unknown, "{name}");
         }
-        let line = said(&files, "threads of a core (SMT)");
-        assert_eq!(line.detail, "processors 0 and 1 are one core");
+        let line = line_of(&files, "threads of a core (SMT)");
+        assert_eq!(line.detail, "processors 0 and 1 share a core");
         assert!(line.remedy.unwrap().contains("another core"));
     }
 
     #[test]
-    fn nonsense_is_not_known() {
+    fn malformed_files_are_unknown() {
         let (_folder, sys) = root_with(&[
             ("proc/loadavg", "-1 x"),
             ("proc/stat", "cpu  1 2 3"),
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_is_that_of_now_where_there_is_a_now() {
+    fn current_steal_time_is_reported_beside_the_total() {
         let line = stolen(Some(((0.0, 100.0), (1.0, 110.0))));
         assert_eq!(line.detail, "10.0% now, 0.9% since the machine started");
         assert_eq!(line.state, State::Disturbs);

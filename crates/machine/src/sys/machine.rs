@@ -1,4 +1,4 @@
-//! The facts as one [`Machine`] line, and the id that tuning holds for.
+//! The facts as one [`Machine`] line, and the machine id for which a tuning holds.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use haul_model::{Bytes, Machine};
 use super::{Caches, HugePages, Permissions, Processor, Sys, Topology};
 
 impl Sys {
-    /// Everything about this machine that a record's reader may want. Names no host and no user.
+    /// All facts about this machine for a reader of records. Contains no host name and no user
+    /// name.
     #[must_use]
     pub fn machine(&self) -> Machine {
         let (processor, caches, topology) = (self.processor(), self.caches(), self.topology());
@@ -51,11 +52,11 @@ impl Sys {
         }
     }
 
-    /// The machine's id alone: cheaper than [`Sys::machine`], and the same.
+    /// The machine's id alone, at a lower cost than [`Sys::machine`].
     ///
-    /// Made of what the best thresholds depend on, and readable:
+    /// It consists of the properties on which the best thresholds depend, in readable form:
     /// `amd-25-17-1-avx2-l2-1MiB-l3-32MiB-2cpu`. Processors are those online, not those that the
-    /// affinity mask allows: a pinned program is on the same machine.
+    /// affinity mask allows, because a pinned program is on the same machine.
     #[must_use]
     pub fn machine_id(&self) -> String {
         id_of(&self.processor(), &self.caches(), self.topology().online)
@@ -90,8 +91,8 @@ fn id_of(processor: &Processor, caches: &Caches, online: usize) -> String {
     id + &format!("-{online}cpu")
 }
 
-/// The instruction set in a machine's id: the last, but for AVX-512 at 64 bytes, whichever copies
-/// go by.
+/// The instruction set in a machine's id: the last one except AVX-512 at 64 bytes, whichever copies
+/// use.
 fn instruction_set() -> Isa {
     Isa::available().filter(|&isa| isa != Isa::Avx512).last().unwrap_or(Isa::Scalar)
 }
@@ -148,14 +149,14 @@ fn page_facts(pages: &HugePages) -> Vec<(&'static str, String)> {
 fn permission_facts(permissions: &Permissions) -> Vec<(&'static str, String)> {
     let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let show = |bytes| Bytes(bytes).to_string();
-    let told = |text: Option<String>| text.unwrap_or_else(|| "not known".into());
+    let known = |text: Option<String>| text.unwrap_or_else(|| "not known".into());
     vec![
         ("cross_memory_attach", yes_no(permissions.cross_memory_attach)),
         ("ptrace_scope", permissions.ptrace_scope.map_or("no Yama".into(), |n| n.to_string())),
         ("locked_memory_max", permissions.locked_bytes_max.map_or("unlimited".into(), show)),
-        ("perf_event_paranoid", told(permissions.perf_event_paranoid.map(|n| n.to_string()))),
+        ("perf_event_paranoid", known(permissions.perf_event_paranoid.map(|n| n.to_string()))),
         ("vmsplice", yes_no(permissions.vmsplice)),
-        ("pipe_max", told(permissions.pipe_bytes_max.map(show))),
+        ("pipe_max", known(permissions.pipe_bytes_max.map(show))),
         ("sealed_memory", yes_no(permissions.sealed_memory)),
     ]
 }
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_says_what_thresholds_depend_on() {
+    fn id_contains_what_thresholds_depend_on() {
         let processor = Processor {
             name: "AMD EPYC".into(),
             vendor: "amd".into(),
@@ -188,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn the_id_is_stable_and_the_same_both_ways() {
+    fn id_is_stable_and_equal_from_both_functions() {
         let sys = Sys::new();
         assert_eq!(sys.machine().id, sys.machine_id());
         assert_eq!(sys.machine_id(), sys.machine_id());
     }
 
     #[test]
-    fn a_machine_without_proc_and_sys_says_so_and_is_whole() {
+    fn machine_without_proc_and_sys_is_reported_as_such() {
         let machine = Sys::at("/nonexistent").machine();
         assert_eq!(machine.facts["not_mounted"], "/proc /sys");
         assert!(machine.processors >= 1);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_affinity_mask_does_not_make_another_machine() {
+    fn affinity_mask_does_not_change_the_id() {
         let before = Sys::new().machine_id();
         let pinned = std::thread::spawn(|| {
             let allowed = Sys::new().topology().allowed;

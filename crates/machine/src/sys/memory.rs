@@ -2,27 +2,27 @@
 
 use super::Sys;
 
-/// How much memory there is and how much of it this process can have.
+/// The memory of the machine, and the part that this process can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Memory of the machine in bytes; 0 where nothing tells.
+    /// Memory of the machine in bytes; 0 if unknown.
     pub total_bytes: u64,
-    /// What can be used without swapping, at most what the control group leaves.
+    /// Memory that can be used without swapping, at most what the control group leaves.
     pub available_bytes: u64,
-    /// The control group's limit, where it has one.
+    /// The control group's limit, if it has one.
     pub limit_bytes: Option<u64>,
 }
 
-/// A limit of memory of a control group, and how far it is.
+/// A memory limit of a control group, with its usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLimit {
     /// The limit in bytes.
     pub limit_bytes: u64,
-    /// What is charged to the group, without what the kernel can drop at once (inactive pages of
+    /// The memory charged to the group, except what the kernel can drop at once (inactive pages of
     /// files).
     pub used_bytes: u64,
-    /// The file that says the limit: at that of `memory.high` processes are slowed down, at others
-    /// one is killed.
+    /// The file of the limit. At the limit of `memory.high` the kernel slows processes down, at
+    /// other limits it kills one.
     pub file: String,
 }
 
@@ -39,7 +39,7 @@ impl GroupLimit {
 pub struct HugePages {
     /// The pools of `hugetlbfs`, smallest pages first.
     pub pools: Vec<Pool>,
-    /// `always`, `madvise` or `never`; `None` where `/sys` does not tell.
+    /// `always`, `madvise` or `never`; `None` if `/sys` does not report it.
     pub transparent: Option<String>,
 }
 
@@ -50,12 +50,12 @@ pub struct Pool {
     pub page_bytes: u64,
     /// Pages in the pool.
     pub total: u64,
-    /// Pages that nobody holds.
+    /// Unused pages.
     pub free: u64,
 }
 
 impl Sys {
-    /// Memory now. Never fails: without `/proc` a system call tells.
+    /// The current memory. Never fails: without `/proc` it uses a system call.
     #[must_use]
     pub fn memory(&self) -> Memory {
         let (free, total) = kernel_memory_bytes();
@@ -69,8 +69,8 @@ impl Sys {
         }
     }
 
-    /// [`Memory::available_bytes`] as `/proc` has it; `None` where it does not tell, for a system
-    /// call knows only of memory that nothing at all is in.
+    /// [`Memory::available_bytes`] from `/proc`; `None` if it is not reported, because the system
+    /// call only counts completely unused memory.
     #[must_use]
     pub fn memory_available_bytes(&self) -> Option<u64> {
         Some(at_most_left(self.meminfo_bytes("MemAvailable:")?, self.control_group()))
@@ -80,7 +80,7 @@ impl Sys {
         field_bytes(&self.text("proc/meminfo")?, name)
     }
 
-    /// Huge pages now.
+    /// The current huge pages.
     #[must_use]
     pub fn huge_pages(&self) -> HugePages {
         let folder = "sys/kernel/mm/hugepages";
@@ -98,16 +98,16 @@ impl Sys {
         HugePages { pools, transparent: mode.and_then(|text| chosen(&text)) }
     }
 
-    /// The tightest hard memory limit of this process's control groups and what counts against it,
-    /// in bytes; both versions of control groups.
+    /// The tightest hard memory limit of this process's control groups with its usage, in bytes,
+    /// for both versions of control groups.
     fn control_group(&self) -> Option<(u64, u64)> {
         let limits = self.group_limits()?.into_iter().filter(|group| !group.is_soft);
         let all = limits.map(|Group { limit, used, .. }| (limit, used));
         all.min_by_key(|(limit, used)| limit.saturating_sub(*used))
     }
 
-    /// The limits of memory of this process's control groups and of those around them, in both
-    /// versions, the one that it comes to first in front; `None` where the system does not tell.
+    /// The memory limits of this process's control groups and their ancestors, in both versions,
+    /// the closest first; `None` if the system does not report them.
     #[must_use]
     pub fn memory_limits(&self) -> Option<Vec<GroupLimit>> {
         let limits = self.group_limits()?.into_iter();
@@ -121,7 +121,7 @@ impl Sys {
         Some(limits)
     }
 
-    /// Every limit of memory that holds for this process; `None` where its groups are not known.
+    /// Every memory limit that applies to this process; `None` if its groups are unknown.
     fn group_limits(&self) -> Option<Vec<Group>> {
         let membership = self.text("proc/self/cgroup")?;
         let mut limits = Vec::new();
@@ -133,8 +133,9 @@ impl Sys {
                 _ if controllers.split(',').any(|it| it == "memory") => &VERSION_1,
                 _ => continue,
             };
-            // Every ancestor limits too. In a container the path may name a folder that is not
-            // visible here; its own group is then at the mount itself, the last one tried.
+            // Every ancestor's limit applies too. In a container the path may name a folder that is
+            // not visible; the container's own group is then at the mount itself, which is tried
+            // last.
             for group in ancestors(path) {
                 self.add_limits(version, &format!("{}{group}", version.mount), &mut limits);
             }
@@ -145,7 +146,7 @@ impl Sys {
     fn add_limits(&self, version: &Version, folder: &str, limits: &mut Vec<Group>) {
         for (name, is_soft) in version.limits {
             let file = format!("{folder}/{name}");
-            // Version 1 says "no limit" with the largest multiple of the page size.
+            // Version 1 expresses "no limit" by the largest multiple of the page size.
             let Some(limit) = self.number(&file).filter(|limit| *limit < 1 << 62) else { continue };
             let used = self.number(&format!("{folder}/{}", version.used)).unwrap_or(0);
             let stat = self.text(&format!("{folder}/memory.stat")).unwrap_or_default();
@@ -160,9 +161,9 @@ impl Sys {
 struct Group {
     limit: u64,
     used: u64,
-    /// What of `used` the kernel can drop at once.
+    /// The part of `used` that the kernel can drop at once.
     droppable: u64,
-    /// Whether it slows down instead of killing.
+    /// Whether the kernel slows processes down at the limit instead of killing one.
     is_soft: bool,
     file: String,
 }
@@ -170,7 +171,7 @@ struct Group {
 /// The files of a version of control groups.
 struct Version {
     mount: &'static str,
-    /// With whether the limit slows down instead of killing.
+    /// Each with whether the kernel slows processes down at the limit instead of killing one.
     limits: &'static [(&'static str, bool)],
     used: &'static str,
     droppable: &'static str,
@@ -202,14 +203,14 @@ fn ancestors(path: &str) -> Vec<&str> {
     all
 }
 
-/// Free and total memory in bytes by system call.
+/// Free and total memory in bytes, by a system call.
 fn kernel_memory_bytes() -> (u64, u64) {
     let info = rustix::system::sysinfo();
     let unit = u64::from(info.mem_unit.max(1));
     (info.freeram.saturating_mul(unit), info.totalram.saturating_mul(unit))
 }
 
-/// What is available of this much where the control group leaves only part of it.
+/// The available memory, limited to what the control group leaves.
 fn at_most_left(available: u64, group: Option<(u64, u64)>) -> u64 {
     group.map_or(available, |(limit, used)| available.min(limit.saturating_sub(used)))
 }
@@ -234,7 +235,7 @@ mod tests {
     const MEMINFO: &str = "MemTotal:       1048576 kB\nMemFree: 1 kB\nMemAvailable:    524288 kB\n";
 
     #[test]
-    fn a_control_group_limits_what_is_available() {
+    fn control_group_limits_available_memory() {
         for (group, folder) in [
             ("0::/a/b", "sys/fs/cgroup/a"), // the limit is an ancestor's
             ("0::/gone", "sys/fs/cgroup"),  // the group is not visible from inside
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_no_limit() {
+    fn unlimited_group_does_not_limit() {
         for (group, file, value) in [
             ("0::/", "sys/fs/cgroup/memory.max", "max"),
             ("4:memory:/", "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"),
@@ -268,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_the_kernel_tells_how_much_memory_there_is() {
+    fn memory_is_known_without_proc() {
         let memory = Sys::at("/nonexistent").memory();
         assert!(memory.total_bytes > 1 << 20);
         assert!(memory.available_bytes <= memory.total_bytes);
     }
 
     #[test]
-    fn pools_and_mode_are_read_and_nonsense_is_left_out() {
+    fn pools_and_mode_are_read_and_malformed_files_left_out() {
         let (_folder, sys) = root_with(&[
             ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0"),
             ("sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "0"),

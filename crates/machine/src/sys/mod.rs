@@ -1,16 +1,16 @@
-//! What this machine is, has and allows, found without root and without fail.
+//! Properties, resources and permissions of this machine, read without root and without failure.
 //!
-//! Every fact has a fallback: where `/proc` or `/sys` is not mounted, or says something that no
-//! machine is, the processor itself, a system call or "not known" stands in, and the fact says so.
-//! Files are read under a root directory that tests replace; system calls and CPUID always speak
-//! for the running machine.
+//! Every fact has a fallback: if `/proc` or `/sys` is not mounted, or contains an implausible
+//! value, the fact comes from the processor or a system call, or is "not known", and says so. Files
+//! are read under a root directory that tests replace; system calls and CPUID always describe the
+//! running machine.
 //!
 //! - [`cache`], [`cpu`], [`device`], [`memory`], [`permission`], [`topology`], [`user`]: the facts;
-//! - `usage`: what is used of it now;
+//! - `usage`: current use of memory and processors;
 //! - [`pcie`]: network devices behind PCIe, and their links;
-//! - [`offer`]: the same as a list of what is there, what is missing, and how to get it;
-//! - `disturbance`: what disturbs a measurement, likewise;
-//! - [`machine`]: the same as one [`Machine`](haul_model::Machine) line.
+//! - [`offer`]: the facts as a list of what is present, what is missing, and how to get it;
+//! - `disturbance`: conditions that disturb a measurement, as such a list;
+//! - [`machine`]: the facts as one [`Machine`](haul_model::Machine) line.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -43,11 +43,11 @@ pub use permission::Permissions;
 pub use topology::{Topology, affinity};
 pub use user::{name_of_user, user_of};
 
-/// Longest file under `/proc` or `/sys` that is read; `/proc/cpuinfo` of the first processor, all
-/// that is wanted of it, takes some 1,500 B.
+/// The longest part of a file under `/proc` or `/sys` that is read. The first processor's entry in
+/// `/proc/cpuinfo`, which is all that is needed of that file, has some 1,500 B.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// The machine, seen through a root directory.
+/// The machine, with its files under a root directory.
 ///
 /// ```
 /// # use haul_machine as haul;
@@ -75,7 +75,7 @@ impl Sys {
         Self { root: root.into() }
     }
 
-    /// Of `/proc` and `/sys`, those that are not mounted here.
+    /// Which of `/proc` and `/sys` are not mounted.
     #[must_use]
     pub fn not_mounted(&self) -> Vec<&'static str> {
         [("/proc", "proc/self"), ("/sys", "sys/devices")]
@@ -89,7 +89,7 @@ impl Sys {
         self.root.join(relative)
     }
 
-    /// The file's first [`FILE_BYTES_MAX`], trimmed; `None` where it cannot be read or is empty.
+    /// The file's first [`FILE_BYTES_MAX`], trimmed; `None` if it is unreadable or empty.
     fn text(&self, relative: &str) -> Option<String> {
         let mut bytes = Vec::new();
         let file = File::open(self.path(relative)).ok()?;
@@ -102,7 +102,7 @@ impl Sys {
         self.text(relative)?.parse().ok()
     }
 
-    /// The names in a folder, sorted; none where it cannot be read.
+    /// The names in a folder, sorted; empty if it is unreadable.
     fn names(&self, relative: &str) -> Vec<String> {
         names_in(&self.path(relative))
     }
@@ -141,7 +141,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_empty_root_is_told_as_such() {
+    fn empty_root_is_reported_as_not_mounted() {
         assert_eq!(Sys::at("/nonexistent").not_mounted(), ["/proc", "/sys"]);
         let (_folder, sys) = root_with(&[("proc/self/status", ""), ("sys/devices/x", "")]);
         assert!(sys.not_mounted().is_empty());

@@ -1,6 +1,7 @@
 //! What this machine offers, what is missing, and how to get it: the lines of `haul doctor`.
 //!
-//! Nothing that is missing stops haul; each line says what it would make faster or measurable.
+//! haul works without all of it; each line says what a missing item would make faster or
+//! measurable.
 
 use haul_copy::Isa;
 
@@ -8,29 +9,29 @@ use haul_model::Bytes;
 
 use super::{Permissions, Sys};
 
-/// Whether something is there.
+/// Whether an item is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There, and usable by this process.
+    /// Present and usable by this process.
     Ok,
-    /// Not there, or not usable.
+    /// Absent or not usable.
     Missing,
-    /// There, and a measurement is the worse for it.
+    /// Present, and it disturbs measurements.
     Disturbs,
-    /// This machine does not tell.
+    /// The machine does not report it.
     Unknown,
 }
 
-/// One thing that a machine may offer.
+/// An item that a machine may offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// What it is: `huge pages`.
+    /// Its name: `huge pages`.
     pub name: &'static str,
-    /// Whether it is there.
+    /// Its state.
     pub state: State,
-    /// What was found.
+    /// The details found.
     pub detail: String,
-    /// How to get what is missing, and what it would bring. `None` where nothing is missing.
+    /// How to get a missing item, and its benefit. `None` if nothing is missing.
     pub remedy: Option<String>,
 }
 
@@ -44,13 +45,13 @@ impl Offer {
     }
 
     pub(super) fn unknown(name: &'static str, remedy: &str) -> Self {
-        let detail = "this machine does not tell".to_owned();
+        let detail = "this machine does not report it".to_owned();
         Self { name, state: State::Unknown, detail, remedy: Some(remedy.into()) }
     }
 }
 
 impl Sys {
-    /// The list, from the processor outwards.
+    /// All items, from the processor outwards.
     #[must_use]
     pub fn offers(&self) -> Vec<Offer> {
         let permissions = self.permissions();
@@ -75,8 +76,8 @@ impl Sys {
             offers.push(Offer::missing(
                 "system files",
                 format!("not mounted here: {}", not_mounted.join(" ")),
-                "mount them for facts that the processor and system calls do not tell; haul does \
-                 without",
+                "mount them for facts that the processor and system calls do not report; haul \
+                 works without",
             ));
         }
         offers
@@ -110,7 +111,7 @@ impl Sys {
                 name: "caches",
                 state: State::Unknown,
                 detail: format!("{}; {sentence}", levels.join(", ")),
-                remedy: Some("`haul copy tune` measures what such figures would only guess".into()),
+                remedy: Some("`haul copy tune` measures instead of relying on such figures".into()),
             };
         }
         if levels.is_empty() {
@@ -122,7 +123,7 @@ impl Sys {
     fn offer_numa(&self) -> Offer {
         match self.topology().numa_nodes {
             Some(nodes) => Offer::ok("NUMA nodes", nodes.to_string()),
-            None => Offer::unknown("NUMA nodes", "mount /sys; haul takes it for one node"),
+            None => Offer::unknown("NUMA nodes", "mount /sys; haul assumes one node"),
         }
     }
 
@@ -136,7 +137,8 @@ impl Sys {
             Bytes(memory.available_bytes).approximate(),
             Bytes(memory.total_bytes).approximate()
         );
-        // The survey's largest copy is 256 MiB, source and target, beside the cold buffers.
+        // The survey's largest copy is 256 MiB for source and target each, in addition to the cold
+        // buffers.
         if memory.available_bytes >= 1 << 30 {
             return Offer::ok("memory", detail);
         }
@@ -147,12 +149,12 @@ impl Sys {
         )
     }
 
-    /// What a control group leaves of memory. A guest's memory is charged to whichever process
-    /// touches a page of it first, which may be haul.
+    /// The memory that a control group leaves. A page of a guest's memory is charged to the process
+    /// that touches it first, which may be haul.
     fn offer_group(&self) -> Offer {
         const NAME: &str = "control group's memory";
         let Some(limits) = self.memory_limits() else {
-            return Offer::unknown(NAME, "mount /proc; haul takes it for unlimited");
+            return Offer::unknown(NAME, "mount /proc; haul assumes no limit");
         };
         let Some(limit) = limits.first() else { return Offer::ok(NAME, "no limit".into()) };
         let (all, left) = (limit.limit_bytes, limit.left_bytes());
@@ -162,7 +164,8 @@ impl Sys {
             Bytes(all).approximate(),
             limit.file
         );
-        // A small guest's memory is 1 GiB, and a tenth is gone before anybody looks.
+        // A small guest has 1 GiB of memory, and the last tenth can fill up before an administrator
+        // reacts.
         if left >= 1 << 30 && left >= all / 10 {
             return Offer::ok(NAME, detail);
         }
@@ -336,7 +339,7 @@ fn sealed_memory(permissions: &Permissions) -> Offer {
 fn locked_memory(permissions: &Permissions) -> Offer {
     match permissions.locked_bytes_max {
         None => Offer::ok("locked memory", "unlimited".into()),
-        // What an NVMe or NIC driver in user space pins at least; the kernel's default is 8 MiB.
+        // The least that an NVMe or NIC driver in user space pins; the kernel's default is 8 MiB.
         Some(max) if max >= 64 << 20 => Offer::ok("locked memory", format!("up to {}", Bytes(max))),
         Some(max) => Offer::missing(
             "locked memory",
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_ok_has_a_remedy() {
+    fn every_line_that_is_not_ok_has_a_remedy() {
         for sys in [Sys::new(), Sys::at("/nonexistent")] {
             for offer in sys.offers() {
                 let has_remedy = offer.remedy.as_deref().is_some_and(|remedy| !remedy.is_empty());
@@ -368,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_machine_misses_what_it_misses() {
+    fn bare_machine_reports_missing_items() {
         let offers = Sys::at("/nonexistent").offers();
         for name in ["DPDK", "copy engine (DSA)", "core counters (PMU)", "system files"] {
             assert_eq!(find(&offers, name).state, State::Missing, "{name}");
@@ -377,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_a_control_group_is_near_wherever_it_is_on_the_way_up() {
+    fn near_limit_of_any_ancestor_group_is_reported() {
         const MIB: u64 = 1 << 20;
         let offer = |group: &str, files: &[(&str, String)]| {
             let mut all = vec![("proc/self/cgroup", group)];
@@ -409,7 +412,7 @@ mod tests {
             assert!(offered.detail.contains(&format!("by /{limit}")), "{offered:?}");
             assert!(offered.remedy.unwrap().contains("the limit is near"));
         }
-        // What the kernel can drop at once is not in the way.
+        // Memory that the kernel can drop at once does not count.
         let (max, current) = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current");
         let stat = ("sys/fs/cgroup/memory.stat", format!("anon 1\ninactive_file {}\n", 6000 * MIB));
         let full = [(max, far.clone()), (current, (8000 * MIB).to_string()), stat];
@@ -422,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn yama_and_seccomp_are_told_apart() {
+    fn yama_and_seccomp_refusals_are_distinguished() {
         for (scope, state) in [("0", State::Ok), ("1", State::Missing), ("3", State::Missing)] {
             let (_folder, sys) = root_with(&[("proc/sys/kernel/yama/ptrace_scope", scope)]);
             let mut permissions = sys.permissions();
@@ -434,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_but_taken_pool_is_not_on_offer() {
+    fn fully_used_pool_counts_as_missing() {
         let folder = "sys/kernel/mm/hugepages/hugepages-2048kB";
         for (free, state) in [("0", State::Missing), ("3", State::Ok)] {
             let (_folder, sys) = root_with(&[

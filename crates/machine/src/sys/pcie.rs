@@ -1,6 +1,8 @@
-//! Network devices behind PCIe: what their links do now and could do, and what is near them.
+//! Network devices behind PCIe: the present and the possible state of their links, and their NUMA
+//! location.
 //!
-//! Everything is from `/sys`, which may lie or leave out: what is no fact of any device is `None`.
+//! All values come from `/sys`, which may be wrong or incomplete; an impossible value becomes
+//! `None`.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -9,80 +11,80 @@ use std::path::Path;
 use super::Sys;
 use super::topology::parse_list;
 
-/// A device behind PCIe that networks: of a network class, or with an interface.
+/// A network device behind PCIe: one of a network class, or with an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcieDevice {
     /// `0000:01:00.0`.
     pub address: String,
-    /// Its interfaces: `eth0`. None where a program drives it, or nothing does.
+    /// Its interfaces: `eth0`. Empty if a program or no driver controls the device.
     pub interfaces: Vec<String>,
     /// The kernel's driver: `ice`, `vfio-pci`.
     pub driver: Option<String>,
-    /// The physical function that it is a virtual one of. Link and settings are that one's: a
-    /// virtual function has no registers for them and reads as zero.
+    /// The physical function of this virtual one. Link and settings are those of the physical
+    /// function, because a virtual function has no registers for them and reads as zero.
     pub physical: Option<String>,
-    /// What its link does.
+    /// The present state of its link.
     pub now: PcieLink,
-    /// What the device could do.
+    /// The capability of the device.
     pub most: PcieLink,
-    /// What the port above it could do: the slot.
+    /// The capability of the port above it: the slot.
     pub slot: PcieLink,
-    /// Maximum payload size that is set, in bytes.
+    /// The configured maximum payload size, in bytes.
     pub mps_bytes: Option<u32>,
-    /// The largest that the device takes.
+    /// The largest payload size that the device supports.
     pub mps_bytes_most: Option<u32>,
-    /// The largest that the port above it takes.
+    /// The largest payload size that the port above it supports.
     pub mps_bytes_slot: Option<u32>,
-    /// Maximum read request size that is set, in bytes.
+    /// The configured maximum read request size, in bytes.
     pub mrrs_bytes: Option<u32>,
-    /// Why MPS and MRRS are not known, where they are not.
+    /// Why MPS and MRRS are unknown, if they are.
     pub unread: Option<PcieUnread>,
-    /// What stands between the device and memory: `off`, or the kernel's word: `DMA` (strict),
+    /// The IOMMU between the device and memory: `off`, or the kernel's term: `DMA` (strict),
     /// `DMA-FQ` (lazy), `identity` (passed through).
     pub iommu: Option<String>,
-    /// The NUMA node that it is attached to.
+    /// The NUMA node to which it is attached.
     pub numa_node: Option<u32>,
-    /// The processors that are near, in the kernel's list format: `0-15,32-47`.
+    /// The nearest processors, in the kernel's list format: `0-15,32-47`.
     pub near: Option<String>,
-    /// The fastest that an interface says its line of Ethernet is, in Mb/s.
+    /// The highest Ethernet line rate that an interface reports, in Mb/s.
     pub line_megabits_per_s: Option<u32>,
 }
 
-/// Why a device's settings are not known.
+/// Why a device's settings are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcieUnread {
-    /// The kernel shows no more than the first 64 B of its registers.
+    /// The kernel only shows the first 64 B of its registers.
     Hidden,
-    /// Its registers cannot be read at all.
+    /// Its registers are unreadable.
     NoFile,
-    /// It does not answer: every byte reads as ones.
+    /// It does not respond: every byte reads as ones.
     Silent,
-    /// It lists no capability of PCI Express.
+    /// It has no PCI Express capability.
     NoExpress,
-    /// Its value is one that the specification reserves.
+    /// Its value is reserved by the specification.
     Reserved,
-    /// It reads as zero, as a virtual function does, whose physical one is not here.
+    /// It reads as zero, as a virtual function without a visible physical one does.
     Virtual,
 }
 
 impl PcieUnread {
-    /// Why, and what to do, in words.
+    /// The reason and the remedy, as text.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::Hidden => {
-                "the kernel shows them with CAP_SYS_ADMIN alone, which root has unless a container \
-                 takes it away"
+                "the kernel shows them only with CAP_SYS_ADMIN, which root has except in some \
+                 containers"
             }
-            Self::NoFile => "the kernel does not let its registers be read",
-            Self::Silent => "the device does not answer: it was removed, or it is without power",
+            Self::NoFile => "the kernel does not allow its registers to be read",
+            Self::Silent => "the device does not respond: it was removed, or it is without power",
             Self::NoExpress => {
-                "it has no capability of PCI Express, as devices of plain PCI have none"
+                "it has no PCI Express capability, as is usual for devices of plain PCI"
             }
-            Self::Reserved => "it says a value that the specification reserves",
+            Self::Reserved => "its value is reserved by the specification",
             Self::Virtual => {
-                "it reads as zero, as a virtual function does: the host of its physical function \
-                 knows them"
+                "it reads as zero, as a virtual function does: only the host of its physical \
+                 function can read them"
             }
         }
     }
@@ -98,13 +100,13 @@ pub struct PcieLink {
 }
 
 impl Sys {
-    /// Network devices behind PCIe, by address. Costs some twenty system calls a device; nothing is
-    /// changed.
+    /// Network devices behind PCIe, by address. Costs some twenty system calls per device; changes
+    /// nothing.
     #[must_use]
     pub fn pcie_devices(&self) -> Vec<PcieDevice> {
         let all = self.names(DEVICES).into_iter().filter(|address| is_address(address));
-        // Class 02: network controllers, InfiniBand among them. Accelerators and data processing
-        // units are of other classes, and have interfaces.
+        // Class 02 is network controllers, InfiniBand included. Accelerators and data processing
+        // units are of other classes, but have interfaces.
         let networks = |address: &String| {
             self.class(address).is_some_and(|class| class.starts_with("0x02"))
                 || !self.names(&format!("{DEVICES}/{address}/net")).is_empty()
@@ -120,7 +122,7 @@ impl Sys {
         let folder = format!("{DEVICES}/{address}");
         let interfaces = self.interfaces(&folder);
         let physical = self.link_name(&format!("{folder}/physfn")).filter(|name| is_address(name));
-        // Whose registers are read.
+        // The device whose registers are read.
         let owner = match physical {
             Some(_) => format!("{folder}/physfn"),
             None => folder.clone(),
@@ -158,7 +160,7 @@ impl Sys {
         }
     }
 
-    /// The fastest line of Ethernet that these interfaces say they have.
+    /// The highest Ethernet line rate that these interfaces report.
     fn line(&self, address: &str, interfaces: &[(String, String)]) -> Option<u32> {
         /// Class of InfiniBand, whose lines have no frames of Ethernet. Source: `pci_ids.h` of
         /// Linux, PCI_CLASS_NETWORK_INFINIBAND.
@@ -171,7 +173,7 @@ impl Sys {
         let speed = |(holder, name): &(String, String)| {
             let kind = self.number(&format!("{holder}/net/{name}/type"));
             let megabits = self.number(&format!("{holder}/net/{name}/speed"))?;
-            // A line that is down says -1, which is no number, or 2^32 - 1.
+            // An interface that is down reports -1, which does not parse, or 2^32 - 1.
             let megabits = u32::try_from(megabits).ok()?;
             let is_line = (1..=LINE_MEGABITS_MAX).contains(&megabits);
             (is_line && kind.is_none_or(|kind| kind == ETHERNET)).then_some(megabits)
@@ -179,8 +181,8 @@ impl Sys {
         interfaces.iter().filter_map(speed).max()
     }
 
-    /// The device's interfaces, each with the folder whose `net` it is in: its own, or that of a
-    /// virtio device below it.
+    /// The device's interfaces, each with the folder of its `net` entry: the device's own, or that
+    /// of a virtio device below it.
     fn interfaces(&self, folder: &str) -> Vec<(String, String)> {
         let below = self.names(folder).into_iter().filter(|name| name.starts_with("virtio"));
         let below = below.map(|name| format!("{folder}/{name}"));
@@ -232,11 +234,11 @@ impl Sys {
     }
 }
 
-/// Where the kernel lists its PCI devices.
+/// The kernel's list of PCI devices.
 const DEVICES: &str = "sys/bus/pci/devices";
-/// More nodes than any machine has.
+/// A limit above the number of NUMA nodes of every machine.
 const NODES_MAX: u32 = 1024;
-/// Faster than any line there is.
+/// A limit above every Ethernet line rate.
 const LINE_MEGABITS_MAX: u32 = 10_000_000;
 /// Configuration space without its extended part: the capabilities' list ends in it.
 const CONFIG_BYTES: u64 = 256;
@@ -251,7 +253,7 @@ fn is_address(name: &str) -> bool {
     next(4) && next(2) && next(2) && next(1) && parts.next().is_none()
 }
 
-/// Of `8.0 GT/s PCIe`; older kernels write `8 GT/s`.
+/// Parses `8.0 GT/s PCIe`; older kernels write `8 GT/s`.
 fn generation(text: &str) -> Option<u32> {
     let number: f64 = text.split(" GT/s").next()?.trim().parse().ok()?;
     let speeds = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0];
@@ -265,7 +267,7 @@ fn bytes_of(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What a device's configuration space says of payloads.
+/// The payload settings in a device's configuration space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Settings {
     mps: Option<u32>,
@@ -274,20 +276,20 @@ struct Settings {
 }
 
 impl Settings {
-    /// From the capability of PCI Express (PCIe 5.0 section 7.5.3).
+    /// Reads the PCI Express capability (PCIe 5.0 section 7.5.3).
     ///
     /// # Errors
-    /// There is none, or the bytes end before it: a user without rights gets 64.
+    /// There is none, or the bytes end before it: an unprivileged user gets 64.
     fn read(config: &[u8]) -> Result<Self, PcieUnread> {
         const EXPRESS: u8 = 0x10;
-        /// Bytes of the header, which anybody may read.
+        /// Bytes of the header, which every user may read.
         const HEADER_BYTES: usize = 64;
-        /// As many capabilities as fit; a list that goes in circles ends here.
+        /// The most capabilities that fit, which also ends a cyclic list.
         const CAPABILITIES_MAX: usize = 48;
         if config.len() < HEADER_BYTES {
             return Err(PcieUnread::NoFile);
         }
-        // A virtual function's vendor reads as ones, but not its whole header.
+        // The vendor of a virtual function reads as ones, but not its whole header.
         if config[..HEADER_BYTES].iter().all(|byte| *byte == 0xff) {
             return Err(PcieUnread::Silent);
         }
@@ -312,8 +314,8 @@ impl Settings {
         Err(PcieUnread::NoExpress)
     }
 
-    /// The same, unless they are those of a virtual function: 128 B each, which is zero, where no
-    /// link is seen either. A guest that was given one sees no physical function.
+    /// These settings, unless they are those of a virtual function: 128 B each, which is zero,
+    /// without a link. A guest with a virtual function does not see its physical function.
     fn unless_virtual(self, now: PcieLink) -> Result<Self, PcieUnread> {
         let is_zero = self.mps == payload(0) && self.mrrs == payload(0);
         match is_zero && now == PcieLink::default() {
@@ -323,7 +325,7 @@ impl Settings {
     }
 }
 
-/// 128 to 4096 B; codes above are reserved.
+/// Decodes 128 to 4096 B; higher codes are reserved.
 fn payload(code: u32) -> Option<u32> {
     let code = code & 7;
     (code <= 5).then(|| 128 << code)
@@ -339,7 +341,7 @@ mod tests {
     const CARD: &str = "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0";
     const PORT: &str = "sys/devices/pci0000:00/0000:00:01.0";
 
-    /// A tree with a card below a port, as the kernel lays it out.
+    /// A tree with a card below a port, in the kernel's layout.
     fn tree(card: &[(&str, &str)], port: &[(&str, &str)]) -> (tempfile::TempDir, Sys) {
         let mut files = vec![(format!("{CARD}/class"), "0x020000\n")];
         files.push((format!("{PORT}/class"), "0x060400\n"));
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_read_with_its_slot() {
+    fn card_is_read_with_its_slot() {
         let (folder, sys) = tree(
             &[
                 ("current_link_speed", "8.0 GT/s PCIe\n"),
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_and_gaps_are_not_known() {
+    fn impossible_and_missing_values_are_unknown() {
         let (_folder, sys) = tree(
             &[
                 ("current_link_speed", "Unknown\n"),
@@ -430,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_why() {
+    fn unreadable_settings_name_the_reason() {
         let mut config = [0_u8; 256];
         assert_eq!(Settings::read(&config), Err(PcieUnread::NoExpress), "no list");
         (config[6], config[0x34], config[0x41]) = (0x10, 0x40, 0x40);
@@ -447,7 +449,7 @@ mod tests {
 
     /// The registers of a virtual function read as zero, which would be 128 B.
     #[test]
-    fn a_virtual_functions_settings_are_the_physical_ones() {
+    fn virtual_function_has_the_settings_of_its_physical_one() {
         const VIRTUAL: &str = "sys/devices/pci0000:00/0000:00:01.0/0000:01:02.0";
         let link = [("current_link_speed", "16.0 GT/s PCIe\n"), ("current_link_width", "8\n")];
         let (folder, sys) = tree(&link, &[]);
@@ -475,7 +477,7 @@ mod tests {
             folder.path().join(DEVICES).join("0000:01:02.0"),
         )
         .unwrap();
-        // In a guest, where no physical function is.
+        // In a guest, without a physical function.
         let alone = of(&sys).unwrap();
         assert_eq!((alone.mps_bytes, alone.mrrs_bytes), (None, None));
         assert_eq!((alone.unread, alone.physical), (Some(PcieUnread::Virtual), None));
@@ -485,14 +487,14 @@ mod tests {
         assert_eq!((with.now.generation, with.now.lanes), (Some(4), Some(8)));
         assert_eq!(with.physical.as_deref(), Some("0000:01:00.0"));
         assert_eq!(with.interfaces, ["eth1"]);
-        // A card of its own with 128 B each has a link.
+        // A card with its own 128 B settings has a link.
         fs::write(folder.path().join(CARD).join("config"), config(0)).unwrap();
         let card = sys.pcie_devices().into_iter().find(|d| d.address == "0000:01:00.0").unwrap();
         assert_eq!((card.mps_bytes, card.mrrs_bytes, card.unread), (Some(128), Some(128), None));
     }
 
     #[test]
-    fn whatever_has_an_interface_networks_and_only_ethernet_has_its_line() {
+    fn every_device_with_interface_is_listed_and_only_ethernet_has_a_line_rate() {
         let of = |class: &str, kind: Option<&str>| {
             let mut files = vec![("class", class), ("net/eth0/speed", "200000\n")];
             files.extend(kind.map(|kind| ("net/eth0/type", kind)));
@@ -506,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_from_names() {
+    fn addresses_are_distinguished_from_names() {
         for good in ["0000:01:00.0", "10000:e1:00.1"] {
             assert!(is_address(good), "{good}");
         }

@@ -1,4 +1,4 @@
-//! What this process may do, found by doing it where that is harmless.
+//! The permissions of this process, found by harmless attempts.
 
 use std::mem::MaybeUninit;
 
@@ -9,29 +9,29 @@ use rustix::process::Resource;
 
 use super::Sys;
 
-/// Permissions that decide which ways of moving bytes are open.
+/// Permissions that determine which mechanisms for moving bytes are available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// `process_vm_readv` works at all: the kernel has it and no seccomp filter forbids it.
+    /// Whether `process_vm_readv` works at all: the kernel has it and no seccomp filter forbids it.
     pub cross_memory_attach: bool,
     /// Yama's `ptrace_scope`: 0 any process of the same user, 1 descendants only, 2 administrators
-    /// only, 3 nobody. `None` without Yama, which means 0.
+    /// only, 3 no process. `None` without Yama, which means 0.
     pub ptrace_scope: Option<u64>,
-    /// How much memory may be locked, in bytes; `None` is no limit.
+    /// The most memory that may be locked, in bytes; `None` for no limit.
     pub locked_bytes_max: Option<u64>,
-    /// `perf_event_paranoid`: at most 2 lets a process count its own user-space events. `None`
-    /// where `/proc` does not tell.
+    /// `perf_event_paranoid`: at most 2 allows a process to count its own user-space events. `None`
+    /// if `/proc` does not report it.
     pub perf_event_paranoid: Option<i64>,
-    /// `vmsplice` moves a page into a pipe.
+    /// Whether `vmsplice` moves a page into a pipe.
     pub vmsplice: bool,
-    /// Largest pipe an ordinary user can have, in bytes; `None` where `/proc` does not tell.
+    /// The largest pipe of an ordinary user, in bytes; `None` if `/proc` does not report it.
     pub pipe_bytes_max: Option<u64>,
-    /// `memfd_create` gives memory that can be sealed against shrinking.
+    /// Whether `memfd_create` provides memory that can be sealed against shrinking.
     pub sealed_memory: bool,
 }
 
 impl Sys {
-    /// Permissions now. Costs some fifteen system calls; leaves nothing behind.
+    /// The current permissions. Costs some fifteen system calls; leaves nothing behind.
     #[must_use]
     pub fn permissions(&self) -> Permissions {
         Permissions {
@@ -48,7 +48,8 @@ impl Sys {
     }
 }
 
-/// A process may always read itself, so a refusal is the kernel's or a filter's, not Yama's.
+/// A process may always read itself, so that a refusal comes from the kernel or a filter, not from
+/// Yama.
 fn can_read_own_memory_by_system_call() -> bool {
     let source = 0x5a_u8;
     let mut target = 0_u8;
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_where_there_are_files() {
+    fn limits_are_read_from_proc() {
         let (_folder, sys) = root_with(&[
             ("proc/sys/kernel/yama/ptrace_scope", "1\n"),
             ("proc/sys/kernel/perf_event_paranoid", "-1\n"),
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_leaves_no_descriptor_open() {
+    fn probe_leaves_no_descriptor_open() {
         let open = || std::fs::read_dir("/proc/self/fd").map(Iterator::count);
         let Ok(before) = open() else {
             eprintln!("SKIPPED: descriptors of a probe: no file /proc/self/fd: mount /proc");
@@ -120,7 +121,7 @@ mod tests {
         for _ in 0..50 {
             let _ = Sys::new().permissions();
         }
-        // Other tests of this process open files too, but not fifty that stay open.
+        // Other tests of this process open files too, but never keep fifty of them open.
         assert!(open().unwrap() < before + 25);
     }
 }

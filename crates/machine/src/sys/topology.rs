@@ -6,26 +6,26 @@ use rustix::thread::CpuSet;
 
 use super::Sys;
 
-/// Which processors there are, and which of them this process may use.
+/// The processors of the machine, and those that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Logical processors that the affinity mask of the calling thread allows, ascending.
     pub allowed: Vec<usize>,
-    /// Logical processors that are online; the allowed ones where `/sys` does not tell.
+    /// Logical processors that are online; the allowed ones if `/sys` does not report it.
     pub online: usize,
-    /// Cores among the online processors; `None` where `/sys` does not tell.
+    /// Cores of the online processors; `None` if `/sys` does not report it.
     pub cores: Option<usize>,
-    /// NUMA nodes with processors or memory; `None` where `/sys` does not tell.
+    /// NUMA nodes with processors or memory; `None` if `/sys` does not report it.
     pub numa_nodes: Option<usize>,
 }
 
 impl Sys {
-    /// Processors and nodes. Costs one system call and two files a processor.
+    /// Processors and nodes. Costs one system call and two files per processor.
     #[must_use]
     pub fn topology(&self) -> Topology {
         let mut allowed = affinity();
         if allowed.is_empty() {
-            // There is at least the one that this thread is running on.
+            // At least the processor that runs this thread is allowed.
             allowed.push(0);
         }
         let online = self.text("sys/devices/system/cpu/online").and_then(|t| parse_list(&t));
@@ -50,8 +50,8 @@ impl Sys {
     }
 }
 
-/// The processors that the calling thread may run on, ascending. Empty where the kernel does not
-/// tell.
+/// The processors on which the calling thread may run, ascending. Empty if the kernel does not
+/// report them.
 #[must_use]
 pub fn affinity() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
@@ -60,9 +60,9 @@ pub fn affinity() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// The kernel's list format: `0-3,8`. `None` where it is not one, or has no end.
+/// Parses the kernel's list format: `0-3,8`. `None` if the text is malformed or has an open range.
 pub(super) fn parse_list(text: &str) -> Option<Vec<usize>> {
-    /// More processors than any machine has; a range beyond it is not believed.
+    /// A limit above the number of processors of every machine; a range beyond it is rejected.
     const PROCESSORS_MAX: usize = 1 << 16;
     let mut list = Vec::new();
     for part in text.trim().split(',') {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_the_kernel_are_read_and_nonsense_is_not() {
+    fn kernel_lists_are_parsed_and_malformed_ones_rejected() {
         assert_eq!(parse_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(parse_list("0"), Some(vec![0]));
         for bad in ["", "a", "3-1", "0-", "0-18446744073709551615", "1,,2"] {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn without_sys_the_affinity_mask_counts() {
+    fn affinity_mask_counts_without_sys() {
         let topology = Sys::at("/nonexistent").topology();
         assert!(!topology.allowed.is_empty());
         assert_eq!(topology.online, topology.allowed.len());

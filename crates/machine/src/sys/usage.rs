@@ -1,5 +1,5 @@
-//! What is used now: memory by this process, time by all processors, by others' guests, by this
-//! process with all that it started, and by other programs.
+//! Current use of the machine: memory of this process, and processor time in total, of other
+//! guests, of this process with its descendants, and of other programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,17 +8,17 @@ use super::Sys;
 use super::memory::field_bytes;
 
 impl Sys {
-    /// Seconds of all CPUs that the hypervisor gave to others, and seconds of all CPUs together.
-    /// From the first line of `/proc/stat` (proc(5)), in hundredths.
+    /// Seconds of all CPUs that the hypervisor gave to others, and seconds of all CPUs together,
+    /// from the first line of `/proc/stat` (proc(5)), in hundredths.
     #[must_use]
     pub fn steal_and_total_seconds(&self) -> Option<(f64, f64)> {
         let seconds = self.seconds_by_kind()?;
         Some((seconds[7], seconds.iter().sum()))
     }
 
-    /// Seconds that all CPUs worked for programs of this machine, and those that they did for this
-    /// process and for every one that it started, directly or not (proc(5), `/proc/PID/stat`). What
-    /// is more is other programs'. Reads a file of every process of the machine.
+    /// Seconds that all CPUs worked for programs of this machine, and those for this process and
+    /// its descendants (proc(5), `/proc/PID/stat`). The difference is the work for other programs.
+    /// Reads a file of every process of the machine.
     #[must_use]
     pub fn busy_and_own_seconds(&self) -> Option<(f64, f64)> {
         let [user, nice, system, _idle, _iowait, irq, softirq, _steal] = self.seconds_by_kind()?;
@@ -26,8 +26,8 @@ impl Sys {
         Some((user + nice + system + irq + softirq, own))
     }
 
-    /// Seconds of all CPUs together: user, nice, system, idle, iowait, irq, softirq, steal. A
-    /// guest's time is in `user` already.
+    /// Seconds of all CPUs together: user, nice, system, idle, iowait, irq, softirq, steal. `user`
+    /// includes a guest's time.
     fn seconds_by_kind(&self) -> Option<[f64; 8]> {
         let text = self.text("proc/stat")?;
         let line = text.lines().find(|line| line.starts_with("cpu "))?;
@@ -43,20 +43,20 @@ impl Sys {
         ids.filter_map(read).collect()
     }
 
-    /// The most memory this process has had at once, in bytes, since [`Sys::reset_peak`].
+    /// The peak memory of this process in bytes since [`Sys::reset_peak`].
     #[must_use]
     pub fn peak_bytes(&self) -> Option<u64> {
         field_bytes(&self.text("proc/self/status")?, "VmHWM:")
     }
 
-    /// Makes [`Sys::peak_bytes`] count from now on; false where the kernel does not.
+    /// Restarts the count of [`Sys::peak_bytes`]. Returns false if the kernel does not support it.
     #[must_use]
     pub fn reset_peak(&self) -> bool {
         fs::write(self.path("proc/self/clear_refs"), "5").is_ok()
     }
 
-    /// Memory that this process has in its pages now, in bytes, huge ones of every kind included
-    /// (proc(5), `smaps_rollup`: `Rss` leaves out what comes from hugetlbfs).
+    /// Resident memory of this process in bytes, with all kinds of huge pages (proc(5),
+    /// `smaps_rollup`: `Rss` does not include hugetlbfs).
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         let text = self.text("proc/self/smaps_rollup")?;
@@ -65,8 +65,8 @@ impl Sys {
         field_bytes(&text, "Rss:")?.checked_add(huge)
     }
 
-    /// Memory in this process's pages that is no file's: its own, and what it shares with others
-    /// (proc(5), `status`: RssAnon and RssShmem).
+    /// Resident memory of this process that does not belong to a file: its own, and what it shares
+    /// with others (proc(5), `status`: RssAnon and RssShmem).
     #[must_use]
     pub fn own_and_shared_bytes(&self) -> Option<u64> {
         let text = self.text("proc/self/status")?;
@@ -74,23 +74,23 @@ impl Sys {
     }
 }
 
-/// What the kernel counts processor time in for programs (proc(5), USER_HZ).
+/// The kernel's unit of processor time for programs (proc(5), USER_HZ).
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// A process, as `/proc/PID/stat` has it.
+/// A process as in `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Process {
     parent: u32,
-    /// Its own processor time and that of its children that have ended.
+    /// The processor time of the process and of its children that have ended.
     seconds: f64,
 }
 
 impl Process {
-    /// `1234 (name) S 1 ...`; the name may have spaces and parentheses.
+    /// Parses `1234 (name) S 1 ...`; the name may contain spaces and parentheses.
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        // Counted from 1 as in proc(5), the state is the third: utime, stime, cutime, cstime are
-        // 14 to 17.
+        // Counted from 1 as in proc(5), the state is field 3, and utime, stime, cutime, cstime are
+        // fields 14 to 17.
         let parent = fields.get(1)?.parse().ok()?;
         let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<f64>());
         let ticks: f64 = ticks.sum::<Result<f64, _>>().ok()?;
@@ -98,7 +98,7 @@ impl Process {
     }
 }
 
-/// The processor time of a process and of all that it started and that is there.
+/// The processor time of a process and of its living descendants.
 fn family_seconds(processes: &BTreeMap<u32, Process>, first: u32) -> Option<f64> {
     let mut seconds = processes.get(&first)?.seconds;
     let mut family = vec![first];
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_family_is_that_of_all_that_descend_from_its_first() {
+    fn family_time_includes_all_descendants() {
         let line = |id: u32, parent: u32, ticks: [u32; 4]| {
             let [user, system, user_ended, system_ended] = ticks;
             let times = format!("{user} {system} {user_ended} {system_ended}");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_works_is_its_own() {
+    fn work_of_this_process_counts_as_its_own() {
         let sys = Sys::new();
         let Some((_, before)) = sys.busy_and_own_seconds() else { return };
         let start = std::time::Instant::now();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_without_proc() {
+    fn usage_is_unknown_without_proc() {
         let absent = Sys::at("/nonexistent");
         assert_eq!(absent.steal_and_total_seconds(), None);
         assert_eq!(absent.busy_and_own_seconds(), None);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_garbage() {
+    fn malformed_files_give_no_usage() {
         let (_folder, garbage) = root_with(&[
             ("proc/stat", "cpu 1 2 x"),
             ("proc/meminfo", "MemAvailable: 99999999999999999999 kB"),
@@ -181,11 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_resident_too() {
+    fn huge_pages_count_as_resident() {
         let text = "Rss:  8 kB\nShared_Hugetlb:  2048 kB\nPrivate_Hugetlb:  4096 kB\n";
         let (_folder, sys) = root_with(&[("proc/self/smaps_rollup", text)]);
         assert_eq!(sys.resident_bytes(), Some((8 + 2048 + 4096) * 1024));
-        // The machine's own, where it tells.
+        // The running machine, if it reports the value.
         assert!(Sys::new().resident_bytes().is_none_or(|bytes| bytes > 4096));
     }
 }

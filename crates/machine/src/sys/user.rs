@@ -1,15 +1,15 @@
-//! Users by name.
+//! Looks users up by name and number.
 
 use std::ffi::{CStr, CString};
 use std::ptr;
 
-/// Bytes for what the system knows of a user: as much as glibc suggests (_SC_GETPW_R_SIZE_MAX), and
-/// up to a thousand times that where a name service has more to say.
+/// The buffer for a user's entry: the size that glibc suggests (_SC_GETPW_R_SIZE_MAX), and up to a
+/// thousand times that for a name service with longer entries.
 const BYTES_MIN: usize = 1 << 10;
 const BYTES_MAX: usize = 1 << 20;
 
-/// The number of the user of this name, as the system's name services have it; `None` where nobody
-/// has it.
+/// The number of the user of this name in the system's name services; `None` if there is no such
+/// user.
 #[must_use]
 pub fn user_of(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
@@ -23,8 +23,8 @@ pub fn user_of(name: &str) -> Option<u32> {
     )
 }
 
-/// The name of the user of this number, as the system's name services have it; `None` where they
-/// have none, or one that is no text.
+/// The name of the user of this number in the system's name services; `None` if there is none, or
+/// if it is not text.
 #[must_use]
 pub fn name_of_user(number: u32) -> Option<String> {
     look_up(
@@ -41,7 +41,7 @@ pub fn name_of_user(number: u32) -> Option<String> {
     )
 }
 
-/// What `read` makes of the entry that `ask` finds.
+/// Looks up an entry by `ask` and passes it to `read`.
 fn look_up<T>(
     ask: impl Fn(*mut libc::passwd, *mut libc::c_char, usize, *mut *mut libc::passwd) -> libc::c_int,
     read: impl FnOnce(&libc::passwd) -> Option<T>,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_known_by_its_name_and_nobody_by_none() {
+    fn root_is_found_by_name_and_unknown_names_are_not() {
         assert_eq!(user_of("root"), Some(0));
         assert_eq!(user_of("no such user"), None);
         assert_eq!(user_of("ro\0ot"), None);

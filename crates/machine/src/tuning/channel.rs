@@ -1,18 +1,18 @@
-//! The table of mechanisms in `haul.toml`: which way a message takes to another process.
+//! The table of mechanisms in `haul.toml`: the mechanism for a message to another process.
 //!
 //! ```toml
 //! [channel]
-//! sealed_dirty_max = 0.11   # what is built in place is copied if more of it will be written
-//! measured_max = "16 MiB"   # bytes: the largest message that the choices were measured with
+//! sealed_dirty_max = 0.11   # a message built in place is copied if the receiver writes more of it
+//! measured_max = "16 MiB"   # bytes: the largest message for which the choices were measured
 //! [[channel.choice]]
 //! from = "1 MiB"            # bytes: from this size on
 //! mechanism = "double"
-//! trusted = true            # where both ends trust each other; absent: wherever
-//! idle = true               # where there is a processor for each end; absent: wherever
+//! trusted = true            # only if both ends trust each other; absent: always
+//! idle = true               # only if each end has a processor; absent: always
 //! ```
 //!
-//! A name that is none, and a mechanism that cannot be had with a peer, is passed over: so no table
-//! can do more than make a transfer slower.
+//! An unknown name, and a mechanism that is not available with a peer, are skipped. So no table can
+//! do more than make a transfer slower.
 
 use std::fmt;
 
@@ -24,50 +24,50 @@ use crate::error::Error;
 const KEYS: [&str; 3] = ["choice", "measured_max", "sealed_dirty_max"];
 const CHOICE: [&str; 4] = ["from", "mechanism", "trusted", "idle"];
 
-/// How many times larger than the largest that was measured a message may be for the table to hold:
-/// tables are measured at every fourth size or more often, and hold between them as well.
+/// The factor beyond the largest measured message up to which the table applies: tables are
+/// measured at every fourth size or more densely, and also apply between these sizes.
 const BEYOND: u64 = 4;
 
-/// What `haul.toml` says of channels.
+/// The section `[channel]` of `haul.toml`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChannelTable {
-    /// The largest part of a message, 0 to 1, that the receiver may be expected to write to, if
-    /// what was built in place is to be handed over and not copied.
+    /// The largest share of a message, 0 to 1, to which the receiver may be expected to write if a
+    /// message that was built in place is to be handed over and not copied.
     pub sealed_dirty_max: Option<f64>,
-    /// The largest message that the choices were measured with, in bytes; `None`: any. They hold
-    /// for messages of up to four times that.
+    /// The largest message for which the choices were measured, in bytes; `None` for any. They
+    /// apply to messages of up to four times that.
     pub measured_max: Option<usize>,
-    /// The entry with the largest size that fits counts, of several the last.
+    /// Of the entries that fit, the one with the largest size applies; the last of several.
     pub choices: Vec<Choice>,
 }
 
 /// One entry of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Bytes from which on it holds.
+    /// The smallest message to which it applies, in bytes.
     pub from: usize,
     /// The mechanism's name.
     pub mechanism: String,
-    /// Whether both ends must trust each other, or must not; `None`: either.
+    /// Whether both ends must trust each other, or must not; `None` for either.
     pub trusted: Option<bool>,
-    /// Whether there must be a processor for each end, or must not; `None`: either.
+    /// Whether each end must have a processor, or must not; `None` for either.
     pub idle: Option<bool>,
 }
 
 impl ChannelTable {
-    /// Whether the choices hold for a message of this length.
+    /// Whether the choices apply to a message of this length.
     #[must_use]
     pub fn holds_for(&self, length: u64) -> bool {
         length <= self.longest()
     }
 
-    /// The longest message that they hold for, in bytes.
+    /// The longest message to which they apply, in bytes.
     #[must_use]
     pub fn longest(&self) -> u64 {
         self.measured_max.map_or(u64::MAX, |most| (most as u64).saturating_mul(BEYOND))
     }
 
-    /// The names of the mechanisms that the table has for such a message, the best first.
+    /// The names of the table's mechanisms for such a message, the best first.
     pub fn names(&self, length: u64, trusted: bool, idle: bool) -> impl Iterator<Item = &str> {
         self.fitting(length, trusted, idle).into_iter().map(|choice| choice.mechanism.as_str())
     }
@@ -89,7 +89,7 @@ impl ChannelTable {
         if *self == Self::default() {
             return Ok(());
         }
-        writeln!(f, "\n[channel] # which way a message takes to another process")?;
+        writeln!(f, "\n[channel] # the mechanism for a message to another process")?;
         if let Some(part) = self.sealed_dirty_max {
             writeln!(f, "sealed_dirty_max = {}", Value::Float(part))?;
         }
@@ -110,7 +110,7 @@ impl ChannelTable {
     }
 }
 
-/// The section of a file; all of it may be absent.
+/// Parses the section of a file, which may be absent.
 pub(super) fn section(table: &Table) -> Result<ChannelTable, Error> {
     let Some(section) = table.get("channel") else { return Ok(ChannelTable::default()) };
     let Value::Table(section) = section else {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_size_that_fits_counts() {
+    fn choice_of_the_largest_fitting_size_applies() {
         let table = example();
         let first = |length, trusted, idle| table.names(length, trusted, idle).next().unwrap();
         assert_eq!(first(10, true, true), "ring");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_table_is_read_back() {
         let mut tuning: Tuning = HEAD.parse().unwrap();
         tuning.channel = example();
         assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn invalid_tables_are_errors() {
         for bad in [
             "channel = 1",
             "[channel]\nchoices = 1",

@@ -1,9 +1,9 @@
-//! Which `haul.toml` to read.
+//! Locates the `haul.toml` to read.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Who named the file.
+/// The source of the file's location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// `HAUL_TUNING` in the environment.
@@ -14,21 +14,21 @@ pub enum Origin {
     System,
 }
 
-/// Where tuning would come from.
+/// The result of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// `HAUL_TUNING` is empty or `off`.
     Off,
-    /// This file. It exists, or `HAUL_TUNING` says that it does.
+    /// This file. It exists, or `HAUL_TUNING` names it.
     File(PathBuf, Origin),
-    /// No file at any of the places.
+    /// No file at any of the locations.
     Nothing,
 }
 
-/// Looks for the file: `HAUL_TUNING`, else `$XDG_CONFIG_HOME/haul/haul.toml` or
-/// `$HOME/.config/haul/haul.toml`, else `/etc/haul/haul.toml`. The first that exists counts,
-/// whatever it turns out to be; a file that `HAUL_TUNING` names counts even if it is not there, so
-/// that a typo is told. `environment` gives a variable's value, as [`std::env::var_os`] does.
+/// Looks for the file: `HAUL_TUNING`, or else `$XDG_CONFIG_HOME/haul/haul.toml` or
+/// `$HOME/.config/haul/haul.toml`, or else `/etc/haul/haul.toml`. The first path that exists
+/// counts, whatever is there. A path in `HAUL_TUNING` counts even if it does not exist, so that a
+/// typo is reported. `environment` returns a variable's value, as [`std::env::var_os`] does.
 #[must_use]
 pub fn locate(environment: impl Fn(&str) -> Option<OsString>) -> Found {
     match environment("HAUL_TUNING") {
@@ -36,7 +36,8 @@ pub fn locate(environment: impl Fn(&str) -> Option<OsString>) -> Found {
         Some(value) => return Found::File(value.into(), Origin::Environment),
         None => {}
     }
-    // As the XDG base directory specification says: empty is unset, and relative is ignored.
+    // As in the XDG base directory specification, an empty path counts as unset, and a relative one
+    // is ignored.
     let folder = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
     let places = [(user, Origin::User), (Some(PathBuf::from("/etc")), Origin::System)];
@@ -51,7 +52,8 @@ pub fn locate(environment: impl Fn(&str) -> Option<OsString>) -> Found {
     Found::Nothing
 }
 
-/// Also where it is a dangling link or may not be read: that is worth a warning, not silence.
+/// Whether the path exists, a dangling link or an unreadable file included: these deserve a
+/// warning.
 fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -72,21 +74,21 @@ mod tests {
     }
 
     #[test]
-    fn off_and_empty_turn_it_off() {
+    fn off_and_empty_disable_tuning() {
         for value in ["", "off"] {
             assert_eq!(locate(with(&[("HAUL_TUNING", Path::new(value))])), Found::Off);
         }
     }
 
     #[test]
-    fn the_environment_wins_and_a_typo_counts() {
+    fn environment_takes_precedence_even_with_a_missing_file() {
         let path = Path::new("/no/such/file");
         let found = locate(with(&[("HAUL_TUNING", path), ("HOME", Path::new("/"))]));
         assert_eq!(found, Found::File(path.into(), Origin::Environment));
     }
 
     #[test]
-    fn the_user_comes_before_the_system_and_xdg_before_home() {
+    fn user_precedes_system_and_xdg_precedes_home() {
         let folder = tempfile::tempdir().unwrap();
         let (xdg, home) = (folder.path().join("xdg"), folder.path().join("home"));
         assert_eq!(locate(with(&[("XDG_CONFIG_HOME", &xdg), ("HOME", &home)])), nothing());
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_environment_nothing_is_found() {
+    fn empty_environment_finds_no_user_file() {
         assert_eq!(locate(|_| None), nothing());
         assert_eq!(locate(with(&[("HOME", Path::new("relative"))])), nothing());
     }

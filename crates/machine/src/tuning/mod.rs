@@ -1,20 +1,18 @@
-//! `haul.toml`: the policy of copies that was measured on this machine, and what it was measured
-//! by.
+//! `haul.toml`: the policy of copies that was measured on this machine, with its evidence.
 //!
-//! The file is looked for once, by [`init`]: at `HAUL_TUNING`, else in the user's configuration
-//! folder, else in `/etc/haul`; never in a program that runs with more rights than its caller has.
-//! It comes from outside, so it is opened without blocking, read once with a limit, and checked; a
-//! file that is malformed or was made for another machine is ignored with one warning. No value in
-//! it can make a copy incorrect, only slower: what it says goes through [`Policy::clamped`] like
-//! any other value. A choice that nobody knows, or that this processor cannot run, is passed over
-//! with a line that says so.
+//! [`init`] looks for the file once: at `HAUL_TUNING`, or else in the user's configuration folder,
+//! or else in `/etc/haul`; never in a program that runs with more rights than its caller has. The
+//! file is untrusted, so it is opened without blocking, read once with a limit, and checked. A file
+//! that is malformed or for another machine is ignored with one warning. No value in it can make a
+//! copy incorrect, only slower: all values pass [`Policy::clamped`]. A choice that this version does
+//! not know, or that this processor cannot run, is skipped and reported in one line.
 //!
-//! - `locate`: which file;
+//! - `locate`: locates the file;
 //! - `value`: one value of it, read and written;
 //! - `channel`: its table of mechanisms, text to [`ChannelTable`] and back;
-//! - `parse`: text to [`Tuning`], and every way in which it can be wrong;
+//! - `parse`: text to [`Tuning`], with the errors of invalid files;
 //! - `write`: [`Tuning`] to text;
-//! - `state`: what is in force, and [`init`].
+//! - `state`: the tuning in force, and [`init`].
 
 mod channel;
 mod locate;
@@ -41,10 +39,10 @@ pub use state::{Force, in_force, init, load};
 /// The `schema` of every file that this version writes, and the only one that it reads.
 pub const SCHEMA: &str = "haul.tuning/1";
 
-/// Longest file that is read, in bytes: a thousand times what `haul copy tune` writes at least.
+/// The longest file that is read, in bytes: far more than `haul copy tune` writes.
 pub const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// What a `haul.toml` says.
+/// The content of a `haul.toml`.
 ///
 /// ```
 /// # use haul_machine as haul;
@@ -68,23 +66,23 @@ pub const FILE_BYTES_MAX: u64 = 64 << 10;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// The id of the machine it holds for, see [`Sys::machine_id`](crate::sys::Sys::machine_id).
+    /// The id of the machine for which it holds, see [`Sys::machine_id`](crate::sys::Sys::machine_id).
     pub machine: String,
     /// When it was written: RFC 3339, UTC.
     pub written: String,
-    /// What of the [`Policy`] of copies is chosen by name, by the names in [`Policy::CHOICES`].
-    /// Those that are absent, as in files that older versions wrote, keep their default.
+    /// The choices of the [`Policy`] of copies, by the names in [`Policy::CHOICES`]. Absent ones,
+    /// as in files of older versions, keep their default.
     pub choices: BTreeMap<String, String>,
-    /// Thresholds of the copy functions in bytes, by the names in [`Thresholds::NAMES`]. Those
-    /// that are absent keep their default.
+    /// Thresholds of the copy functions in bytes, by the names in [`Thresholds::NAMES`]. Absent
+    /// ones keep their default.
     pub copy: BTreeMap<String, usize>,
-    /// Which way a message takes to another process.
+    /// The mechanism for a message to another process.
     pub channel: ChannelTable,
-    /// What the thresholds stand on.
+    /// The measurements behind the thresholds.
     pub evidence: Vec<Evidence>,
 }
 
-/// One measurement that a threshold stands on, in short; the records have the rest.
+/// A summary of one measurement behind a threshold; the records have the rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// The record's experiment: `copy.tune`.
@@ -116,12 +114,12 @@ impl Tuning {
         Self { machine, written, choices, copy, channel, evidence }
     }
 
-    /// Reads and checks a file. Whether it is for this machine is left to
-    /// [`check_machine`](Self::check_machine).
+    /// Reads and checks a file. [`check_machine`](Self::check_machine) checks whether it is for
+    /// this machine.
     ///
     /// # Errors
-    /// Everything that [`file::read_limited`] says of the file (the limit is [`FILE_BYTES_MAX`]),
-    /// and everything that parsing says of its text.
+    /// The errors of [`file::read_limited`] (the limit is [`FILE_BYTES_MAX`]), and those of parsing
+    /// its text.
     pub fn read(path: &Path) -> Result<Self, Error> {
         parse::bytes(&file::read_limited(path, FILE_BYTES_MAX)?)
     }
@@ -129,12 +127,12 @@ impl Tuning {
     /// Writes the file, all of it or nothing.
     ///
     /// # Errors
-    /// [`Error::Write`]; what stood at `path` is then untouched.
+    /// [`Error::Write`]; a previous file at `path` is then unchanged.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         file::write_atomically(path, self.to_string().as_bytes())
     }
 
-    /// Whether it holds for the machine with this id.
+    /// Checks that it holds for the machine with this id.
     ///
     /// # Errors
     /// [`Error::Foreign`] if not.
@@ -145,18 +143,17 @@ impl Tuning {
         Err(Error::Foreign { found: shorten(&self.machine), this: id.into() })
     }
 
-    /// The policy it stands for: this processor's default, with what the file says in its place,
-    /// clamped.
+    /// The resulting policy: this processor's default with the file's values in place, clamped.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.wanted().0.clamped()
     }
 
-    /// What the file chooses and does not get, a sentence each: a value that this version does not
-    /// know, or one that this processor cannot run.
+    /// The choices of the file that cannot be used, one sentence each: a value that this version
+    /// does not know, or one that this processor cannot run.
     #[must_use]
     pub fn passed_over(&self) -> Vec<String> {
-        let (wanted, mut told) = self.wanted();
+        let (wanted, mut unused) = self.wanted();
         let (lacking, in_force) = (wanted.lacking(), wanted.clamped());
         let lacks = [
             ("small", lacking.small.map(|small| small.name())),
@@ -164,33 +161,32 @@ impl Tuning {
         ];
         for (name, value) in lacks {
             if let (Some(value), Some(instead)) = (value, in_force.choice(name)) {
-                told.push(format!(
+                unused.push(format!(
                     "copy.{name} = \"{value}\": this processor does not offer it; \"{instead}\" is used"
                 ));
             }
         }
-        told
+        unused
     }
 
-    /// The policy that the file asks for, clamped by nothing, and what it chooses that nobody
-    /// knows.
+    /// The policy that the file requests, before clamping, and a sentence for each unknown choice.
     fn wanted(&self) -> (Policy, Vec<String>) {
         let mut policy = Policy::for_this_processor();
-        let mut told = Vec::new();
+        let mut unused = Vec::new();
         for (name, value) in &self.choices {
             if !policy.choose(name, value) {
                 let known: Vec<&str> = Policy::values(name).collect();
                 let (value, known) = (shorten(value), known.join(", "));
-                told.push(format!(
+                unused.push(format!(
                     "copy.{name} = \"{value}\": not one of {known}; the default is used"
                 ));
             }
         }
         for (name, &bytes) in &self.copy {
-            // A name that is not known is refused by the parser; made by hand it changes nothing.
+            // The parser rejects unknown names; in a tuning built by other code they have no effect.
             let _ = policy.thresholds.set(name, bytes);
         }
-        (policy, told)
+        (policy, unused)
     }
 
     /// The thresholds of [`policy`](Self::policy).
@@ -201,8 +197,8 @@ impl Tuning {
 }
 
 impl Evidence {
-    /// The short form of a record that holds a comparison; `None` for one that does not. Of the
-    /// parameters it keeps those that say what was measured, not what it took.
+    /// A summary of a record with a comparison; `None` for one without. It keeps the parameters
+    /// that identify the measurement, and leaves out those of its cost.
     #[must_use]
     pub fn of(record: &Record, records: &str) -> Option<Self> {
         const KEPT: [&str; 10] = [
@@ -231,14 +227,14 @@ impl Evidence {
         Some(Self {
             experiment: record.experiment.clone(),
             what,
-            ratio: told(comparison.ratio),
-            floor: told(comparison.floor),
+            ratio: rounded(comparison.ratio),
+            floor: rounded(comparison.floor),
             records: records.into(),
         })
     }
 }
 
-/// A ratio in the four decimals that say something.
-fn told(ratio: f64) -> f64 {
+/// A ratio rounded to four decimals, which is its useful precision.
+fn rounded(ratio: f64) -> f64 {
     (ratio * 1e4).round() / 1e4
 }

@@ -1,5 +1,5 @@
-//! Text to [`Tuning`], by hand and not by derive, so that every error names the key, the value and
-//! what would have been right.
+//! Parses text to a [`Tuning`], by hand instead of by derive, so that every error names the key,
+//! the value and what would be valid.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ impl FromStr for Tuning {
         let table: Table = text
             .parse()
             .map_err(|error: toml::de::Error| Error::NotToml { reason: one_line(&error, text) })?;
-        // The schema first: of another version nothing else can be expected to fit.
+        // The schema is checked first, because another version may have other keys.
         match table.get("schema") {
             Some(Value::String(found)) if found == SCHEMA => {}
             Some(Value::String(found)) => {
@@ -45,7 +45,7 @@ impl FromStr for Tuning {
     }
 }
 
-/// As [`str::parse`], of bytes that may not be text.
+/// As [`str::parse`], for bytes that may not be text.
 pub(super) fn bytes(bytes: &[u8]) -> Result<Tuning, Error> {
     std::str::from_utf8(bytes)
         .map_err(|error| Error::NotText { offset_bytes: error.valid_up_to() })?
@@ -101,7 +101,7 @@ fn evidence_section(table: &Table) -> Result<Vec<Evidence>, Error> {
         .collect()
 }
 
-/// The parser's message without its drawing of the source: with the line, on one line.
+/// The parser's message with the line number, on one line, without the excerpt of the source.
 fn one_line(error: &toml::de::Error, text: &str) -> String {
     let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
     let before = error.span().and_then(|span| text.get(..span.start));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_an_integer_a_text_or_never() {
+    fn size_is_an_integer_a_text_or_never() {
         let text = format!(
             "{HEAD}[copy]\nrep_movsb_min = 0\nrep_movsb_max = \"never\"\n\
              stream_copy_min = \"24 MiB\"\nstream_fill_min = 9223372036854775807\n"
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_sizes_are_refused_by_key_and_value() {
+    fn hostile_size_is_rejected_by_key_and_value() {
         for value in [
             "-1",
             "nan",
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_toml_refuses_is_refused_with_its_line() {
+    fn invalid_toml_is_rejected_with_its_line() {
         for bad in [
             "[copy]\nrep_movsb_min = 9223372036854775808",
             "[copy]\nrep_movsb_min = 18446744073709551616",
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_as_deep_as_the_file_can_hold_is_an_error_and_not_a_crash() {
+    fn deepest_nesting_is_an_error_and_no_crash() {
         let deep = 30_000;
         for bad in [
             format!("copy = {}{}", "[".repeat(deep), "]".repeat(deep)),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_all_known_and_all_there() {
+    fn unknown_and_missing_keys_are_errors() {
         let unknown = |rest: &str| matches!(error_of(rest), Error::UnknownKey { .. });
         assert!(unknown("[coppy]"));
         assert!(unknown("[copy]\nrep_movsb = 1"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_do_not_fit_are_told() {
+    fn wrong_types_are_errors() {
         let not_a_value = |rest: &str| matches!(error_of(rest), Error::Value { .. });
         assert!(not_a_value("copy = 1"));
         assert!(not_a_value("evidence = {}"));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_and_no_text_are_told_as_such() {
+    fn other_version_and_invalid_text_have_their_own_errors() {
         let error = "schema = \"haul.tuning/2\"\nnew = 1".parse::<Tuning>().unwrap_err();
         assert!(matches!(error, Error::Schema { .. }));
         assert!(matches!("schema = 1".parse::<Tuning>().unwrap_err(), Error::Value { .. }));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_text_is_not_echoed_whole() {
+    fn hostile_text_is_shortened_in_errors() {
         let long = "x".repeat(60_000);
         let error = error_of(&format!("[copy]\nrep_movsb_min = \"{long}\\u001b[31m\""));
         assert!(error.to_string().len() < 400);
@@ -249,9 +249,9 @@ mod tests {
         assert!(error.to_string().len() < 400 && !error.to_string().contains('\u{1b}'));
     }
 
-    /// What the documents show as a file is one.
+    /// Every file that the documents show is valid.
     #[test]
-    fn files_in_the_documents_are_read() {
+    fn files_in_the_documents_are_valid() {
         let documents =
             [include_str!("../../../../docs/copy.md"), include_str!("../../../../docs/channel.md")];
         let mut read = Vec::new();
@@ -266,10 +266,9 @@ mod tests {
         assert!(read.iter().any(|tuning| !tuning.channel.choices.is_empty()));
     }
 
-    /// A file that an older version wrote chooses nothing by name: the processor's defaults stand
-    /// there.
+    /// A file of an older version has no choices by name: the processor's defaults apply.
     #[test]
-    fn a_file_without_choices_is_read_with_the_defaults() {
+    fn file_without_choices_keeps_the_defaults() {
         let tuning = format!("{HEAD}[copy]\nstream_copy_min = 65536\n").parse::<Tuning>().unwrap();
         let mut expected = Policy::for_this_processor();
         assert!(expected.thresholds.set("stream_copy_min", 65536));
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_taken_where_it_is_known_and_passed_over_where_not() {
+    fn known_choice_is_used_and_unknown_one_reported() {
         let text =
             format!("{HEAD}[copy]\nsmall = \"pieces\"\nisa = \"scalar\"\nstrings = \"any\"\n");
         let policy = text.parse::<Tuning>().unwrap().policy();
@@ -292,25 +291,28 @@ mod tests {
             let policy = tuning.policy();
             assert_eq!(policy.small, Policy::for_this_processor().small);
             assert_eq!((policy.isa.name(), policy.thresholds.rep_movsb_min), ("scalar", 4096));
-            let [told] = &tuning.passed_over()[..] else { panic!("{:?}", tuning.passed_over()) };
-            assert!(told.contains("copy.small") && told.contains("pieces"), "{told}");
-            assert!(!told.contains(char::is_control), "{told}");
+            let [unused] = &tuning.passed_over()[..] else { panic!("{:?}", tuning.passed_over()) };
+            assert!(unused.contains("copy.small") && unused.contains("pieces"), "{unused}");
+            assert!(!unused.contains(char::is_control), "{unused}");
         }
     }
 
     #[test]
-    fn an_instruction_set_of_another_processor_is_passed_over() {
+    fn instruction_set_of_another_processor_is_reported() {
         let foreign = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
         let text = format!("{HEAD}[copy]\nisa = \"{foreign}\"\nstrings = \"alike\"\n");
         let tuning = text.parse::<Tuning>().unwrap();
         assert_eq!(tuning.policy().isa, Policy::for_this_processor().isa);
         assert_eq!(tuning.policy().choice("strings"), Some("alike"));
-        let [told] = &tuning.passed_over()[..] else { panic!("{:?}", tuning.passed_over()) };
-        assert!(told.contains(foreign) && told.contains(tuning.policy().isa.name()), "{told}");
+        let [unused] = &tuning.passed_over()[..] else { panic!("{:?}", tuning.passed_over()) };
+        assert!(
+            unused.contains(foreign) && unused.contains(tuning.policy().isa.name()),
+            "{unused}"
+        );
     }
 
     #[test]
-    fn a_choice_that_is_no_text_is_told() {
+    fn choice_that_is_not_text_is_an_error() {
         for bad in ["small = 1", "isa = true", "strings = [\"any\"]"] {
             let error = error_of(&format!("[copy]\n{bad}"));
             assert!(matches!(error, Error::Value { .. }), "{bad}: {error:?}");
@@ -319,14 +321,14 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_the_parser_panic(text in "\\PC*", tail in ".{0,200}") {
+        fn parser_never_panics(text in "\\PC*", tail in ".{0,200}") {
             let _ = text.parse::<Tuning>();
             let _ = format!("{HEAD}[copy]\nrep_movsb_min = {tail}").parse::<Tuning>();
         }
 
-        /// No integer, however hostile, gives thresholds that another clamping would change.
+        /// Every integer, however hostile, gives thresholds that another clamping does not change.
         #[test]
-        fn every_size_ends_up_clamped(sizes in proptest::collection::vec(0_i64.., Thresholds::NAMES.len())) {
+        fn every_size_is_clamped(sizes in proptest::collection::vec(0_i64.., Thresholds::NAMES.len())) {
             let mut text = format!("{HEAD}[copy]\n");
             for (name, size) in Thresholds::NAMES.iter().zip(sizes) {
                 text += &format!("{name} = {size}\n");

@@ -1,4 +1,4 @@
-//! What is in force in this process, and how it comes into force.
+//! The tuning in force in this process, and its initialization.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -9,36 +9,36 @@ use super::{Found, Origin, Tuning, locate};
 use crate::error::Error;
 use crate::sys::{Sys, cpu};
 
-/// Which policy of copies is in force, and why.
+/// The policy of copies in force, and the reason.
 #[derive(Debug)]
 pub enum Force {
     /// The defaults: there is no file.
     NoFile,
     /// The defaults: `HAUL_TUNING` is empty or `off`.
     Off,
-    /// The defaults: the program runs with more rights than its caller has, whose environment and
-    /// files it must not trust.
+    /// The defaults: the program runs with more rights than its caller has, so that it must not
+    /// trust the caller's environment and files.
     Privileged,
-    /// The defaults: there is a file, and it is bad or foreign.
+    /// The defaults: there is a file, but it is invalid or for another machine.
     Ignored {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         error: Error,
     },
     /// The file's policy.
     File {
         /// The file.
         path: PathBuf,
-        /// Who named it.
+        /// The source of the file's location.
         origin: Origin,
-        /// What it says.
+        /// The content of the file.
         tuning: Tuning,
     },
 }
 
 impl Force {
-    /// The one line that a person must see; `None` where nothing is wrong.
+    /// The one line of warning for the user; `None` if nothing is wrong.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let (path, error) = match self {
@@ -46,7 +46,7 @@ impl Force {
             Self::File { path, tuning, .. } => return passed_over(path, tuning),
             _ => return None,
         };
-        // Errors of reading name the file themselves.
+        // Read errors already name the file.
         let message = match error {
             Error::Read { .. } | Error::NotAFile { .. } | Error::TooLarge { .. } => {
                 error.to_string()
@@ -60,51 +60,52 @@ impl Force {
     }
 }
 
-/// The one line about what a file chooses and does not get.
+/// The warning about the choices of a file that cannot be used.
 fn passed_over(path: &Path, tuning: &Tuning) -> Option<String> {
-    let told = tuning.passed_over();
-    let told = (!told.is_empty()).then(|| format!("{}: {}", path.display(), told.join("; ")))?;
-    let told = told.replace(|c: char| c.is_control(), " ");
+    let unused = tuning.passed_over();
+    let unused =
+        (!unused.is_empty()).then(|| format!("{}: {}", path.display(), unused.join("; ")))?;
+    let unused = unused.replace(|c: char| c.is_control(), " ");
     Some(format!(
-        "haul: warning: {told}; `haul copy tune` measures anew, HAUL_TUNING=off silences this"
+        "haul: warning: {unused}; `haul copy tune` measures anew, HAUL_TUNING=off silences this"
     ))
 }
 
 static FORCE: OnceLock<Force> = OnceLock::new();
 
-/// Puts the policy of copies that was measured on this machine into force, if it has a `haul.toml`.
+/// Puts the policy of copies from this machine's `haul.toml` into force, if there is one.
 ///
-/// Once for a process, however often and from however many threads it is called; later calls
-/// return what the first one found. A file that is bad or foreign leaves the defaults in force,
-/// with exactly one line on standard error; one that chooses what this processor cannot run, or
-/// what this version does not know, is in force but for that, with one line as well. Never fails,
-/// never blocks on the file, and copies of other threads that are under way stay correct.
+/// Takes effect once per process, whatever the number of calls and threads; later calls return the
+/// result of the first. An invalid file, or one for another machine, leaves the defaults in force,
+/// with exactly one line on standard error. A file with a choice that this processor cannot run, or
+/// that this version does not know, is in force without that choice, also with one line. Never
+/// fails, never blocks on the file, and concurrent copies of other threads stay correct.
 ///
-/// Costs a few system calls without a file, and some 60 more with one (to know the machine).
+/// Costs a few system calls without a file, and some 60 more with one (to identify the machine).
 pub fn init() -> &'static Force {
     FORCE.get_or_init(|| {
         let force = load(&Sys::new(), cpu::is_privileged_by_file(), |name| std::env::var_os(name));
         if let Force::File { tuning, .. } = &force {
             tuning.policy().install();
         } else {
-            // Copies of a few bytes go by what was chosen, and do not choose.
+            // Small copies use the policy that is set and do not choose one, so choose it here.
             let _ = haul_copy::Policy::current();
         }
         if let Some(warning) = force.warning() {
-            // A closed or full standard error must not take the program down with it.
+            // A closed or full standard error must not end the program.
             let _ = writeln!(io::stderr(), "{warning}");
         }
         force
     })
 }
 
-/// What [`init`] found; `None` before it ran.
+/// The result of [`init`]; `None` before the first call.
 #[must_use]
 pub fn in_force() -> Option<&'static Force> {
     FORCE.get()
 }
 
-/// What [`init`] would find, with nothing put into force and nothing printed.
+/// The result that [`init`] would have, without putting anything into force or printing.
 #[must_use]
 pub fn load(
     sys: &Sys,
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_this_machine_is_taken() {
+    fn file_of_this_machine_is_used() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("haul.toml");
         let mut policy = Policy::for_this_processor();
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_file_is_ignored_with_one_line_that_names_both_machines() {
+    fn foreign_file_is_ignored_with_one_line_that_names_both_machines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("haul.toml");
         Tuning::new("intel-6-143-8-avx512-l3-60MiB-64cpu", "w", Policy::for_this_processor())
@@ -168,9 +169,9 @@ mod tests {
         assert!(!warning.contains('\n'), "{warning}");
     }
 
-    /// The rest of the file is in force, and one line says what is not.
+    /// The rest of the file is in force, and one line names the unused choices.
     #[test]
-    fn a_choice_that_is_not_taken_is_told_in_one_line() {
+    fn unused_choice_is_reported_in_one_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("haul.toml");
         let mut tuning = Tuning::new(&Sys::new().machine_id(), "w", Policy::for_this_processor());
@@ -187,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_with_more_rights_than_its_caller_reads_nothing() {
+    fn privileged_program_reads_no_file() {
         let force = load(&Sys::new(), true, |name| panic!("looked at {name}"));
         assert!(matches!(force, Force::Privileged));
     }
 
     #[test]
-    fn a_path_with_a_line_break_stays_on_one_line() {
+    fn warning_for_a_path_with_a_line_break_is_one_line() {
         let warning = load_file(Path::new("/no/such\nhaul: all is well")).warning().unwrap();
         assert!(!warning.contains('\n'), "{warning}");
     }

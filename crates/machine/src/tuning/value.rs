@@ -1,12 +1,12 @@
-//! One value of `haul.toml`: read, with an error that names the key, the value and what would have
-//! been right; and written.
+//! Reads and writes one value of `haul.toml`. Errors name the key, the value and what would be
+//! valid.
 
 use haul_model::Bytes;
 use toml::{Table, Value};
 
 use crate::error::Error;
 
-/// Bytes as an integer, as text with a unit, or `never`.
+/// Parses a size: an integer of bytes, text with a unit, or `never`.
 pub(super) fn threshold(key: &str, value: &Value) -> Result<usize, Error> {
     const EXPECTED: &str = "a size: bytes from 0, a text such as \"2 KiB\", or \"never\"";
     let bytes = match value {
@@ -16,7 +16,7 @@ pub(super) fn threshold(key: &str, value: &Value) -> Result<usize, Error> {
         _ => None,
     };
     let bytes = bytes.ok_or_else(|| wrong(key, value, EXPECTED))?;
-    // Beyond the address space is never, on any width.
+    // A size beyond the address space counts as never, on every width.
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
@@ -54,7 +54,7 @@ pub(super) fn wrong(key: &str, value: &Value, expected: &'static str) -> Error {
     Error::Value { key: key.into(), value: shorten(&value.to_string()), expected }
 }
 
-/// A size beyond what TOML's integers hold stands for never, as `usize::MAX` does.
+/// Formats a size. One beyond TOML's integers is `never`, like `usize::MAX`.
 pub(super) fn shown(bytes: usize) -> String {
     match i64::try_from(bytes) {
         Ok(bytes) if usize::try_from(bytes) != Ok(usize::MAX) => bytes.to_string(),
@@ -66,7 +66,7 @@ pub(super) fn quoted(text: &str) -> String {
     Value::String(text.into()).to_string()
 }
 
-/// What of a hostile text is worth showing: printable, and not too long.
+/// A printable and short form of untrusted text.
 pub(super) fn shorten(text: &str) -> String {
     const SHOWN_CHARACTERS_MAX: usize = 60;
     let mut shown: String = text

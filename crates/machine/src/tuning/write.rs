@@ -1,4 +1,4 @@
-//! [`Tuning`] to text: by hand, so that the file explains itself to whoever opens it.
+//! Formats [`Tuning`] as text, by hand so that the file explains itself to its reader.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(
+        fn written_tuning_is_read_back(
             machine in any::<String>(),
             what in any::<String>(),
             choices in prop::collection::hash_map(
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn never_survives_the_way_through_the_file() {
+    fn never_is_written_and_read_back() {
         let mut policy = Policy::for_this_processor();
         assert!(policy.thresholds.set("stream_copy_min", usize::MAX));
         let tuning = Tuning::new("m", "w", policy);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_lines_of_evidence_fit_the_limit() {
+    fn hundred_lines_of_evidence_fit_the_limit() {
         let mut record = Record::new("run", "copy.tune", "tuned", "time", "ns")
             .with("size_bytes", 4096)
             .with("level", "mixed")

@@ -1,11 +1,11 @@
 //! The size distributions that haul ships, in `bench/definitions/distributions/`.
 //!
-//! Made by `cargo run -p haul-measure --example make_distributions`; a test there and the tests
-//! here hold the files to the figures they stand for.
+//! `cargo run -p haul-measure --example make_distributions` creates the files; a test there and the
+//! tests here compare them with the figures that they represent.
 
 use super::{Distribution, file};
 
-/// Name, what it stands for, and the file.
+/// The name, a summary and the file of each.
 const SHIPPED: [(&str, &str, &str); 4] = [
     (
         "service",
@@ -34,16 +34,17 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     SHIPPED.iter().map(|&(name, _, _)| name)
 }
 
-/// What a built-in distribution stands for, in a line; `None` where there is none of this name.
+/// A one-line summary of a built-in distribution; `None` if there is none of this name.
 #[must_use]
 pub fn summary(name: &str) -> Option<&'static str> {
     SHIPPED.iter().find(|shipped| shipped.0 == name).map(|&(_, summary, _)| summary)
 }
 
-/// The built-in distribution of this name. Parses a text of up to 300 KB: about a millisecond.
+/// The built-in distribution of this name. Parses up to 300 KB of text, which takes about a
+/// millisecond.
 ///
 /// # Panics
-/// Never: the tests read every one of them.
+/// Never: the tests parse all of them.
 #[must_use]
 pub fn get(name: &str) -> Option<Distribution> {
     let &(name, _, text) = SHIPPED.iter().find(|shipped| shipped.0 == name)?;

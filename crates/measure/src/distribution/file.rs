@@ -1,7 +1,7 @@
-//! A size distribution from a file that anyone may have written.
+//! Reads a size distribution from an untrusted file.
 //!
-//! Opened without waiting (a FIFO does not hang), refused unless it is a regular file, read up to
-//! a bound, parsed and checked entry by entry.
+//! The file is opened without blocking (a FIFO does not hang), rejected unless it is a regular
+//! file, read up to a limit, and parsed and checked entry by entry.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -11,16 +11,16 @@ use std::path::Path;
 use super::{Distribution, SIZE_MAX_BYTES, SUM_TOLERANCE, SUM_TOLERANCE_ROUNDED};
 use crate::error::{DistributionFault, Error};
 
-/// The most bytes a file may hold: 1 MiB + 1 entries of 24 characters, as many as a double needs.
+/// The largest file: 1 MiB + 1 entries of 24 characters, the most that a double needs.
 pub const FILE_MAX_BYTES: u64 = 24 << 20;
 
-/// How much of a broken entry an error shows.
+/// Characters of a malformed entry that an error shows.
 const SHOWN_CHARACTERS: usize = 24;
 
-/// Reads a distribution; its name is the file's without folder and extension.
+/// Reads a distribution. Its name is the file's name without folder and extension.
 ///
 /// # Errors
-/// [`Error::Distribution`] with what is wrong: see [`DistributionFault`].
+/// [`Error::Distribution`] with the [`DistributionFault`].
 pub fn read(path: &Path) -> Result<Distribution, Error> {
     let fail = |fault| Error::Distribution { name: path.display().to_string(), fault };
     let bytes = contents(path).map_err(fail)?;
@@ -34,10 +34,12 @@ pub fn read(path: &Path) -> Result<Distribution, Error> {
     }
 }
 
-/// The probabilities on the one line of the text; a trailing comma and blank lines are allowed.
+/// Parses the probabilities on the only line of the text; a trailing comma and blank lines are
+/// allowed.
 ///
 /// # Errors
-/// It is not text, empty, of several lines, too long, or holds what is not a number.
+/// The text is not UTF-8, is empty, has several lines, is too long, or contains an entry that is
+/// not a number.
 pub fn parse(bytes: &[u8]) -> Result<Vec<f64>, DistributionFault> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| DistributionFault::NotText(error.valid_up_to()))?;
@@ -63,8 +65,8 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<f64>, DistributionFault> {
     line.split(',').enumerate().map(number).collect()
 }
 
-/// How far from 1 the sum may be: as far as rounding to the most decimals that any entry has
-/// explains, within [`SUM_TOLERANCE`] and [`SUM_TOLERANCE_ROUNDED`].
+/// The accepted distance of the sum from 1: the rounding error of the most decimals of any entry,
+/// within [`SUM_TOLERANCE`] and [`SUM_TOLERANCE_ROUNDED`].
 fn tolerance(bytes: &[u8], entries: usize) -> f64 {
     let texts = bytes.split(|&byte| byte == b',').filter_map(|text| str::from_utf8(text).ok());
     let decimals = texts.map(|text| decimals(text.trim())).max().unwrap_or(0);
@@ -72,7 +74,7 @@ fn tolerance(bytes: &[u8], entries: usize) -> f64 {
     rounding.clamp(SUM_TOLERANCE, SUM_TOLERANCE_ROUNDED)
 }
 
-/// The decimal places of a number as it is written: 3 of `0.125`, 4 of `1.2e-3`.
+/// The decimal places of a number as written: 3 of `0.125`, 4 of `1.2e-3`.
 fn decimals(text: &str) -> i32 {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let places = mantissa.split_once('.').map_or(0, |(_, places)| places.len());
@@ -94,7 +96,8 @@ fn contents(path: &Path) -> Result<Vec<u8>, DistributionFault> {
     bounded(file)
 }
 
-/// Reads up to the limit: the file may grow, or lie about its length as those in `/proc` do.
+/// Reads up to the limit, because the file may grow, or report a wrong length as files in `/proc`
+/// do.
 fn bounded(file: File) -> Result<Vec<u8>, DistributionFault> {
     let mut bytes = Vec::new();
     file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -107,7 +110,8 @@ fn bounded(file: File) -> Result<Vec<u8>, DistributionFault> {
     Ok(bytes)
 }
 
-/// A socket cannot be opened at all: say what it is instead of the kernel's "no such device".
+/// Explains the error of a socket, which cannot be opened: the kernel's message would be "no such
+/// device".
 fn explain(path: &Path, error: io::Error) -> DistributionFault {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => DistributionFault::NotAFile("socket"),
@@ -134,14 +138,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trailing_commas_and_lines() {
+    fn trailing_comma_and_blank_lines_are_accepted() {
         for text in ["0.5,0.5", "0.5,0.5\n", "0.5,0.5,\n", " 0.5 , 0.5 \r\n\n", "\n0.5,0.5"] {
             assert_eq!(parse(text.as_bytes()).unwrap(), [0.5, 0.5], "{text:?}");
         }
     }
 
     #[test]
-    fn few_digits_explain_a_sum_and_many_do_not() {
+    fn tolerance_follows_from_the_decimals_of_entries() {
         for (text, expected) in
             [("0.125", 3), ("1", 0), ("1.2e-3", 4), ("1E-05", 5), ("2e3", -3), ("", 0)]
         {

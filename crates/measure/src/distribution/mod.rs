@@ -1,13 +1,13 @@
-//! Which sizes, alignments and overlaps calls have.
+//! The distributions of sizes, alignments and overlaps of calls.
 //!
 //! A size distribution is one line of probabilities separated by commas; the index of an entry is
-//! the size in bytes that it stands for. [`mod@file`] reads and checks one,
-//! [`built_in`] holds those that haul ships, and [`Distribution::sample`] draws a size in constant
-//! time by the alias method (Walker 1977, as Vose 1991 builds it).
+//! its size in bytes. [`mod@file`] reads and checks a file, [`built_in`] holds the distributions
+//! that haul ships, and [`Distribution::sample`] draws a size in constant time by the alias method
+//! (Walker 1977, in the construction of Vose 1991).
 //!
 //! From the bottom up:
 //!
-//! - `file`: a size distribution from a file that anyone may have written;
+//! - `file`: reads a size distribution from an untrusted file;
 //! - `built_in`: the size distributions that haul ships.
 
 pub mod built_in;
@@ -21,26 +21,25 @@ use crate::random::Random;
 /// The largest size that a distribution may hold, in bytes.
 pub const SIZE_MAX_BYTES: usize = 1 << 20;
 
-/// How far from 1 the probabilities may sum: ten times as far as the files that are known (sums of
-/// 4,096 entries of eight digits, up to 9e-7 from 1). Little, for it counts calls where a file that
-/// was cut off has lost bytes: the last half of `service` is 0.1% of its calls and 69% of its
-/// bytes.
+/// The accepted distance of the probabilities' sum from 1: ten times that of the known files (sums
+/// of 4,096 entries of eight digits, up to 9e-7 from 1). It is small because a truncated file loses
+/// few calls but many bytes: the last half of `service` is 0.1% of its calls and 69% of its bytes.
 pub const SUM_TOLERANCE: f64 = 1e-5;
 
-/// How far it may be where a file's entries have so few digits that rounding alone explains it:
-/// 4,096 entries of six decimals are off by up to 2 in a thousand when every one is rounded the
-/// same way, and by far less in fact.
+/// The accepted distance if a file's entries have so few digits that rounding alone explains it:
+/// 4,096 entries of six decimals are off by up to 2 in a thousand when all are rounded in the same
+/// direction, and by far less in practice.
 pub const SUM_TOLERANCE_ROUNDED: f64 = 1e-3;
 
-/// Sizes of calls and how often each occurs.
+/// Sizes of calls with their probabilities.
 #[derive(Clone, Debug)]
 pub struct Distribution {
     name: String,
-    /// The path that it was read from; none of those that haul ships.
+    /// The path of its file; `None` for a built-in distribution.
     file: Option<PathBuf>,
-    /// Sizes that occur, ascending, each with its probability; the probabilities sum to 1.
+    /// Sizes that occur, ascending, each with its probability. The probabilities sum to 1.
     shares: Vec<(usize, f64)>,
-    /// For each of `shares`: the probability of staying there, and where to go otherwise.
+    /// For each of `shares`: the probability of this size, and the index of the alternative.
     alias: Vec<(f64, u32)>,
 }
 
@@ -48,14 +47,15 @@ impl Distribution {
     /// The built-in distribution of this name, or else the file at this path.
     ///
     /// # Errors
-    /// [`Error::UnknownDistribution`] where neither exists; [`Error::Distribution`] where the file
-    /// is not one.
+    /// [`Error::UnknownDistribution`] if neither exists; [`Error::Distribution`] if the file is
+    /// invalid.
     pub fn find(name_or_path: &str) -> Result<Self, Error> {
         if let Some(found) = built_in::get(name_or_path) {
             return Ok(found);
         }
         let path = Path::new(name_or_path);
-        // What is there and cannot be looked at, such as a link to itself, is told by reading it.
+        // If the path's existence cannot be determined (a link to itself, for example), reading it
+        // reports why.
         let is_absent = !path.try_exists().unwrap_or(true);
         if is_absent && !name_or_path.contains(std::path::MAIN_SEPARATOR) {
             let known = built_in::names().collect::<Vec<_>>().join(", ");
@@ -64,16 +64,17 @@ impl Distribution {
         file::read(path)
     }
 
-    /// From probabilities by size: index = size in bytes. They are scaled to sum to exactly 1.
+    /// Creates a distribution from probabilities by size: index = size in bytes. They are scaled to
+    /// sum to exactly 1.
     ///
     /// # Errors
-    /// There are none or too many, one is negative or not finite, or they sum further than
-    /// [`SUM_TOLERANCE`] from 1.
+    /// There are no or too many probabilities, one is negative or not finite, or their sum is
+    /// further than [`SUM_TOLERANCE`] from 1.
     pub fn from_probabilities(name: &str, probabilities: &[f64]) -> Result<Self, Error> {
         Self::from_rounded(name, probabilities, SUM_TOLERANCE)
     }
 
-    /// The same of probabilities whose sum may be as far from 1 as this.
+    /// As [`Self::from_probabilities`], with this tolerance for the sum.
     fn from_rounded(name: &str, probabilities: &[f64], tolerance: f64) -> Result<Self, Error> {
         let fail = |fault| Err(Error::Distribution { name: name.into(), fault });
         let entries = probabilities.len();
@@ -99,7 +100,7 @@ impl Distribution {
         Ok(Self::from_shares(name, shares.map(|(size, &p)| (size, p / sum)).collect()))
     }
 
-    /// Every size of the range equally often.
+    /// Every size of the range with equal probability.
     ///
     /// # Panics
     /// The range is empty or reaches beyond [`SIZE_MAX_BYTES`].
@@ -116,8 +117,8 @@ impl Distribution {
         &self.name
     }
 
-    /// The path that it was read from, as it was given; `None` for those that haul ships or that
-    /// were made from numbers, whatever their name is.
+    /// The path of its file, as given; `None` for a built-in distribution or one created from
+    /// numbers, whatever its name.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -133,9 +134,9 @@ impl Distribution {
         self.shares[chosen].0
     }
 
-    /// `count` sizes in ascending order that represent the distribution better than as many draws:
-    /// one from each `count`-th of the probability, at the same random place in each (systematic
-    /// sampling). Each size occurs as often as expected, give or take one.
+    /// `count` sizes in ascending order that represent the distribution better than `count` draws:
+    /// one from each `count`-th of the probability, at the same random position in each (systematic
+    /// sampling). Each size occurs as often as expected, plus or minus one.
     #[must_use]
     pub fn systematic(&self, count: usize, random: &mut Random) -> Vec<usize> {
         let place = random.unit();
@@ -144,7 +145,7 @@ impl Distribution {
         let take = |index| {
             let wanted = (index as f64 + place) / count as f64;
             while below <= wanted {
-                // Rounding may leave the sum a little under 1: the last size takes the rest.
+                // Rounding may leave the sum slightly below 1: the last size takes the rest.
                 let Some(&(next, share)) = shares.next() else { break };
                 (size, below) = (next, below + share);
             }
@@ -177,7 +178,7 @@ impl Distribution {
         self.shares.iter().filter(|&&(size, _)| size <= size_bytes).map(|&(_, p)| p).sum()
     }
 
-    /// The share of the copied bytes that calls of more than this many bytes carry.
+    /// The share of the copied bytes in calls of more than this many bytes.
     #[must_use]
     pub fn bytes_share_above(&self, size_bytes: usize) -> f64 {
         let above = self.shares.iter().filter(|&&(size, _)| size > size_bytes);
@@ -191,7 +192,7 @@ impl Distribution {
     }
 }
 
-/// Vose's construction: columns of equal width, each of at most two sizes.
+/// Vose's construction: columns of equal width, each with at most two sizes.
 fn alias_table(shares: &[(usize, f64)]) -> Vec<(f64, u32)> {
     let count = shares.len();
     let mut scaled: Vec<f64> = shares.iter().map(|&(_, p)| p * count as f64).collect();
@@ -206,21 +207,21 @@ fn alias_table(shares: &[(usize, f64)]) -> Vec<(f64, u32)> {
             small.push(rich);
         }
     }
-    // What is left in either is 1 but for rounding, and stays with itself.
+    // The remaining columns are 1 except for rounding, and need no alternative.
     table
 }
 
-/// How far from aligned the addresses of calls are.
+/// The misalignment of the addresses of calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alignment {
-    /// The share of addresses that are aligned to a byte only: odd ones.
+    /// The share of odd addresses, which are aligned only to a byte.
     pub odd_share: f64,
 }
 
 impl Default for Alignment {
-    /// 27% of the calls of a large fleet are only byte-aligned (google/fleetbench's sample). How
-    /// the rest is aligned was not published; haul takes multiples of 8 within a cache line,
-    /// which is where allocators and structure fields lie.
+    /// 27% of the calls of a large fleet are only byte-aligned (google/fleetbench's sample). The
+    /// alignment of the others was not published; haul assumes multiples of 8 within a cache line,
+    /// the usual alignment of allocators and structure fields.
     fn default() -> Self {
         Self { odd_share: 0.27 }
     }
@@ -251,7 +252,7 @@ impl Default for Overlap {
 
 impl Overlap {
     /// The distance from target to source of an overlapping call of this size, uniform over all
-    /// that overlap, but for 0; `None` for a call that does not overlap.
+    /// overlapping distances except 0; `None` for a call that does not overlap.
     #[must_use]
     #[inline]
     pub fn sample(&self, random: &mut Random, size_bytes: usize) -> Option<isize> {
@@ -269,9 +270,9 @@ mod tests {
 
     use super::*;
 
-    /// Draws meet probabilities: chi-squared over the sizes that occur.
+    /// Draws match the probabilities: chi-squared over the sizes that occur.
     #[test]
-    fn samples_meet_probabilities() {
+    fn samples_match_probabilities() {
         let mut probabilities = vec![0.0; 101];
         for (size, p) in [(0, 0.3), (1, 0.2), (7, 0.05), (16, 0.4), (100, 0.05)] {
             probabilities[size] = p;
@@ -295,7 +296,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every size occurs as often as it should, give or take one.
+        /// Every size occurs as often as expected, plus or minus one.
         #[test]
         fn systematic_samples_are_representative(
             weights in prop::collection::vec(0.0f64..1.0, 1..50),
@@ -314,7 +315,7 @@ mod tests {
             }
         }
 
-        /// The alias table holds exactly the probabilities that it was made from.
+        /// The alias table represents exactly the given probabilities.
         #[test]
         fn alias_table_is_exact(weights in prop::collection::vec(0.0f64..1.0, 1..200)) {
             let sum: f64 = weights.iter().sum();
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_a_distribution() {
+    fn uniform_distribution_has_expected_figures() {
         let distribution = Distribution::uniform("class", 0..=16);
         assert!((distribution.mean_bytes() - 8.0).abs() < 1e-12);
         assert!((distribution.share_at_most(7) - 8.0 / 17.0).abs() < 1e-12);
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn alignment_and_overlap_meet_the_published_shares() {
+    fn alignment_and_overlap_match_published_shares() {
         let mut random = Random::new(2);
         let draws = 100_000;
         let odd = (0..draws).filter(|_| Alignment::default().sample(&mut random) % 2 == 1).count();

@@ -1,39 +1,39 @@
-//! How far a subject is behind the best of the others, without the luck of choosing.
+//! How far a subject is behind the best of the others, without the bias of selection.
 //!
-//! The least of many medians is below the true one by chance: of twelve equals, with 5% of noise in
-//! a round and 21 rounds, one looks 2.4% faster than it is, as a test here counts. So who is best
-//! is decided on one half of the rounds, and compared on the other:
+//! The least of many medians is below the true one by chance: of twelve equal subjects, with 5% of
+//! noise in a round and 21 rounds, one appears 2.4% faster than it is, as a test here shows. So the
+//! best subject is chosen on one half of the rounds and compared on the other:
 //!
 //! ```text
-//! halves    the rounds of even numbers and those of odd ones: what drifts is in both
+//! halves    the even rounds and the odd rounds: a drift affects both
 //! choose    on each half, the subject whose ratios to ours have the least median
-//! compare   our ratio to it, round by round, on the half that had no part in choosing
+//! compare   our ratio to it, round by round, on the half that was not used to choose
 //! ```
 //!
-//! A difference that stands out of the noise is there on both halves, and shows as it is. One that
-//! does not may have another chosen, which is slower, so that less of it shows: then the halves
-//! disagree.
+//! A difference larger than the noise appears on both halves, at its true size. For a smaller one,
+//! a half may choose another, slower subject, so that less of the difference appears; the two
+//! halves then disagree.
 
 use crate::statistics::{self, Interval};
 
 /// Resamples of the bootstrap.
 const RESAMPLES: usize = 2000;
 
-/// Fewer rounds than this have no halves that could tell.
+/// The least number of rounds that can be split into halves.
 const ROUNDS_MIN: usize = 4;
 
-/// What a subject takes over the best of the others.
+/// A subject's time compared with the best of the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverBest {
-    /// Who was best on the even rounds, and who on the odd ones: the same where it is plain.
+    /// The best subject on the even rounds and on the odd rounds; the same if it is clear.
     pub best: [usize; 2],
-    /// Ours over the best that the other half chose: the median over all rounds and its 95%
-    /// interval. Below 1 where ours is best.
+    /// The ratio of the subject to the best that the other half chose: the median over all rounds
+    /// with its 95% interval. Below 1 if the subject is the best.
     pub ratio: Interval,
 }
 
-/// `series[subject]` over the best of the others, each being one value a round; `None` where there
-/// is no other, or too few rounds.
+/// Compares `series[subject]` with the best of the others. Each series has one value per round.
+/// `None` if there is no other, or if there are too few rounds.
 ///
 /// # Panics
 /// `subject` is not an index of `series`, or the series have different lengths.
@@ -52,7 +52,8 @@ pub fn over_best(series: &[&[f64]], subject: usize, seed: u64) -> Option<OverBes
     Some(OverBest { best, ratio })
 }
 
-/// Whose ratios to the subject have the least median on the even rounds (0) or the odd ones (1).
+/// The subject whose ratios to `subject` have the least median on the even rounds (0) or the odd
+/// rounds (1).
 fn best_of_half(ratios: &[Vec<f64>], subject: usize, half: usize) -> Option<usize> {
     let median = |other: usize| {
         let of_half: Vec<f64> = ratios[other].iter().copied().skip(half).step_by(2).collect();
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// Times of subjects with these means, each with noise of its own: about 1 +- `noise`.
+    /// Times of subjects with these means, each with independent noise of about 1 +- `noise`.
     fn rounds(means: &[f64], noise: f64, rounds: usize, seed: u64) -> Vec<Vec<f64>> {
         let mut random = Random::new(seed);
         let mut one = |mean: f64| {
@@ -83,7 +84,8 @@ mod tests {
         over_best(&series, 0, seed).unwrap()
     }
 
-    /// As it would be without halves: the least of all medians, chosen on what is compared.
+    /// The result without halves: the least of all medians, chosen on the same rounds that are
+    /// compared.
     fn naive(series: &[Vec<f64>]) -> f64 {
         let others = series[1..].iter().map(|other| {
             statistics::median(&statistics::paired_ratios(&series[0], other)).unwrap()
@@ -91,10 +93,10 @@ mod tests {
         others.max_by(f64::total_cmp).unwrap()
     }
 
-    /// Over many runs of twelve equals and few noisy rounds: choosing makes ours look behind, and
-    /// the halves take that away.
+    /// Over many runs of twelve equal subjects and few noisy rounds, selection makes ours appear
+    /// behind, and the halves remove that bias.
     #[test]
-    fn equals_are_equal() {
+    fn halves_remove_selection_bias_among_equals() {
         let runs: Vec<Vec<Vec<f64>>> =
             (0..200).map(|seed| rounds(&[1.0; 12], 0.05, 21, seed)).collect();
         let mean = |of: &dyn Fn(&Vec<Vec<f64>>) -> f64| {
@@ -102,13 +104,14 @@ mod tests {
         };
         let (fair, biased) = (mean(&|run| judged(run, 1).ratio.median), mean(&|run| naive(run)));
         eprintln!("twelve equals: {fair:.4} by halves, {biased:.4} by the least median");
-        assert!(biased > 1.015, "{biased}: the test has no bias to take away");
+        assert!(biased > 1.015, "{biased}: the test has no bias to remove");
         assert!((fair - 1.0).abs() < 0.005, "{fair}");
     }
 
-    /// A loss of 4% to one of twelve shows as 4%, wherever the noise lets the best be told at all.
+    /// A loss of 4% to one of twelve appears as 4% at every noise that allows the best to be
+    /// identified.
     #[test]
-    fn a_real_loss_shows() {
+    fn real_loss_appears_at_its_size() {
         let mut means = [1.0; 12];
         means[7] = 1.0 / 1.04;
         for (noise, count) in [(0.001, 9), (0.01, 21), (0.03, 200)] {
@@ -123,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn the_best_is_below_one_and_its_own_series_has_no_part() {
+    fn best_subject_has_ratio_below_one_to_the_others() {
         let found = judged(&rounds(&[0.9, 1.0, 1.2], 0.001, 20, 3), 3);
         assert_eq!(found.best, [1, 1]);
         assert!((found.ratio.median - 0.9).abs() < 0.005, "{:?}", found.ratio);
     }
 
     #[test]
-    fn nothing_to_tell() {
+    fn too_few_subjects_or_rounds_give_no_result() {
         assert_eq!(over_best(&[&[1.0; 20]], 0, 1), None, "no other");
         assert_eq!(over_best(&[&[1.0; 3], &[1.0; 3]], 0, 1), None, "too few rounds");
     }

@@ -1,4 +1,4 @@
-//! How many iterations make a sample.
+//! Determines the number of iterations per sample.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,18 +7,19 @@ use haul_machine::sys::Sys;
 use super::{Command, PRECISION_MULTIPLE, Run, mean_ns};
 use crate::error::Error;
 
-/// A subject that is slower than the fastest gets as many iterations, for the same inputs, until
-/// its sample is this many times as long as planned; beyond, it would eat the others' time.
+/// A subject that is slower than the fastest gets the same number of iterations, for the same
+/// inputs, up to a sample of this many times the planned length. Beyond that it would use the
+/// others' time.
 const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
 
-/// How much longer than the refusal limit a sample is aimed at.
+/// The intended length of a sample as a multiple of the limit below which it is refused.
 const ABOVE_REFUSAL: f64 = 2.0;
 
 impl Run<'_> {
-    /// Sets the iterations of every entrant; false when told to stop.
+    /// Sets the iterations of every entrant. Returns false if the run is stopped.
     ///
     /// # Errors
-    /// A sample stays too short, or a subject panics.
+    /// A sample remains too short, or a subject panics.
     pub(super) fn calibrate(&mut self, stop: &AtomicBool) -> Result<bool, Error> {
         let limit_ns = self.clock.precision_ns() * PRECISION_MULTIPLE;
         let target_ns = (self.sampling.sample.as_nanos() as f64).max(limit_ns * ABOVE_REFUSAL);
@@ -39,12 +40,12 @@ impl Run<'_> {
         for entrant in 0..last {
             self.confirm(entrant, limit_ns)?;
         }
-        // The baseline's second entry does exactly what its first does.
+        // The baseline's second entry has the same iterations as its first.
         self.iterations[last] = self.iterations[self.baseline];
         Ok(true)
     }
 
-    /// Nanoseconds for one operation, from a sample of at least a quarter of the target.
+    /// Nanoseconds per operation, from a sample of at least a quarter of the target.
     fn cost_ns(
         &self,
         entrant: usize,
@@ -59,7 +60,8 @@ impl Run<'_> {
             let command = Command { entrant, iterations, round: 0 };
             let mut ns = mean_ns(&self.sample(command)?);
             if ns >= target_ns / 4.0 || iterations >= self.at_most(f64::INFINITY) {
-                // The first may have met cold caches or another process: the faster of two counts.
+                // The first sample may have had cold caches or another process: the faster of two
+                // counts.
                 ns = ns.min(mean_ns(&self.sample(command)?));
             }
             if ns >= target_ns / 4.0 || iterations >= self.at_most(f64::INFINITY) {
@@ -70,8 +72,9 @@ impl Run<'_> {
         }
     }
 
-    /// One sample as the run takes them: long enough, and the subject's peak memory. A subject that
-    /// has become faster since its cost was taken gets more iterations, while it may.
+    /// Takes one sample as the run does, to check its length and measure the subject's peak memory.
+    /// A subject that has become faster since its calibration gets more iterations, as long as it
+    /// may.
     fn confirm(&mut self, entrant: usize, limit_ns: f64) -> Result<(), Error> {
         let machine = Sys::new();
         loop {

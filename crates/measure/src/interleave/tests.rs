@@ -1,7 +1,7 @@
-//! Subjects of known cost: the run has to find it.
+//! Measures subjects of known cost: the run must find it.
 //!
-//! Other work shares the machine: each claim about time may need several runs to come true once,
-//! and holds with room for noise. A run that is wrong is wrong in all of them.
+//! Other work shares the machine. So each claim about time may take several runs to come true once,
+//! with room for noise. An incorrect implementation fails in all of them.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -10,7 +10,7 @@ use super::*;
 
 const ATTEMPTS: usize = 5;
 
-/// A chain of dependent multiplications: `units` of them an operation.
+/// A chain of dependent multiplications, `units` of them per operation.
 struct Chain {
     name: &'static str,
     units: u64,
@@ -55,7 +55,7 @@ fn sampling() -> Sampling {
 }
 
 #[test]
-fn finds_a_tenth() {
+fn difference_of_ten_percent_is_found() {
     let (a, b) = (Chain::new("100", 100), Chain::new("110", 110));
     let mut seen = Vec::new();
     let found = (0..ATTEMPTS).any(|_| {
@@ -70,7 +70,7 @@ fn finds_a_tenth() {
 }
 
 #[test]
-fn finds_no_difference_where_there_is_none() {
+fn equal_subjects_show_no_difference() {
     let (a, b) = (Chain::new("a", 100), Chain::new("b", 100));
     let mut seen = Vec::new();
     let found = (0..ATTEMPTS).any(|_| {
@@ -100,7 +100,7 @@ fn every_thread_runs_and_every_subject_has_its_samples() {
 }
 
 #[test]
-fn the_slow_does_not_eat_the_time_of_the_fast() {
+fn slow_subject_does_not_use_the_time_of_the_fast() {
     let (fast, slow) = (Chain::new("fast", 1), Chain::new("slow", 200));
     let outcome = measure(&[&fast, &slow], &Sampling { rounds_max: 20, ..sampling() }).unwrap();
     let [fast, slow] = &outcome.subjects[..] else { panic!("two subjects") };
@@ -108,7 +108,7 @@ fn the_slow_does_not_eat_the_time_of_the_fast() {
 }
 
 #[test]
-fn refuses_what_the_timer_cannot_see() {
+fn sample_too_short_for_the_timer_is_refused() {
     let short = Chain::new("short", 1);
     let error = measure(&[&short], &Sampling { iterations_max: 3, ..sampling() }).unwrap_err();
     assert!(matches!(error, Error::SampleTooShort { iterations: 3, .. }), "{error}");
@@ -116,7 +116,7 @@ fn refuses_what_the_timer_cannot_see() {
 }
 
 #[test]
-fn stops_when_told_and_keeps_what_it_has() {
+fn stopped_run_keeps_its_rounds() {
     let a = Chain::new("a", 10);
     let stop = AtomicBool::new(false);
     let mut calls = 0;
@@ -134,7 +134,7 @@ fn stops_when_told_and_keeps_what_it_has() {
 }
 
 #[test]
-fn stopped_before_it_began_is_an_empty_outcome() {
+fn run_stopped_before_it_began_is_empty() {
     let a = Chain::new("a", 10);
     let stop = AtomicBool::new(true);
     let outcome =
@@ -143,7 +143,7 @@ fn stopped_before_it_began_is_an_empty_outcome() {
 }
 
 #[test]
-fn ends_early_when_precise() {
+fn run_ends_early_when_precise() {
     let (a, b) = (Chain::new("a", 100), Chain::new("b", 120));
     let early = (0..ATTEMPTS).any(|_| {
         let sampling =
@@ -156,7 +156,7 @@ fn ends_early_when_precise() {
 }
 
 #[test]
-fn a_panic_names_its_subject() {
+fn panic_names_its_subject() {
     struct Broken;
     impl Subject for Broken {
         fn name(&self) -> &str {
@@ -172,7 +172,7 @@ fn a_panic_names_its_subject() {
 }
 
 #[test]
-fn empty_plans_are_refused() {
+fn empty_plan_is_refused() {
     let a = Chain::new("a", 10);
     for (subjects, sampling) in [
         (vec![], sampling()),

@@ -1,13 +1,13 @@
-//! How large the caches are, and the halves that each of them holds.
+//! The sizes of caches, and the halves that each of them holds.
 
 use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
 
-/// The most of a shared last-level cache that one guest can count on, in bytes. Hypervisors pass
-/// on the size of the whole (one reported a 1 TiB L3), which other guests use as well.
+/// The most of a shared last-level cache on which one guest can rely, in bytes. Hypervisors report
+/// the whole size (one reported an L3 of 1 TiB), which other guests share.
 pub const LLC_MAX_BYTES: usize = 16 << 20;
 
-/// How many times LLC the addresses of a cold half spread over before they are shifted, and how far
-/// they are shifted.
+/// The multiple of LLC over which the addresses of a cold half spread before they are shifted, and
+/// the range of the shift.
 pub const COLD_LLC_MULTIPLE: usize = 3;
 
 /// Cache sizes of one core, in bytes.
@@ -17,12 +17,12 @@ pub struct Caches {
     pub l1_bytes: usize,
     /// Second-level cache.
     pub l2_bytes: usize,
-    /// Last-level cache as the machine tells, shared or not.
+    /// Last-level cache as the machine reports it, shared or not.
     pub llc_bytes: usize,
 }
 
 impl Default for Caches {
-    /// The least that servers of the last ten years have: 32 KiB and 256 KiB (Intel Broadwell),
+    /// The smallest caches of servers of the last ten years: 32 KiB and 256 KiB (Intel Broadwell),
     /// and 8 MiB of a shared cache.
     fn default() -> Self {
         Self { l1_bytes: 32 << 10, l2_bytes: 256 << 10, llc_bytes: 8 << 20 }
@@ -30,21 +30,21 @@ impl Default for Caches {
 }
 
 impl Caches {
-    /// From sizes as a machine tells them, nearest first (`Machine::caches_bytes`). What is absent
-    /// or absurd is replaced: levels always grow, L1 within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC
-    /// at most [`LAST_CACHE_SHARE_BYTES`], as copies take it. That also bounds the memory and the
-    /// time that "cold" takes: on an idle machine with more, some of what is called cold lies in
-    /// L3.
+    /// Creates cache sizes from those that a machine reports, nearest first
+    /// (`Machine::caches_bytes`). Missing or implausible values are replaced: levels always grow,
+    /// L1 is within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC at most [`LAST_CACHE_SHARE_BYTES`], as
+    /// for copies. That also limits the memory and the time of the level "cold": on an idle machine
+    /// with a larger cache, some of its data is in L3.
     #[must_use]
     pub fn from_sizes(sizes_bytes: &[u64]) -> Self {
         let default = Self::default();
-        let told = |index: usize, fallback: usize| match sizes_bytes.get(index) {
+        let reported = |index: usize, fallback: usize| match sizes_bytes.get(index) {
             Some(&bytes) if bytes > 0 => usize::try_from(bytes).unwrap_or(usize::MAX),
             _ => fallback,
         };
-        let l1_bytes = told(0, default.l1_bytes).clamp(4 << 10, 1 << 20);
-        let l2_bytes = told(1, default.l2_bytes).clamp(2 * l1_bytes, 64 << 20);
-        let llc_bytes = told(2, default.llc_bytes)
+        let l1_bytes = reported(0, default.l1_bytes).clamp(4 << 10, 1 << 20);
+        let l2_bytes = reported(1, default.l2_bytes).clamp(2 * l1_bytes, 64 << 20);
+        let llc_bytes = reported(2, default.llc_bytes)
             .clamp(2 * l2_bytes, LAST_CACHE_SHARE_BYTES.max(2 * l2_bytes));
         Self { l1_bytes, l2_bytes, llc_bytes }
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lying_hypervisor_is_not_believed() {
+    fn implausible_cache_sizes_are_replaced() {
         let caches = Caches::from_sizes(&[32 << 10, 1 << 20, 1 << 40]);
         assert_eq!(caches.llc_bytes, 96 << 20);
         assert_eq!(Caches::from_sizes(&[]), Caches::default());

@@ -1,11 +1,11 @@
-//! Where the bytes of an operation come from.
+//! The level of the memory hierarchy from which the bytes of an operation come.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
 
-/// Where the bytes come from.
+/// A level of the memory hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// The first-level data cache.
@@ -18,16 +18,16 @@ pub enum Level {
     Cold,
     /// All of them, by [`MIXED_SHARES`](super::MIXED_SHARES).
     Mixed,
-    /// The nearest cache that holds both buffers of a copy, which are used again and again: no
-    /// placement is drawn there.
+    /// The nearest cache that holds both buffers of a copy, which are reused. No placement is drawn
+    /// at this level.
     Nearest,
 }
 
 impl Level {
-    /// All levels that a placement is drawn at, nearest first.
+    /// All levels at which placements are drawn, nearest first.
     pub const ALL: [Self; 5] = [Self::L1, Self::L2, Self::Llc, Self::Cold, Self::Mixed];
 
-    /// As commands and records spell it.
+    /// The name in commands and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

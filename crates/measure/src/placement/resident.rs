@@ -1,53 +1,54 @@
-//! Two buffers of one size that are used again and again, at another place each round.
+//! Two buffers of one size that are reused, at another location in each round.
 //!
-//! They lie in the nearest cache that holds both. How fast one subject is beside another depends on
-//! where they lie: on the distance of target and source modulo a page, and on what else of the
-//! process comes into the same sets of L1. A place that is drawn once would have one process find
-//! what the next does not (docs/measure.md has figures); so each round has its own, the same for
-//! all its subjects.
+//! They are in the nearest cache that holds both. The speed of a subject relative to another
+//! depends on their location: on the distance of target and source modulo a page, and on the other
+//! data of the process in the same sets of L1. With one location for a whole process, each process
+//! would measure something else (docs/measure.md has figures); so each round has its own, the same
+//! for all its subjects.
 
 use super::{LINE_BYTES, Operation, PLACES_BYTES, SLOT_BYTES};
 use crate::distribution::Alignment;
 use crate::random::Random;
 
-/// Where pairs of buffers of one size can lie in a region.
+/// The possible locations of two buffers of one size in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
     size_bytes: usize,
 }
 
-/// Where one pair lies: offsets from the start of the region, in bytes, multiples of a line.
+/// The location of two buffers: offsets from the start of the region, in bytes, multiples of a
+/// line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where the source's page of lines begins.
+    /// The offset of the source's page of lines.
     pub source: usize,
-    /// Where the target's page of lines begins.
+    /// The offset of the target's page of lines.
     pub target: usize,
 }
 
 impl Resident {
-    /// Pairs of buffers of `size_bytes` each.
+    /// Two buffers of `size_bytes` each.
     #[must_use]
     pub fn new(size_bytes: usize) -> Self {
         Self { size_bytes }
     }
 
-    /// How many bytes the region needs: both buffers, room to move each by [`PLACES_BYTES`], and a
-    /// page and a line for alignments. `usize::MAX` where that is beyond it, which no machine has.
+    /// The bytes that the region needs: both buffers, room to move each by [`PLACES_BYTES`], and a
+    /// page and a line for alignments. `usize::MAX`, which no machine has, on overflow.
     #[must_use]
     pub fn region_bytes(&self) -> usize {
         self.half_bytes().saturating_mul(2)
     }
 
-    /// A place, drawn for source and target independently.
+    /// Draws a location, independently for source and target.
     #[must_use]
     pub fn place(&self, random: &mut Random) -> Place {
         let mut line = || random.below(PLACES_BYTES / LINE_BYTES) * LINE_BYTES;
         Place { source: line(), target: self.half_bytes() + line() }
     }
 
-    /// An operation at a place: the lines of a page and the bytes of a line, drawn for source and
-    /// target independently.
+    /// Draws an operation at a location: the line within a page and the byte within a line,
+    /// independently for source and target.
     #[must_use]
     pub fn draw(&self, place: Place, random: &mut Random, alignment: Alignment) -> Operation {
         let mut within =
@@ -72,25 +73,25 @@ mod tests {
 
     /// Distances of target and source modulo a page, and their pages, differ from place to place.
     #[test]
-    fn places_differ_in_every_way_that_matters() {
+    fn locations_differ_in_distance_and_pages() {
         let resident = Resident::new(2048);
         let mut random = Random::new(1);
         let places: Vec<Place> = (0..256).map(|_| resident.place(&mut random)).collect();
         let different =
             |of: &dyn Fn(&Place) -> usize| places.iter().map(of).collect::<HashSet<_>>().len();
-        // Of 64 equally likely distances 63 come up in 256 draws on average, of 192 pages 141.
+        // Of 64 equally likely distances 63 occur in 256 draws on average, of 192 pages 141.
         assert!(different(&|place| (place.target - place.source) % SLOT_BYTES) > 50);
         assert!(different(&|place| place.source / SLOT_BYTES) > 100);
         assert!(different(&|place| place.target / SLOT_BYTES) > 100);
     }
 
     #[test]
-    fn a_size_beyond_memory_is_no_overflow() {
+    fn size_beyond_memory_does_not_overflow() {
         assert_eq!(Resident::new(usize::MAX).region_bytes(), usize::MAX);
     }
 
     proptest! {
-        /// Whatever is drawn lies inside the region, and source and target apart.
+        /// Every operation is inside the region, and source and target do not overlap.
         #[test]
         fn operations_stay_inside(size in 0usize..5_000_000, seed: u64) {
             let resident = Resident::new(size);

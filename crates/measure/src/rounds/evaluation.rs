@@ -1,53 +1,53 @@
-//! From rounds to ratios.
+//! Computes ratios from rounds.
 
 use haul_model::Comparison;
 
 use crate::disturbance::{self, Disturbance};
 use crate::statistics::{self, Interval};
 
-/// Fewer rounds than this give no interval that a run could end early on.
+/// The least number of rounds whose interval may end a run early.
 pub(crate) const ROUNDS_FOR_AN_INTERVAL: usize = 9;
 
-/// Fewer undisturbed rounds than this are not worth leaving the others out for.
+/// The least number of undisturbed rounds for which the others are left out.
 const ROUNDS_WORTH_KEEPING: usize = 5;
 
-/// Resamples of the bootstrap: for the figures, and for the look whether a run can end.
+/// Resamples of the bootstrap: for the figures, and for the check whether a run can end.
 const RESAMPLES: usize = 2000;
-const RESAMPLES_FOR_A_LOOK: usize = 200;
+const RESAMPLES_FOR_A_CHECK: usize = 200;
 
-/// The most draws of one interval: 20 ms.
+/// The most draws of one interval, which take 20 ms.
 const DRAWS_MAX: usize = 4_000_000;
 
-/// One round: a value by entrant (nanoseconds for an operation, mostly), and whether another
-/// process ran in it.
+/// One round: a value per entrant (usually nanoseconds per operation), and whether another process
+/// ran in it.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// One value an entrant: the subjects, and the baseline once more as the last.
+    /// One value per entrant: the subjects, and the baseline a second time as the last.
     pub values: Vec<f64>,
-    /// Whether another process ran in one of them.
+    /// Whether another process ran during a sample of the round.
     pub hit: bool,
 }
 
-/// What rounds say of the subjects and of their baseline.
+/// The results of rounds for the subjects and their baseline.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
     /// The values of each entrant in the rounds that count.
     pub series: Vec<Vec<f64>>,
-    /// Each subject against the baseline (the baseline: against its second series). `None` without
-    /// a round, and over figures of 0, where there is no ratio.
+    /// Each subject compared with the baseline (the baseline: with its second series). `None`
+    /// without a round, and for figures of 0, which have no ratio.
     pub comparisons: Vec<Option<Comparison>>,
     /// The noise floor; `None` without a round.
     pub floor: Option<f64>,
-    /// Rounds that the figures stand on.
+    /// The number of rounds in the figures.
     pub rounds: usize,
     /// Rounds left out because another process ran in them.
     pub rounds_discarded: usize,
-    /// What there is to tell of rounds in which another process ran.
+    /// The disturbance by other processes, if it must be reported.
     pub disturbance: Option<Disturbance>,
 }
 
-/// Evaluates rounds whose entrants are the subjects of these names, and `names[baseline]` once more
-/// as the last. Cost: some 20 ms a subject.
+/// Evaluates rounds whose entrants are the subjects of these names, and `names[baseline]` a second
+/// time as the last. Takes some 20 ms per subject.
 ///
 /// # Panics
 /// A round has other entrants, or `baseline` is not an index of `names`.
@@ -81,20 +81,20 @@ pub fn evaluate(rounds: &[Round], names: &[String], baseline: usize, seed: u64) 
     }
 }
 
-/// Whether every interval, the baseline's with itself among them, is so narrow: half of its width
-/// at most this share of its ratio.
+/// Whether every interval, that of the baseline with itself included, is precise: half of its width
+/// is at most this share of its ratio.
 pub(crate) fn is_precise(rounds: &[Round], baseline: usize, precision: f64, seed: u64) -> bool {
     let (kept, _) = kept(rounds);
     let entrants = kept.first().map_or(0, |round| round.values.len());
     kept.len() >= ROUNDS_FOR_AN_INTERVAL
         && (0..entrants).filter(|&entrant| entrant != baseline).all(|entrant| {
-            let interval = ratio(&kept, entrant, baseline, RESAMPLES_FOR_A_LOOK, seed);
+            let interval = ratio(&kept, entrant, baseline, RESAMPLES_FOR_A_CHECK, seed);
             interval.is_some_and(|interval| interval.half_width() <= precision * interval.median)
         })
 }
 
-/// The rounds that count, and how many were left out: those that were hit, unless they are half of
-/// all or too few others are left.
+/// The rounds that count, and the number of rounds left out: the disturbed ones, unless they are
+/// half of all or leave too few others.
 fn kept(rounds: &[Round]) -> (Vec<&Round>, usize) {
     let clean: Vec<&Round> = rounds.iter().filter(|round| !round.hit).collect();
     if clean.len() * 2 > rounds.len() && clean.len() >= ROUNDS_WORTH_KEEPING {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn hit_rounds_are_left_out_while_they_are_the_minority() {
+    fn disturbed_rounds_are_left_out_while_a_minority() {
         let mostly_clean = rounds(&[true, false, false, false, false, false, true]);
         let (clean, discarded) = kept(&mostly_clean);
         assert_eq!((clean.len(), discarded), (5, 2));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn over_nothing_there_is_no_ratio() {
+    fn baseline_of_zero_gives_no_ratio() {
         let rounds: Vec<Round> =
             (0..9).map(|_| Round { values: vec![0.0, 1.0, 0.0], hit: false }).collect();
         let found = evaluate(&rounds, &["nothing".into(), "one".into()], 0, 1);

@@ -1,12 +1,12 @@
-//! Rounds: every entrant once each, in an order drawn anew, until the time is over; then ratios.
+//! Rounds: every entrant once in a new random order, repeated until the time is over; then ratios.
 //!
-//! Whoever compares anything does it in rounds: `interleave` with threads of this process, others
-//! with processes or machines that they drive. Entrants are the subjects, and the baseline once
-//! more as the last: what it shows against itself is the noise floor.
+//! Every comparison is made in rounds: `interleave` runs threads of this process, other callers
+//! drive processes or machines. Entrants are the subjects, and the baseline a second time as the
+//! last: its ratio to itself gives the noise floor.
 //!
 //! From the bottom up:
 //!
-//! - [`evaluation`]: from rounds to ratios.
+//! - [`evaluation`]: computes ratios from rounds.
 
 pub mod evaluation;
 
@@ -18,12 +18,12 @@ use crate::clock::Clock;
 use crate::disturbance::Watch;
 use crate::random::Random;
 
-/// How many rounds.
+/// The limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long they may take, counted from `started`.
+    /// The time that rounds may take, counted from `started`.
     pub budget: Duration,
-    /// Since when that time counts.
+    /// The start of that time.
     pub started: Instant,
     /// Rounds that are run even beyond the budget.
     pub least: usize,
@@ -31,33 +31,33 @@ pub struct Limits {
     pub most: usize,
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Rounds done.
+    /// Completed rounds.
     pub rounds: usize,
-    /// Time spent.
+    /// Time used.
     pub elapsed: Duration,
-    /// Time that may be spent.
+    /// Time allowed.
     pub budget: Duration,
 }
 
-/// What becomes of a run after one of its rounds.
+/// What a run does after one of its rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The round counts, and there may be another.
+    /// The round counts, and another may follow.
     Round,
-    /// The round counts, and is the last.
+    /// The round counts and is the last.
     Last,
-    /// Told to stop in the middle of the round, which does not count.
+    /// The run was stopped within the round, which does not count.
     Stopped,
 }
 
-/// Runs rounds within their limits. `watch` looks at the machine before each. The round is told its
-/// number; `after` is told how far the run has come.
+/// Runs rounds within their limits. `watch` checks the machine before each. The round receives its
+/// number, `after` the progress of the run.
 ///
-/// Gives how many rounds count, and the error that ended them: what was measured before it is
-/// whole.
+/// Returns the number of rounds that count, and the error that ended them; the rounds before the
+/// error are complete.
 pub fn repeat<C, E>(
     limits: Limits,
     watch: &mut Watch,
@@ -91,13 +91,13 @@ pub struct Order {
 }
 
 impl Order {
-    /// Of these entrants, drawn from `seed`.
+    /// The order of these entrants, drawn from `seed`.
     #[must_use]
     pub fn new(entrants: impl IntoIterator<Item = usize>, seed: u64) -> Self {
         Self { random: Random::new(seed), entrants: entrants.into_iter().collect() }
     }
 
-    /// All of them, in an order drawn anew.
+    /// All entrants in a new random order.
     pub fn draw(&mut self) -> Vec<usize> {
         self.random.shuffle(&mut self.entrants);
         self.entrants.clone()
@@ -114,7 +114,7 @@ mod tests {
         Limits { budget, started: Instant::now(), least, most }
     }
 
-    /// What rounds saw, and how many count.
+    /// The numbers that the rounds received, and the number of rounds that count.
     fn run(limits: Limits, ending: impl Fn(u64) -> Result<Next, u64>) -> (usize, Result<(), u64>) {
         let mut watch = Watch::start(Sys::new());
         let mut numbers = (Vec::new(), Vec::new());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_keep_to_their_limits() {
+    fn rounds_stay_within_their_limits() {
         let none = Duration::ZERO;
         assert_eq!(run(limits(none, 3, 10), |_| Ok(Next::Round)), (3, Ok(())));
         let hour = Duration::from_secs(3600);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_ends_the_run_with_or_without_itself() {
+    fn round_ends_the_run_and_may_count() {
         let at = |last: u64, next: Result<Next, u64>| {
             let hour = Duration::from_secs(3600);
             run(
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_has_every_entrant() {
+    fn every_order_contains_every_entrant() {
         let mut order = Order::new(0..20, 1);
         let (first, second) = (order.draw(), order.draw());
         assert_ne!(first, second);

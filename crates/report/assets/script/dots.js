@@ -1,5 +1,5 @@
-// A row for each case, a dot and its interval for each series: uPlot with its axes exchanged, and dots
-// drawn by us.
+// One row per case, with a dot and its interval for each series: uPlot with exchanged axes, and dots
+// drawn here.
 
 class DotPlot extends Plot {
   get keys() { return "↑ ↓ move · Home End · Esc"; }
@@ -62,7 +62,7 @@ class DotPlot extends Plot {
     };
   }
 
-  // A floor is a share of a ratio: on an axis of anything else it has no place.
+  // A floor is a share of a ratio, so that only a ratio's axis shows it.
   floors(series) { return this.plot.modes[this.mode].name === "ratio" ? series.floor[this.mode] : []; }
 
   rowRange() {

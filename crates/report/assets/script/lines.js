@@ -1,4 +1,4 @@
-// Round values from the first to the last, at most so many.
+// Round values from the first to the last, at most `most` of them.
 function roundSplits(first, last, most) {
   const least = (last - first) / most;
   const decade = 10 ** Math.floor(Math.log10(least));
@@ -8,15 +8,15 @@ function roundSplits(first, last, most) {
   return splits;
 }
 
-// Lines over sizes or counts. Dragging over a part of the axis, or + and -, shows that part alone; the
-// cursor stands at the same size or count in all plots that have one.
+// Lines over sizes or counts. Dragging over a part of the axis, or + and -, zooms in to that part; the
+// cursors of all plots with the same axis move together.
 
 const linePlots = [];
 
 class LinePlot extends Plot {
   get keys() { return "← → move · + − zoom · Esc"; }
 
-  // What the keyboard reaches: the places in sight.
+  // The positions that the keyboard reaches: the visible ones.
   get places() { return this.view.x.flatMap((_, place) => (this.isInSight(place) ? [place] : [])); }
 
   get count() { return this.places.length; }
@@ -25,7 +25,7 @@ class LinePlot extends Plot {
 
   standAt(place) { this.chart.setCursor({ left: this.chart.valToPos(this.view.x[place], "x"), top: 10 }); }
 
-  // By what is seen: on a logarithmic axis the nearest value is not the nearest place.
+  // By screen distance: on a logarithmic axis the nearest value is not the nearest position.
   placeNear(u, left) {
     const away = (at) => Math.abs(at - left);
     return this.places.map((place) => u.valToPos(this.view.x[place], "x")).reduce((best, at) => (away(at) < away(best) ? at : best));
@@ -36,7 +36,7 @@ class LinePlot extends Plot {
     this.chart.setCursor({ left: -10, top: -10 });
   }
 
-  // Another plot's cursor stands at this value of the same axis; null where it has left.
+  // Follows another plot's cursor on the same axis; null if that cursor has left.
   follow(x) {
     this.isFollowing = true;
     const [first, last] = [this.view.x[0], this.view.x.at(-1)];
@@ -60,7 +60,7 @@ class LinePlot extends Plot {
     this.chart.over.addEventListener("dblclick", () => this.zoom && this.zoomTo(null));
   }
 
-  // The places nearest to both ends: a part that holds fewer than two is none.
+  // Zooms to the positions nearest to both ends, if the part contains at least two.
   zoomBetween(low, high) {
     const inside = this.view.x.filter((x) => x >= low && x <= high);
     if (inside.length >= 2) this.zoomTo([inside[0], inside.at(-1)]);

@@ -1,4 +1,4 @@
-// How numbers and series look.
+// The appearance of numbers and series.
 
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const make = (tag, attributes = {}, ...children) => {
@@ -29,7 +29,7 @@ const show = {
   latency: (v) => show.time(v),
   bytes_rate: (v) => scaled(v, [[1e9, "GB/s"], [1e6, "MB/s"], [1e3, "kB/s"], [1, "B/s"]]),
 };
-// By the mode's name where it has a unit of several steps, else with its label.
+// By the mode's name if its unit has prefixes, otherwise with its label.
 const shown = (mode, value) => (show[mode.name] ? show[mode.name](value) : `${digits(value)} ${mode.label}`);
 const bytes = (v) => {
   for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
@@ -55,16 +55,16 @@ const colour = (name) => {
   return getComputedStyle(probe).color;
 };
 const faded = (css, share) => css.replace(/^rgb\((.*)\)$/, `rgba($1, ${share})`);
-// uPlot thins logarithmic splits by its own rule; ours are thinned already.
+// uPlot thins logarithmic splits by its own rule; these are thinned already.
 const ALL = (u, splits) => splits;
 const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
 const PALETTE = 8;
 const FONT = (px) => `${px}px ${getComputedStyle(document.body).fontFamily}`;
 
-// How a series looks: its role decides; the others take colours, dashes and marks in turn.
+// The style of a series follows from its role; other series get colours, dashes and marks in turn.
 const looks = (view, shape) => {
   let other = 0;
-  // The first two colours are haul's and the baseline's where these are among the series.
+  // The first two colours are haul's and the baseline's if these are among the series.
   const own = view.series.some((series) => series.role === "haul" || series.role === "baseline") ? 2 : 0;
   return view.series.map((series) => {
     if (series.role === "haul") return { stroke: "haul", width: 2.5, dash: [], mark: 0 };

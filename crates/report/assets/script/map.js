@@ -1,4 +1,4 @@
-// A heap's map: what each slice holds, by pointer and by keyboard, and the choice of colours.
+// A heap's map: reads out slices by pointer and by keyboard, and selects the colours.
 
 class HeapMap {
   constructor(holder) {
@@ -7,7 +7,7 @@ class HeapMap {
     this.live = holder.querySelector("output");
     this.pages = [...holder.querySelectorAll(".page svg")];
     this.slices = this.pages.map((page) => HeapMap.parse(page.dataset.slices));
-    // The line above the pages replaces the browser's own tip, which covers some.
+    // The line above the pages replaces the browser's tooltip, which would cover pages.
     this.pages.forEach((page) => page.querySelector("title")?.remove());
     this.at = null;
     this.grid = holder.querySelector(".pages");
@@ -98,7 +98,7 @@ class HeapMap {
 
   leave() {
     this.at = null;
-    this.place.textContent = "Point at a slice, or use the arrow keys, to read what it holds.";
+    this.place.textContent = "Point at a slice, or use the arrow keys, to read its contents.";
     this.place.classList.add("idle");
   }
 }

@@ -30,7 +30,7 @@ const asked = location.hash.slice(1);
 const initial = [asked, stored()].find((theme) => THEMES.includes(theme));
 if (initial && initial !== "system") setTheme(initial);
 
-// Paper is light whatever the screen is.
+// Printing always uses the light theme.
 let before;
 addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; redrawAll(); });
 addEventListener("afterprint", () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; redrawAll(); });
@@ -43,14 +43,14 @@ machine?.addEventListener("change", chooseMachine);
 
 document.getElementById("downloads").hidden = false;
 document.getElementById("save-records").addEventListener("click", () => {
-  // Line by line as written: parsing would round what a JavaScript number cannot hold.
+  // The text is not parsed, because JavaScript would round large numbers.
   const text = `${document.getElementById("records").textContent.slice(1, -1).replaceAll(",\n", "\n")}\n`;
   const url = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
   make("a", { href: url, download: "records.jsonl" }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 });
 
-// Tables sort by any column: a click ascending, another descending.
+// Tables sort by any column: the first click ascending, the next descending.
 for (const table of document.querySelectorAll(".scroll table")) {
   const headers = [...table.tHead.rows[0].cells];
   headers.forEach((header, column) => {
@@ -71,7 +71,7 @@ for (const table of document.querySelectorAll(".scroll table")) {
   });
 }
 
-// The contents say which figure is in sight.
+// The table of contents marks the visible figure.
 const links = new Map([...document.querySelectorAll(".contents a")].map((link) => [link.hash.slice(1), link]));
 const watcher = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
@@ -86,7 +86,7 @@ const watcher = new IntersectionObserver((entries) => {
 }, { rootMargin: "-25% 0px -65% 0px" });
 document.querySelectorAll(".figure").forEach((figure) => { if (links.has(figure.id)) watcher.observe(figure); });
 
-// A table shows the columns that matter; a click, all of them.
+// A table shows its most important columns; a click shows all of them.
 for (const holder of document.querySelectorAll(".scroll:has(th.x)")) {
   const table = holder.querySelector("table");
   const button = make("button", { type: "button", class: "columns" });
@@ -100,7 +100,7 @@ for (const holder of document.querySelectorAll(".scroll:has(th.x)")) {
   holder.before(button);
 }
 
-// A command is there to be run: a click takes it along.
+// Each command gets a button that copies it.
 for (const code of document.querySelectorAll(".verdicts .do code, .missing code, .rerun code, .findings .action code")) {
   const button = make("button", { type: "button", class: "copy", title: "Copy" }, "copy");
   button.setAttribute("aria-label", `Copy ${code.textContent}`);

@@ -1,8 +1,8 @@
-// What all plots have: controls, scale, keyboard, and a legend that shows the values under the cursor,
-// so that nothing lies over the plot. A kind of plot adds `options` (uPlot's), `count` (how many places
-// the keyboard reaches) and `goTo` (shows one of them).
+// The base of all plots: controls, scale, keyboard, and a legend that shows the values under the cursor,
+// so that nothing covers the plot. A kind of plot adds `options` (uPlot's), `count` (the number of
+// positions that the keyboard reaches) and `goTo` (shows one of them).
 
-// Where values span so many times the least, the axis is logarithmic.
+// The axis is logarithmic if the largest value is at least this many times the smallest.
 const SPAN_LOG = 100;
 
 class Plot {
@@ -38,7 +38,7 @@ class Plot {
     holder.addEventListener("blur", () => this.leave());
   }
 
-  // Controls: a button each for few values, a list for many.
+  // Controls: buttons for few values, a list for many.
   drawControls() {
     const rows = [];
     if (this.plot.modes.length > 1) {
@@ -81,7 +81,7 @@ class Plot {
     return make("div", { class: "choice", role: "group", "aria-label": label }, make("span", {}, label), make("div", {}, ...buttons));
   }
 
-  // The view that has the new value and most of the old ones: not every combination was measured.
+  // The view with the new value and most of the old ones, because not every combination was measured.
   nearest(position, index) {
     const same = (view) => view.choice.filter((value, at) => value === this.view.choice[at]).length;
     return this.plot.views.filter((view) => view.choice[position] === index).sort((a, b) => same(b) - same(a))[0] ?? this.view;
@@ -114,7 +114,7 @@ class Plot {
     this.draw();
   }
 
-  // The series that are drawn, each with room for its value; then those that a click adds.
+  // The drawn series, each with space for its value; then the series that a click adds.
   drawLegend() {
     const [shown, more] = [[], []];
     this.cells = new Map();
@@ -146,7 +146,7 @@ class Plot {
     this.readout(null);
   }
 
-  // What stands at a place, series by series: { heading, rows: [{ series, value, remark }] }, or nothing.
+  // Shows the values at a position, series by series: { heading, rows: [{ series, value, remark }] }, or none.
   readout(found) {
     this.place.textContent = found?.heading ?? "Point at the plot, or use the arrow keys, to read values.";
     this.place.classList.toggle("idle", !found);
@@ -166,17 +166,17 @@ class Plot {
 
   shownValues() {
     const found = this.view.series.filter((series) => this.isShown(series));
-    // What the page is about sets the scale of a ratio; a kernel far off runs out of the frame.
+    // The main series determine the scale of a ratio; a distant kernel may leave the frame.
     const main = this.plot.modes[this.mode].name === "ratio" ? found.filter((series) => series.role !== "other") : found;
     return (main.some((series) => this.has(series)) ? main : found);
   }
 
-  // Of a series, what lies in the part of the axis that is shown.
+  // The values of a series in the visible part of the axis.
   inSight(values) { return this.zoom ? values.filter((_, place) => this.isInSight(place)) : values; }
 
   isInSight(place) { return !this.zoom || (this.view.x[place] >= this.zoom[0] && this.view.x[place] <= this.zoom[1]); }
 
-  // By what is drawn at first, so that the axis stays as it is when a series is added.
+  // By the initial series, so that the axis does not change when a series is added.
   get isLog() {
     const mode = this.plot.modes[this.mode];
     if (mode.log || mode.name === "ratio") return mode.log;

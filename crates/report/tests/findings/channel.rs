@@ -1,4 +1,4 @@
-//! What is said of transfers between processes.
+//! Findings on transfers between processes.
 
 use haul_model::{Line, Record};
 use haul_report::Tone;
@@ -6,7 +6,7 @@ use haul_report::Tone;
 use crate::{only, transfer};
 
 #[test]
-fn the_fastest_way_to_another_process_is_told_by_size_and_with_its_reason() {
+fn fastest_mechanism_is_reported_by_size_with_its_reason() {
     let lines = [
         transfer("pipe", 64, 0, 0.3),
         transfer("haul:inline", 64, 0, 0.5),
@@ -15,7 +15,7 @@ fn the_fastest_way_to_another_process_is_told_by_size_and_with_its_reason() {
         transfer("haul:double", 1 << 20, 0, 9.5),
         transfer("haul:ring", 1 << 20, 0, 8.0),
         transfer("haul:auto", 1 << 20, 0, 8.0),
-        // No transfer between two private memories: it takes no part.
+        // Not a transfer between two private memories, so it is not compared.
         transfer("memcpy", 1 << 20, 0, 12.0),
         transfer("haul:sealed", 1 << 20, 0, 50.0),
         transfer("haul:lease", 1 << 20, 0, 11.0),
@@ -39,7 +39,7 @@ fn the_fastest_way_to_another_process_is_told_by_size_and_with_its_reason() {
 }
 
 #[test]
-fn the_three_results_of_2014_stand_beside_hauls() {
+fn results_of_2014_are_shown_beside_hauls() {
     let of = |subject: &str, rate: f64, cpu: f64| {
         let mut of_cpu = Record::new("run-1", "channel.transfer", subject, "cpu", "s/GB")
             .with("size_bytes", 1000 << 20)

@@ -1,4 +1,4 @@
-//! What is said of copies: the headline, sizes, what the file changes and tuning.
+//! Findings on copies: the headline, sizes, the effect of haul.toml, and tuning.
 
 use haul_model::Line;
 use haul_report::{Tone, findings};
@@ -6,7 +6,7 @@ use haul_report::{Tone, findings};
 use crate::{distribution, only, samples, size};
 
 #[test]
-fn the_headline_is_a_geometric_mean() {
+fn headline_is_a_geometric_mean() {
     let lines = [distribution("a", "l1", 0.5, 0.01), distribution("b", "l1", 0.98, 0.01)];
     let findings = findings(&lines);
     // sqrt(0.5 * 0.98) = 0.7
@@ -17,11 +17,10 @@ fn the_headline_is_a_geometric_mean() {
     assert!(headline.text.contains("data in L1"), "{}", headline.text);
 }
 
-/// What is read right after is another question: its records are no part of a sentence about calls
-/// alone, and those of older files, which say only whether the first bytes were read, are of the
-/// same two kinds.
+/// Records with a reader of the copied bytes must not count in a sentence about calls alone. Those of
+/// older files, which only say whether the first bytes were read, are of the same two kinds.
 #[test]
-fn a_sentence_joins_records_of_one_reader() {
+fn sentence_combines_records_of_one_reader_only() {
     let read = |ratio: f64, how: serde_json::Value| match distribution("a", "l1", ratio, 0.01) {
         Line::Record(record) => Line::from(record.with("then_read", how)),
         Line::Machine(_) => unreachable!("a distribution is a record"),
@@ -32,14 +31,14 @@ fn a_sentence_joins_records_of_one_reader() {
         assert!(findings[0].text.contains("haul saves 30% of libc’s time"), "{}", findings[0].text);
         only(&findings, "beyond the noise in none of 1 comparison");
     }
-    // The newer of two that say the same in other words counts.
+    // Of two records of the same measurement the newer counts, even if its parameter is spelled anew.
     let lines = [read(0.7, false.into()), read(0.5, "nothing".into())];
     assert!(findings(&lines)[0].text.contains("haul saves 50%"), "{:?}", findings(&lines));
 }
 
-/// A survey says first what its haul.toml does, and what there is without it.
+/// The headline of a survey reports haul with its haul.toml and without it.
 #[test]
-fn the_headline_says_what_the_file_changes() {
+fn headline_reports_the_effect_of_haul_toml() {
     let of = |subject: &str, function: &str, ratio: f64| match distribution(
         "service", "l1", ratio, 0.01,
     ) {
@@ -67,7 +66,7 @@ fn the_headline_says_what_the_file_changes() {
 }
 
 #[test]
-fn a_gain_below_the_floor_is_no_difference() {
+fn gain_below_the_floor_is_no_difference() {
     let lines = [distribution("a", "l1", 0.97, 0.05), distribution("b", "l1", 0.96, 0.05)];
     let findings = findings(&lines);
     assert_eq!(findings[0].tone, Tone::Same);
@@ -81,7 +80,7 @@ fn a_gain_below_the_floor_is_no_difference() {
 }
 
 #[test]
-fn a_mean_is_no_surer_than_its_noisiest_part() {
+fn mean_has_the_floor_of_its_noisiest_part() {
     let lines = [distribution("a", "l1", 0.95, 0.01), distribution("b", "l1", 0.95, 0.06)];
     let findings = findings(&lines);
     assert_eq!(findings[0].tone, Tone::Unknown, "{}", findings[0].text);
@@ -89,7 +88,7 @@ fn a_mean_is_no_surer_than_its_noisiest_part() {
 }
 
 #[test]
-fn a_loss_is_said_first_hand_with_its_place_and_a_remedy() {
+fn loss_is_reported_with_its_place_and_a_remedy() {
     let lines = [
         distribution("a", "l1", 0.8, 0.01),
         distribution("b", "cold", 1.08, 0.01),
@@ -107,7 +106,7 @@ fn a_loss_is_said_first_hand_with_its_place_and_a_remedy() {
 }
 
 #[test]
-fn a_headline_that_loses_says_so() {
+fn headline_reports_a_loss() {
     let findings = findings(&[distribution("a", "l1", 1.2, 0.01)]);
     assert_eq!(findings[0].tone, Tone::Worse);
     assert!(
@@ -118,7 +117,7 @@ fn a_headline_that_loses_says_so() {
 }
 
 #[test]
-fn the_best_by_size_is_told_in_ranges() {
+fn best_by_size_is_reported_in_ranges() {
     let mut lines = Vec::new();
     for (power, haul, libc, near, far) in [
         (10, 10.0, 14.0, 10.0, 40.0),
@@ -144,10 +143,10 @@ fn the_best_by_size_is_told_in_ranges() {
     assert!(fastest.text.contains("near up to 4 KiB and far above"), "{}", fastest.text);
 }
 
-/// Medians of different rounds say haul takes twice as long; round by round it takes a tenth
-/// longer, which the baseline's distance from itself hides.
+/// By medians of different rounds haul takes twice as long. Round by round it takes a tenth longer,
+/// which is below the noise floor.
 #[test]
-fn what_noise_hides_is_not_called_worse() {
+fn difference_hidden_by_noise_is_not_called_worse() {
     let compared = |subject: &str, time: f64, ratio: f64, floor: f64| -> Line {
         let Line::Record(mut record) = size(subject, 1 << 30, time) else { unreachable!() };
         record.comparison = Some(samples::against("libc", ratio, 0.004, floor));
@@ -170,17 +169,17 @@ fn what_noise_hides_is_not_called_worse() {
 }
 
 #[test]
-fn an_inlined_haul_is_another_subject_than_one_called_through_c() {
+fn inlined_haul_and_haul_called_through_c_are_separate_subjects() {
     let called = distribution("a", "l1", 0.5, 0.01);
     let mut inlined = distribution("b", "l1", 0.9, 0.01);
     if let Line::Record(record) = &mut inlined {
         *record = record.clone().with("call", "inline");
     }
-    // No mean of the two, and none of them counted with the other.
+    // The two are neither averaged nor counted together.
     let both = findings(&[called.clone(), inlined.clone()]);
     assert!(both[0].text.contains("saves 10%"), "{}", both[0].text);
     only(&both, "in none of 1 comparison");
-    // An old record that does not say its call is as new ones that say `c`.
+    // An old record without the parameter counts like a new one with `c`.
     let mut said = distribution("a", "l1", 0.7, 0.01);
     if let Line::Record(record) = &mut said {
         *record = record.clone().with("call", "c");
@@ -191,7 +190,7 @@ fn an_inlined_haul_is_another_subject_than_one_called_through_c() {
 }
 
 #[test]
-fn memory_is_told_with_what_haul_reaches() {
+fn memory_limit_is_reported_with_hauls_share_of_it() {
     let mut lines = vec![size("haul", 1 << 30, f64::from(1 << 30) / 9.0)];
     for (threads, rate) in [(1, 10.0), (2, 19.5), (4, 20.0)] {
         let mut record = samples::record("m", "memory.bandwidth", "haul")
@@ -215,7 +214,7 @@ fn memory_is_told_with_what_haul_reaches() {
     assert!(limit.text.contains("copy 20.0 GB/s (2 threads)"), "{}", limit.text);
     let fault = only(&findings, "first touch of a 4 KiB page costs 400 ns");
     assert!(fault.text.contains("2 MiB pages cost 4.0 times less"), "{}", fault.text);
-    // What a cache holds says nothing of memory.
+    // A copy inside the caches is not compared with memory.
     lines[0] = size("haul", 8 << 20, f64::from(8 << 20) / 14.6);
     let findings = self::findings(&lines);
     let limit = only(&findings, "Memory lets one thread copy 10.0 GB/s");
@@ -227,7 +226,7 @@ fn memory_is_told_with_what_haul_reaches() {
 }
 
 #[test]
-fn tuning_counts_only_where_it_was_checked() {
+fn tuning_counts_only_in_the_check_phase() {
     let tuned = |phase: &str, size: u64, ratio: f64| -> Line {
         let mut record = samples::record("m", "copy.tune", "tuned")
             .with("phase", phase)
@@ -249,7 +248,7 @@ fn tuning_counts_only_where_it_was_checked() {
 }
 
 #[test]
-fn tuning_that_loses_somewhere_is_not_marked_as_better() {
+fn tuning_with_a_loss_is_not_marked_as_better() {
     let tuned = |size: u64, ratio: f64| -> Line {
         let mut record = samples::record("m", "copy.tune", "tuned")
             .with("phase", "check")
@@ -277,7 +276,7 @@ fn of_function(experiment: &str, row: (&str, &str), function: &str, ratio: f64) 
 }
 
 #[test]
-fn classes_and_levels_are_told_of_every_function() {
+fn classes_and_levels_are_reported_for_every_function() {
     let class = |function: &str, class: &str, ratio: f64| {
         of_function("copy.size_class", ("size_class", class), function, ratio)
     };
@@ -319,7 +318,7 @@ fn classes_and_levels_are_told_of_every_function() {
 }
 
 #[test]
-fn a_mark_follows_the_worst_that_its_sentence_says() {
+fn tone_follows_the_worst_part_of_its_sentence() {
     let service = |function: &str, ratio: f64| {
         of_function("copy.distribution", ("distribution", "service"), function, ratio)
     };
@@ -331,7 +330,7 @@ fn a_mark_follows_the_worst_that_its_sentence_says() {
     let won = findings(&[service("memcpy", 0.95), service("memset", 1.0)]);
     assert_eq!(only(&won, "sizes a service copies").tone, Tone::Better);
 
-    // A mean that gains, over a distribution that loses and is told.
+    // A mean that gains, over a distribution that loses and is reported.
     let spread =
         findings(&[distribution("a", "l1", 0.5, 0.01), distribution("b", "l1", 1.1, 0.01)]);
     let headline = only(&spread, "over 2 distributions");

@@ -1,4 +1,4 @@
-//! What is said of heaps.
+//! Findings on heaps.
 
 use haul_model::{Comparison, Line, Record};
 use haul_report::{Tone, findings};
@@ -6,7 +6,7 @@ use haul_report::{Tone, findings};
 use crate::{growth, only, samples};
 
 #[test]
-fn a_heap_that_grows_slower_stands_beside_the_worst_of_the_others() {
+fn growth_is_compared_with_the_worst_other_heap() {
     let mut lines = Vec::new();
     for (subject, first, last) in
         [("libc", 100.0, 110.0), ("dpdk", 15_000.0, 255_000.0), ("haul", 40.0, 40.4)]
@@ -43,7 +43,7 @@ fn a_heap_that_grows_slower_stands_beside_the_worst_of_the_others() {
 }
 
 #[test]
-fn a_heap_that_is_flat_and_slower_is_not_marked_as_better() {
+fn flat_but_slower_heap_is_not_marked_as_better() {
     let mut lines = Vec::new();
     for (subject, first, last) in [("other", 10.0, 20.0), ("haul", 40.0, 40.4)] {
         lines.push(growth(subject, "alloc_time", Some(1), first));
@@ -54,7 +54,7 @@ fn a_heap_that_is_flat_and_slower_is_not_marked_as_better() {
 }
 
 #[test]
-fn pairs_are_held_against_the_fastest_other_heap() {
+fn block_and_free_are_compared_with_the_fastest_other_heap() {
     let pair = |subject: &str, ns: f64| {
         let record = samples::record("m", "heap.pairs", subject);
         let mut record = record.with("size_bytes", 64).with("threads", 1);
@@ -69,7 +69,7 @@ fn pairs_are_held_against_the_fastest_other_heap() {
 }
 
 #[test]
-fn a_replay_is_told_in_time_and_in_memory() {
+fn replay_is_reported_in_time_and_in_memory() {
     let whole = |subject: &str, metric: &str, unit: &str, value: f64, ratio: f64| {
         let mut record = Record::new("run-1", "heap.replay", subject, metric, unit)
             .with("trace", "sort.trace")
@@ -108,7 +108,7 @@ fn a_replay_is_told_in_time_and_in_memory() {
 }
 
 #[test]
-fn a_map_is_told_by_what_becomes_of_its_memory() {
+fn map_is_reported_by_use_of_its_memory() {
     let whole = |metric: &str, mib: f64| {
         let mut record = Record::new("run-1", "heap.map", "haul", metric, "B")
             .with("by", "heap")
@@ -133,9 +133,9 @@ fn a_map_is_told_by_what_becomes_of_its_memory() {
     );
 }
 
-/// A tenth slower on paper, by samples that lie between a half and twice as much.
+/// The median is a tenth slower, but samples range from half to twice as much.
 #[test]
-fn heaps_whose_samples_overlap_are_not_told_apart() {
+fn heaps_with_overlapping_samples_are_not_distinguished() {
     let pair = |subject: &str, samples: [f64; 5]| {
         let record = samples::record("m", "heap.pairs", subject);
         let mut record = record.with("size_bytes", 64).with("threads", 1);

@@ -40,7 +40,7 @@ fn only<'a>(findings: &'a [Finding], part: &str) -> &'a Finding {
 }
 
 #[test]
-fn nothing_gives_nothing() {
+fn no_records_give_no_findings() {
     assert!(findings(&[]).is_empty());
     assert!(findings(&[Line::from(samples::machine("m", "CPU"))]).is_empty());
 }

@@ -1,4 +1,4 @@
-//! What is said of noise, of the hypervisor, and of what is modelled.
+//! Findings on noise, steal time and modelled figures.
 
 use haul_model::Line;
 use haul_report::{Tone, findings};
@@ -6,14 +6,14 @@ use haul_report::{Tone, findings};
 use crate::{distribution, only, samples};
 
 #[test]
-fn a_noisy_run_asks_to_be_repeated() {
+fn noisy_run_advises_to_repeat_it() {
     let findings = findings(&[distribution("a", "l1", 0.5, 0.09)]);
     let noise = only(&findings, "Noise");
     assert_eq!(noise.tone, Tone::Worse);
     assert!(noise.action.as_deref().is_some_and(|action| action.contains("quiet machine")));
 }
 
-/// Figures that lost so much to the hypervisor, in percent.
+/// Figures with these shares of steal time, in percent.
 fn stolen(percents: impl IntoIterator<Item = f64>) -> Vec<Line> {
     let lost = |(place, percent): (u64, f64)| {
         let record = samples::record("m", "copy.size", "haul").with("size_bytes", place);
@@ -25,7 +25,7 @@ fn stolen(percents: impl IntoIterator<Item = f64>) -> Vec<Line> {
 }
 
 #[test]
-fn what_the_hypervisor_took_is_told_once_and_only_what_lost_much_is_marked() {
+fn steal_time_is_reported_once_and_marked_only_where_large() {
     let lines = stolen((0..999).map(|n| if n < 31 { 5.0 + f64::from(n + 1) * 0.3 } else { 0.8 }));
     let told = findings(&lines);
     let sentence = only(&told, "The hypervisor took");
@@ -38,7 +38,7 @@ fn what_the_hypervisor_took_is_told_once_and_only_what_lost_much_is_marked() {
 }
 
 #[test]
-fn a_host_that_takes_much_asks_for_another_time_and_one_that_takes_nothing_is_not_spoken_of() {
+fn large_steal_time_advises_another_time_and_none_is_not_mentioned() {
     let much = findings(&stolen([4.0, 6.0, 50.0]));
     let sentence = only(&much, "2 lost more than 5%");
     assert_eq!(sentence.tone, Tone::Worse);
@@ -49,7 +49,7 @@ fn a_host_that_takes_much_asks_for_another_time_and_one_that_takes_nothing_is_no
     let one = findings(&stolen([0.0, 5.1]));
     assert!(only(&one, "The hypervisor took").text.contains("; 1 lost more than 5%"));
 
-    // Nothing, unknown, and what no share can be.
+    // No steal time, and two impossible shares.
     for percents in [vec![0.0, 0.0], vec![-3.0], vec![f64::MAX]] {
         let told = findings(&stolen(percents));
         assert!(!told.iter().any(|finding| finding.text.contains("hypervisor")), "{told:#?}");
@@ -68,7 +68,7 @@ fn modelled_figures_are_counted_and_not_used() {
 }
 
 #[test]
-fn a_reproduction_is_told_as_simulated() {
+fn reproduction_is_reported_as_simulated() {
     let of = |experiment: &str, metric: &str, value: f64| {
         let mut record = samples::record("m", experiment, "haul").with("calibration", "none");
         (record.metric, record.samples) = (metric.into(), vec![value]);

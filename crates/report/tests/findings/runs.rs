@@ -1,4 +1,4 @@
-//! Which records are held against each other: of one machine, and of one run.
+//! Only records of one machine and one run are compared.
 
 use haul_model::Line;
 use haul_report::{Tone, findings};
@@ -6,7 +6,7 @@ use haul_report::{Tone, findings};
 use crate::{distribution, growth, only, samples, size, transfer};
 
 #[test]
-fn newer_records_replace_older_ones_of_the_same_thing() {
+fn newer_record_replaces_older_one_of_the_same_measurement() {
     let mut later = distribution("a", "l1", 0.6, 0.01);
     if let Line::Record(record) = &mut later {
         record.time = "2027-01-01T00:00:00Z".into();
@@ -17,7 +17,7 @@ fn newer_records_replace_older_ones_of_the_same_thing() {
 }
 
 #[test]
-fn each_machine_has_its_own() {
+fn each_machine_has_its_own_findings() {
     let mut lines = samples::survey("m1", "First");
     lines.extend(samples::survey("m2", "Second"));
     let findings = findings(&lines);
@@ -38,7 +38,7 @@ fn of_run(line: Line, run: &str) -> Line {
     record.into()
 }
 
-/// haul in one run and its peers in another: nothing was compared with anything.
+/// haul in one run and its peers in another are not comparable.
 #[test]
 fn no_ratio_is_made_across_runs() {
     let pair = |subject: &str, ns: f64| {
@@ -100,9 +100,9 @@ fn no_ratio_is_made_across_runs() {
     }
 }
 
-/// The newest run that compares is told, not a newer one that compares nothing.
+/// The newest run with a comparison is reported, not a newer one without.
 #[test]
-fn a_later_run_of_one_subject_leaves_the_comparison_of_an_earlier_one() {
+fn later_run_of_one_subject_keeps_the_comparison_of_an_earlier_run() {
     let of = |run: &str, subject: &str, ns: f64| {
         let record = samples::record("m", "heap.pairs", subject);
         let mut record = record.with("size_bytes", 64).with("threads", 1);

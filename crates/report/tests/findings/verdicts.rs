@@ -41,14 +41,14 @@ fn transfer(subject: &str, size: u64, rate: f64) -> Line {
     record.into()
 }
 
-/// A transfer while the bench keeps a processor busy or does not, and other programs so many.
+/// A transfer while the bench keeps `busy` processors busy, and other programs `others`.
 fn transfer_beside(subject: &str, rate: f64, busy: u8, others: f64) -> Line {
     let Line::Record(record) = transfer(subject, 64, rate) else { panic!("a record") };
     record.with("busy_core", busy).with("others_processors", others).into()
 }
 
 #[test]
-fn a_transfer_says_which_load_it_met_and_a_foreign_program_is_no_advice() {
+fn transfer_names_its_load_and_other_programs_give_no_advice() {
     let cases = [
         (0, 0.01, ", both processors free", "pipe at these sizes"),
         (
@@ -72,7 +72,7 @@ fn a_transfer_says_which_load_it_met_and_a_foreign_program_is_no_advice() {
 }
 
 #[test]
-fn sizes_of_one_run_that_met_different_loads_are_different_rows() {
+fn sizes_of_one_run_under_different_loads_are_separate_rows() {
     let mut lines: Vec<Line> = Vec::new();
     for (subject, rate) in [("haul:auto", 1.0), ("pipe", 0.5)] {
         lines.push(transfer_beside(subject, rate, 0, 0.0));
@@ -90,7 +90,7 @@ fn sizes_of_one_run_that_met_different_loads_are_different_rows() {
 }
 
 #[test]
-fn losses_come_first_and_are_told_as_losses() {
+fn losses_come_first_and_are_marked_as_losses() {
     let lines = [service("memcpy", 0.5), service("memmove", 1.0), service("memset", 1.25)];
     let rows = verdicts(&lines);
     let told: Vec<(&str, &str, Tone)> =
@@ -109,7 +109,7 @@ fn losses_come_first_and_are_told_as_losses() {
 }
 
 #[test]
-fn a_heap_is_beside_the_fastest_other_and_growth_is_a_loss() {
+fn heap_is_compared_with_the_fastest_other_and_growth_is_a_loss() {
     let of = |grown: f64| {
         let rounds = [(1, 20.0), (2, 20.0 * grown)];
         let mut lines: Vec<Line> = rounds
@@ -133,7 +133,7 @@ fn a_heap_is_beside_the_fastest_other_and_growth_is_a_loss() {
 }
 
 #[test]
-fn transfers_are_beside_the_best_other_and_nothing_that_is_no_transfer() {
+fn transfers_are_compared_only_with_the_best_other_transfer() {
     let lines = [
         transfer("haul:auto", 64, 1.0),
         transfer("pipe", 64, 0.5),
@@ -157,7 +157,7 @@ fn transfers_are_beside_the_best_other_and_nothing_that_is_no_transfer() {
 }
 
 #[test]
-fn a_lost_transfer_names_the_mechanism_that_wins_and_no_survey_on_a_survey() {
+fn lost_transfer_names_the_winning_mechanism() {
     let mut lines = vec![
         transfer("haul:auto", 1 << 20, 4.0),
         transfer("haul:pull", 1 << 20, 6.0),
@@ -186,7 +186,7 @@ fn forwarded(run: &str, subject: &str, metric: &str, size: u64, rate: f64) -> Re
 }
 
 #[test]
-fn packets_of_a_vm_are_beside_the_fastest_other_switch() {
+fn vm_packets_are_compared_with_the_fastest_other_switch() {
     let mut own = forwarded("r1", "haul", "rate_peak", 64, 11e6);
     own.comparison = Some(samples::against("testpmd", 1.2, 0.01, 0.02));
     let mut large = forwarded("r2", "haul", "rate_peak", 1500, 4e6);
@@ -218,7 +218,7 @@ fn packets_of_a_vm_are_beside_the_fastest_other_switch() {
 }
 
 #[test]
-fn packets_of_a_vm_beside_nobody_are_beside_libc_s_copy_and_testpmd_is_missing() {
+fn vm_packets_without_other_switch_are_compared_with_libcs_copy() {
     let own = forwarded("r", "haul", "rate_peak", 64, 11e6);
     let mut gain = forwarded("r", "haul", "copy_gain", 64, 1.0);
     gain.comparison = Some(samples::against("libc", 1.005, 0.01, 0.02));
@@ -239,7 +239,7 @@ fn packets_of_a_vm_beside_nobody_are_beside_libc_s_copy_and_testpmd_is_missing()
 }
 
 #[test]
-fn what_was_not_compared_is_named_with_the_command_that_would() {
+fn missing_comparison_is_named_with_its_command() {
     let of = |lines: &[Line]| -> Vec<&str> {
         missing(lines).into_iter().map(|each| each.what).collect()
     };
@@ -257,7 +257,7 @@ fn what_was_not_compared_is_named_with_the_command_that_would() {
 }
 
 #[test]
-fn noise_that_hides_differences_is_a_row() {
+fn noise_that_hides_differences_has_a_row() {
     let mut lines = vec![service("memcpy", 0.5)];
     let Line::Record(record) = &mut lines[0] else { unreachable!() };
     record.comparison = Some(samples::against("libc", 0.5, 0.01, 0.08));
@@ -267,9 +267,9 @@ fn noise_that_hides_differences_is_a_row() {
     assert!(rows[0].action.contains("`haul doctor`"));
 }
 
-/// A file that gains here and loses there is not told to be worse than the defaults.
+/// A haul.toml with gains and losses is not reported as worse than the defaults.
 #[test]
-fn a_haul_toml_is_removed_only_where_it_costs() {
+fn haul_toml_is_to_be_removed_only_if_it_costs() {
     let action = |ratios: &[f64]| {
         let lines: Vec<Line> = ratios
             .iter()

@@ -1,4 +1,4 @@
-//! A page is closed: text from records stays text, and no other file is asked for.
+//! A page is self-contained: text from records is escaped, and the page loads no other file.
 
 use haul_model::Line;
 use haul_report::html;
@@ -6,7 +6,7 @@ use haul_report::html;
 use crate::{data, page_of, samples};
 
 #[test]
-fn hostile_text_stays_text() {
+fn hostile_text_is_escaped() {
     let evil = "</script><script>alert(1)</script><!--\u{2028}'\"&<img src=x onerror=alert(1)>";
     let mut lines = vec![Line::from(samples::machine(evil, evil))];
     for experiment in ["copy.size", "copy.distribution", "memory.fault", evil] {
@@ -35,7 +35,7 @@ fn hostile_text_stays_text() {
 }
 
 #[test]
-fn nothing_is_asked_of_any_other_file() {
+fn page_loads_no_other_file() {
     let page = html(&samples::survey("m1", "Sample CPU"));
     for outside in ["src=", "@import", "url(", "fetch(", "XMLHttpRequest", "import("] {
         assert!(!page.contains(outside), "{outside}");

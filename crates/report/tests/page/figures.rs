@@ -6,7 +6,7 @@ use haul_report::html;
 use crate::{data, page_of, records, samples};
 
 #[test]
-fn a_plot_holds_the_numbers_of_its_records() {
+fn plot_contains_the_numbers_of_its_records() {
     let lines = samples::survey("m1", "Sample CPU");
     let plots = data(&html(&lines), "plots");
     let plot = &plots["m0-0-copy-size"];
@@ -57,7 +57,7 @@ fn a_plot_holds_the_numbers_of_its_records() {
 }
 
 #[test]
-fn controls_stand_where_records_would_fall_on_one_another() {
+fn controls_separate_records_at_the_same_position() {
     let lines = samples::survey("m1", "Sample CPU");
     let plots = data(&html(&lines), "plots");
     let labels = |id: &str| -> Vec<String> {
@@ -77,7 +77,7 @@ fn controls_stand_where_records_would_fall_on_one_another() {
 }
 
 #[test]
-fn the_same_subject_called_in_two_ways_is_two_lines() {
+fn subject_with_two_calling_conventions_has_two_lines() {
     let mut lines = samples::survey("m1", "Sample CPU");
     let inlined: Vec<Line> = records(&lines)
         .filter(|record| record.experiment == "copy.distribution" && record.subject == "haul")
@@ -92,7 +92,7 @@ fn the_same_subject_called_in_two_ways_is_two_lines() {
 }
 
 #[test]
-fn heaps_are_drawn_round_by_round_and_pairs_by_size() {
+fn heap_growth_is_drawn_by_round_and_block_with_free_by_size() {
     let mut lines = Vec::new();
     for (subject, step) in [("libc", 0.0), ("dpdk", 40_000.0), ("haul", 0.0)] {
         for round in 1..=5_u32 {
@@ -126,7 +126,7 @@ fn heaps_are_drawn_round_by_round_and_pairs_by_size() {
 }
 
 #[test]
-fn a_replay_is_one_line_a_heap_with_time_and_footprint_as_modes() {
+fn replay_has_one_line_per_heap_with_time_and_footprint_as_modes() {
     let mut lines = Vec::new();
     for subject in ["libc", "haul", "asked for"] {
         for (done, metric, unit) in [
@@ -158,7 +158,7 @@ fn a_replay_is_one_line_a_heap_with_time_and_footprint_as_modes() {
 }
 
 #[test]
-fn a_calibration_that_changes_nothing_is_not_drawn_again() {
+fn calibration_without_effect_is_not_drawn_again() {
     let bar = |calibration: &str, ours: f64| {
         let mut record = samples::record("m1", "sim.figure7", "haul")
             .with("calibration", calibration)
@@ -177,8 +177,8 @@ fn a_calibration_that_changes_nothing_is_not_drawn_again() {
     assert!(once < twice && is_told && !is_told_twice, "{once} and {twice}");
 }
 
-/// Figure of transfers: a way that moves a quarter of the baseline's bytes a second and answers in
-/// a seventh of its time.
+/// A figure of transfers: a mechanism with a quarter of the baseline's rate and a seventh of its
+/// latency.
 fn transfers_with_verdicts() -> Vec<Line> {
     let at = |size: u64, (metric, unit, value, ratio, floor): (&str, &str, f64, f64, f64)| {
         let mut record = Record::new("run-1", "channel.transfer", "haul:ring", metric, unit)
@@ -199,7 +199,7 @@ fn transfers_with_verdicts() -> Vec<Line> {
 }
 
 #[test]
-fn each_mode_tells_the_verdict_of_its_own_metric() {
+fn each_mode_shows_the_verdict_of_its_own_metric() {
     let lines = transfers_with_verdicts();
     for lines in [lines.clone(), lines.into_iter().rev().collect()] {
         let plots = data(&page_of("verdicts", &lines), "plots");

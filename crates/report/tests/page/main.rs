@@ -13,7 +13,7 @@ use haul_report::html;
 
 fn page_of(name: &str, lines: &[Line]) -> String {
     let page = html(lines);
-    // Left where a person can open it.
+    // Kept so that a person can open it.
     std::fs::write(format!("{}/{name}.html", env!("CARGO_TARGET_TMPDIR")), &page)
         .expect("the page is written");
     page
@@ -34,7 +34,7 @@ fn data(page: &str, id: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_survey_becomes_a_page_with_every_figure() {
+fn survey_page_has_every_figure() {
     let lines = samples::survey("m1", "Sample CPU 9000");
     let page = page_of("survey", &lines);
     for title in [
@@ -73,7 +73,7 @@ fn a_survey_becomes_a_page_with_every_figure() {
     .map(|part| page.find(part).unwrap_or_else(|| panic!("{part}")))
     .collect();
     assert!(places.is_sorted(), "{places:?}");
-    // A loss never stands below a gain, nor has its mark.
+    // A loss is never below a gain and never has the mark of a gain.
     let table = page.split("<table class=\"verdicts\">").nth(1).expect("a table");
     let table = table.split("</table>").next().expect("its rows");
     let rows: Vec<&str> = table.split("<tr class=\"").skip(1).collect();
@@ -87,7 +87,7 @@ fn a_survey_becomes_a_page_with_every_figure() {
     for row in rows.iter().filter(|row| row.contains("more time than")) {
         assert_eq!(class(row), "worse", "{row}");
     }
-    // A row leads to its figure.
+    // A row links to its figure.
     assert!(page.contains("<td class=\"course\"><a href=\"#m0-0-copy-size\""));
     assert!(page.contains("<svg class=\"spark\""));
 }
@@ -130,7 +130,7 @@ fn every_record_is_in_the_page_and_in_a_table() {
 }
 
 #[test]
-fn no_records_say_what_to_run() {
+fn page_without_records_names_the_command_to_run() {
     let page = page_of("empty", &[]);
     assert!(page.contains("<code>haul survey</code>") && page.contains("No records yet"));
     let alone = page_of("machine-only", &[Line::from(samples::machine("m1", "Sample CPU"))]);
@@ -138,7 +138,7 @@ fn no_records_say_what_to_run() {
 }
 
 #[test]
-fn records_that_no_plot_can_take_are_in_the_table() {
+fn records_without_plot_are_in_the_table() {
     let mut lines = Vec::new();
     for (size, samples) in
         [(serde_json::json!("big"), vec![1.0]), (serde_json::json!(0), vec![2.0])]
@@ -163,7 +163,7 @@ fn records_that_no_plot_can_take_are_in_the_table() {
 }
 
 #[test]
-fn machines_have_sections_of_their_own() {
+fn each_machine_has_its_own_section() {
     let mut lines = samples::survey("m1", "First CPU");
     lines.extend(samples::survey("m2", "Second CPU"));
     let mut stray = samples::record("m3", "copy.size", "haul").with("size_bytes", 64);
@@ -181,13 +181,13 @@ fn machines_have_sections_of_their_own() {
 }
 
 #[test]
-fn the_same_records_give_the_same_page() {
+fn same_records_give_the_same_page() {
     let lines = samples::survey("m1", "Sample CPU");
     assert_eq!(html(&lines), html(&lines));
 }
 
 #[test]
-fn csv_has_a_row_a_record() {
+fn csv_has_one_row_per_record() {
     let mut lines = samples::survey("m1", "Sample CPU");
     let mut odd = samples::record("m1", "copy.size", "a \"b\",\nc").with("size_bytes", 64);
     odd.samples = vec![1.0, 2.5];
@@ -205,7 +205,7 @@ fn csv_has_a_row_a_record() {
 }
 
 #[test]
-fn svg_holds_every_plot() {
+fn svg_contains_every_plot() {
     let plots = haul_report::svg(&samples::survey("m1", "Sample CPU"));
     let names: Vec<&str> = plots.iter().map(|(name, _)| name.as_str()).collect();
     let expected = [

@@ -53,7 +53,7 @@ fn map_lines() -> Vec<Line> {
 }
 
 #[test]
-fn a_map_is_drawn_with_its_classes_and_tags() {
+fn map_is_drawn_with_its_classes_and_tags() {
     let page = page_of("map", &map_lines());
     assert!(page.contains("What the heap holds"));
     assert!(page.contains("after 1,234 operations, 35.25 ms"));

@@ -1,4 +1,4 @@
-//! Runs of one machine on one page, and nothing of one against the other.
+//! Several runs of one machine on one page are never compared with each other.
 
 use haul_model::Line;
 use haul_report::html;
@@ -6,7 +6,7 @@ use haul_report::html;
 use crate::{data, page_of, samples};
 
 #[test]
-fn a_second_run_is_told_from_the_first_and_comes_first() {
+fn newer_run_is_separate_and_comes_first() {
     let mut lines = samples::survey("m1", "Sample CPU");
     let again: Vec<Line> = lines
         .iter()
@@ -31,7 +31,7 @@ fn a_second_run_is_told_from_the_first_and_comes_first() {
 
 /// haul in one run and memory's limit, libc and a kernel in another.
 #[test]
-fn no_figure_and_no_table_joins_two_runs() {
+fn no_figure_and_no_table_combines_two_runs() {
     let mut lines = samples::survey("m1", "Sample CPU");
     for line in &mut lines {
         if let Line::Record(record) = line
@@ -56,7 +56,7 @@ fn no_figure_and_no_table_joins_two_runs() {
         let others = ["libc", "avx2", "best kernel", "memory limit"];
         assert!(!has_haul || !others.iter().any(|other| names.contains(other)), "{names:?}");
     }
-    // The share of memory's limit is a column; of haul's records it has to be empty.
+    // The column with the share of the memory limit must be empty for haul's records.
     let row = |run: &str| {
         page.split("<tr>")
             .filter(|row| row.contains("<th scope=\"row\">haul</th>") && row.contains(run))

@@ -1,4 +1,4 @@
-//! How large a page gets, and how long it takes to make.
+//! The size of a page and the time to make it.
 
 use std::time::Instant;
 
@@ -8,13 +8,13 @@ use haul_report::html;
 use crate::{data, page_of, records, samples};
 
 #[test]
-fn the_page_itself_is_small() {
+fn page_without_records_is_small() {
     let empty = html(&[]).len();
     assert!(empty < 150_000, "{empty} bytes before any data");
 }
 
 #[test]
-fn a_page_of_long_runs_stays_small() {
+fn page_of_long_runs_is_small() {
     let mut lines = samples::survey("m1", "Sample CPU");
     for line in &mut lines {
         if let Line::Record(record) = line {
@@ -46,9 +46,9 @@ fn are_near(a: &serde_json::Value, b: &serde_json::Value) -> bool {
     }
 }
 
-/// A page of compact records differs from that of the full ones in the records that it carries.
+/// A page of compact records differs from that of full ones only in its embedded records.
 #[test]
-fn compact_records_make_the_same_page() {
+fn compact_records_give_the_same_page() {
     let mut lines = samples::survey("m1", "Sample CPU");
     for line in &mut lines {
         if let Line::Record(record) = line {
@@ -74,10 +74,10 @@ fn compact_records_make_the_same_page() {
     assert_eq!(haul_report::findings(&lines), haul_report::findings(&compact));
 }
 
-/// What makes the record of a number differ from the others.
+/// Changes the record of this number so that it differs from the others.
 type Change = fn(&mut Record, u64);
 
-/// So many records of copies of 4 KiB, each changed by its number.
+/// `count` records of copies of 4 KiB, each changed by its number.
 fn many(count: u64, change: Change) -> Vec<Line> {
     let record = |number: u64| {
         let mut record = samples::record("m", "copy.size", "haul").with("size_bytes", 4096);
@@ -92,9 +92,9 @@ fn a_parameter_each(record: &mut Record, number: u64) {
     record.parameters.insert(format!("own{number}"), number.into());
 }
 
-/// With a column for each name these were a page of 173 MB.
+/// With a column for each name these records made a page of 173 MB.
 #[test]
-fn a_parameter_name_each_makes_no_column_each() {
+fn columns_are_limited_for_many_parameter_names() {
     let page = page_of("names", &many(3000, a_parameter_each));
     assert!(page.len() < 16 << 20, "{} B", page.len());
     assert!(page.contains("more parameters</th>"), "nothing says what has no column");
@@ -104,10 +104,10 @@ fn a_parameter_name_each_makes_no_column_each() {
     }
 }
 
-/// Eight times the records take some eight times as long: sixty-four, and a merge of many hosts'
-/// surveys would never be a page.
+/// Eight times the records may take some eight times as long. With sixty-four times, a page of many
+/// hosts' surveys would never be finished.
 #[test]
-fn a_page_of_eight_times_the_records_takes_far_less_than_their_square() {
+fn page_time_grows_less_than_quadratically_with_records() {
     let changes: [(&str, Change); 4] = [
         ("the same again", |_, _| {}),
         ("a parameter each", a_parameter_each),
@@ -127,7 +127,7 @@ fn a_page_of_eight_times_the_records_takes_far_less_than_their_square() {
             assert!(html(&lines).ends_with("</html>\n"));
             start.elapsed().as_secs_f64()
         };
-        // The other work of a busy machine may fall on one of the two.
+        // Other work on the machine may disturb one of the two.
         let is_fair = |_| seconds(4000) / seconds(500) < 24.0;
         assert!((0..5).any(is_fair), "{what}: eight times the records took 24 times as long");
     }

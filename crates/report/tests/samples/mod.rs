@@ -1,4 +1,4 @@
-//! Records as a survey writes them, from formulas: for tests of the page only.
+//! Records in the form of a survey, computed by formulas, for tests of the page only.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use haul_model::{Comparison, Kind, Line, Machine, Record};
@@ -9,7 +9,7 @@ pub(crate) const DISTRIBUTIONS: [&str; 6] =
 pub(crate) const KERNELS: [&str; 6] =
     ["scalar", "sse2", "avx2", "avx512", "rep_movsb", "stream_avx2"];
 
-/// Ways to move memory, and what share of its bandwidth each reaches.
+/// Kernels with the share of memory's bandwidth that each reaches.
 pub(crate) const WAYS: [(&str, f64); 2] = [("libc", 0.8), ("stream_avx2", 1.0)];
 
 /// Deterministic noise: a factor within `share` of 1.
@@ -61,7 +61,7 @@ pub(crate) fn record(machine: &str, experiment: &str, subject: &str) -> Record {
     let mut record = Record::new("run-7f3a", experiment, subject, "time", "ns");
     record.machine = machine.into();
     record.time = "2026-01-02T03:04:05Z".into();
-    // Accounts of the run, as experiments write them: no two records agree on them.
+    // Parameters that describe the run, as experiments write them: they differ in all records.
     ACCOUNTS.with(|accounts| {
         let account = accounts.get() + 1;
         accounts.set(account);
@@ -83,7 +83,7 @@ pub(crate) fn against(baseline: &str, ratio: f64, spread: f64, floor: f64) -> Co
     }
 }
 
-/// GB/s of a subject at a size, by which cache the copy fits.
+/// GB/s of a subject at a size, depending on the cache that holds the copy.
 fn speed(subject: &str, size: f64) -> f64 {
     let near = match subject {
         "scalar" => 24.0,
@@ -252,7 +252,7 @@ pub(crate) fn tuning(lines: &mut Vec<Line>, noise: &mut Noise, machine: &str) {
     }
 }
 
-/// All that a survey measures, on one machine, and two things that this version does not know.
+/// All measurements of a survey on one machine, and two experiments that this version does not know.
 pub(crate) fn survey(id: &str, cpu: &str) -> Vec<Line> {
     ACCOUNTS.with(|accounts| accounts.set(0));
     let mut noise = Noise::new();

@@ -57,14 +57,15 @@ pub struct EngineSettings {
     /// Copies that may wait at each engine. Chosen: 8.
     pub queue_entries: u32,
     /// Lines of each engine's stream buffer, "to store copied data"; each holds a line of the
-    /// target. A copy that is longer takes several rounds of reading and writing. Fitted to the
-    /// paper's Table 2: 6; docs/sim.md lists the results of other values.
+    /// target. A longer copy takes several rounds of reading and writing. Fitted to the paper's
+    /// Table 2: 6; the record in bench/record/2026-11-22-sim-paper lists the results of other
+    /// values.
     pub stream_lines: u32,
     /// The percentage of contended choices of a channel that the engines are guaranteed while
     /// requests of the processor bypass theirs. The paper has CPU requests "interleaved" with the
-    /// engine's. Fitted to its Table 2: 50, every other choice; docs/sim.md lists the result of 67.
-    /// The processor's write-backs wait for the same choices: below 50, a stream of dirty lines can
-    /// fill the queue.
+    /// engine's. Fitted to its Table 2: 50, every other choice; the same record lists the result of
+    /// 67. The processor's write-backs wait for the same choices: below 50, a stream of dirty lines
+    /// can fill the queue.
     pub share_percent: u32,
     /// Copies that the pending copy table holds. Chosen: 16.
     pub pending_entries: u32,

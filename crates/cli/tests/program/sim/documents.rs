@@ -82,12 +82,12 @@ fn has_compiler() -> bool {
     is_here
 }
 
-/// Fails unless a command does what the remark behind it says: `# given up after 100,000
+/// Asserts that a command does what its remark says: `# stops with an error after 100,000
 /// instructions`, or `# 266,862 cycles`.
 fn as_shown(line: &str, ran: Ran) {
     let remark = line.split_once(" # ").map_or("", |(_, remark)| remark.trim());
     let plain = |text: &str| text.replace(',', "");
-    if let Some(limit) = remark.strip_prefix("given up after ") {
+    if let Some(limit) = remark.strip_prefix("stops with an error after ") {
         let limit = plain(limit.split(' ').next().unwrap());
         ran.expect(1).says(&[&limit]);
         return;
