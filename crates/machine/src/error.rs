@@ -19,7 +19,7 @@ pub enum Error {
     NotAFile {
         /// The given path.
         path: PathBuf,
-        /// What it is: `a directory`, `a FIFO`.
+        /// The kind of file: `a directory`, `a FIFO`.
         found: &'static str,
     },
     /// More bytes than a file of this kind can have.

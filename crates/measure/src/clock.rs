@@ -134,7 +134,7 @@ mod counter {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { _mm_lfence() };
         // SAFETY: RDTSC needs no feature that x86-64 lacks; a process that is denied it (prctl
-        // PR_SET_TSC) dies by a signal, which is no undefined behaviour.
+        // PR_SET_TSC) dies by a signal, which is not undefined behaviour.
         let ticks = unsafe { _rdtsc() };
         // SAFETY: as above.
         unsafe { _mm_lfence() };

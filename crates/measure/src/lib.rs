@@ -2,15 +2,15 @@
 //!
 //! ```
 //! use haul_measure::rounds::{Round, evaluate};
-//! // A round has a time of each subject, and of the baseline once more. Half of the rounds were
-//! // disturbed: what slows the machine slows both sides of a ratio, and drops out.
+//! // A round has a time of each subject, and a second one of the baseline. Half of the rounds were
+//! // disturbed: a disturbance slows both sides of a ratio and cancels out.
 //! let slowed = [1.0, 2.0, 1.1, 1.9, 1.0, 1.4];
 //! let times = |by: f64| vec![80.0 * by, 100.0 * by, 101.0 * by];
 //! let rounds = slowed.map(|by| Round { values: times(by), hit: false });
 //! let found = evaluate(&rounds, &["haul".to_owned(), "libc".to_owned()], 1, 7);
 //! let haul = found.comparisons[0].as_ref().unwrap();
 //! assert!((haul.ratio - 0.8).abs() < 1e-9);
-//! assert!((haul.floor - 0.01).abs() < 1e-9); // how far the baseline came from itself
+//! assert!((haul.floor - 0.01).abs() < 1e-9); // the baseline's distance from itself
 //! ```
 //!
 //! A comparison is *interleaved*: subjects alternate in short samples within one run, the baseline

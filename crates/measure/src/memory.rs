@@ -53,8 +53,8 @@ pub struct Region {
     advised: bool,
 }
 
-// SAFETY: a region owns its memory, and gives out only raw pointers: who writes through them from
-// several threads keeps them apart.
+// SAFETY: a region owns its memory, and gives out only raw pointers: a caller that writes through
+// them from several threads must keep the accesses apart.
 unsafe impl Send for Region {}
 // SAFETY: as above: a shared region gives no access but by raw pointers.
 unsafe impl Sync for Region {}

@@ -14,8 +14,8 @@ const BYTES_MAX: usize = 1 << 20;
 pub fn user_of(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     look_up(
-        // SAFETY: a string, and what `look_up` gives: a structure and a buffer of that length, all
-        // alive and writable where they are written to.
+        // SAFETY: `name` is a C string, and `look_up` passes a structure and a buffer of that
+        // length; all are alive, and those that the call writes to are writable.
         |entry, buffer, length, found| unsafe {
             libc::getpwnam_r(name.as_ptr(), entry, buffer, length, found)
         },

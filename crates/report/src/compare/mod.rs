@@ -44,7 +44,7 @@ const MAY_DIFFER: [&str; 6] =
 pub struct Terms {
     /// Changes up to this share count as none, whatever the floors are.
     pub least: f64,
-    /// Whether a figure of one machine may be held against that of another.
+    /// Whether a figure of one machine may be compared with that of another.
     pub across_machines: bool,
     /// The experiments to compare, by whole name or first part (`copy`); empty for all.
     pub only: Vec<String>,
@@ -148,14 +148,14 @@ fn records(seen: &[(Sides<'_>, Observed)], terms: &Terms) -> Vec<Record> {
     );
     rows.sort_by(|a, b| a.0.place().cmp(&b.0.place()).then(b.0.ratio.total_cmp(&a.0.ratio)));
     let machine = figures.first().map_or("", |(record, _)| record.machine.as_str());
-    let told = wholes.iter().zip(of_wholes).map(|(whole, judged)| {
+    let wholes = wholes.iter().zip(of_wholes).map(|(whole, judged)| {
         let judged = match whole.observed.freedom() {
             Some(_) => *judged,
             None => whole.of_single_runs(terms.least),
         };
         line_of_whole(whole, &judged, machine)
     });
-    told.chain(rows.into_iter().map(|(_, record)| record)).collect()
+    wholes.chain(rows.into_iter().map(|(_, record)| record)).collect()
 }
 
 /// The records of each figure, run by run.

@@ -1,4 +1,4 @@
-//! What figures show: the numbers of their records, one line a subject, a mode a metric.
+//! Figures show the numbers of their records, with one line per subject and one mode per metric.
 
 use haul_model::{Line, Record};
 use haul_report::html;

@@ -1,4 +1,4 @@
-//! The page as a whole: what must be in it, and what must never be.
+//! The page as a whole: its required and its forbidden contents.
 
 mod closed;
 mod figures;
@@ -60,7 +60,7 @@ fn survey_page_has_every_figure() {
             && page.contains("62.7 GiB")
             && page.contains("glibc 2.36")
     );
-    // In this order: what to do, the machine in a line, and the rest behind a click.
+    // In this order: the advice, the machine in one line, and the rest folded.
     let places: Vec<usize> = [
         "<table class=\"verdicts\">",
         "<div class=\"missing\">",

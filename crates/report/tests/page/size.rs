@@ -63,7 +63,7 @@ fn compact_records_give_the_same_page() {
     assert!(records(&compact).all(|record| record.samples.len() == 5));
     let (page, of_compact) = (html(&lines), html(&compact));
     assert!(are_near(&data(&page, "plots"), &data(&of_compact, "plots")), "the plots differ");
-    // What is read; a cell's `data-v` is what it is sorted by.
+    // Only the visible text; a cell's `data-v` is its sort key.
     let text = |page: &str| {
         let shown = page.split("<script type=\"application/json\"").next().expect("one part");
         let cells =

@@ -3,7 +3,7 @@
 use super::touched::Touched;
 use super::window::{self, PLACES};
 
-/// How a load stands to the older stores and copies.
+/// How a load depends on the older stores and copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// No older store touches the bytes that it reads.
@@ -96,7 +96,7 @@ impl StoreQueue {
         }
     }
 
-    /// How a load stands to the stores before `end`. As in SimpleScalar, a load waits until the
+    /// How a load depends on the stores before `end`. As in SimpleScalar, a load waits until the
     /// addresses of all older stores are known.
     #[inline]
     pub(super) fn order(&self, end: u64, address: u64, bytes: u64) -> Order {

@@ -4,7 +4,7 @@
 use super::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Instruction, Operation, SINK, WORD};
 use Operation::*;
 
-/// Decodes the `word` at `address` of a program whose first instruction stands at `start`.
+/// Decodes the `word` at `address` of a program whose first instruction is at `start`.
 ///
 /// Never fails: a word that is not an instruction becomes [`Operation::Illegal`], and a jump out of
 /// the program gets an index beyond any program, so that it faults only if it is executed.

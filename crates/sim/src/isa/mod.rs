@@ -55,7 +55,7 @@ pub const COPY_LENGTH: u8 = 35;
 /// Bytes of an instruction.
 pub const WORD: u64 = 4;
 
-/// What an instruction does; names are the RISC-V manual's.
+/// The operation of an instruction; names are the RISC-V manual's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -153,7 +153,7 @@ pub struct Instruction {
     pub rs2: u8,
     /// Its target, as an index into the decoded program.
     pub target: u32,
-    /// What is added to the second source; an offset from the first for loads, stores and `jalr`.
+    /// A summand of the second source; an offset from the first for loads, stores and `jalr`.
     pub immediate: i64,
 }
 
