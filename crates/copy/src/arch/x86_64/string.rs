@@ -26,8 +26,9 @@ pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length:
     if beyond == 0 {
         // An aligned target needs no head: in a ring between two cores of Cascade Lake, strings of
         // 8 to 16 KiB that begin after the first line take 5 to 20% longer at either end.
-        // SAFETY: the caller's promise; the two do not overlap, and the direction flag is clear by the
-        // calling convention.
+        //
+        // SAFETY: the caller's promise; the two do not overlap, and the direction flag is clear by
+        // the calling convention.
         unsafe {
             asm!(
                 "rep movsb",
