@@ -4,8 +4,8 @@
 //! or else in `/etc/haul`; never in a program that runs with more rights than its caller has. The
 //! file is untrusted, so it is opened without blocking, read once with a limit, and checked. A file
 //! that is malformed or for another machine is ignored with one warning. No value in it can make a
-//! copy incorrect, only slower: all values pass [`Policy::clamped`]. A choice that this version does
-//! not know, or that this processor cannot run, is skipped and reported in one line.
+//! copy incorrect, only slower: all values pass [`Policy::clamped`]. A choice that this version
+//! does not know, or that this processor cannot run, is skipped and reported in one line.
 //!
 //! - `locate`: locates the file;
 //! - `value`: one value of it, read and written;
@@ -66,7 +66,7 @@ pub const FILE_BYTES_MAX: u64 = 64 << 10;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// The id of the machine for which it holds, see [`Sys::machine_id`](crate::sys::Sys::machine_id).
+    /// The id of the machine for which it holds: [`Sys::machine_id`](crate::sys::Sys::machine_id).
     pub machine: String,
     /// When it was written: RFC 3339, UTC.
     pub written: String,
@@ -183,7 +183,7 @@ impl Tuning {
             }
         }
         for (name, &bytes) in &self.copy {
-            // The parser rejects unknown names; in a tuning built by other code they have no effect.
+            // The parser rejects unknown names; in a tuning built by code they have no effect.
             let _ = policy.thresholds.set(name, bytes);
         }
         (policy, unused)

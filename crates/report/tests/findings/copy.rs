@@ -17,8 +17,8 @@ fn headline_is_a_geometric_mean() {
     assert!(headline.text.contains("data in L1"), "{}", headline.text);
 }
 
-/// Records with a reader of the copied bytes must not count in a sentence about calls alone. Those of
-/// older files, which only say whether the first bytes were read, are of the same two kinds.
+/// Records with a reader of the copied bytes must not count in a sentence about calls alone. Those
+/// of older files, which only say whether the first bytes were read, are of the same two kinds.
 #[test]
 fn sentence_combines_records_of_one_reader_only() {
     let read = |ratio: f64, how: serde_json::Value| match distribution("a", "l1", ratio, 0.01) {
@@ -31,7 +31,7 @@ fn sentence_combines_records_of_one_reader_only() {
         assert!(findings[0].text.contains("haul saves 30% of libc’s time"), "{}", findings[0].text);
         only(&findings, "beyond the noise in none of 1 comparison");
     }
-    // Of two records of the same measurement the newer counts, even if its parameter is spelled anew.
+    // Of two records of one measurement the newer counts, even if its parameter is spelled anew.
     let lines = [read(0.7, false.into()), read(0.5, "nothing".into())];
     assert!(findings(&lines)[0].text.contains("haul saves 50%"), "{:?}", findings(&lines));
 }
