@@ -3,9 +3,9 @@
 //! The stages of a cycle, the oldest instructions first, as in `Core::cycle`:
 //!
 //! 1. *commit*: the oldest instructions leave the window in order; stores and copies go to memory
-//!   here;
+//!    here;
 //! 2. *writeback*: results wake the instructions that wait for them; a mispredicted branch squashes
-//!   its wrong path;
+//!    its wrong path;
 //! 3. *issue*: an instruction with all its operands takes a unit or a memory port;
 //! 4. *dispatch*: instructions enter the window, and their values are computed;
 //! 5. *fetch*: instructions enter along the predicted path.
