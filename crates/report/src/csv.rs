@@ -13,8 +13,8 @@ use crate::text;
 ///
 /// Quoted as RFC 4180 requires, with `\n` line ends. Columns: the record's fields, each parameter
 /// as `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`,
-/// the comparison (as a ratio of time or cost, below 1 is better, whichever the record contains),
-/// and all `samples` separated by spaces (if they are quantiles, `quantiles_of` gives the number of
+/// the comparison (as a ratio of time or cost, below 1 is better, whichever the record has), and
+/// all `samples` separated by spaces (if they are quantiles, `quantiles_of` gives the number of
 /// samples). Numbers are written so that they read back exactly. Text that a spreadsheet would
 /// evaluate as a formula is prefixed with an apostrophe.
 ///

@@ -66,8 +66,7 @@ pub const FILE_BYTES_MAX: u64 = 64 << 10;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// The id of the machine for which it holds, see
-    /// [`Sys::machine_id`](crate::sys::Sys::machine_id).
+    /// The id of the machine for which it holds: [`Sys::machine_id`](crate::sys::Sys::machine_id).
     pub machine: String,
     /// When it was written: RFC 3339, UTC.
     pub written: String,
@@ -184,8 +183,7 @@ impl Tuning {
             }
         }
         for (name, &bytes) in &self.copy {
-            // The parser rejects unknown names; in a tuning built by other code they have no
-            // effect.
+            // The parser rejects unknown names; in a tuning built by code they have no effect.
             let _ = policy.thresholds.set(name, bytes);
         }
         (policy, unused)

@@ -31,8 +31,7 @@ fn sentence_combines_records_of_one_reader_only() {
         assert!(findings[0].text.contains("haul saves 30% of libc’s time"), "{}", findings[0].text);
         only(&findings, "beyond the noise in none of 1 comparison");
     }
-    // Of two records of the same measurement the newer counts, even if its parameter is spelled
-    // anew.
+    // Of two records of one measurement the newer counts, even if its parameter is spelled anew.
     let lines = [read(0.7, false.into()), read(0.5, "nothing".into())];
     assert!(findings(&lines)[0].text.contains("haul saves 50%"), "{:?}", findings(&lines));
 }

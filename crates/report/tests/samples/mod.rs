@@ -252,8 +252,7 @@ pub(crate) fn tuning(lines: &mut Vec<Line>, noise: &mut Noise, machine: &str) {
     }
 }
 
-/// All measurements of a survey on one machine, and two experiments that this version does not
-/// know.
+/// All measurements of a survey on one machine, and two experiments unknown to this version.
 pub(crate) fn survey(id: &str, cpu: &str) -> Vec<Line> {
     ACCOUNTS.with(|accounts| accounts.set(0));
     let mut noise = Noise::new();
