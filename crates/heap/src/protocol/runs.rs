@@ -247,6 +247,7 @@ impl<'a> Runs<'a> {
         let is_said = |page: usize| self.says(page, mask_of(run, page * width, width));
         let mut pages = run.start / width..run.end.div_ceil(width);
         let Some(wrong) = pages.find(|page| !is_said(*page)) else { return true };
+        make_consistent(&self.pages[wrong]);
         let mut index = wrong;
         for level in 1..LEVELS {
             index /= FANOUT;
@@ -316,6 +317,16 @@ fn join(parts: &[AtomicU64], width: usize, read: impl Fn(u64) -> Free) -> Free {
         all += width;
     }
     Free::new(start, longest, run)
+}
+
+/// Makes the numbers in a page's word follow from its bits. They do, unless another process wrote
+/// over the word: a run that they promise is then looked for at every search, and never found.
+fn make_consistent(page: &AtomicU64) {
+    let word = page.load(SeqCst);
+    let consistent = PageFree::of_mask(PageFree(word).mask()).0;
+    if word != consistent {
+        let _ = page.compare_exchange(word, consistent, SeqCst, SeqCst);
+    }
 }
 
 /// The bits of a run's slices within `width` of them from `first` on.
@@ -395,6 +406,9 @@ impl Search<'_> {
             if found.is_some() {
                 return found;
             }
+            if level == 0 {
+                make_consistent(&words[index]);
+            }
         }
         None
     }
@@ -434,9 +448,12 @@ impl Search<'_> {
         None
     }
 
+    /// A run that goes on behind these begins within them: what leads a search astray is then
+    /// found, and made right, where the run begins.
     #[inline]
     fn pass(&mut self, free: Free, width: usize) {
-        self.before = if free.start() >= width { self.before + width } else { free.end() };
+        let end = free.end().min(width);
+        self.before = if free.start() >= width { self.before + width } else { end };
     }
 
     /// Where in a free run such slices begin first.
