@@ -190,7 +190,7 @@ impl Back {
     fn mark(&mut self, ring: usize, id: u8, length: u16, flags: u8, jump: i8) {
         let next = self.rings[ring].next.wrapping_add_signed((jump / 16).into());
         self.rings[ring].next = next.wrapping_add(1);
-        let round = u16::from(next / SIZE % 2 == 0);
+        let round = u16::from((next / SIZE).is_multiple_of(2));
         let whose = if flags & 12 == 0 { u16::from(flags & 3) } else { round * 3 };
         let marks = (whose & 1) << 7 | (whose & 2) << 14 | u16::from(flags >> 4);
         let mut entry = u32::from(length).to_le_bytes().to_vec();

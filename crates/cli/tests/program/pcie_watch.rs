@@ -257,7 +257,7 @@ fn who_is_not_there_or_has_no_probe_is_said_with_the_remedy() {
     for (words, part) in [
         (&["--for", "0"][..], "50ms"),
         (&["--pid", "1", "--socket", "/x"], "cannot be used with"),
-        (&["--nic", "quick"], "no NIC"),
+        (&["--nic", "quick"], "not a modelled NIC"),
         (&["--link", "gen9x8"], "generation"),
     ] {
         let words = [&["pcie", "watch"], words].concat();

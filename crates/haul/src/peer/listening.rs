@@ -131,14 +131,25 @@ fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
     probe.is_ok_and(|probe| rustix::net::connect(&probe, address) == Err(Errno::CONNREFUSED))
 }
 
-/// The lock goes with the descriptor, and with this process.
-fn lock_folder(path: &Path) -> io::Result<OwnedFd> {
+/// A lock of a folder. It is given back as this is dropped, and not only as the descriptor is
+/// closed: a child that another thread forked meanwhile has a copy of that.
+#[derive(Debug)]
+struct Locked(OwnedFd);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Fails on nothing that is locked.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+fn lock_folder(path: &Path) -> io::Result<Locked> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(folder),
+            Ok(()) => return Ok(Locked(folder)),
             Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(LOCK_PAUSE),
             Err(reason) => return Err(reason.into()),
         }
@@ -191,6 +202,16 @@ mod tests {
         assert!(path.exists(), "it is another's by now");
         second.remove();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn folder_is_unlocked_while_a_copy_of_its_descriptor_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let locked = lock_folder(&path).unwrap();
+        let _copy = locked.0.try_clone().unwrap();
+        drop(locked);
+        lock_folder(&path).unwrap();
     }
 
     /// Of many that find it abandoned at once one has the path, and it is the one that lives.

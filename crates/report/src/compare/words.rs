@@ -45,7 +45,7 @@ const OWN: [&str; 18] = [
 ];
 
 /// A name for the figure of each record of `compare`: `copy.size memcpy 4 KiB L1`. Parameters that
-/// are the same for all figures of an experiment are left out, except those in [`PLAIN`].
+/// are the same for all figures of an experiment are left out, except those in `PLAIN`.
 #[must_use]
 pub fn words(records: &[&Record]) -> Vec<String> {
     let mut values: BTreeMap<(String, &str), BTreeSet<String>> = BTreeMap::new();

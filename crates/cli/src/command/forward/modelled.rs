@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_said() {
         for (name, value, part) in [
-            ("model", "quick", "no NIC"),
+            ("model", "quick", "not a modelled NIC"),
             ("mode", "quick", "quick"),
             ("driver", "22.11", "22.11"),
             ("link", "gen9x8", "generation"),

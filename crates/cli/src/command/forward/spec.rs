@@ -385,7 +385,7 @@ mod tests {
             ("", "no port is \"\""),
             ("eth0", "the ports are gen"),
             ("sink:size=64", "no option \"size\""),
-            ("nic:model=quick", "no NIC"),
+            ("nic:model=quick", "not a modelled NIC"),
             ("nic:link=gen3x8,link=gen3x4", "no option \"link\""),
             ("gen:rate=0", "gen:rate=0 is not possible"),
             ("gen:rate=NaN", "not possible"),

@@ -312,10 +312,11 @@ mod tests {
         assert!(record.samples.is_empty() && !record.parameters.contains_key("mps_bytes"));
         let mut hidden = PcieDevice { unread: Some(PcieUnread::Hidden), ..PcieDevice::default() };
         assert!(
-            text_of(&hidden, 100).contains("not known: the kernel shows them with CAP_SYS_ADMIN")
+            text_of(&hidden, 100)
+                .contains("not known: the kernel shows them only with CAP_SYS_ADMIN")
         );
         (hidden.mps_bytes, hidden.unread) = (Some(256), Some(PcieUnread::Reserved));
-        assert!(text_of(&hidden, 100).contains("MPS 256 B, MRRS not known: it says a value"));
-        assert!(record_of(&hidden).parameters["unread"].as_str().unwrap().contains("reserves"));
+        assert!(text_of(&hidden, 100).contains("MPS 256 B, MRRS not known: its value is reserved"));
+        assert!(record_of(&hidden).parameters["unread"].as_str().unwrap().contains("reserved"));
     }
 }
