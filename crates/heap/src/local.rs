@@ -36,7 +36,7 @@ use crate::sys::{
     process::{self, Identity, Life},
 };
 
-pub(crate) use directory::{Directory, Entry};
+pub(crate) use directory::{Directory, Entry, FRONT_BYTES};
 
 /// Threads of one process at once, and one: number 0 is a thread that has not registered.
 pub(crate) const THREADS_MAX: usize = 4096;

@@ -9,7 +9,7 @@ use super::{Grid, Grids, Heap};
 use crate::error::{Attempt, Error, Name};
 use crate::fault::Misuse;
 use crate::layout::{PAGE, SHIFT_MIN, UNIT};
-use crate::local::Directory;
+use crate::local::{Directory, FRONT_BYTES};
 use crate::memory::Memory;
 use crate::protocol::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
 use crate::protocol::word::{SliceWord, SlotWord};
@@ -17,8 +17,6 @@ use crate::region::backing::{Pages, PagesTold};
 use crate::region::external::External;
 use crate::region::{Region, Wanted};
 use crate::sync::AtomicU16;
-use crate::sys::memory::Source;
-use crate::sys::{self, Errno};
 
 /// Threads, in all processes that share a heap, that can have a cache of their own at once: 12 KiB
 /// of addresses each, of which memory is taken for what is used.
@@ -282,15 +280,13 @@ impl Grid {
 }
 
 impl Grids {
-    /// The grids of a heap. Two system calls.
-    fn of(memory: &Memory) -> Result<Self, Errno> {
-        let start = sys::memory::reserve(Self::BYTES, Self::BYTES)?;
-        // SAFETY: the range was just reserved for the grids alone.
-        unsafe { sys::memory::map_at(start.addr().get(), Self::BYTES, Source::Anonymous) }?;
-        let grids = Self { start: start.cast() };
-        // SAFETY: mapped just now, for so many, and nobody else has it.
+    /// Puts the grids of a heap in front of the directory that its paths look into.
+    fn put(directory: &Directory, memory: &Memory) {
+        // SAFETY: within the bytes in front of the directory, of which they are the last.
+        let start = unsafe { directory.front().byte_add(FRONT_BYTES - Self::BYTES) };
+        // SAFETY: mapped, for so many, aligned, and nobody else looks at them yet.
         let all =
-            unsafe { core::slice::from_raw_parts_mut(grids.start.as_ptr(), SliceWord::FORMS) };
+            unsafe { core::slice::from_raw_parts_mut(start.cast().as_ptr(), SliceWord::FORMS) };
         all.fill(Grid::NONE);
         let (geometry, safe) = (memory.tables.geometry(), safe_range(memory));
         for (class, about) in TABLE[..CLASSES].iter().enumerate() {
@@ -302,16 +298,11 @@ impl Grids {
                 bin_slots: if geometry.nodes == 1 { about.bin_slots } else { 0 },
             };
         }
-        Ok(grids)
     }
 }
 
-impl Drop for Grids {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `of` for this value alone, whose owner is going.
-        let _ = unsafe { sys::memory::unmap(self.start.addr().get(), Self::BYTES) };
-    }
-}
+const _: () =
+    assert!(Grids::BYTES <= FRONT_BYTES && FRONT_BYTES.is_multiple_of(align_of::<Grid>()));
 
 impl Heap {
     fn over(memory: Memory, asked: &Builder) -> Result<Self, Error> {
@@ -322,14 +313,15 @@ impl Heap {
             true => Some(Debug::new(geometry.nodes as usize)?),
             false => None,
         };
-        let grids = Grids::of(&memory).map_err(|errno| Error::refused(Attempt::Map, 0, errno))?;
+        let seen = debug.as_ref().map_or(&directory, Debug::blind);
+        Grids::put(seen, &memory);
+        let directory_start = seen.start();
         Ok(Self {
-            grids,
             data: memory.region.data(),
             data_bytes: geometry.data_bytes(),
             data_units: geometry.data_bytes() / UNIT,
             slices: memory.tables.slices().as_ptr(),
-            directory_start: debug.as_ref().map_or(&directory, Debug::blind).start(),
+            directory_start,
             row_shift: geometry.node_shift() as u8,
             nodes: geometry.nodes,
             // `join` puts the process's slot in.

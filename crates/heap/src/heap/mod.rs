@@ -54,12 +54,11 @@ pub use resize::ReallocError;
 #[repr(C, align(64))]
 pub struct Heap {
     // What every call reads, and nothing writes once the heap is built.
-    /// By the form of a slice's word.
-    grids: Grids,
     data: NonNull<u8>,
     data_bytes: usize,
     data_units: usize,
     slices: *const AtomicU64,
+    /// In front of it lie the [`Grids`].
     directory_start: *const Entry,
     nodes: u32,
     /// From an offset to its node.
@@ -83,11 +82,10 @@ struct Slot<'a> {
     word: &'a AtomicU16,
 }
 
-/// A grid for each form of a slice's word. In memory of their own: a heap is a value that its
-/// maker's stack holds twice, and a thread's may have 64 KiB.
-struct Grids {
-    start: NonNull<Grid>,
-}
+/// A grid for each form of a slice's word. Not in the heap: that is a value which its maker's stack
+/// holds twice, and a thread's may have 64 KiB. In front of the directory, whose address each call
+/// has anyway: in a mapping of their own a pair of 64 B took 5.15 ns instead of 4.85 on Zen 4.
+struct Grids;
 
 impl Grids {
     const BYTES: usize = SliceWord::FORMS * SliceWord::FORM_UNIT;
@@ -338,10 +336,12 @@ impl Heap {
     #[inline(always)]
     fn grid(&self, form: usize) -> &Grid {
         debug_assert!(form < SliceWord::FORMS * SliceWord::FORM_UNIT);
-        // SAFETY: there is a grid for each form, and from one to the next are as many bytes.
-        let grid = unsafe { self.grids.start.byte_add(form) };
-        // SAFETY: one of `self`'s, as just said.
-        unsafe { grid.as_ref() }
+        let from_entries = form as isize - Grids::BYTES as isize;
+        // SAFETY: in front of the entries lies a grid for each form, and from one to the next are
+        // as many bytes.
+        let grid = unsafe { self.directory_start.byte_offset(from_entries) };
+        // SAFETY: one of `self`'s, as just said, which nothing writes.
+        unsafe { &*grid.cast() }
     }
 
     /// This thread's entry in a row of the directory. A thread that has not registered has number

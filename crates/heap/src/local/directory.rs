@@ -75,11 +75,16 @@ impl Entry {
 const ROW_BYTES: usize = THREADS_MAX * size_of::<Entry>();
 
 /// From rows (0 for wherever the thread is, then one a node) and thread numbers to caches; behind
-/// the rows, the [`Common`] caches of each node. Private to the process, and empty in a child.
+/// the rows, the [`Common`] caches of each node. Private to the process, and empty in a child. In
+/// front of it lies room for what else every call reads, which a child has as it is.
 pub(crate) struct Directory {
     start: NonNull<Entry>,
     rows: usize,
 }
+
+/// Bytes in front of the entries: the largest page of a kernel (aarch64), for what is wiped in a
+/// child begins with a page. What nobody uses of them takes addresses only.
+pub(crate) const FRONT_BYTES: usize = 64 << 10;
 
 // SAFETY: the mapping belongs to the process; its entries are atomic.
 unsafe impl Send for Directory {}
@@ -91,12 +96,20 @@ impl Directory {
     pub(crate) fn new(nodes: usize) -> Result<Self, Errno> {
         let rows = nodes.min(NODES_MAX) + 1;
         let bytes = Self::bytes(rows);
-        let start = memory::reserve(bytes, 4096)?;
+        let front = memory::reserve(FRONT_BYTES + bytes, 4096)?;
+        // SAFETY: within what was just reserved.
+        let start = unsafe { front.byte_add(FRONT_BYTES) };
         let directory = Self { start: start.cast(), rows };
         // SAFETY: the range was just reserved for the directory alone.
-        unsafe { memory::map_at(start.addr().get(), bytes, Source::Anonymous) }?;
+        unsafe { memory::map_at(front.addr().get(), FRONT_BYTES + bytes, Source::Anonymous) }?;
         memory::wipe_on_fork(start.addr().get(), bytes)?;
         Ok(directory)
+    }
+
+    /// The [`FRONT_BYTES`] in front of the entries: zeroes that this type leaves alone.
+    pub(crate) fn front(&self) -> NonNull<u8> {
+        // SAFETY: as many bytes are mapped there.
+        unsafe { self.start.byte_sub(FRONT_BYTES) }.cast()
     }
 
     /// Where the entries start.
@@ -154,8 +167,9 @@ const _: () = {
 
 impl Drop for Directory {
     fn drop(&mut self) {
+        let bytes = FRONT_BYTES + Self::bytes(self.rows);
         // SAFETY: mapped by `new` for this value alone, which nobody borrows any more. It cannot
         // fail for a range that is mapped.
-        let _ = unsafe { memory::unmap(self.start.addr().get(), Self::bytes(self.rows)) };
+        let _ = unsafe { memory::unmap(self.front().addr().get(), bytes) };
     }
 }
