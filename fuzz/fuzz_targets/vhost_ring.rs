@@ -11,7 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use haul::forward::{Burst, Pool, Port, Vhost, VhostSettings};
+use haul::forward::{Pool, Port, Vhost, VhostSettings};
+use haul_fuzz::victim::Victim;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -149,38 +150,14 @@ fn state(ring: u32, value: u32) -> Vec<u8> {
     [ring, value].iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-struct Victim {
-    port: Vhost,
-    pool: Pool,
-    given: u64,
-    came: u64,
+fn check(victim: &Victim<Vhost>) {
+    let counters = victim.port.counters();
+    assert_eq!(counters.tx.packets + counters.tx.drops_sum(), victim.given);
+    assert_eq!(counters.rx.packets, victim.came);
+    assert_eq!(victim.pool.available(), victim.pool.size());
 }
 
-impl Victim {
-    fn poll(&mut self, packets: u8, length: u16) {
-        let mut burst = Burst::new();
-        self.came += self.port.rx_burst(&mut self.pool, &mut burst) as u64;
-        self.pool.free_burst(&mut burst);
-        for _ in 0..packets % 32 {
-            let Some(packet) = self.pool.take(usize::from(length) % 9217) else { break };
-            burst.push(packet);
-        }
-        self.given += burst.len() as u64;
-        self.port.tx_burst(&mut self.pool, &mut burst);
-        self.given -= burst.len() as u64;
-        self.pool.free_burst(&mut burst);
-        self.port.service(&mut self.pool).unwrap();
-    }
-
-    fn check(&self) {
-        let counters = self.port.counters();
-        assert_eq!(counters.tx.packets + counters.tx.drops_sum(), self.given);
-        assert_eq!(counters.rx.packets, self.came);
-        assert_eq!(self.pool.available(), self.pool.size());
-    }
-}
-
-fn act(front: &mut Front, victim: &mut Victim, act: &Act) {
+fn act(front: &mut Front, victim: &mut Victim<Vhost>, act: &Act) {
     match act {
         Act::Message { code, flags, body, files } => {
             let flags = 1 | (u32::from(*flags) & 12);
@@ -227,7 +204,7 @@ fn path() -> PathBuf {
 
 fuzz_target!(|life: Life| {
     let port = Vhost::open("vhost0", &VhostSettings::new(path())).unwrap().pop().unwrap();
-    let mut victim = Victim { port, pool: Pool::new(64).unwrap(), given: 0, came: 0 };
+    let mut victim = Victim::new(port, Pool::new(64).unwrap());
     let memory = memfd_create(c"guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&memory, BYTES).unwrap();
     let socket = UnixStream::connect(path()).unwrap();
@@ -239,5 +216,5 @@ fuzz_target!(|life: Life| {
         act(&mut front, &mut victim, each);
     }
     victim.poll(8, 100);
-    victim.check();
+    check(&victim);
 });

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use haul::forward::{Burst, DropReason, Link, Pool, Port, Virtio, VirtioSettings};
+use haul::forward::{DropReason, Link, Pool, Port, Virtio, VirtioSettings};
+use haul_fuzz::victim::Victim;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -211,7 +212,7 @@ impl Back {
         }
     }
 
-    fn act(&mut self, victim: &mut Victim, act: &Act) {
+    fn act(&mut self, victim: &mut Victim<Virtio>, act: &Act) {
         match act {
             Act::Use { ring, ids, length, jump } => {
                 self.use_split((*ring).into(), ids, *length, jump / 16);
@@ -236,41 +237,17 @@ impl Back {
     }
 }
 
-struct Victim {
-    port: Virtio,
-    pool: Pool,
-    given: u64,
-    came: u64,
-}
-
-impl Victim {
-    fn poll(&mut self, packets: u8, length: u16) {
-        let mut burst = Burst::new();
-        self.came += self.port.rx_burst(&mut self.pool, &mut burst) as u64;
-        self.pool.free_burst(&mut burst);
-        for _ in 0..packets % 32 {
-            let Some(packet) = self.pool.take(usize::from(length) % 9217) else { break };
-            burst.push(packet);
-        }
-        self.given += burst.len() as u64;
-        self.port.tx_burst(&mut self.pool, &mut burst);
-        self.given -= burst.len() as u64;
-        self.pool.free_burst(&mut burst);
-        self.port.service(&mut self.pool).expect("a port that goes on");
-    }
-
-    fn check(mut self) -> Pool {
-        let (held, tx) = (self.pool.size() - self.pool.available(), &self.port.counters().tx);
-        assert!(self.port.link() == Link::Up || held == 0, "{held} buffers are nowhere");
-        // What a back end had when it was left was given to it before.
-        let reset = tx.drops_for(DropReason::Reset);
-        let gone = self.given - (tx.drops_sum() - reset);
-        assert!((tx.packets..=tx.packets + reset).contains(&gone), "{gone}: {tx:?}");
-        assert_eq!(self.port.counters().rx.packets, self.came);
-        self.port.stop(&mut self.pool);
-        assert_eq!(self.pool.available(), self.pool.size());
-        self.pool
-    }
+fn check(mut victim: Victim<Virtio>) -> Pool {
+    let (held, tx) = (victim.pool.size() - victim.pool.available(), &victim.port.counters().tx);
+    assert!(victim.port.link() == Link::Up || held == 0, "{held} buffers are nowhere");
+    // What a back end had when it was left was given to it before.
+    let reset = tx.drops_for(DropReason::Reset);
+    let gone = victim.given - (tx.drops_sum() - reset);
+    assert!((tx.packets..=tx.packets + reset).contains(&gone), "{gone}: {tx:?}");
+    assert_eq!(victim.port.counters().rx.packets, victim.came);
+    victim.port.stop(&mut victim.pool);
+    assert_eq!(victim.pool.available(), victim.pool.size());
+    victim.pool
 }
 
 fn path() -> PathBuf {
@@ -302,7 +279,7 @@ fuzz_target!(|life: Life| {
     };
     let port = Virtio::open("virtio0", &settings).unwrap().pop().unwrap();
     let pool = POOL.take().unwrap_or_else(|| Pool::new(192).unwrap());
-    let mut victim = Victim { port, pool, given: 0, came: 0 };
+    let mut victim = Victim::new(port, pool);
     victim.port.service(&mut victim.pool).unwrap();
     let mut back = Back::meet(listener);
     while victim.port.link() != Link::Up {
@@ -317,5 +294,5 @@ fuzz_target!(|life: Life| {
     let _ = back.socket.shutdown(std::net::Shutdown::Both);
     let mut rest = [0; 64];
     while matches!(back.socket.read(&mut rest), Ok(1..)) {}
-    POOL.set(Some(victim.check()));
+    POOL.set(Some(check(victim)));
 });

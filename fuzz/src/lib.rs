@@ -1,5 +1,7 @@
 //! What the targets of the copy functions share: two equal arenas, one changed by haul, the other
-//! byte by byte; they must stay equal.
+//! byte by byte; they must stay equal. What those of ports share is in [`victim`].
+
+pub mod victim;
 
 use haul_copy::Thresholds;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};

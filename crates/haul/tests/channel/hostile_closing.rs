@@ -2,9 +2,8 @@
 //! for them, and none that ends a channel does.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,40 +11,11 @@ use haul::channel::{Channel, Error, Listener, Mechanism, Settings, pair};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
 use crate::raw::{ABANDONED, LANE_BYTES, Liar, OFFERED, greeting, receive, send};
+use crate::slow::{slow, slow_for};
 use crate::support::{impatient, pattern};
 
-/// How long whoever closes one of them is held up, if nothing is done about it.
-const LINGER: Duration = Duration::from_secs(100);
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(30);
-
-fn loopback() -> io::Result<(TcpListener, TcpStream)> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    Ok((listener, TcpStream::connect(address)?))
-}
-
-/// A connection whose other end, the second, takes nothing more: as it is closed by the last who
-/// has it, it waits until what was written has gone, as it was told to. `None` where there is no
-/// network of this machine with itself.
-fn slow_for(linger: Duration) -> Option<(OwnedFd, TcpStream)> {
-    let Ok((listener, mut slow)) = loopback() else {
-        eprintln!(
-            "SKIPPED: descriptors that are slow to be closed: no loopback network: ip link set lo up"
-        );
-        return None;
-    };
-    let other = listener.accept().unwrap().0;
-    slow.set_nonblocking(true).unwrap();
-    while slow.write(&[0; 65536]).is_ok() {}
-    slow.set_nonblocking(false).unwrap();
-    sockopt::set_socket_linger(&slow, Some(linger)).unwrap();
-    Some((slow.into(), other))
-}
-
-fn slow() -> Option<(OwnedFd, TcpStream)> {
-    slow_for(LINGER)
-}
 
 #[test]
 fn such_a_descriptor_holds_up_whoever_closes_it() {

@@ -12,6 +12,7 @@ mod limits;
 mod permission;
 mod polling;
 mod raw;
+mod slow;
 mod starved;
 mod support;
 mod users;

@@ -2,21 +2,13 @@
 
 use haul::forward::{Burst, DropReason, Link, Null, Pool, Port};
 
-use crate::support::{Layout, folder, socket, vhost, virtio, wait};
+use crate::support::{Layout, Linked, linked, wait};
 
 #[test]
 fn packets_of_a_session_that_ends_are_counted_once() {
     for layout in Layout::ALL {
-        let folder = folder();
-        let path = socket(&folder);
-        let mut host = vhost("host", &path);
-        let mut guest = virtio("guest", &path, layout);
-        let (mut pool, mut host_pool) = (Pool::new(2048).unwrap(), Pool::new(2048).unwrap());
-        wait("the link", || {
-            guest.service(&mut pool).unwrap();
-            host.service(&mut host_pool).unwrap();
-            guest.link() == Link::Up
-        });
+        let Linked { host, host_pool: _others, mut guest, mut pool, folder: _folder } =
+            linked(layout);
         let (mut source, mut burst) = (Null::source("in", 64), Burst::new());
         let mut given = 0;
         let mut give = |guest: &mut dyn Port, pool: &mut Pool, burst: &mut Burst| {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Mode, Pool, Port, Retry, Running, Settings, Vhost, VhostSettings, Virtio, VirtioSettings,
+    Link, Mode, Pool, Port, Retry, Running, Settings, Vhost, VhostSettings, Virtio, VirtioSettings,
 };
 use tempfile::TempDir;
 
@@ -109,4 +109,28 @@ pub(crate) fn capture() -> Vec<u8> {
         file.resize(file.len() + length as usize, 0x5a);
     }
     file
+}
+
+/// A guest's port, linked to a host's, each with its pool.
+pub(crate) struct Linked {
+    pub(crate) host: Vhost,
+    pub(crate) host_pool: Pool,
+    pub(crate) guest: Virtio,
+    pub(crate) pool: Pool,
+    /// Of the socket.
+    pub(crate) folder: TempDir,
+}
+
+pub(crate) fn linked(layout: Layout) -> Linked {
+    let folder = folder();
+    let path = socket(&folder);
+    let mut host = vhost("host", &path);
+    let mut guest = virtio("guest", &path, layout);
+    let (mut pool, mut host_pool) = (Pool::new(2048).unwrap(), Pool::new(2048).unwrap());
+    wait("the link", || {
+        guest.service(&mut pool).unwrap();
+        host.service(&mut host_pool).unwrap();
+        guest.link() == Link::Up
+    });
+    Linked { host, host_pool, guest, pool, folder }
 }

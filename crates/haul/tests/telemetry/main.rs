@@ -2,7 +2,6 @@
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
@@ -11,8 +10,13 @@ use std::time::{Duration, Instant};
 use haul::telemetry::{Error, Found, Telemetry, Wish, sockets};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketType, sockopt,
+    SocketType,
 };
+
+#[path = "../channel/slow.rs"]
+mod slow;
+
+use slow::slow;
 
 const DEADLINE: Duration = Duration::from_millis(300);
 /// Far more than any answer takes on a busy machine.
@@ -228,24 +232,6 @@ fn silent_programs_are_waited_for_together() {
     assert_eq!((found.path(), found.left_alone()), (&*path, None));
     drop(found);
     served.join().unwrap();
-}
-
-/// A connection whose last descriptor, as it is closed, waits until what was written has gone: for
-/// 100 s, as its other end, the second, takes nothing more.
-fn slow() -> Option<(OwnedFd, TcpStream)> {
-    let Ok(listener) = TcpListener::bind("127.0.0.1:0") else {
-        eprintln!(
-            "SKIPPED: descriptors that are slow to be closed: no loopback network: ip link set lo up"
-        );
-        return None;
-    };
-    let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let other = listener.accept().unwrap().0;
-    slow.set_nonblocking(true).unwrap();
-    while slow.write(&[0; 65536]).is_ok() {}
-    slow.set_nonblocking(false).unwrap();
-    sockopt::set_socket_linger(&slow, Some(Duration::from_secs(100))).unwrap();
-    Some((slow.into(), other))
 }
 
 /// Sends a packet with a descriptor, of which the sender keeps none.

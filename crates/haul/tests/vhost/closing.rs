@@ -1,8 +1,7 @@
 //! Descriptors that take long to be closed, handed over wherever a message may have one: neither
 //! the worker nor the next front end waits for them, nor who drops the port.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
@@ -15,35 +14,15 @@ use crate::front::{
     Front, SET_FEATURES, SET_INFLIGHT_FD, SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ENABLE,
     SET_VRING_KICK,
 };
+use crate::slow::slow;
 use crate::victim::Victim;
 
-/// How long whoever closes one of them is held up, if nothing is done about it.
-const LINGER: Duration = Duration::from_secs(100);
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(15);
 
 /// SET_LOG_FD and SET_VRING_ERR.
 const SET_LOG_FD: u32 = 7;
 const SET_VRING_ERR: u32 = 14;
-
-/// A connection whose other end, the second, takes nothing more: as it is closed by the last who
-/// has it, it waits until what was written has gone. `None` where there is no network of this
-/// machine with itself.
-fn slow() -> Option<(OwnedFd, TcpStream)> {
-    let Ok(listener) = TcpListener::bind("127.0.0.1:0") else {
-        eprintln!(
-            "SKIPPED: descriptors that are slow to be closed: no loopback network: ip link set lo up"
-        );
-        return None;
-    };
-    let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let other = listener.accept().unwrap().0;
-    slow.set_nonblocking(true).unwrap();
-    while slow.write(&[0; 65536]).is_ok() {}
-    slow.set_nonblocking(false).unwrap();
-    sockopt::set_socket_linger(&slow, Some(LINGER)).unwrap();
-    Some((slow.into(), other))
-}
 
 /// Closes this process's own copy, which may be the last one already: so a thread does, which may
 /// wait.

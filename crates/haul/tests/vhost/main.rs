@@ -27,5 +27,7 @@ mod packed;
 mod pairs;
 mod random;
 mod silent;
+#[path = "../channel/slow.rs"]
+mod slow;
 mod stopping;
 mod victim;
