@@ -282,8 +282,8 @@ impl Grid {
 impl Grids {
     /// Puts the grids of a heap in front of the directory that its paths look into.
     fn put(directory: &Directory, memory: &Memory) {
-        // SAFETY: within the bytes in front of the directory, of which they are the last.
-        let start = unsafe { directory.front().byte_add(FRONT_BYTES - Self::BYTES) };
+        // SAFETY: within the bytes in front of the directory.
+        let start = unsafe { directory.front().byte_add(FRONT_BYTES - Self::BEFORE_ENTRIES) };
         // SAFETY: mapped, for so many, aligned, and nobody else looks at them yet.
         let all =
             unsafe { core::slice::from_raw_parts_mut(start.cast().as_ptr(), SliceWord::FORMS) };
@@ -301,8 +301,10 @@ impl Grids {
     }
 }
 
-const _: () =
-    assert!(Grids::BYTES <= FRONT_BYTES && FRONT_BYTES.is_multiple_of(align_of::<Grid>()));
+const _: () = {
+    assert!(Grids::BEFORE_ENTRIES <= FRONT_BYTES);
+    assert!((FRONT_BYTES - Grids::BEFORE_ENTRIES).is_multiple_of(align_of::<Grid>()));
+};
 
 impl Heap {
     fn over(memory: Memory, asked: &Builder) -> Result<Self, Error> {
