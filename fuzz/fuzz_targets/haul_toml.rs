@@ -1,7 +1,7 @@
 //! Any text as haul.toml: an error or a tuning, and a tuning survives being written and read.
 #![no_main]
 
-use haul::tuning::Tuning;
+use haul_machine::tuning::Tuning;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use haul::sys::Sys;
-use haul::tuning::locate;
+use haul_machine::sys::Sys;
+use haul_machine::tuning::locate;
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,

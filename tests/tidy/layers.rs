@@ -4,11 +4,14 @@ use crate::manifest::{Manifest, Table};
 use crate::tree::Tree;
 
 /// Our crates from the bottom up; none imports one that stands after it.
-const ORDER: [&str; 10] = [
+const ORDER: [&str; 13] = [
     "haul-copy",
     "haul-heap",
     "haul-model",
+    "haul-peer",
+    "haul-channel",
     "haul-machine",
+    "haul-forward",
     "haul",
     "haul-sim",
     "haul-measure",
@@ -22,7 +25,7 @@ const SEES_ONLY: [(&str, &[&str]); 4] =
     [("haul-copy", &[]), ("haul-heap", &[]), ("haul-model", &[]), ("haul-report", &["haul-model"])];
 
 /// What the crates under `ffi/` stand on.
-const FFI_SEES_ONLY: [&str; 4] = ["haul-copy", "haul-heap", "haul-model", "haul"];
+const FFI_SEES_ONLY: [&str; 5] = ["haul-copy", "haul-heap", "haul-model", "haul-machine", "haul"];
 
 /// Crates that depend on nothing at all.
 const ALONE: [&str; 1] = ["haul-copy"];

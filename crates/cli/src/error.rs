@@ -40,7 +40,7 @@ pub(crate) enum Error {
     Usage(#[from] clap::Error),
     /// A file could not be read or written.
     #[error(transparent)]
-    Haul(#[from] haul::Error),
+    Haul(#[from] haul_machine::Error),
     /// A socket for others to ask at could not be made.
     #[error(transparent)]
     Telemetry(#[from] haul::telemetry::Error),

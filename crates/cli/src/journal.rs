@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use haul::file::{Destination, Temporary, destination, lock_holder};
+use haul_machine::file::{Destination, Temporary, destination, lock_holder};
 use haul_model::{Bytes, Line, Record};
 
 use crate::error::Error;
@@ -253,7 +253,7 @@ fn keep_earlier(path: &Path) -> Result<Option<PathBuf>, Error> {
 fn holds_no_record(path: &Path) -> bool {
     /// A machine takes some 4 KiB.
     const LIMIT_BYTES: u64 = 1 << 20;
-    let Ok(bytes) = haul::file::read_limited(path, LIMIT_BYTES) else { return false };
+    let Ok(bytes) = haul_machine::file::read_limited(path, LIMIT_BYTES) else { return false };
     let (lines, broken) = haul_model::parse_what_can_be(&String::from_utf8_lossy(&bytes));
     broken.is_empty() && !lines.iter().any(|line| matches!(line, Line::Record(_)))
 }

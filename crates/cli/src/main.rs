@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 /// From the command line to the exit code: every command is the same four steps.
 fn run(arguments: Arguments) -> Result<Ending, Error> {
     haul::init();
-    haul::file::fail_beyond_size_limit();
+    haul_machine::file::fail_beyond_size_limit();
     if !arguments.command.is_driver() {
         stop::begin();
     }

@@ -104,7 +104,7 @@ fn told(signal: i32) {
 
 /// Ends the program. Its children end by themselves: each has a conversation with this process.
 fn leave(signal: i32) -> ! {
-    haul::file::remove_temporary_files();
+    haul_machine::file::remove_temporary_files();
     haul_experiments::drive::remove_folders();
     process::exit(code_of_signal(signal).into());
 }

@@ -162,7 +162,7 @@ impl Comparisons {
         let note = paragraphs.map(|text| terminal::wrap(text, terminal::width(), 0));
         let note = note.collect::<Vec<_>>().join("\n\n");
         if let Some(path) = &printing.export_markdown {
-            haul::file::write_atomically(path, self.markdown(printing.sort).as_bytes())?;
+            haul_machine::file::write_atomically(path, self.markdown(printing.sort).as_bytes())?;
         }
         terminal::print(&table.text())?;
         terminal::print(&format!("\n{note}"))?;

@@ -1,5 +1,6 @@
 //! The thread that keeps a heap in order.
 
+use std::io;
 use std::ops::Deref;
 use std::process;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -7,8 +8,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use haul_heap::{Heap, Maintenance};
-
-use crate::Error;
 
 /// How long housekeeping pauses where nothing else is said: a dead process's blocks are back, and
 /// memory is ready ahead, within that time, for some ten system calls and a read of the metadata.
@@ -60,8 +59,8 @@ impl Housekeeper {
     /// last.
     ///
     /// # Errors
-    /// [`Error::NoThread`] where the system starts none.
-    pub fn start<H>(heap: H, pause: Duration) -> Result<Self, Error>
+    /// The system starts no thread.
+    pub fn start<H>(heap: H, pause: Duration) -> io::Result<Self>
     where
         H: Deref<Target = Heap> + Send + 'static,
     {
@@ -70,7 +69,13 @@ impl Housekeeper {
         let thread = thread::Builder::new()
             .name("haul-heap".into())
             .spawn(move || keep(&heap, pause, &theirs))
-            .map_err(|reason| Error::NoThread { what: "the heap's housekeeping", reason })?;
+            .map_err(|reason| {
+                let message = format!(
+                    "cannot start a thread for the heap's housekeeping: {reason}; raise the limit of \
+                     processes (ulimit -u)"
+                );
+                io::Error::new(reason.kind(), message)
+            })?;
         Ok(Self { order, thread: Some(thread), process: process::id() })
     }
 

@@ -12,38 +12,60 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! From the bottom up; a module imports only those above it in this list:
+//! | module | what it is | feature |
+//! |---|---|---|
+//! | [`copy`](mod@copy) | memcpy, memmove and memset | |
+//! | [`heap`] | the heap of huge pages, with the thread that keeps one in order | |
+//! | [`channel`] | bulk transfer between two processes | `channel` |
+//! | [`forward`] | packets forwarded in bursts between ports | `forward` |
+//! | [`telemetry`] | a client of DPDK's telemetry | `forward` |
+//!
+//! Each part is a crate of its own, which this crate re-exports. All features are on by default.
+//!
+//! A Rust program calls [`init`] (feature `tuning`) once, early in `main`, so that the thresholds
+//! measured on its machine are in force; without it the defaults for the processor hold. A C
+//! program that links `libhaul.so` need not: the library does it as it is loaded.
+//!
+//! From the bottom up:
 //!
 //! - `housekeeper`: the thread that keeps a heap in order;
-//! - [`heap`]: the heap of huge pages, with that thread;
-//! - `peer`: what any part needs that meets another process;
-//! - [`channel`]: bulk transfer between two processes;
-//! - [`forward`]: packets forwarded in bursts between ports;
-//! - [`telemetry`]: what a running DPDK program says of itself.
-//!
-//! Two crates stand below this one and are seen through it: the copy functions are in [`copy`],
-//! which knows nothing of files; what the machine is ([`sys`]), `haul.toml` ([`tuning`]), files
-//! read and written with care ([`file`](mod@file)) and what can go wrong with all of these
-//! ([`Error`]) are in `haul-machine`.
-//!
-//! A Rust program calls [`init`] once, early in `main`, so that the thresholds measured on its
-//! machine are in force; without it the defaults for the processor hold. A C program that links
-//! `libhaul.so` need not: the library does it as it is loaded.
+//! - [`heap`]: the heap, with that thread.
 
-pub mod channel;
-pub mod forward;
 mod housekeeper;
-mod peer;
-pub mod telemetry;
 
-pub use haul_copy as copy;
+#[cfg(feature = "channel")]
 #[doc(inline)]
-pub use haul_machine::{Error, error, file, init, sys, tuning};
+pub use haul_channel as channel;
+#[doc(inline)]
+pub use haul_copy as copy;
+#[cfg(feature = "forward")]
+#[doc(inline)]
+pub use haul_forward as forward;
+#[cfg(feature = "forward")]
+#[doc(inline)]
+pub use haul_forward::telemetry;
 
 /// The heap of `haul-heap`, and the thread that keeps one in order.
 pub mod heap {
     pub use crate::housekeeper::{Housekeeper, PAUSE};
     pub use haul_heap::*;
+}
+
+/// Puts what `haul copy tune` and `haul channel tune` measured on this machine into force: the
+/// choices and thresholds of `haul.toml`, if there is one.
+///
+/// Takes effect once per process, whatever the number of calls and threads. An invalid file, or
+/// one for another machine, leaves the defaults in force, with exactly one line on standard error.
+/// Never fails, never blocks on the file, and concurrent copies of other threads stay correct.
+///
+/// Costs a few system calls without a file, and some 60 more with one (to identify the machine).
+///
+/// ```
+/// haul::init();
+/// ```
+#[cfg(feature = "tuning")]
+pub fn init() {
+    haul_machine::init();
 }
 
 /// The example of the README, so that it stays true.

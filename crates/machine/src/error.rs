@@ -43,14 +43,6 @@ pub enum Error {
         /// The system's reason.
         reason: io::Error,
     },
-    /// The system did not start a thread.
-    #[error("cannot start a thread for {what}: {reason}; raise the limit of processes (ulimit -u)")]
-    NoThread {
-        /// The purpose of the thread.
-        what: &'static str,
-        /// The system's reason.
-        reason: io::Error,
-    },
     /// Bytes that are not text.
     #[error("not UTF-8 from byte {offset_bytes} on; make it anew with `haul copy tune`")]
     NotText {

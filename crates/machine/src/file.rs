@@ -2,12 +2,9 @@
 //! FIFO is written to and not replaced.
 //!
 //! From the bottom up:
-//! - `foreign`: files that another user left in place of this user's file;
 //! - `temporary`: names of temporary files;
 //! - `whole`: a file that gets its name only when it is complete.
-//! - `whole`: a file that has its name only when it is whole.
 
-mod foreign;
 mod temporary;
 mod whole;
 
@@ -19,7 +16,7 @@ use rustix::fs::{Access, FileType, Mode, OFlags};
 
 use crate::error::Error;
 
-pub use foreign::{foreign_owner, left_by_another, lock_holder};
+pub use haul_peer::foreign::{foreign_owner, left_by_another, lock_holder};
 pub use temporary::{Temporary, remove_temporary_files};
 pub use whole::Whole;
 
@@ -39,7 +36,10 @@ pub fn read_limited(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     let status = rustix::fs::fstat(&file).map_err(|e| read_error(e.into()))?;
     let kind = FileType::from_raw_mode(status.st_mode);
     if kind != FileType::RegularFile {
-        return Err(Error::NotAFile { path: path.into(), found: foreign::name_of(kind) });
+        return Err(Error::NotAFile {
+            path: path.into(),
+            found: haul_peer::foreign::name_of(kind),
+        });
     }
     let mut bytes = Vec::new();
     File::from(file)

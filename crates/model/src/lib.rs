@@ -9,7 +9,10 @@
 //! assert_eq!(Line::parse(&Line::from(record.clone()).to_json()).unwrap(), Line::Record(record));
 //! ```
 //!
-//! The crate has no unsafe code, does no input or output, and reads no clock. From the bottom up:
+//! The crate has no unsafe code, does no input or output, and reads no clock. Without the feature
+//! `records`, which is on by default, it has the units alone and depends on no other crate.
+//!
+//! From the bottom up:
 //!
 //! - [`units`]: bytes, nanoseconds and rates, with their parsers and their text forms;
 //! - [`sizes`]: lists and classes of sizes, as the command line accepts them;
@@ -25,27 +28,39 @@
 
 pub mod units;
 
+#[cfg(feature = "records")]
 pub mod sizes;
 
+#[cfg(feature = "records")]
 pub mod statistics;
 
+#[cfg(feature = "records")]
 pub mod experiment;
 
+#[cfg(feature = "records")]
 pub mod record;
 
+#[cfg(feature = "records")]
 pub mod file;
 
+#[cfg(feature = "records")]
 pub mod trace;
 
+#[cfg(feature = "records")]
 pub mod picture;
 
+#[cfg(feature = "records")]
 pub mod capture;
 
+#[cfg(feature = "records")]
 pub mod pcie;
 
+#[cfg(feature = "records")]
 pub use file::{FileError, parse, parse_what_can_be};
+#[cfg(feature = "records")]
 pub use record::{
     Better, Comparison, Kind, Line, LineError, MATTERS, Machine, RatioOf, Record, Settle, Verdict,
 };
+#[cfg(feature = "records")]
 pub use sizes::{SizeClass, Sizes};
 pub use units::{Bytes, BytesPerSecond, Nanos, UnitError};

@@ -29,21 +29,14 @@ pub struct Nanos(pub f64);
 pub struct BytesPerSecond(pub f64);
 
 /// The reason why a text is not a size, a list of sizes, or a size class.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnitError {
     /// The text does not start with a number.
-    #[error(
-        "{text:?} is not a size: it must start with a number; write for example 64, 4KiB or 1.5MiB"
-    )]
     NoNumber {
         /// The given text.
         text: String,
     },
     /// The unit is unknown.
-    #[error(
-        "{text:?} is not a size: the unit {unit:?} is not known; \
-         write B, KiB, MiB, GiB, TiB (1024) or kB, MB, GB, TB (1000)"
-    )]
     UnknownUnit {
         /// The given text.
         text: String,
@@ -51,38 +44,67 @@ pub enum UnitError {
         unit: String,
     },
     /// The size has a fraction of a byte.
-    #[error("{text:?} is not a whole number of bytes; write it in a smaller unit, or round it")]
     NotWhole {
         /// The given text.
         text: String,
     },
     /// The size is above [`u64::MAX`] bytes.
-    #[error("{text:?} is above the largest size, 2^64 - 1 bytes; write a smaller one")]
     TooLarge {
         /// The given text.
         text: String,
     },
     /// The range or class ends before it starts.
-    #[error("{text:?} ends before it starts; write the smaller size first")]
     Reversed {
         /// The given text.
         text: String,
     },
     /// The range contains no power of two, so that nothing would be measured.
-    #[error("{text:?} contains no power of two; widen the range, or list the sizes: 3000,5000")]
     NoPower {
         /// The given text.
         text: String,
     },
     /// The size class has no dash.
-    #[error(
-        "{text:?} is not a size class; write its first and last size, both included: 17-64 or 1KiB-4KiB"
-    )]
     NoDash {
         /// The given text.
         text: String,
     },
 }
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNumber { text } => write!(
+                f,
+                "{text:?} is not a size: it must start with a number; write for example 64, 4KiB or 1.5MiB"
+            ),
+            Self::UnknownUnit { text, unit } => write!(
+                f,
+                "{text:?} is not a size: the unit {unit:?} is not known; \
+                 write B, KiB, MiB, GiB, TiB (1024) or kB, MB, GB, TB (1000)"
+            ),
+            Self::NotWhole { text } => write!(
+                f,
+                "{text:?} is not a whole number of bytes; write it in a smaller unit, or round it"
+            ),
+            Self::TooLarge { text } => {
+                write!(f, "{text:?} is above the largest size, 2^64 - 1 bytes; write a smaller one")
+            }
+            Self::Reversed { text } => {
+                write!(f, "{text:?} ends before it starts; write the smaller size first")
+            }
+            Self::NoPower { text } => write!(
+                f,
+                "{text:?} contains no power of two; widen the range, or list the sizes: 3000,5000"
+            ),
+            Self::NoDash { text } => write!(
+                f,
+                "{text:?} is not a size class; write its first and last size, both included: 17-64 or 1KiB-4KiB"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for UnitError {}
 
 const BINARY: [(&str, u64); 4] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 use std::panic;
 
-use haul_rust::tuning::Force;
+use haul_machine::tuning::Force;
 
 use crate::status::haul_status;
 
@@ -32,7 +32,7 @@ pub extern "C" fn haul_version() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_init() -> haul_status {
     // This runs while a program is being loaded: a defect in reading a file must not end it.
-    match panic::catch_unwind(haul_rust::init) {
+    match panic::catch_unwind(haul_machine::init) {
         Ok(Force::Ignored { .. }) => haul_status::HAUL_ERROR_TUNING_IGNORED,
         Ok(_) => haul_status::HAUL_OK,
         Err(_) => haul_status::HAUL_ERROR_INTERNAL,

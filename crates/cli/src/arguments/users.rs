@@ -1,7 +1,7 @@
 //! Users on the command line, named in one way by every command that meets other processes.
 
 use haul::channel::Users;
-use haul::sys;
+use haul_machine::sys;
 
 /// A user that `--allow-user` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -228,12 +228,15 @@ impl Command for Compare {
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
         if let Some(path) = &self.arguments.out {
-            haul::file::write_atomically(path, haul_report::html(journal.lines()).as_bytes())?;
+            haul_machine::file::write_atomically(
+                path,
+                haul_report::html(journal.lines()).as_bytes(),
+            )?;
         }
         let table = self.table();
         if let Some(path) = &self.arguments.export_markdown {
             let text = format!("{}\n\n{}\n", table.markdown(), self.sentence());
-            haul::file::write_atomically(path, text.as_bytes())?;
+            haul_machine::file::write_atomically(path, text.as_bytes())?;
         }
         if !self.arguments.json {
             if !table.is_empty() {

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use haul::sys::Sys;
-use haul::sys::offer::{Offer, State};
-use haul::tuning::{self, Force, Origin};
+use haul_machine::sys::Sys;
+use haul_machine::sys::offer::{Offer, State};
+use haul_machine::tuning::{self, Force, Origin};
 
 use super::{Command, this_machine};
 use crate::arguments;

@@ -32,8 +32,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use haul::sys::Sys;
 use haul_experiments::context;
+use haul_machine::sys::Sys;
 use haul_model::{Machine, Record};
 
 use crate::arguments::{Arguments, Verb};

@@ -81,7 +81,9 @@ impl Command for Report {
             (false, ..) => haul_report::html(journal.lines()),
         };
         match &self.out {
-            Some(path) => Ok(haul::file::write_atomically(path, &packed(path, text.into_bytes()))?),
+            Some(path) => {
+                Ok(haul_machine::file::write_atomically(path, &packed(path, text.into_bytes()))?)
+            }
             None => terminal::print(text.trim_end_matches('\n')),
         }
     }
@@ -91,7 +93,7 @@ pub(in crate::command) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
     let (name, bytes) = if path == Path::new("-") {
         ("-".to_owned(), read_input(io::stdin().lock(), FILE_BYTES_MAX)?)
     } else {
-        (path.display().to_string(), haul::file::read_limited(path, FILE_BYTES_MAX)?)
+        (path.display().to_string(), haul_machine::file::read_limited(path, FILE_BYTES_MAX)?)
     };
     let bytes = unpacked(&name, bytes, FILE_BYTES_MAX)?;
     // A byte that is no text is found again as a line that is no JSON, with its number.

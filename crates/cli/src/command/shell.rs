@@ -94,11 +94,12 @@ impl Command for Manual {
         let Some(folder) = &self.out else {
             return terminal::print(page(command)?.1.trim_end());
         };
-        fs::create_dir_all(folder)
-            .map_err(|reason| Error::Haul(haul::Error::Write { path: folder.clone(), reason }))?;
+        fs::create_dir_all(folder).map_err(|reason| {
+            Error::Haul(haul_machine::Error::Write { path: folder.clone(), reason })
+        })?;
         for command in all(command) {
             let (name, text) = page(command)?;
-            haul::file::write_atomically(&folder.join(name), text.as_bytes())?;
+            haul_machine::file::write_atomically(&folder.join(name), text.as_bytes())?;
         }
         Ok(())
     }

@@ -163,7 +163,7 @@ fn is_package(name: &str) -> bool {
 
 /// Whether this is a whole `haul.toml`.
 fn is_tuning(text: &str) -> bool {
-    match text.parse::<haul::tuning::Tuning>() {
+    match text.parse::<haul_machine::tuning::Tuning>() {
         Ok(_) => true,
         Err(error) => panic!("{text}\n{error}"),
     }

@@ -21,7 +21,7 @@ mod heap_record;
 mod heap_replay;
 mod limits;
 mod machine;
-#[path = "../../../haul/tests/forward/network.rs"]
+#[path = "../../../forward/tests/forward/network.rs"]
 mod network;
 mod pcie;
 mod pcie_explain;

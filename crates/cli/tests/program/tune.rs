@@ -52,7 +52,7 @@ fn thresholds_and_records_are_two_files() {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
     let text = fs::read_to_string(&out).unwrap();
-    let tuning: haul::tuning::Tuning = text.parse().unwrap();
+    let tuning: haul_machine::tuning::Tuning = text.parse().unwrap();
     // What the page says of these records, the last line and the file agree: where a part is kept,
     // the file has the whole policy with its evidence, and else it has nothing to use.
     let is_kept = ran.out.contains(": kept.");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use haul::tuning::{ChannelTable, Choice};
+use haul_machine::tuning::{ChannelTable, Choice};
 use haul_model::experiment::{key, name};
 use haul_model::{Record, statistics};
 

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 use haul_measure::memory::{Pages, Region};
 use haul_measure::sys::{self, Usage};
 

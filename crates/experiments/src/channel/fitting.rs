@@ -75,7 +75,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
-    use haul::sys::Sys;
+    use haul_machine::sys::Sys;
     use haul_measure::Caches;
 
     use super::*;

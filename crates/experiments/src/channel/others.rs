@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 
 /// The kernel counts processor time in ticks of 10 ms: what is shorter says too little.
 const SHORTEST: Duration = Duration::from_millis(100);

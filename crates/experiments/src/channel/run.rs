@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::available_bytes;
 use haul_measure::random::Random;

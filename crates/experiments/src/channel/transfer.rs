@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use haul::sys::Sys;
-use haul::tuning::Force;
+use haul_machine::sys::Sys;
+use haul_machine::tuning::Force;
 use haul_measure::Caches;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::available_bytes;
@@ -232,7 +232,7 @@ impl Run<'_> {
 /// Whether haul chooses by a table that was measured on this machine. Drivers read the file that
 /// this process has read.
 fn has_table() -> bool {
-    let force = haul::tuning::in_force();
+    let force = haul_machine::tuning::in_force();
     matches!(force, Some(Force::File { tuning, .. }) if !tuning.channel.choices.is_empty())
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::interleave::best;
 use haul_measure::memory::check_available;

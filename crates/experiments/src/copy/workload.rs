@@ -19,8 +19,8 @@ mod tests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use haul::sys::Sys;
 use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
+use haul_machine::sys::Sys;
 use haul_measure::distribution::{Alignment, Overlap};
 use haul_measure::interleave::LEAD_IN_DIVISOR;
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};

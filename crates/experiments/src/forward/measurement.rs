@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 use haul_measure::Caches;
 use haul_measure::disturbance::Watch;
 

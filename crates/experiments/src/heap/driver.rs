@@ -7,7 +7,7 @@
 
 use std::io;
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 use haul_measure::clock::Clock;
 use haul_measure::crew::{self, Crew, Meeting};
 

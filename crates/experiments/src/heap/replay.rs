@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 use haul_measure::Caches;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::{HUGE_PAGE_BYTES, check_available};

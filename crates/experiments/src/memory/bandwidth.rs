@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use haul::sys::Sys;
 use haul_copy::Isa;
+use haul_machine::sys::Sys;
 use haul_measure::memory::{Pages, Region, check_available};
 use haul_measure::{Caches, Sampling, Subject};
 use haul_model::experiment::{key, name};

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};
 use haul_measure::sys;
 use haul_measure::{Caches, Outcome, Sampling, Subject};

@@ -1,7 +1,7 @@
 //! Which NIC, driver, mode and link a port is: what the program and `/sys` say, unless it is wished
 //! otherwise. What is not known takes the nearest rule, and is said to.
 
-use haul::sys::PcieDevice;
+use haul_machine::sys::PcieDevice;
 use haul_model::pcie::{Link, Mode, NICS, Nic, PcieError, Settings, Thresholds, Version};
 
 use super::probe::Port;
@@ -277,7 +277,7 @@ fn link_of(
 
 #[cfg(test)]
 mod tests {
-    use haul::sys::PcieLink;
+    use haul_machine::sys::PcieLink;
 
     use super::*;
 

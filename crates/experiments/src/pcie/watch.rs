@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use haul::sys::PcieDevice;
 use haul::telemetry;
+use haul_machine::sys::PcieDevice;
 use haul_model::pcie::{
     Direction, Estimate, Histogram, PcieError, Rate as PacketRate, Sums, Traffic, Transaction,
     Workload, estimate,

@@ -37,7 +37,7 @@ impl Program {
     /// # Errors
     /// As [`named`](Self::named).
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let bytes = haul::file::read_limited(path, FILE_BYTES_MAX)
+        let bytes = haul_machine::file::read_limited(path, FILE_BYTES_MAX)
             .map_err(|error| Error::Program { path: path.into(), reason: error.to_string() })?;
         Ok(Self { place: path.into(), bytes: bytes.into() })
     }
@@ -69,7 +69,8 @@ impl Program {
 /// # Errors
 /// It cannot be read, is no regular file or longer, or is not UTF-8.
 pub fn text(path: &Path, bytes_max: u64) -> Result<String, String> {
-    let bytes = haul::file::read_limited(path, bytes_max).map_err(|error| error.to_string())?;
+    let bytes =
+        haul_machine::file::read_limited(path, bytes_max).map_err(|error| error.to_string())?;
     String::from_utf8(bytes).map_err(|error| error.to_string())
 }
 

@@ -408,9 +408,9 @@ fn simulator() -> String {
 
 /// Writes a file in one step: two workers at one task do not share what they write until then.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
-    haul::file::write_atomically(path, text.as_bytes()).map_err(|error| {
+    haul_machine::file::write_atomically(path, text.as_bytes()).map_err(|error| {
         let reason = match error {
-            haul::Error::Write { reason, .. } => reason.to_string(),
+            haul_machine::Error::Write { reason, .. } => reason.to_string(),
             other => other.to_string(),
         };
         Error::Plan { path: path.into(), reason }

@@ -9,7 +9,6 @@ mod recorded;
 
 use std::time::Duration;
 
-use haul::sys::{PcieDevice, PcieLink};
 use haul_experiments::pcie::place::Wishes;
 use haul_experiments::pcie::records::Recorder;
 use haul_experiments::pcie::source::others::Other;
@@ -17,6 +16,7 @@ use haul_experiments::pcie::source::{
     Gap, Meter, Quantity, Source, Tree, iio::Iio, kernel::Kernel, of_device,
 };
 use haul_experiments::pcie::watch::{Ground, Watch};
+use haul_machine::sys::{PcieDevice, PcieLink};
 use haul_model::Kind;
 use haul_model::pcie::{Direction, Sums};
 use recorded::{Played, Recorded, amd, arm, emerald_rapids, tree};

@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 
+use haul_channel::Mechanism;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
@@ -28,6 +29,24 @@ pub struct Permissions {
     pub pipe_bytes_max: Option<u64>,
     /// Whether `memfd_create` provides memory that can be sealed against shrinking.
     pub sealed_memory: bool,
+}
+
+impl Permissions {
+    /// The reason why a mechanism cannot work on this machine, regardless of the peer; `None` if it
+    /// can. A peer may still refuse it: both ends try it during their handshake.
+    #[must_use]
+    pub fn obstacle(&self, mechanism: Mechanism) -> Option<&'static str> {
+        match mechanism {
+            _ if !self.sealed_memory => Some("memfd_create with seals is refused"),
+            Mechanism::Vmsplice if !self.vmsplice => Some("vmsplice is refused"),
+            _ if !mechanism.reads_the_peer() => None,
+            _ if !self.cross_memory_attach => Some("process_vm_readv is refused"),
+            _ if self.ptrace_scope.is_some_and(|scope| scope > 1) => {
+                Some("ptrace_scope lets administrators only")
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Sys {

@@ -18,96 +18,37 @@ use std::fmt;
 
 use toml::{Table, Value};
 
+use haul_channel::{ChannelTable, Choice};
+
 use super::value::{number_of, only_known, quoted, shown as size, text_of, threshold, wrong};
 use crate::error::Error;
 
 const KEYS: [&str; 3] = ["choice", "measured_max", "sealed_dirty_max"];
 const CHOICE: [&str; 4] = ["from", "mechanism", "trusted", "idle"];
 
-/// The factor beyond the largest measured message up to which the table applies: tables are
-/// measured at every fourth size or more densely, and also apply between these sizes.
-const BEYOND: u64 = 4;
-
-/// The section `[channel]` of `haul.toml`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ChannelTable {
-    /// The largest share of a message, 0 to 1, to which the receiver may be expected to write if a
-    /// message that was built in place is to be handed over and not copied.
-    pub sealed_dirty_max: Option<f64>,
-    /// The largest message for which the choices were measured, in bytes; `None` for any. They
-    /// apply to messages of up to four times that.
-    pub measured_max: Option<usize>,
-    /// Of the entries that fit, the one with the largest size applies; the last of several.
-    pub choices: Vec<Choice>,
-}
-
-/// One entry of the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// The smallest message to which it applies, in bytes.
-    pub from: usize,
-    /// The mechanism's name.
-    pub mechanism: String,
-    /// Whether both ends must trust each other, or must not; `None` for either.
-    pub trusted: Option<bool>,
-    /// Whether each end must have a processor, or must not; `None` for either.
-    pub idle: Option<bool>,
-}
-
-impl ChannelTable {
-    /// Whether the choices apply to a message of this length.
-    #[must_use]
-    pub fn holds_for(&self, length: u64) -> bool {
-        length <= self.longest()
+/// Writes the section of a file, if the table is not empty.
+pub(super) fn write(table: &ChannelTable, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if *table == ChannelTable::default() {
+        return Ok(());
     }
-
-    /// The longest message to which they apply, in bytes.
-    #[must_use]
-    pub fn longest(&self) -> u64 {
-        self.measured_max.map_or(u64::MAX, |most| (most as u64).saturating_mul(BEYOND))
+    writeln!(f, "\n[channel] # the mechanism for a message to another process")?;
+    if let Some(part) = table.sealed_dirty_max {
+        writeln!(f, "sealed_dirty_max = {}", Value::Float(part))?;
     }
-
-    /// The names of the table's mechanisms for such a message, the best first.
-    pub fn names(&self, length: u64, trusted: bool, idle: bool) -> impl Iterator<Item = &str> {
-        self.fitting(length, trusted, idle).into_iter().map(|choice| choice.mechanism.as_str())
+    if let Some(most) = table.measured_max {
+        writeln!(f, "measured_max = {}", size(most))?;
     }
-
-    /// The entries for such a message, the best first.
-    #[must_use]
-    pub fn fitting(&self, length: u64, trusted: bool, idle: bool) -> Vec<&Choice> {
-        let fits = move |choice: &&Choice| {
-            choice.from as u64 <= length
-                && choice.trusted.is_none_or(|asked| asked == trusted)
-                && choice.idle.is_none_or(|asked| asked == idle)
-        };
-        let mut fitting: Vec<&Choice> = self.choices.iter().rev().filter(fits).collect();
-        fitting.sort_by_key(|choice| std::cmp::Reverse(choice.from));
-        fitting
-    }
-
-    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Self::default() {
-            return Ok(());
-        }
-        writeln!(f, "\n[channel] # the mechanism for a message to another process")?;
-        if let Some(part) = self.sealed_dirty_max {
-            writeln!(f, "sealed_dirty_max = {}", Value::Float(part))?;
-        }
-        if let Some(most) = self.measured_max {
-            writeln!(f, "measured_max = {}", size(most))?;
-        }
-        for choice in &self.choices {
-            writeln!(f, "[[channel.choice]]")?;
-            writeln!(f, "from = {}", size(choice.from))?;
-            writeln!(f, "mechanism = {}", quoted(&choice.mechanism))?;
-            for (name, asked) in [("trusted", choice.trusted), ("idle", choice.idle)] {
-                if let Some(asked) = asked {
-                    writeln!(f, "{name} = {asked}")?;
-                }
+    for choice in &table.choices {
+        writeln!(f, "[[channel.choice]]")?;
+        writeln!(f, "from = {}", size(choice.from))?;
+        writeln!(f, "mechanism = {}", quoted(&choice.mechanism))?;
+        for (name, asked) in [("trusted", choice.trusted), ("idle", choice.idle)] {
+            if let Some(asked) = asked {
+                writeln!(f, "{name} = {asked}")?;
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Parses the section of a file, which may be absent.
@@ -176,20 +117,6 @@ mod tests {
              [[channel.choice]]\nfrom = \"never\"\nmechanism = \"staged\"\n",
         )
         .unwrap()
-    }
-
-    #[test]
-    fn choice_of_the_largest_fitting_size_applies() {
-        let table = example();
-        let first = |length, trusted, idle| table.names(length, trusted, idle).next().unwrap();
-        assert_eq!(first(10, true, true), "ring");
-        assert_eq!(first(1 << 20, true, true), "double");
-        assert_eq!(first(1 << 20, true, false), "pull");
-        assert_eq!(first(1 << 30, false, true), "ring");
-        let all: Vec<&str> = table.names(1 << 20, true, true).collect();
-        assert_eq!(all, ["double", "pull", "ring"]);
-        assert!(table.holds_for(256 << 20) && !table.holds_for((256 << 20) + 1));
-        assert!(ChannelTable::default().holds_for(u64::MAX));
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::file;
 use value::shorten;
 
-pub use channel::{ChannelTable, Choice};
+pub use haul_channel::{ChannelTable, Choice};
 pub use locate::{Found, Origin, locate};
 pub use state::{Force, in_force, init, load};
 

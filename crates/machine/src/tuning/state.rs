@@ -87,6 +87,7 @@ pub fn init() -> &'static Force {
         let force = load(&Sys::new(), cpu::is_privileged_by_file(), |name| std::env::var_os(name));
         if let Force::File { tuning, .. } = &force {
             tuning.policy().install();
+            haul_channel::install(tuning.channel.clone());
         } else {
             // Small copies use the policy that is set and do not choose one, so choose it here.
             let _ = haul_copy::Policy::current();

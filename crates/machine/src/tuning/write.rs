@@ -28,7 +28,7 @@ impl fmt::Display for Tuning {
         for (name, &bytes) in &self.copy {
             writeln!(f, "{name} = {}", shown(bytes))?;
         }
-        self.channel.write(f)?;
+        super::channel::write(&self.channel, f)?;
         for evidence in &self.evidence {
             writeln!(f, "\n[[evidence]]")?;
             writeln!(f, "experiment = {}", quoted(&evidence.experiment))?;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use haul::channel::Mechanism;
-use haul::sys::Sys;
 use haul_experiments::Experiment;
 use haul_experiments::channel::transport::{ANNOUNCED, INTEGRITY, UNTRUSTED};
 use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
+use haul_machine::sys::Sys;
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Nanos, Record};
 
@@ -122,7 +122,7 @@ pub(in crate::command) fn transports_of_this_system() -> Vec<Subject> {
 /// haul's choice, without and with a checksum, and every mechanism that works here.
 fn of_haul() -> impl Iterator<Item = Subject> {
     let permissions = Sys::new().permissions();
-    let works = move |mechanism: &Mechanism| mechanism.obstacle(&permissions).is_none();
+    let works = move |mechanism: &Mechanism| permissions.obstacle(*mechanism).is_none();
     let names = Mechanism::ALL.into_iter().filter(works).map(name_of);
     let choice = ["haul:auto".to_owned(), format!("haul:auto{INTEGRITY}")];
     let names = choice.into_iter().chain(names);
@@ -204,7 +204,7 @@ fn mechanisms(asked: &[Asked], sizes: &[Bytes], targets: &[Target]) -> Result<Ve
 fn one(mechanism: Mechanism, sizes: &[Bytes], targets: &[Target]) -> Result<Subject, Error> {
     let refused =
         |reason: String, remedy| Error::Mechanism { name: mechanism.name(), reason, remedy };
-    if let Some(reason) = mechanism.obstacle(&Sys::new().permissions()) {
+    if let Some(reason) = Sys::new().permissions().obstacle(mechanism) {
         return Err(refused(reason.to_owned(), "see haul channel list"));
     }
     let name = name_of(mechanism);

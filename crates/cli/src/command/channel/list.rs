@@ -1,7 +1,7 @@
 //! `haul channel list`: the mechanisms, and whether each works here.
 
 use haul::channel::Mechanism;
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 
 use crate::arguments::channel;
 use crate::command::{Command, this_machine};
@@ -55,7 +55,7 @@ impl Command for List {
 /// Each mechanism, and whether it works on this machine.
 fn mechanisms() -> Vec<(Mechanism, String)> {
     let permissions = Sys::new().permissions();
-    let here = |mechanism: Mechanism| match mechanism.obstacle(&permissions) {
+    let here = |mechanism: Mechanism| match permissions.obstacle(mechanism) {
         None => "yes".to_owned(),
         Some(reason) => format!("no, {reason}"),
     };

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use haul::channel::{self as library, Channel, Listener, Receiver, Sender, Settings};
-use haul::file::{Destination, Whole, destination, open_stream};
+use haul_machine::file::{Destination, Whole, destination, open_stream};
 use haul_model::Bytes;
 use haul_model::experiment::name;
 
@@ -300,5 +300,5 @@ impl Unwritten {
 }
 
 fn unwritable(path: &Path, reason: io::Error) -> Error {
-    Error::Haul(haul::Error::Write { path: path.into(), reason })
+    Error::Haul(haul_machine::Error::Write { path: path.into(), reason })
 }

@@ -63,7 +63,7 @@ impl Send {
     }
 
     fn unreadable(&self, reason: io::Error) -> Error {
-        Error::Haul(haul::Error::Read { path: self.arguments.file.clone(), reason })
+        Error::Haul(haul_machine::Error::Read { path: self.arguments.file.clone(), reason })
     }
 
     /// The next bytes of the source, as many as a message holds unless it ends.

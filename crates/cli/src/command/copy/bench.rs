@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use haul::sys::Sys;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, ThenRead, subjects};
 use haul_experiments::memory::Bandwidth;
+use haul_machine::sys::Sys;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Caches, Distribution, Level, distribution};
 use haul_model::experiment::{key, name};

@@ -1,7 +1,7 @@
 //! `haul copy list`: the kernels, and the policy in force.
 
 use haul::copy::{Policy, Thresholds, kernel};
-use haul::tuning::{self, Force};
+use haul_machine::tuning::{self, Force};
 use haul_model::Bytes;
 
 use crate::arguments::copy::List as Arguments;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haul::copy::{Policy, Thresholds};
-use haul::file::{Destination, destination};
-use haul::tuning::{Evidence, Tuning};
 use haul_experiments::Experiment;
 use haul_experiments::channel::choice::{self, Chosen};
 use haul_experiments::copy::tune::{self, Part, Tuned, Verdict};
+use haul_machine::file::{Destination, destination};
+use haul_machine::tuning::{Evidence, Tuning};
 use haul_measure::Caches;
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};

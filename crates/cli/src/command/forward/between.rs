@@ -9,8 +9,8 @@ use haul::forward::{
     Addresses, DropReason, Findings, Host, Link, Mode, Order, Pace, Settings, Snapshot, Users,
     Watch,
 };
-use haul::sys::Sys;
 use haul::telemetry::{self, PortAbout, Server};
+use haul_machine::sys::Sys;
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -57,6 +57,6 @@ pub(super) fn of(arguments: Forward) -> Result<Box<dyn Command>, Error> {
 fn write_page(folder: Option<&Path>, journal: &Journal) -> Result<Option<PathBuf>, Error> {
     let Some(folder) = folder else { return Ok(None) };
     let page = folder.join(PAGE);
-    haul::file::write_atomically(&page, haul_report::html(journal.lines()).as_bytes())?;
+    haul_machine::file::write_atomically(&page, haul_report::html(journal.lines()).as_bytes())?;
     Ok(Some(page))
 }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haul::forward::Copy;
-use haul::sys::Sys;
 use haul_experiments::Experiment;
 use haul_experiments::drive::Program;
 use haul_experiments::forward::search::Goal;
 use haul_experiments::forward::{
     Bench, Flow, Forwarder, OpenVswitch, Qemu, Source, Subject, Testpmd, is_library,
 };
+use haul_machine::sys::Sys;
 use haul_model::experiment::name;
 use haul_model::{Bytes, Record};
 
@@ -290,7 +290,7 @@ fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
 /// and libc's be measured under its name.
 fn has_memcpy(path: &Path) -> bool {
     const NAME: &[u8] = b"memcpy\0";
-    let bytes = haul::file::read_limited(path, LIBRARY_BYTES_MAX).unwrap_or_default();
+    let bytes = haul_machine::file::read_limited(path, LIBRARY_BYTES_MAX).unwrap_or_default();
     bytes.starts_with(b"\x7fELF") && bytes.windows(NAME.len()).any(|window| window == NAME)
 }
 

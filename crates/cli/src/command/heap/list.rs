@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use haul::heap::{Heap, NAMES_FOLDER, NAMES_PREFIX, Node, inspect::Stats};
-use haul::sys;
+use haul_machine::sys;
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
@@ -34,8 +34,9 @@ impl List {
     /// The folder of names cannot be read.
     pub(super) fn look(arguments: Arguments) -> Result<Self, Error> {
         let path = Path::new(NAMES_FOLDER);
-        let failed =
-            |reason: io::Error| Error::Haul(haul::Error::Read { path: path.to_owned(), reason });
+        let failed = |reason: io::Error| {
+            Error::Haul(haul_machine::Error::Read { path: path.to_owned(), reason })
+        };
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
             // Without the folder there can be no name.

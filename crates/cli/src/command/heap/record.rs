@@ -179,7 +179,7 @@ impl Ended {
             return "its trace could not be written";
         }
         let file = self.file.as_ref();
-        match file.map(|file| haul::file::read_limited(file, PROGRAM_BYTES_MAX)) {
+        match file.map(|file| haul_machine::file::read_limited(file, PROGRAM_BYTES_MAX)) {
             Some(Ok(bytes)) if is_static(&bytes) => {
                 "it is linked statically, so that nothing can be put in front of its malloc"
             }
@@ -214,7 +214,7 @@ impl Ended {
         // This program holds the marks itself.
         let file =
             self.file.as_ref().filter(|file| env::current_exe().ok().as_ref() != Some(file))?;
-        let bytes = haul::file::read_limited(file, PROGRAM_BYTES_MAX).ok()?;
+        let bytes = haul_machine::file::read_limited(file, PROGRAM_BYTES_MAX).ok()?;
         let (name, _) = LINKED_IN.iter().find(|(_, mark)| has(&bytes, mark))?;
         is_last.then(|| {
             format!(

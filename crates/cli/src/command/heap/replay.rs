@@ -64,7 +64,7 @@ impl Command for Replay {
         }
         if let Some(path) = &self.printing.export_markdown {
             let records: Vec<_> = journal.records().collect();
-            haul::file::write_atomically(
+            haul_machine::file::write_atomically(
                 path,
                 course::figures(&records).markdown(self.printing.sort).as_bytes(),
             )?;

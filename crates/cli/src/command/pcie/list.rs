@@ -1,6 +1,6 @@
 //! `haul pcie list`: the links of this machine's network devices, and what is wrong with them.
 
-use haul::sys::{PcieDevice, PcieLink, Sys};
+use haul_machine::sys::{PcieDevice, PcieLink, Sys};
 use haul_model::Record;
 use haul_model::pcie::{Bench, BenchNic, Link, Packets, Settings, Traffic, packets_per_s};
 
@@ -254,7 +254,7 @@ fn line_rate(device: &PcieDevice) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use haul::sys::PcieUnread;
+    use haul_machine::sys::PcieUnread;
 
     use super::*;
 

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haul::sys::Sys;
 use haul::telemetry::Telemetry;
 use haul_experiments::Error as Experiment;
 use haul_experiments::pcie::records::Recorder;
 use haul_experiments::pcie::source::{Tree, perf};
 use haul_experiments::pcie::watch::{Ground, Interval, Watch as Watched};
+use haul_machine::sys::Sys;
 use haul_model::experiment::key;
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
@@ -145,7 +145,7 @@ impl Command for Watch {
         if let Some(folder) = self.folder() {
             let page = folder.join(PAGE);
             let html = haul_report::html(journal.lines());
-            haul::file::write_atomically(&page, html.as_bytes())?;
+            haul_machine::file::write_atomically(&page, html.as_bytes())?;
             terminal::say(&format!("page: {} (records: {RECORDS})", page.display()));
         }
         if self.arguments.json || terminal::is_watched() {

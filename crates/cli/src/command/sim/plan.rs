@@ -36,7 +36,7 @@ pub(super) fn task_of(
 ) -> Result<sim::Task, Error> {
     let mut task = sim::Task { arguments, ..sim::Task::default() };
     if let Some(path) = machine {
-        let bytes = haul::file::read_limited(path, MACHINE_BYTES_MAX)?;
+        let bytes = haul_machine::file::read_limited(path, MACHINE_BYTES_MAX)?;
         let text = String::from_utf8_lossy(&bytes);
         task.machine = settings::parse(&path.display().to_string(), &text)?;
     }

@@ -70,7 +70,7 @@ impl Command for Reproduce {
             return Ok(());
         }
         let page = self.out.join(PAGE);
-        haul::file::write_atomically(&page, haul_report::html(journal.lines()).as_bytes())?;
+        haul_machine::file::write_atomically(&page, haul_report::html(journal.lines()).as_bytes())?;
         let text = table::text(journal.records(), &page);
         if self.json {
             terminal::say(&text);

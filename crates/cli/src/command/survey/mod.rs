@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use haul::sys::Sys;
 use haul_experiments::Experiment;
+use haul_machine::sys::Sys;
 use haul_measure::Caches;
 use haul_model::Bytes;
 
@@ -99,7 +99,7 @@ impl Command for Survey {
             return Ok(());
         }
         let page = self.out.join(PAGE);
-        haul::file::write_atomically(&page, haul_report::html(journal.lines()).as_bytes())?;
+        haul_machine::file::write_atomically(&page, haul_report::html(journal.lines()).as_bytes())?;
         let text = self.summary(journal, &page);
         if self.json {
             terminal::say(&text);

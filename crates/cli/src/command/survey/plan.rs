@@ -10,7 +10,6 @@ mod tests;
 
 use std::time::Duration;
 
-use haul::sys::Sys;
 use haul_experiments::Experiment;
 use haul_experiments::channel::{self, Launch, Subject, Target};
 use haul_experiments::copy::drawn::Shape;
@@ -22,6 +21,7 @@ use haul_experiments::forward::{self, Flow, Forwarder, Layout, Source};
 use haul_experiments::heap::{self, Extent as HeapExtent, Found, Shape as Block, Test};
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Extent as Walk, Fault, Operation};
+use haul_machine::sys::Sys;
 use haul_measure::distribution::built_in;
 use haul_measure::{Caches, Level};
 use haul_model::{Bytes, Machine, SizeClass};

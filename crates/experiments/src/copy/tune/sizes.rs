@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use haul::sys::Sys;
 use haul_copy::Policy;
 use haul_copy::policy::Strings;
 use haul_copy::thresholds::LOOKUP_MIN;
+use haul_machine::sys::Sys;
 use haul_measure::Level;
 use haul_measure::distribution::Alignment;
 use haul_measure::statistics::geometric_mean;

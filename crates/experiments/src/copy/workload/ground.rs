@@ -1,6 +1,6 @@
 //! What a thread's lists were drawn for, and the memory that it asks for.
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 use haul_measure::Error;
 use haul_measure::memory::{Pages, Region, check_available};
 use haul_measure::placement::resident::Resident;

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 
-use haul::sys::Sys;
+use haul_machine::sys::Sys;
 
 use super::Allocator;
 use super::dynamic::Library;

@@ -25,7 +25,7 @@ impl Tree {
 
     /// A file's text, trimmed; `None` where it cannot be read, is empty or is longer than any.
     pub(super) fn text(&self, relative: &str) -> Option<String> {
-        let bytes = haul::file::read_limited(&self.path(relative), FILE_BYTES_MAX).ok()?;
+        let bytes = haul_machine::file::read_limited(&self.path(relative), FILE_BYTES_MAX).ok()?;
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
         (!text.is_empty()).then_some(text)
     }

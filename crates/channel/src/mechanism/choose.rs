@@ -1,0 +1,313 @@
+//! Which mechanism a message takes.
+
+use std::sync::OnceLock;
+
+use super::dispatch::obstacle;
+
+use crate::shared::error::Error;
+use crate::shared::header::SumState;
+use crate::shared::idle;
+use crate::shared::lane::Lane;
+use crate::shared::layout::TOOK_INTO_NEW;
+use crate::shared::names::Mechanism;
+use crate::shared::source::Source;
+use crate::table::{self, ChannelTable};
+
+/// From this size on one copy by the kernel beats two by the processors where only one processor
+/// is to be had. Below, the ring's chunks stay in the cache and a system call a message costs more.
+/// Where there are several and others are busy the ring stays: on two busy processors of Zen 4 it
+/// moved 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB). With one of the
+/// two busy it moved 1.55 and `pull` 1.52 at 64 KiB, 3.43 and 3.05 at 256 KiB, 3.74 and 2.83 at 16
+/// MiB.
+const PULL_BYTES_MIN: u64 = 128 << 10;
+/// From this size on two ends that have a processor each copy once, both at a time, into memory
+/// that is new to the receiver: page faults then take longer than copies, and by `double` both ends
+/// meet half of them. Into memory that was used before the ring is as fast or faster at every size,
+/// wherever the two ends run (see `ring`), and takes less processor time. GB/s of `ring` and
+/// `double`, Zen 4:
+/// 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and 2.09 at 1 MiB, 1.37 and 2.48 at 16
+/// MiB.
+const DOUBLE_INTO_NEW_BYTES_MIN: u64 = 128 << 10;
+/// The mechanism for this message: the one that was asked for, else its slot up to
+/// `longest_inline`, else what was measured on this machine, else a rule: by size, permission,
+/// trust and processors.
+///
+/// # Errors
+/// [`Error::Unavailable`] where what was asked for cannot be had.
+pub(crate) fn choose(
+    lane: &Lane,
+    source: &Source<'_>,
+    length: u64,
+    longest_inline: usize,
+) -> Result<Mechanism, Error> {
+    choose_and_say(lane, source, length, longest_inline).map(|(mechanism, _)| mechanism)
+}
+
+/// The same, and why.
+///
+/// # Errors
+/// As [`choose`].
+pub(crate) fn choose_and_say(
+    lane: &Lane,
+    source: &Source<'_>,
+    length: u64,
+    longest_inline: usize,
+) -> Result<(Mechanism, Reason), Error> {
+    let Some(asked) = lane.link.settings.mechanism.filter(|_| length > 0) else {
+        let is_short = length <= longest_inline as u64;
+        let short = (Mechanism::Inline, Reason::Short);
+        return Ok(if is_short { short } else { best(lane, source, length) });
+    };
+    match obstacle(asked, &lane.link, source, length) {
+        None => Ok((asked, Reason::Asked)),
+        Some(reason) => Err(Error::Unavailable { mechanism: asked, reason }),
+    }
+}
+
+/// Why a message takes its mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// [`Settings::mechanism`](crate::Settings::mechanism) asks for it.
+    Asked,
+    /// It fits into its descriptor.
+    Short,
+    /// The receiver took its last large message into memory that had no pages yet.
+    IntoNew,
+    /// It was the best for this size as this machine was measured: the `[channel]` table of the
+    /// tuning in force.
+    Measured,
+    /// Both ends share one processor.
+    OneProcessor,
+    /// Nothing speaks for another one.
+    Usual,
+}
+
+impl Reason {
+    /// The reason in a sentence's end: `because it is ...`.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Asked => "it was asked for by name",
+            Self::Short => "so short a message fits into its descriptor",
+            Self::IntoNew => {
+                "the receiver's memory has no pages yet, and both ends meet half of the page faults"
+            }
+            Self::Measured => {
+                "it was the fastest for this size as this machine was measured (haul.toml, [channel])"
+            }
+            Self::OneProcessor => {
+                "both ends share one processor, where one copy by the kernel takes the least of it"
+            }
+            Self::Usual => {
+                "both copies overlap and stay in the caches, and nothing speaks for another mechanism"
+            }
+        }
+    }
+}
+
+/// Whether choices stand on what was measured on this machine.
+pub(crate) fn is_measured() -> bool {
+    ladder().is_some()
+}
+
+fn best(lane: &Lane, source: &Source<'_>, length: u64) -> (Mechanism, Reason) {
+    let link = &*lane.link;
+    let ladder = ladder();
+    // Whatever the peer writes there, the worst of it is a slower transfer.
+    let is_target_new = length >= DOUBLE_INTO_NEW_BYTES_MIN && lane.load(TOOK_INTO_NEW) == 1;
+    let busy = Facts {
+        is_trusted: link.is_trusted,
+        is_idle: false,
+        is_alone: lane.is_alone(),
+        is_target_new,
+        is_summed: source.sum() != SumState::None,
+    };
+    let can = |mechanism| obstacle(mechanism, link, source, length).is_none();
+    let best = |facts: Facts| facts.best(length, ladder, &can);
+    let (if_busy, if_idle) = (best(busy), best(Facts { is_idle: true, ..busy }));
+    // Asked where something hangs on it alone: three system calls, 7 us on Zen 4.
+    let is_idle = if_busy.0 != if_idle.0 && !lane.is_alone() && idle::is_one_for_each();
+    if is_idle { if_idle } else { if_busy }
+}
+
+/// What a choice stands on beside the message.
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    is_trusted: bool,
+    /// There is a processor for each end.
+    is_idle: bool,
+    /// There is one processor for both ends.
+    is_alone: bool,
+    /// The receiver took its last large message into memory that had no pages.
+    is_target_new: bool,
+    /// There is a checksum. Where the processor copies it is part of the copy; where the kernel
+    /// does each end passes over the bytes once more: on Cascade Lake, where `double` moves 6.2
+    /// GB/s and the ring 4.4 at 256 MiB, they move 3.7 and 4.7 with it.
+    is_summed: bool,
+}
+
+impl Facts {
+    fn best(
+        self,
+        length: u64,
+        ladder: Option<&Ladder>,
+        can: &dyn Fn(Mechanism) -> bool,
+    ) -> (Mechanism, Reason) {
+        let is_new = self.is_target_new && length >= DOUBLE_INTO_NEW_BYTES_MIN;
+        if is_new && self.is_idle && can(Mechanism::Double) {
+            return (Mechanism::Double, Reason::IntoNew);
+        }
+        let ladder = ladder.filter(|ladder| length <= ladder.most);
+        let mut rungs = ladder.into_iter().flat_map(|l| l.of(self.is_trusted, self.is_idle));
+        let suits = |mechanism| {
+            let is_by_kernel = matches!(mechanism, Mechanism::Pull | Mechanism::Double);
+            !(self.is_summed && is_by_kernel) && can(mechanism)
+        };
+        if let Some(measured) = rungs.find(|rung| rung.from <= length && suits(rung.mechanism)) {
+            return (measured.mechanism, Reason::Measured);
+        }
+        if self.is_alone && length >= PULL_BYTES_MIN && suits(Mechanism::Pull) {
+            return (Mechanism::Pull, Reason::OneProcessor);
+        }
+        (Mechanism::Ring, Reason::Usual)
+    }
+}
+
+/// The choices of the table, as a message looks for them: nothing is allocated, sorted or parsed
+/// for it.
+#[derive(Debug)]
+struct Ladder {
+    /// The longest message that it holds for.
+    most: u64,
+    /// By trust, then by processors, the largest sizes first.
+    rungs: [Vec<Rung>; 4],
+}
+
+/// A mechanism and the size in bytes from which on it is the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rung {
+    from: u64,
+    mechanism: Mechanism,
+}
+
+impl Ladder {
+    /// `None` of a table without a choice.
+    fn new(table: &ChannelTable) -> Option<Self> {
+        let rungs = [(false, false), (false, true), (true, false), (true, true)];
+        let rungs = rungs.map(|(trusted, idle)| {
+            let known = table.fitting(u64::MAX, trusted, idle).into_iter().filter_map(|choice| {
+                let mechanism = choice.mechanism.parse().ok()?;
+                Some(Rung { from: choice.from as u64, mechanism })
+            });
+            known.collect()
+        });
+        (!table.choices.is_empty()).then_some(Self { most: table.longest(), rungs })
+    }
+
+    /// Those for such ends, the best first.
+    fn of(&self, trusted: bool, idle: bool) -> impl Iterator<Item = &Rung> {
+        self.rungs[usize::from(trusted) * 2 + usize::from(idle)].iter()
+    }
+}
+
+/// The table's, made once; nothing as long as no program has read one.
+fn ladder() -> Option<&'static Ladder> {
+    static LADDER: OnceLock<Option<Ladder>> = OnceLock::new();
+    let table = table::installed()?;
+    LADDER.get_or_init(|| Ladder::new(table)).as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Choice;
+
+    const QUIET: Facts = Facts {
+        is_trusted: true,
+        is_idle: true,
+        is_alone: false,
+        is_target_new: false,
+        is_summed: false,
+    };
+
+    #[test]
+    fn without_a_table_the_rule_goes_by_size_memory_and_processors() {
+        let busy = Facts { is_idle: false, ..QUIET };
+        let alone = Facts { is_alone: true, ..busy };
+        let new = Facts { is_target_new: true, ..QUIET };
+        let new_and_busy = Facts { is_target_new: true, ..busy };
+        for (facts, length, mechanism) in [
+            (QUIET, 8 << 10, Mechanism::Ring),
+            (QUIET, 64 << 10, Mechanism::Ring),
+            (QUIET, 32 << 20, Mechanism::Ring),
+            (QUIET, 1 << 30, Mechanism::Ring),
+            (new, 1 << 30, Mechanism::Double),
+            (new, 64 << 10, Mechanism::Ring),
+            (new, 128 << 10, Mechanism::Double),
+            (busy, 64 << 10, Mechanism::Ring),
+            (busy, 256 << 10, Mechanism::Ring),
+            (busy, 1 << 30, Mechanism::Ring),
+            (new_and_busy, 1 << 20, Mechanism::Ring),
+            (alone, 64 << 10, Mechanism::Ring),
+            (alone, 1 << 30, Mechanism::Pull),
+            (Facts { is_summed: true, ..alone }, 1 << 30, Mechanism::Ring),
+        ] {
+            assert_eq!(facts.best(length, None, &|_| true).0, mechanism, "{facts:?}, {length}");
+            let ring = facts.best(length, None, &|can| can == Mechanism::Ring);
+            assert_eq!(ring.0, Mechanism::Ring, "{facts:?}, {length}");
+        }
+    }
+
+    #[test]
+    fn a_table_goes_before_the_rule_as_far_as_it_was_measured() {
+        let table = ChannelTable {
+            measured_max: Some(1 << 20),
+            choices: vec![choice(0, "pull", None), choice(1 << 20, "double", Some(true))],
+            ..ChannelTable::default()
+        };
+        let ladder = Ladder::new(&table);
+        let best = |facts: Facts, length| facts.best(length, ladder.as_ref(), &|_| true).0;
+        assert_eq!(best(QUIET, 8 << 10), Mechanism::Pull);
+        assert_eq!(best(QUIET, 4 << 20), Mechanism::Double);
+        assert_eq!(best(QUIET, (4 << 20) + 1), Mechanism::Ring, "four times what was measured");
+        let new = Facts { is_target_new: true, ..QUIET };
+        assert_eq!(best(new, 512 << 10), Mechanism::Double, "the table is of memory used before");
+        let summed = Facts { is_summed: true, ..QUIET };
+        assert_eq!(best(summed, 4 << 20), Mechanism::Ring, "sums are part of its copies");
+        let stranger = Facts { is_trusted: false, ..QUIET };
+        assert_eq!(best(stranger, 8 << 10), Mechanism::Ring);
+    }
+
+    fn choice(from: usize, mechanism: &str, idle: Option<bool>) -> Choice {
+        Choice { from, mechanism: mechanism.into(), trusted: Some(true), idle }
+    }
+
+    #[test]
+    fn a_ladder_says_what_its_table_says() {
+        let choices = vec![
+            choice(0, "ring", None),
+            choice(64 << 10, "pull", Some(false)),
+            choice(1 << 20, "double", Some(true)),
+            choice(1 << 21, "teleport", None),
+        ];
+        let table =
+            ChannelTable { measured_max: Some(16 << 20), choices, ..ChannelTable::default() };
+        let ladder = Ladder::new(&table).unwrap();
+        assert_eq!(ladder.most, 64 << 20);
+        let mut compared = 0;
+        for length in [1, 5000, 64 << 10, 1 << 20, 1 << 24] {
+            for (trusted, idle) in [(false, true), (true, false), (true, true)] {
+                let by_name =
+                    table.names(length, trusted, idle).filter_map(|name| name.parse().ok());
+                let by_name: Vec<Mechanism> = by_name.collect();
+                let rungs = ladder.of(trusted, idle).filter(|rung| rung.from <= length);
+                assert_eq!(rungs.map(|rung| rung.mechanism).collect::<Vec<_>>(), by_name);
+                compared += by_name.len();
+            }
+        }
+        assert!(compared > 10, "{compared}");
+        assert!(Ladder::new(&ChannelTable::default()).is_none());
+        let unbounded = ChannelTable { measured_max: None, ..table };
+        assert_eq!(Ladder::new(&unbounded).unwrap().most, u64::MAX);
+    }
+}

@@ -1,0 +1,261 @@
+//! The receiver's part: offers its target, and reads pieces from the back out of the sender's
+//! memory.
+
+use std::time::{Duration, Instant};
+
+use super::Pieces;
+use crate::mechanism::contract::{Incoming, Receives, Taken};
+use crate::mechanism::pull::Table;
+use crate::shared::counter::{self, Claim};
+use crate::shared::error::Error;
+use crate::shared::header::Header;
+use crate::shared::lane::Lane;
+use crate::shared::layout::{self, ABANDONED, CLAIMED, OFFERED, OFFERED_AT, PUSHED};
+use crate::shared::message::Message;
+use crate::shared::transfer::Step;
+use haul_peer::process::Readable;
+
+/// How long a receiver that gives up waits for the piece that the sender is at: a thousand times
+/// what the piece takes.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// The receiver's part.
+#[derive(Debug)]
+pub(crate) struct Draw {
+    process: i32,
+    table: Table,
+    pieces: Pieces,
+    /// Pieces read, from the back.
+    drawn: u64,
+    /// While the sender may write here.
+    writable: Option<Readable>,
+    is_offered: bool,
+    /// The sender was never let write: all pieces are this end's.
+    is_declined: bool,
+    /// The sender writes no more: what it claimed and did not finish is this end's as well.
+    is_alone: bool,
+    /// Pieces that the sender had claimed as this end could read no more.
+    closed_at: Option<u64>,
+    is_settled: bool,
+}
+
+impl Receives for Draw {
+    type Lasting = ();
+
+    const SUMS: bool = false;
+
+    fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        let is_allowed = lane.link.can_pull && lane.link.peer_can_pull;
+        let (process, table) = Table::believe(header, lane, is_allowed)?;
+        Ok(Self::new(process, table, header.length))
+    }
+
+    fn step(
+        &mut self,
+        _: &mut (),
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        let before = self.bytes();
+        let message = incoming.message;
+        let step = if self.is_offered {
+            self.draw_or_see(incoming.lane, target, message)?
+        } else {
+            match incoming.is_exposed {
+                true => self.offer(incoming.lane, target, message),
+                false => self.decline(incoming.lane, message),
+            }
+            Step::Moved
+        };
+        incoming.account.copied_bytes += self.bytes() - before;
+        Ok(step)
+    }
+
+    fn progress(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn settle(&mut self, _: &mut (), lane: &mut Lane, message: Message, _target: &[u8]) -> bool {
+        self.close(lane, message)
+    }
+}
+
+impl Draw {
+    fn new(process: i32, table: Table, length: u64) -> Self {
+        let pieces = Pieces::of(length);
+        Self {
+            process,
+            table,
+            pieces,
+            drawn: 0,
+            writable: None,
+            is_offered: false,
+            is_declined: false,
+            is_alone: false,
+            closed_at: None,
+            is_settled: false,
+        }
+    }
+
+    /// Bytes that this end has moved.
+    fn bytes(&self) -> u64 {
+        self.pieces.length - self.pieces.start(self.pieces.count() - self.drawn)
+    }
+
+    /// Reads one piece, or sees whether the sender has finished its own.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] where the counter or the sender's count cannot be true.
+    fn draw_or_see(
+        &mut self,
+        lane: &mut Lane,
+        target: &mut [u8],
+        message: Message,
+    ) -> Result<Step<Taken>, Error> {
+        if let Some(front) = self.closed_at {
+            return self.wait_to_refuse(lane, front, message);
+        }
+        if self.is_alone {
+            return self.meet(lane, target, message);
+        }
+        let count = self.pieces.count();
+        match counter::claim_back(lane.word(CLAIMED), message.count(), count, self.drawn) {
+            Claim::Piece(piece) => {
+                self.draw(lane, target, piece, message);
+                Ok(Step::Moved)
+            }
+            Claim::Nothing => self.meet(lane, target, message),
+            Claim::Nonsense(word) => {
+                Err(Error::protocol("counter of pieces", word, count - self.drawn))
+            }
+        }
+    }
+
+    fn offer(&mut self, lane: &mut Lane, target: &mut [u8], message: Message) {
+        counter::begin(lane.word(CLAIMED), message.count());
+        self.writable = Readable::to(lane.peer().identity);
+        lane.note(OFFERED_AT, target.as_mut_ptr().expose_provenance() as u64);
+        lane.tell(OFFERED, message.count());
+        self.is_offered = true;
+    }
+
+    /// Takes all pieces for itself before the sender may claim one. It finds nothing left to claim,
+    /// and waits for the answer.
+    fn decline(&mut self, lane: &mut Lane, message: Message) {
+        counter::begin(lane.word(CLAIMED), message.count());
+        counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
+        lane.note(OFFERED_AT, 0);
+        lane.tell(OFFERED, message.count());
+        self.is_offered = true;
+        self.is_declined = true;
+        self.is_alone = true;
+        self.is_settled = true;
+    }
+
+    /// Reads a piece that is this end's own.
+    fn draw(&mut self, lane: &mut Lane, target: &mut [u8], piece: u64, message: Message) {
+        let end = self.pieces.start(piece + 1) as usize;
+        let mut at = self.pieces.start(piece) as usize;
+        self.table.seek(at as u64);
+        while at < end {
+            lane.system_calls += 1;
+            match self.table.pull(self.process, &mut target[at..end]) {
+                Ok(count) if count > 0 => at += count,
+                _ => {
+                    let count = self.pieces.count();
+                    let front = counter::close(lane.word(CLAIMED), message.count(), count);
+                    // Not more than this end leaves: the count of its own pieces is private.
+                    self.closed_at = Some(front.min(count - self.drawn));
+                    return;
+                }
+            }
+        }
+        self.drawn += 1;
+        lane.note(layout::PULLED, lane.load(layout::PULLED).wrapping_add(1));
+    }
+
+    /// Nothing is left to claim: has the sender finished what it claimed?
+    fn meet(
+        &mut self,
+        lane: &mut Lane,
+        target: &mut [u8],
+        message: Message,
+    ) -> Result<Step<Taken>, Error> {
+        let due = self.pieces.count() - self.drawn;
+        let is_abandoned = self.is_alone || lane.names(ABANDONED, message);
+        // What it says that it finished counts for nothing where it was let write nowhere.
+        let pushed = if self.is_declined { 0 } else { lane.load(PUSHED) };
+        if pushed > due {
+            return Err(Error::protocol("count of pieces written", pushed, due));
+        }
+        if pushed == due {
+            self.finish();
+            return Ok(Step::Done(Taken::Whole));
+        }
+        if is_abandoned {
+            self.is_alone = true;
+            self.draw(lane, target, due - 1, message);
+            return Ok(Step::Moved);
+        }
+        Ok(Step::Blocked)
+    }
+
+    /// This end can read no more: the sender finishes the piece that it is at, then brings the rest
+    /// another way.
+    fn wait_to_refuse(
+        &mut self,
+        lane: &Lane,
+        front: u64,
+        message: Message,
+    ) -> Result<Step<Taken>, Error> {
+        let is_abandoned = lane.names(ABANDONED, message);
+        let pushed = lane.load(PUSHED);
+        if pushed > front {
+            return Err(Error::protocol("count of pieces written", pushed, front));
+        }
+        if pushed < front && !is_abandoned {
+            return Ok(Step::Blocked);
+        }
+        self.finish();
+        Ok(Step::Done(Taken::Part(self.pieces.start(pushed) as usize)))
+    }
+
+    fn finish(&mut self) {
+        self.writable = None;
+        self.is_settled = true;
+    }
+
+    /// Gives up: from here on the sender claims nothing more. True as soon as it is sure that
+    /// nothing is written to the target any more, false where a sender that lives, and is trusted,
+    /// did not finish its piece within a tenth of a second: then the target must not be used for
+    /// anything else while that process lives.
+    fn close(&mut self, lane: &mut Lane, message: Message) -> bool {
+        if !self.is_offered || self.is_settled {
+            return true;
+        }
+        let front = counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
+        let start = Instant::now();
+        loop {
+            // A sender that gave the message up is at no piece: it says so in the thread that
+            // writes.
+            let has_given_up = lane.state(layout::SENDER_STATE) != layout::OPEN;
+            let is_over = lane.load(PUSHED) >= front || lane.names(ABANDONED, message);
+            if is_over || has_given_up || lane.peer().is_dead() {
+                self.finish();
+                return true;
+            }
+            if start.elapsed() >= SETTLE {
+                self.withdraw(lane);
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes back what can be: a sender that was stopped between its claim and its look at the
+    /// offer finds nothing to write to, and where there is Yama it may write nowhere.
+    fn withdraw(&mut self, lane: &Lane) {
+        lane.note(OFFERED_AT, 0);
+        self.writable = None;
+    }
+}

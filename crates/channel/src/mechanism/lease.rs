@@ -1,0 +1,272 @@
+//! `lease`: the sender copies straight into memory of the receiver's that both have mapped: one
+//! copy, by the processor, without a system call and without a fault once it is warm.
+//!
+//! ```text
+//! sender:    publish the length,  wait for the offer
+//! receiver:  lease a place of the pool,  hand the pool over if it is new,  offer the place
+//! sender:    copy,  tell
+//! ```
+//!
+//! Only between ends that trust each other: what the receiver gets stays within the sender's reach.
+//! A target that is not of the pool, or shares a page with other memory, is not offered; then the
+//! receiver says so, and the message goes through the ring. The pool gets its pages as the sender
+//! comes to them.
+
+use std::sync::Arc;
+
+use haul_copy::Hint;
+
+use super::contract::{Begun, Incoming, NO_TRUST, Outgoing, Place, Receives, Sends, Taken, Then};
+use crate::pages::buffer::Buffer;
+use crate::pages::pool::{POOLS_MAX, Pool, Pools};
+use crate::shared::error::Error;
+use crate::shared::header::Header;
+use crate::shared::lane::Lane;
+use crate::shared::layout::{ABANDONED, LAID, OFFERED, OFFERED_AT, OFFERED_KEPT, OFFERED_POOL};
+use crate::shared::link::Kind;
+use crate::shared::link::Link;
+use crate::shared::message::Message;
+use crate::shared::transfer::Step;
+use haul_peer::memory::Sealed;
+use haul_peer::region::Region;
+
+/// Bytes copied between two looks at the clock and the peer: 0.1 ms.
+const STEP_BYTES: u64 = 1 << 20;
+/// Bytes of a pool that are given pages at a time, one system call.
+const BACKED_BYTES: usize = 4 << 20;
+/// From this size on the target goes past the caches, see `ring`.
+const STREAMED_BYTES_MIN: u64 = 32 << 20;
+
+/// The receiver's pools that this end has mapped, each in its place.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    places: [Option<Known>; POOLS_MAX],
+}
+
+/// A pool that this end has mapped.
+#[derive(Debug)]
+struct Known {
+    number: u64,
+    region: Region,
+    /// So many bytes from its beginning have pages.
+    backed: usize,
+}
+
+impl Mapped {
+    /// Unmaps what was in places that have no pool any more.
+    fn keep(&mut self, kept: u64) {
+        for (place, known) in self.places.iter_mut().enumerate() {
+            known.take_if(|_| kept >> place & 1 == 0);
+        }
+    }
+
+    /// The pool that was offered; mapped if it is new.
+    fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut Known> {
+        let place = &mut self.places[(number % POOLS_MAX as u64) as usize];
+        if place.as_ref().is_none_or(|known| known.number != number) {
+            *place = None;
+            let file =
+                lane.link.take_file(Kind::Pool, number, "one memory file for a pool").ok()?;
+            let size = usize::try_from(rustix::fs::fstat(&file).ok()?.st_size).ok()?;
+            let region = Region::open(file, size, Sealed::Size).ok()?;
+            *place = Some(Known { number, region, backed: 0 });
+        }
+        place.as_mut()
+    }
+}
+
+impl Known {
+    /// Whether it has so many bytes from `offset` on.
+    fn has(&self, offset: u64, length: u64) -> bool {
+        let end = offset.checked_add(length);
+        end.is_some_and(|end| end <= self.region.size_bytes() as u64)
+    }
+
+    /// Gives what comes before `end` pages, if it has none yet, and what comes after it ahead of
+    /// need.
+    fn back(&mut self, lane: &mut Lane, end: usize) -> Result<(), Error> {
+        if end > self.backed {
+            let wanted = end.next_multiple_of(BACKED_BYTES).min(self.region.size_bytes());
+            self.region.reserve(self.backed, wanted - self.backed)?;
+            lane.system_calls += 1;
+            self.backed = wanted;
+        }
+        Ok(())
+    }
+}
+
+/// The sender's part.
+#[derive(Debug)]
+pub(crate) struct Lay {
+    length: u64,
+    /// Bytes copied.
+    laid: u64,
+}
+
+impl Lay {
+    pub(crate) fn new(length: u64) -> Self {
+        Self { length, laid: 0 }
+    }
+
+    /// Where the next bytes go, if the whole message has room there, with pages under them.
+    fn place<'a>(
+        &self,
+        lane: &mut Lane,
+        mapped: &'a mut Mapped,
+        step: usize,
+    ) -> Option<(&'a Region, usize)> {
+        let (number, offset) = (lane.load(OFFERED_POOL), lane.load(OFFERED_AT));
+        if self.laid == 0 {
+            mapped.keep(lane.load(OFFERED_KEPT));
+        }
+        let known = mapped.find(lane, number).filter(|known| known.has(offset, self.length))?;
+        let at = (offset + self.laid) as usize;
+        known.back(lane, at + step).ok()?;
+        Some((&known.region, at))
+    }
+}
+
+impl Sends for Lay {
+    type Lasting = Mapped;
+
+    const SUMS: bool = true;
+
+    fn peer_obstacle(link: &Link) -> Option<&'static str> {
+        (!link.is_trusted).then_some(NO_TRUST)
+    }
+
+    fn begin(&mut self, _: &mut Mapped, _out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        Ok(Begun::Moving { detail: 0 })
+    }
+
+    /// Copies the next bytes, if the receiver has made its offer; tells it where that is not there.
+    fn step(
+        &mut self,
+        mapped: &mut Mapped,
+        out: &mut Outgoing<'_, '_>,
+    ) -> Result<Step<Then>, Error> {
+        if out.is_refused() {
+            return Ok(Step::Done(Then::Answer));
+        }
+        if !out.lane.names(OFFERED, out.message) {
+            return Ok(Step::Blocked);
+        }
+        let step = (self.length - self.laid).min(STEP_BYTES) as usize;
+        let Some((region, at)) = self.place(out.lane, mapped, step) else {
+            out.lane.tell(ABANDONED, out.message.count());
+            return Ok(Step::Done(Then::Answer));
+        };
+        let hint = if self.length < STREAMED_BYTES_MIN { Hint::ReadSoon } else { Hint::Streamed };
+        out.source.write_to(region, at, step, hint);
+        if region.is_broken() {
+            return Err(Error::memory_gone());
+        }
+        self.laid += step as u64;
+        out.account.copied_bytes += step as u64;
+        if self.laid < self.length {
+            return Ok(Step::Moved);
+        }
+        out.lane.put_sum(out.message, out.source.sum());
+        out.lane.tell(LAID, out.message.count());
+        Ok(Step::Done(Then::Complete))
+    }
+
+    fn progress(&self) -> u64 {
+        self.laid
+    }
+}
+
+/// The receiver's part.
+#[derive(Debug, Default)]
+pub(crate) struct Let {
+    /// The pool that the target stands in, once it was offered.
+    offered: Option<Arc<Pool>>,
+}
+
+impl Receives for Let {
+    type Lasting = Pools;
+
+    const SUMS: bool = false;
+
+    fn begin(_: &mut Pools, header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        match lane.link.is_trusted {
+            true => Ok(Self::default()),
+            false => Err(Error::protocol("mechanism", header.kind, 0)),
+        }
+    }
+
+    /// Without a pool the message goes through the ring, into memory of its own.
+    fn place(
+        &mut self,
+        pools: &mut Pools,
+        _lane: &mut Lane,
+        length: usize,
+    ) -> Result<Option<Place>, Error> {
+        let lease = pools.lease(length).ok();
+        Ok(lease.map(|lease| Place { memory: Buffer::leased(lease, length), is_whole: false }))
+    }
+
+    /// Offers the target, or sees whether the sender has filled it.
+    fn step(
+        &mut self,
+        pools: &mut Pools,
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        let (lane, message) = (&mut *incoming.lane, incoming.message);
+        if self.offered.is_none() {
+            return Ok(self.offer(lane, target, pools, message));
+        }
+        if lane.names(LAID, message) {
+            if self.offered.take().is_some_and(|pool| pool.is_broken()) {
+                return Err(Error::memory_gone());
+            }
+            return Ok(Step::Done(Taken::Whole));
+        }
+        if lane.names(ABANDONED, message) {
+            self.offered = None;
+            return Ok(Step::Done(REFUSED));
+        }
+        Ok(Step::Blocked)
+    }
+
+    /// What the sender still copies does not get into the target.
+    fn settle(
+        &mut self,
+        _: &mut Pools,
+        _lane: &mut Lane,
+        _message: Message,
+        target: &[u8],
+    ) -> bool {
+        self.offered.take().is_none_or(|pool| pool.cut_off(target).is_ok())
+    }
+}
+
+/// The sender cannot reach the target; it has copied nothing.
+const REFUSED: Taken = Taken::Part(0);
+
+impl Let {
+    fn offer(
+        &mut self,
+        lane: &mut Lane,
+        target: &[u8],
+        pools: &Pools,
+        message: Message,
+    ) -> Step<Taken> {
+        let Some((pool, offset)) = pools.of(target) else { return Step::Done(REFUSED) };
+        if !pool.is_handed_over() {
+            lane.system_calls += 1;
+            match lane.link.send_file(Kind::Pool, pool.number, pool.file()) {
+                Ok(()) => pool.set_handed_over(),
+                // A full socket too: nothing would tell that there is room again.
+                Err(_) => return Step::Done(REFUSED),
+            }
+        }
+        lane.note(OFFERED_AT, offset as u64);
+        lane.note(OFFERED_POOL, pool.number);
+        lane.note(OFFERED_KEPT, pools.kept());
+        lane.tell(OFFERED, message.count());
+        self.offered = Some(Arc::clone(pool));
+        Step::Moved
+    }
+}

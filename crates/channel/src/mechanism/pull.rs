@@ -1,0 +1,243 @@
+//! `pull`: the receiver has the kernel copy straight out of the sender's memory, once.
+//!
+//! Only between ends that trust each other: a sender that lets its memory be read lets all of it be
+//! read, and a sender can have the receiver's system call wait for pages that never come, which no
+//! deadline ends. The slot holds a table of where the bytes stand; the receiver checks that it adds
+//! up, copies piece by piece, and answers by taking the message. Where a piece is refused
+//! (permission gone, pages gone) it says how far it came, and the rest goes through the ring.
+
+use std::io;
+
+use super::contract::{Begun, Incoming, NO_TRUST, Outgoing, Receives, Sends, Taken};
+use crate::shared::error::Error;
+use crate::shared::header::Header;
+use crate::shared::lane::Lane;
+use crate::shared::layout::{self, HEADER_BYTES, INLINE_BYTES_MAX};
+use crate::shared::link::Link;
+use crate::shared::message::Message;
+use crate::shared::source::Source;
+use crate::shared::transfer::Step;
+use haul_peer::process::Readable;
+use haul_peer::reach;
+
+/// Address and length: one entry of the table.
+const ENTRY_BYTES: usize = 16;
+/// Most entries that a slot holds.
+const ENTRIES_MAX: usize = INLINE_BYTES_MAX / ENTRY_BYTES;
+/// Bytes asked for in one system call: some 0.2 ms, so that the clock and the peer are looked at in
+/// between, and 7 ms where the target is a new huge page that the host has to bring first. The
+/// kernel's own limit is 0x7ffff000.
+const CALL_BYTES_MAX: usize = 2 << 20;
+
+const NOT_READABLE: &str = "the peer may not read this process's memory";
+const TABLE_IS_FULL: &str = "the message has more parts than the table has room for";
+
+/// What keeps a receiver from reading this end's memory.
+pub(crate) fn peer_obstacle(link: &Link) -> Option<&'static str> {
+    match link {
+        _ if !link.is_trusted => Some(NO_TRUST),
+        _ if !link.peer_can_pull => Some(NOT_READABLE),
+        _ => None,
+    }
+}
+
+/// What keeps the bytes of a message from being read where they are.
+pub(crate) fn obstacle(source: &Source<'_>) -> Option<&'static str> {
+    (source.parts().len() > ENTRIES_MAX).then_some(TABLE_IS_FULL)
+}
+
+/// This end's memory, while the receiver may read it.
+#[derive(Debug, Default)]
+pub(crate) struct Exposed {
+    readable: Option<Readable>,
+}
+
+impl Exposed {
+    /// Writes into the slot where the bytes stand; says how many entries that took, and why there
+    /// are none where the receiver cannot read them now.
+    pub(crate) fn begin(&mut self, out: &mut Outgoing<'_, '_>) -> Result<u64, Begun> {
+        self.readable = Readable::to(out.lane.peer().identity);
+        if self.readable.is_none() {
+            // Another peer is being read. Whoever asked for this way by name waits.
+            let asked = out.lane.link.settings.mechanism;
+            let is_asked_for = asked == Some(out.account.mechanism);
+            return Err(if is_asked_for { Begun::Blocked } else { Begun::Impossible });
+        }
+        out.lane.note(layout::PUSHED, 0);
+        Ok(put(out.lane, out.message, out.source))
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.readable = None;
+    }
+}
+
+/// The sender's part: nothing but to let its memory be read.
+#[derive(Debug, Default)]
+pub(crate) struct Offer {
+    exposed: Exposed,
+}
+
+impl Sends for Offer {
+    type Lasting = ();
+
+    const SUMS: bool = false;
+
+    fn peer_obstacle(link: &Link) -> Option<&'static str> {
+        peer_obstacle(link)
+    }
+
+    fn obstacle(source: &Source<'_>, _length: u64) -> Option<&'static str> {
+        obstacle(source)
+    }
+
+    fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        let detail = self.exposed.begin(out);
+        Ok(detail.map_or_else(|why| why, |detail| Begun::Left { detail }))
+    }
+
+    fn settle(&mut self, _: &mut (), _has_arrived: bool) {
+        self.exposed.end();
+    }
+}
+
+/// The receiver's part.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    process: i32,
+    table: Table,
+    offset: usize,
+}
+
+impl Receives for Pull {
+    type Lasting = ();
+
+    const SUMS: bool = false;
+
+    fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        let (process, table) = Table::believe(header, lane, lane.link.can_pull)?;
+        Ok(Self { process, table, offset: 0 })
+    }
+
+    fn step(
+        &mut self,
+        _: &mut (),
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        if self.offset == target.len() {
+            return Ok(Step::Done(Taken::Whole));
+        }
+        let lane = &mut *incoming.lane;
+        lane.system_calls += 1;
+        match self.table.pull(self.process, &mut target[self.offset..]) {
+            Ok(count) if count > 0 => {
+                self.offset += count;
+                incoming.account.copied_bytes += count as u64;
+                let pulled = lane.load(layout::PULLED).wrapping_add(count as u64);
+                lane.note(layout::PULLED, pulled);
+                Ok(Step::Moved)
+            }
+            // Whatever the reason, the sender still has the bytes and can bring the rest itself.
+            _ => Ok(Step::Done(Taken::Part(self.offset))),
+        }
+    }
+
+    fn progress(&self) -> u64 {
+        self.offset as u64
+    }
+}
+
+/// Where the bytes of a message stand in the sender.
+#[derive(Debug)]
+pub(crate) struct Table {
+    entries: Vec<(u64, u64)>,
+    entry: usize,
+    within: u64,
+}
+
+/// Writes the table into the message's slot and returns how many entries it has.
+fn put(lane: &Lane, message: Message, source: &Source<'_>) -> u64 {
+    let parts = source.parts().iter().filter(|part| !part.is_empty());
+    let at = lane.slot(message) + HEADER_BYTES;
+    let mut count = 0;
+    for part in parts {
+        let address = part.as_ptr().expose_provenance() as u64;
+        for (place, word) in [(0, address), (8, part.len() as u64)] {
+            let offset = at + count * ENTRY_BYTES + place;
+            lane.link.region.word64(offset).store(word, std::sync::atomic::Ordering::Relaxed);
+        }
+        count += 1;
+    }
+    count as u64
+}
+
+impl Table {
+    /// The process that a message is to be read from, and where its bytes stand there, if it may be
+    /// looked there at all.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`].
+    pub(crate) fn believe(
+        header: &Header,
+        lane: &Lane,
+        is_allowed: bool,
+    ) -> Result<(i32, Self), Error> {
+        let link = &lane.link;
+        if !(link.is_trusted && is_allowed) {
+            return Err(Error::protocol("mechanism", header.kind, 0));
+        }
+        // Of a sender that no process says it is nothing is read: there is none of number 0.
+        let process = lane.peer().identity.process.unwrap_or(0);
+        let message = Message::after(header.message);
+        let table = Self::take(lane, message, header.detail, header.length);
+        let table = table.ok_or_else(|| {
+            let what = "table of parts for a length of";
+            Error::protocol(what, header.detail, header.length)
+        })?;
+        Ok((process, table))
+    }
+
+    /// Reads the table of a message once; `None` where it does not add up to its length.
+    fn take(lane: &Lane, message: Message, entries: u64, length: u64) -> Option<Self> {
+        let count = usize::try_from(entries).ok().filter(|count| *count <= ENTRIES_MAX)?;
+        let at = lane.slot(message) + HEADER_BYTES;
+        let word = |offset| {
+            lane.link.region.word64(at + offset).load(std::sync::atomic::Ordering::Relaxed)
+        };
+        let entries: Vec<(u64, u64)> =
+            (0..count).map(|i| (word(i * ENTRY_BYTES), word(i * ENTRY_BYTES + 8))).collect();
+        let mut sum = 0_u64;
+        for &(address, bytes) in &entries {
+            address.checked_add(bytes)?;
+            sum = sum.checked_add(bytes)?;
+        }
+        (sum == length).then_some(Self { entries, entry: 0, within: 0 })
+    }
+
+    /// The next byte is the one at `offset` of the message.
+    pub(crate) fn seek(&mut self, offset: u64) {
+        (self.entry, self.within) = (0, offset);
+        while let Some(&(_, bytes)) = self.entries.get(self.entry)
+            && self.within >= bytes
+        {
+            (self.entry, self.within) = (self.entry + 1, self.within - bytes);
+        }
+    }
+
+    /// Copies the next bytes to the start of `target` and says how many.
+    ///
+    /// # Errors
+    /// What the kernel said; nothing was copied by this call.
+    pub(crate) fn pull(&mut self, process: i32, target: &mut [u8]) -> io::Result<usize> {
+        while self.entries.get(self.entry).is_some_and(|entry| entry.1 == self.within) {
+            (self.entry, self.within) = (self.entry + 1, 0);
+        }
+        let Some(&(address, bytes)) = self.entries.get(self.entry) else { return Ok(0) };
+        let left = usize::try_from(bytes - self.within).unwrap_or(usize::MAX);
+        let length = left.min(target.len()).min(CALL_BYTES_MAX);
+        let count = reach::read(process, address + self.within, &mut target[..length])?;
+        self.within += count as u64;
+        Ok(count)
+    }
+}

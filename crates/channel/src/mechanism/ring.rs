@@ -1,0 +1,401 @@
+//! `ring`: a piece of a message at a time goes through 1 MiB that both ends have, 1.75 MiB for
+//! large messages; while one end fills it, the other empties it, so both copies overlap.
+//!
+//! ```text
+//! sender:    while there is room for a piece: copy it in,   filled += its cells,   ring
+//! receiver:  while a piece is there:          copy it out,  drained += its cells,  ring
+//! ```
+//!
+//! Both count cells over the life of the channel and keep their own count in private memory; the
+//! other's is read once and must be where it can be. Where a piece ends follows from its message's
+//! length and from the count, at both ends alike: pieces lie one behind the other, and none is cut
+//! by the end of the ring. Lying close is worth it: the processor that reads them fetches ahead,
+//! into the next piece. A message that uses less than all of the ring wraps early: the count passes
+//! over the cells that it leaves out, which counts them as filled and emptied.
+//!
+//! # By way of the caches, or of memory
+//! A line that one core has written and another reads goes from cache to cache, one after the other
+//! as the reader asks for them. Between two cores that share their last cache that is as fast as it
+//! gets; between two that do not it is slow. Written past the caches, the same bytes come from
+//! memory, which processors fetch ahead as any other array. So the sender goes by what it finds,
+//! see `distance`, and on Intel by memory where the message is large. Measured in turns through 1
+//! MiB, GB/s and half a round trip in ns, on Zen 4 with both ends within one core complex and in
+//! two:
+//!
+//! | message | caches, one | memory, one | caches, two | memory, two |
+//! |---|---|---|---|---|
+//! | 4 KiB | 8.1, 981 | 5.8, 1383 | 3.5, 2632 | 4.2, 1848 |
+//! | 8 KiB | 11.3, 1408 | 7.1, 2032 | 4.0, 4593 | 6.0, 2678 |
+//! | 16 KiB | 8.8, 2105 | 8.3, 2996 | 3.8, 7533 | 6.6, 3619 |
+//! | 64 KiB | 7.4, 9559 | 6.7, 11914 | 3.8, 30113 | 6.0, 12730 |
+//! | 1 MiB | 16.6 | 11.0 | 4.3 | 9.6 |
+//! | 16 MiB | 10.0 | 7.5 | 2.1 | 8.8 |
+//! | 256 MiB | 8.3 | 8.7 | 3.1 | 12.3 |
+//!
+//! # How much of it
+//! A line goes round in the caches as long as the part of the ring that is in use stays in them, so
+//! on Intel (see `window`) messages of less than 512 KiB go through 128 KiB as long as the sender
+//! keeps going. One that has slept waits for the receiver to be scheduled: then each turn should
+//! carry much, and they go through all of it. While the receiver is behind, pieces are larger:
+//! there is enough to overlap with. GB/s and half a round trip in ns on Cascade Lake, where L2 has
+//! 1 MiB, in turns: the first 1 MiB and loops of registers as it was, and less of it, `rep movsb`
+//! at both ends ([`Hint::Handover`]) and larger pieces:
+//!
+//! | message | before | now |
+//! |---|---|---|
+//! | 4 KiB | 3.7, 2302 | 4.4, 2103 |
+//! | 8 KiB | 4.6, 3293 | 6.1, 2972 |
+//! | 16 KiB | 4.8, 4841 | 7.3, 4448 |
+//! | 32 KiB | 4.9, 8085 | 7.7, 6814 |
+//! | 64 KiB | 4.9, 14415 | 6.4, 12666 |
+//! | 256 KiB | 6.2 | 7.8 |
+//!
+//! What gained nothing or lost, at 256 MiB in a program of its own: prefetching the source (into
+//! the first cache alone, too) or the ring, for reading or writing, pieces of 16 to 256 KiB, a
+//! receiver that stays half a ring behind, `rep movsb` at either end, four pages side by side. A
+//! ring of 4 MiB stays in the last cache and gains a third there, but it is more memory than a
+//! channel may take.
+
+mod run;
+
+use haul_copy::Hint;
+
+use super::contract::{Begun, Incoming, Outgoing, Receives, Sends, Taken, Then};
+use super::window;
+use crate::shared::checksum::Sum;
+use crate::shared::distance::Distance;
+use crate::shared::error::Error;
+use crate::shared::header::Header;
+use crate::shared::lane::Lane;
+use crate::shared::layout::{self, CELL_BYTES};
+use crate::shared::link::Link;
+use crate::shared::message::Message;
+use crate::shared::pace::{PIECE_BYTES_MIN, Pace};
+use crate::shared::source::Source;
+use crate::shared::transfer::Step;
+use run::{Piece, Run};
+
+/// From this size on the target goes past the caches: it would not stay in them beside the source.
+/// Half the last cache of a core complex of EPYC, see `sys::cache`. On Zen 4, GB/s in one complex
+/// and between two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 past the caches; 4 MiB 12.3
+/// and 12.2, 10.7 and 11.3.
+const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
+/// From this size on Intel's rings (see `window`) go past the caches wherever the other end is.
+/// Elsewhere they do not: more of the ring is in use than a core's own caches hold, and what they
+/// have no room for goes to the last cache and comes from there fast. On Zen 4 in one complex, past
+/// the caches and through them, GB/s by the bench in turns: 32 MiB 11.0 and 13.6, 64 MiB 11.1 and
+/// 13.6, 256 MiB 10.6 and 14.5; through 1 MiB instead of
+/// 1.75 it would be 10.7.
+const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
+/// Messages that a sender sends without sleeping before it goes through less of the ring: so many
+/// that one which sleeps now and then, because the ends share a processor, has all of it.
+const AWAKE_MIN: u32 = 64;
+
+/// When the receiver is told of a piece.
+#[derive(Clone, Copy, Debug)]
+enum Tell {
+    /// With the message, which it does not know of yet.
+    Later,
+    /// Now, of this message; with the last piece of the checksum as well.
+    Of(Message),
+}
+
+/// What happens to the ring's lines after they are written, see "By way of the caches, or of
+/// memory".
+fn hint(run: &Run, distance: Distance) -> Hint {
+    let is_long = run.length >= RING_STREAMED_BYTES_MIN && window::is_small_better();
+    match is_long || distance.is_far() {
+        true => Hint::Streamed,
+        false => Hint::Handover,
+    }
+}
+
+/// Whether a sender keeps going, or has to sleep now and then until the receiver has made room.
+#[derive(Debug)]
+pub(crate) struct Rests {
+    /// How often it had slept as it was last asked.
+    seen: u64,
+    /// Messages since it slept, or as many as matter.
+    since: u32,
+}
+
+impl Default for Rests {
+    fn default() -> Self {
+        Self { seen: 0, since: AWAKE_MIN }
+    }
+}
+
+impl Rests {
+    /// A message begins, and the sender has slept so often.
+    pub(crate) fn note(&mut self, sleeps: u64) {
+        self.since = if sleeps == self.seen { self.since.saturating_add(1) } else { 0 };
+        self.seen = sleeps;
+    }
+
+    /// Whether it kept going for a while.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.since >= AWAKE_MIN
+    }
+}
+
+/// What the sender keeps of the ring.
+#[derive(Debug, Default)]
+pub(crate) struct Filled {
+    /// Cells filled.
+    filled: u64,
+    /// Cells that the receiver emptied, as last known.
+    drained: u64,
+    /// Cells that have pages, from the first on.
+    backed: u64,
+    pub(crate) rests: Rests,
+}
+
+impl Filled {
+    /// How the receiver keeps up, for a message of so many bytes that begins now.
+    fn pace(&self, lane: &Lane, length: u64) -> Pace {
+        let is_small = self.rests.is_awake() && window::is_small_better();
+        // A look costs what a line takes from there to here, and matters to what would be cut up.
+        let is_cut = length > PIECE_BYTES_MIN as u64;
+        Pace { is_small, is_behind: is_cut && !self.is_drained(lane) }
+    }
+
+    fn is_drained(&self, lane: &Lane) -> bool {
+        lane.load(layout::DRAINED) == self.filled
+    }
+
+    /// Cells that messages before the one that begins now may still be in.
+    pub(crate) fn cells(&self) -> u64 {
+        self.filled
+    }
+
+    /// Gives the part of the ring that a message goes through its pages.
+    fn back(&mut self, run: &Run, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
+        let bytes = run.used as usize * CELL_BYTES;
+        if self.backed < run.used {
+            out.lane.link.region.reserve(out.lane.chunks(), bytes)?;
+            out.lane.system_calls += 1;
+            self.backed = run.used;
+        }
+        out.account.extra_memory_bytes += bytes as u64;
+        Ok(())
+    }
+}
+
+/// The sender's part.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    run: Run,
+}
+
+impl Fill {
+    pub(crate) fn new(link: &Link, length: u64) -> Self {
+        Self { run: Run::new(0, length, link.chunk_bytes, Pace::default()) }
+    }
+
+    /// The rest of a message from `offset` on, which was begun another way.
+    ///
+    /// # Errors
+    /// [`Error::System`] where there are no pages for it.
+    pub(crate) fn rest(
+        lasting: &mut Filled,
+        out: &mut Outgoing<'_, '_>,
+        offset: u64,
+    ) -> Result<Self, Error> {
+        out.source.seek(offset);
+        let run = Run::new(offset, out.length, out.lane.link.chunk_bytes, Pace::default());
+        lasting.back(&run, out)?;
+        Ok(Self { run })
+    }
+}
+
+impl Sends for Fill {
+    type Lasting = Filled;
+
+    const SUMS: bool = true;
+
+    /// A message of one piece is in the ring before it is told of, if there is room: one word that
+    /// the receiver waits for, not two.
+    fn begin(&mut self, lasting: &mut Filled, out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        let pace = lasting.pace(out.lane, out.length);
+        self.run = Run::new(0, out.length, out.lane.link.chunk_bytes, pace);
+        lasting.back(&self.run, out)?;
+        if self.run.is_last(lasting.filled) {
+            let counts = (&mut lasting.filled, &mut lasting.drained);
+            fill(out.lane, out.source, &mut self.run, counts, Tell::Later)?;
+            out.account.copied_bytes = self.run.offset;
+        }
+        let detail = pace.word();
+        Ok(match self.run.is_complete() {
+            true => Begun::Whole { detail },
+            false => Begun::Moving { detail },
+        })
+    }
+
+    fn step(
+        &mut self,
+        lasting: &mut Filled,
+        out: &mut Outgoing<'_, '_>,
+    ) -> Result<Step<Then>, Error> {
+        let counts = (&mut lasting.filled, &mut lasting.drained);
+        let (before, tell) = (self.run.offset, Tell::Of(out.message));
+        let step = fill(out.lane, out.source, &mut self.run, counts, tell)?;
+        out.account.copied_bytes += self.run.offset - before;
+        Ok(match step {
+            _ if self.run.is_complete() => Step::Done(Then::Complete),
+            Step::Blocked => Step::Blocked,
+            _ => Step::Moved,
+        })
+    }
+
+    fn progress(&self) -> u64 {
+        self.run.offset
+    }
+}
+
+/// The receiver's part.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    run: Run,
+}
+
+impl Drain {
+    /// The rest of a message from `offset` on, which was begun another way.
+    pub(crate) fn rest(link: &Link, offset: u64, length: u64) -> Self {
+        Self { run: Run::new(offset, length, link.chunk_bytes, Pace::default()) }
+    }
+}
+
+impl Receives for Drain {
+    /// Cells emptied.
+    type Lasting = u64;
+
+    const SUMS: bool = true;
+
+    fn begin(_: &mut u64, header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        let pace = Pace::from_word(header.detail);
+        let pace = pace.ok_or_else(|| Error::protocol("pace", header.detail, Pace::COUNT))?;
+        Ok(Self { run: Run::new(0, header.length, lane.link.chunk_bytes, pace) })
+    }
+
+    fn step(
+        &mut self,
+        drained: &mut u64,
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        let before = self.run.offset;
+        let sum = incoming.sum.as_deref_mut();
+        let step = drain(incoming.lane, target, &mut self.run, drained, sum)?;
+        incoming.account.copied_bytes += self.run.offset - before;
+        Ok(step.map(|()| Taken::Whole))
+    }
+
+    fn progress(&self) -> u64 {
+        self.run.offset
+    }
+}
+
+/// Fills one piece of a message. `filled` is the sender's own count, `drained` what it last knew of
+/// the other's.
+///
+/// # Errors
+/// [`Error::Protocol`] where the receiver cannot have emptied so many.
+fn fill(
+    lane: &mut Lane,
+    source: &mut Source<'_>,
+    run: &mut Run,
+    (filled, drained): (&mut u64, &mut u64),
+    tell: Tell,
+) -> Result<Step<()>, Error> {
+    if run.is_complete() {
+        return Ok(Step::Done(()));
+    }
+    let Piece { start, length, end } = run.next(*filled);
+    if end - *drained > run.cells {
+        let told = lane.load_timed(layout::DRAINED, *drained);
+        if !(*drained..=*filled).contains(&told) {
+            return Err(Error::protocol("count of pages of the ring taken", told, *filled));
+        }
+        *drained = told;
+        if end - told > run.cells {
+            return Ok(Step::Blocked);
+        }
+    }
+    source.write_to(&lane.link.region, lane.cell(start), length, hint(run, lane.distance));
+    run.offset += length as u64;
+    *filled = end;
+    match tell {
+        Tell::Later => lane.note(layout::FILLED, end),
+        Tell::Of(message) => {
+            if run.is_complete() {
+                lane.put_sum(message, source.sum());
+            }
+            let goes_on = !run.is_complete() && run.next(end).end - *drained <= run.cells;
+            lane.tell_in_turn(layout::FILLED, end, goes_on);
+        }
+    }
+    Ok(Step::Moved)
+}
+
+/// Empties one piece into its place in `target`, and adds it to the checksum. `drained` is the
+/// receiver's own count.
+///
+/// # Errors
+/// [`Error::Protocol`] where the sender cannot have filled so many.
+fn drain(
+    lane: &mut Lane,
+    target: &mut [u8],
+    run: &mut Run,
+    drained: &mut u64,
+    sum: Option<&mut Sum>,
+) -> Result<Step<()>, Error> {
+    if run.is_complete() {
+        return Ok(Step::Done(()));
+    }
+    let (told, limit) = (lane.load(layout::FILLED), *drained + run.cells);
+    if !(*drained..=limit).contains(&told) {
+        return Err(Error::protocol("count of pages of the ring filled", told, limit));
+    }
+    let Piece { start, length, end } = run.next(*drained);
+    if told < end {
+        return Ok(Step::Blocked);
+    }
+    let is_streamed = run.length >= TARGET_STREAMED_BYTES_MIN;
+    let (region, cell) = (&lane.link.region, lane.cell(start));
+    let place = &mut target[run.offset as usize..][..length];
+    match sum {
+        Some(sum) => sum.read(run.offset, (region, cell), place, is_streamed),
+        None if is_streamed => region.read(cell, place, Hint::Streamed),
+        None => region.read(cell, place, Hint::Handover),
+    }
+    run.offset += length as u64;
+    *drained = end;
+    if run.is_complete() {
+        // The message, which is taken next, tells of it.
+        lane.note(layout::DRAINED, end);
+    } else {
+        lane.tell_in_turn(layout::DRAINED, end, run.next(end).end <= told);
+    }
+    Ok(Step::Moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_that_sleeps_has_all_of_the_ring_until_it_has_kept_going_for_a_while() {
+        let mut rests = Rests::default();
+        let mut is_awake = |sleeps| {
+            rests.note(sleeps);
+            rests.is_awake()
+        };
+        assert!(is_awake(0));
+        assert!(!is_awake(1));
+        for _ in 1..AWAKE_MIN {
+            assert!(!is_awake(1));
+        }
+        assert!(is_awake(1));
+        assert!(!is_awake(3));
+    }
+}

@@ -1,0 +1,373 @@
+//! `sealed`: the sender builds the message in shared memory, seals it and hands it over; the
+//! receiver maps it as private. No copy at all, but of the pages that the receiver writes to.
+//!
+//! The seal against writing is granted only while nobody can write, so it is the proof: the
+//! receiver needs no trust. Sealed memory cannot be used again, so each message is built in new
+//! memory, whose pages cost half a copy into warm memory if they are huge ones, see `huge`, and
+//! three times one if not: this way is for a producer that makes the message anyhow, once, in
+//! place.
+//!
+//! Where both ends trust each other the memory changes hands instead, unsealed, if nobody else
+//! reaches it ([`alone`]): the receiver maps it as it is, huge pages and all, and no page is
+//! copied, whatever is written to. The seal proves more, that nobody has the pages pinned either,
+//! but it cannot be taken back.
+//!
+//! A page of a view that the receiver writes to is a fault and a copy of 4 KiB, huge page or not:
+//! 2.5 to 3.2 us on Zen 4 under KVM. One of ten written to costs 0.6 to 0.9 of a warm copy of all
+//! there. A receiver that knows beforehand where it will write says so, see `announced`: 0.08 to
+//! 0.2 of a warm copy for a tenth in one piece, from the second message on; the first pays for the
+//! huge pages.
+
+use std::io::ErrorKind;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::contract::{Begun, Incoming, Outgoing, Place, Receives, Sends, Taken};
+use super::staged::{self, CopyOut};
+use crate::shared::header::Header;
+use crate::shared::lane::Lane;
+use crate::shared::names::Mechanism;
+use crate::shared::settings::Settings;
+use crate::shared::source::Source;
+use crate::shared::transfer::Step;
+use crate::table;
+use haul_model::Bytes;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::pages::buffer::Buffer;
+use crate::pages::registry::{self, Replaced};
+use crate::pages::{alone, huge};
+use crate::shared::checksum::{SUM_BYTES, Sum};
+use crate::shared::error::Error;
+use haul_peer as peer;
+use haul_peer::memory::{self, Sealed};
+
+/// Copy-on-write of 4 KiB pages against one warm copy of all: the reference's measure.
+const DIRTY_MAX: f64 = 0.11;
+
+/// How often memory is sealed that somebody else may still write to, and the time in between.
+const SEAL_TRIES: u32 = 100;
+const SEAL_PAUSE: Duration = Duration::from_millis(1);
+
+/// Whether what was built in place is handed over, or copied by the receiver after all. What it
+/// gets whole is not, however much of it will be written to.
+fn mechanism(settings: &Settings, is_whole: bool) -> Mechanism {
+    let measured = table::installed().and_then(|table| table.sealed_dirty_max);
+    let limit = measured.unwrap_or(DIRTY_MAX);
+    if is_whole || settings.dirty_fraction <= limit { Mechanism::Sealed } else { Mechanism::Staged }
+}
+
+/// The sender's part: what was built in place, then the memory that it gave up.
+#[derive(Debug, Default)]
+pub(crate) struct HandOver {
+    built: Option<Built>,
+    file: Option<OwnedFd>,
+}
+
+impl HandOver {
+    pub(crate) fn new(building: Building) -> Self {
+        Self { built: Some(Built::new(building)), file: None }
+    }
+
+    /// Adds a piece of what was built to the checksum; as all of it is, gives it up.
+    fn give_up(&mut self, mut built: Built, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
+        let link = Arc::clone(&out.lane.link);
+        if link.settings.integrity {
+            if !built.sum_some() {
+                self.built = Some(built);
+                return Ok(());
+            }
+            out.source.set_sum(built.sum);
+        }
+        let (file, is_whole) = built.building.give_up(out.lane.may_give_memory())?;
+        out.account.mechanism = mechanism(&link.settings, is_whole);
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+impl Sends for HandOver {
+    type Lasting = ();
+
+    const SUMS: bool = true;
+
+    fn obstacle(_source: &Source<'_>, _length: u64) -> Option<&'static str> {
+        Some("its memory must be built by Building: call send_built")
+    }
+
+    fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        if let Some(built) = self.built.take() {
+            self.give_up(built, out)?;
+            return Ok(Begun::NotYet);
+        }
+        let file = self.file.as_ref().expect("it was built, and given up");
+        match staged::hand_over(file, out) {
+            Ok(begun) => {
+                self.file = None;
+                Ok(begun)
+            }
+            Err(Errno::AGAIN) => Ok(Begun::Blocked),
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                let (done, size) = (Bytes(0), Bytes(out.length));
+                Err(Error::PeerGone { attempt: "send", done, size })
+            }
+            Err(reason) => Err(Error::system("hand memory over")(reason)),
+        }
+    }
+}
+
+/// The receiver's part.
+#[derive(Debug)]
+pub(crate) struct TakeOver(CopyOut);
+
+impl Receives for TakeOver {
+    type Lasting = ();
+
+    const SUMS: bool = CopyOut::SUMS;
+    const COMES_SUMMED: bool = CopyOut::COMES_SUMMED;
+    const IS_FIXED: bool = CopyOut::IS_FIXED;
+
+    fn begin(lasting: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        CopyOut::begin(lasting, header, lane).map(Self)
+    }
+
+    /// Memory that came sealed is given as it is.
+    fn place(
+        &mut self,
+        _: &mut (),
+        lane: &mut Lane,
+        length: usize,
+    ) -> Result<Option<Place>, Error> {
+        let memory = take(self.0.file.as_fd(), length, lane.link.is_trusted)?;
+        lane.system_calls += staged::CALLS_TO_CHECK + 1;
+        Ok(Some(Place { memory, is_whole: true }))
+    }
+
+    /// Puts all pages that came in the place of the target's, or copies a piece of them.
+    fn step(
+        &mut self,
+        _: &mut (),
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        let Self(copy) = self;
+        if copy.is_new() {
+            incoming.lane.system_calls += staged::CALLS_TO_CHECK;
+            let is_trusted = incoming.lane.link.is_trusted;
+            let kept = Kept::of(copy.file.as_fd(), target.len(), is_trusted)?;
+            if let Some(copied) = put_into(copy.file.as_fd(), target, kept)? {
+                incoming.account.copied_bytes = copied as u64;
+                return Ok(Step::Done(Taken::Whole));
+            }
+        }
+        copy.some(incoming, target)
+    }
+
+    fn progress(&self) -> u64 {
+        self.0.progress()
+    }
+
+    fn end(self) {
+        self.0.end();
+    }
+}
+
+/// What the memory of a message is to the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// A private view of what can never change.
+    View,
+    /// All of it, to read and to write: a trusted sender gave it up, and nobody else reaches it.
+    Whole,
+}
+
+impl Kept {
+    /// Which of them it is, once it is one. What a trusted sender gave up and this process cannot
+    /// be seen to be alone with is sealed here.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where it is neither, [`Error::System`].
+    fn of(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Self, Error> {
+        if is_trusted && !memory::is_sealed(file, Sealed::Bytes) {
+            if alone::is_alone(file) {
+                memory::check(file, length, Sealed::Handover)?;
+                return Ok(Self::Whole);
+            }
+            // Where it is not granted the check tells.
+            let _ = memory::seal(file, Sealed::Bytes);
+        }
+        memory::check(file, length, Sealed::Bytes)?;
+        Ok(Self::View)
+    }
+
+    fn map(self, file: BorrowedFd<'_>, length: usize) -> Result<Buffer, Error> {
+        match self {
+            Self::View => Buffer::view(file, length),
+            Self::Whole => Buffer::whole(file, length),
+        }
+    }
+}
+
+/// The message as memory of the receiver's own.
+///
+/// # Errors
+/// As for [`Kept::of`].
+fn take(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
+    Kept::of(file, length, is_trusted)?.map(file, length)
+}
+
+/// Puts the message that came sealed into a target of this process's own pages: its whole pages
+/// themselves. Returns the bytes that were copied; `None` where that cannot be, and nothing was
+/// done.
+///
+/// # Errors
+/// [`Error::Memory`] where it is not such memory, [`Error::System`].
+fn put_into(file: BorrowedFd<'_>, target: &mut [u8], kept: Kept) -> Result<Option<usize>, Error> {
+    if !registry::are_own(target) {
+        return Ok(None);
+    }
+    let view = kept.map(file, target.len())?;
+    let whole = target.len() / registry::PAGE_BYTES * registry::PAGE_BYTES;
+    let (place, protection) = (target.as_mut_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
+    let sharing = match kept {
+        Kept::View => MapFlags::PRIVATE,
+        Kept::Whole => MapFlags::SHARED,
+    };
+    let flags = sharing | MapFlags::FIXED;
+    let replaced = Replaced::mark(NonNull::from_mut(target).cast(), whole);
+    // SAFETY: whole pages of a mapping that haul made, borrowed uniquely, are replaced by pages of
+    // the same length, readable and writable, of a file that was seen to be constant, or this
+    // process's alone.
+    let mapped = unsafe { rustix::mm::mmap(place, whole, protection, flags, file, 0) };
+    if mapped.is_err() {
+        replaced.keep_mapped();
+        return Ok(None);
+    }
+    let start = target.as_ptr().addr();
+    match kept {
+        Kept::View => registry::note_view(start..start + whole),
+        Kept::Whole => registry::note_private(start..start + whole),
+    }
+    haul_copy::copy(&mut target[whole..], &view[whole..]);
+    Ok(Some(target.len() - whole))
+}
+
+/// A message that is built where it will be handed over from: zeroed memory, writable, until
+/// [`send_built`](crate::Sender::send_built) takes it.
+#[derive(Debug)]
+pub struct Building {
+    file: OwnedFd,
+    /// Whether `alone` can tell of it.
+    is_counted: bool,
+    base: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, as a `Vec`'s memory does.
+unsafe impl Send for Building {}
+// SAFETY: as above; a shared reference gives shared access only.
+unsafe impl Sync for Building {}
+
+impl Building {
+    /// Memory for a message of this length. Its pages are there already, huge ones where the kernel
+    /// gives any: ten system calls, and one for each 2 MiB.
+    ///
+    /// # Errors
+    /// [`Error::System`] where there is not so much memory; also for a length of zero, of which
+    /// there is nothing to build: send an empty slice instead.
+    pub fn new(length: usize) -> Result<Self, Error> {
+        let made = memory::create_file(length)?;
+        let counted = alone::open_anew(made.as_fd());
+        let is_counted = counted.is_some();
+        let file = counted.unwrap_or(made);
+        let base = huge::map_whole(file.as_fd(), length)?;
+        Ok(Self { file, is_counted, base, length })
+    }
+
+    /// Takes this process's own access away. The receiver's to write to it is from here on, if it
+    /// may be and nobody else has it, which is said with it; else it is sealed, and so constant.
+    fn give_up(self, may_be_whole: bool) -> Result<(OwnedFd, bool), Error> {
+        if may_be_whole
+            && self.is_counted
+            && let Some(file) = alone::open_anew(self.file.as_fd())
+        {
+            drop(self);
+            let is_whole = alone::is_alone(file.as_fd());
+            return seal(file, is_whole);
+        }
+        let file = self.file.try_clone().map_err(Error::system("hand memory over"))?;
+        drop(self);
+        seal(file, false)
+    }
+}
+
+/// What was built, while it is added to a checksum.
+#[derive(Debug)]
+struct Built {
+    building: Building,
+    /// The checksum of the first bytes, and how many those are.
+    sum: Sum,
+    summed: usize,
+}
+
+impl Built {
+    fn new(building: Building) -> Self {
+        Self { building, sum: Sum::default(), summed: 0 }
+    }
+
+    /// Adds the next bytes, some 0.1 ms of them; true as all are added.
+    fn sum_some(&mut self) -> bool {
+        let rest = &self.building[self.summed..];
+        let next = &rest[..rest.len().min(SUM_BYTES)];
+        self.sum.add(self.summed as u64, next);
+        self.summed += next.len();
+        self.summed == self.building.len()
+    }
+}
+
+/// Seals the size, and the bytes unless the memory changes hands whole. A process that another
+/// thread forks has this one's memory until its exec, for some milliseconds.
+fn seal(file: OwnedFd, is_whole: bool) -> Result<(OwnedFd, bool), Error> {
+    let contract = if is_whole { Sealed::Handover } else { Sealed::Bytes };
+    let mut tries = 1;
+    loop {
+        match memory::seal(&file, contract) {
+            Err(peer::error::Error::System { reason, .. })
+                if reason.kind() == ErrorKind::ResourceBusy && tries < SEAL_TRIES =>
+            {
+                tries += 1;
+            }
+            result => {
+                result?;
+                return Ok((file, is_whole));
+            }
+        }
+        std::thread::sleep(SEAL_PAUSE);
+    }
+}
+
+impl Deref for Building {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: a mapping of this length that belongs to this value and is borrowed with it.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length) }
+    }
+}
+
+impl DerefMut for Building {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `self` is borrowed uniquely.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        memory::unmap(self.base, self.length);
+    }
+}

@@ -1,0 +1,253 @@
+//! How a message that was believed comes to its target, and how it is made sure that it is whole.
+
+use haul_model::Bytes;
+
+use super::inbox::Inbox;
+use crate::mechanism::contract::{Incoming, Taken};
+use crate::mechanism::dispatch::ReceivingBy;
+use crate::pages::buffer::Buffer;
+use crate::shared::account::Account;
+use crate::shared::checksum::{SUM_BYTES, Sum};
+use crate::shared::closing;
+use crate::shared::error::Error;
+use crate::shared::header::SumState;
+use crate::shared::lane::Lane;
+use crate::shared::layout;
+use crate::shared::names::Mechanism;
+use crate::shared::transfer::{Step, Transfer};
+
+/// Why there is a message under way.
+const BELIEVED: &str = "a header was taken before";
+
+impl Inbox {
+    /// Memory that the message under way came in, or is to come to.
+    pub(crate) fn place(&mut self, length: usize) -> Result<Option<Buffer>, Error> {
+        let pending = self.pending.as_mut().expect(BELIEVED);
+        let place = pending.by.place(&mut self.keeps, &mut self.lane, length)?;
+        pending.is_moved |= place.as_ref().is_some_and(|place| place.is_whole);
+        Ok(place.map(|place| place.memory))
+    }
+
+    /// Moves bytes of the message under way into a target of exactly its length.
+    fn fill(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Account>, Error> {
+        // Before looking for anything, as in `closing`: what the sender told before it closed is
+        // found.
+        let state = self.lane.state(layout::SENDER_STATE);
+        match self.move_some(target, is_exposed)? {
+            Step::Done(Taken::Part(bytes)) => {
+                self.refuse(bytes);
+                Ok(Step::Moved)
+            }
+            Step::Done(Taken::Whole) => match self.compare(target)? {
+                Step::Done(()) => {
+                    self.check_still_the_peer(target.len())?;
+                    self.check_not_given_up(target.len())?;
+                    Ok(Step::Done(self.complete()))
+                }
+                Step::Moved => Ok(Step::Moved),
+                Step::Blocked => {
+                    self.check_still_coming(state)?;
+                    Ok(Step::Blocked)
+                }
+            },
+            Step::Moved => Ok(Step::Moved),
+            Step::Blocked => {
+                self.check_still_coming(state)?;
+                Ok(Step::Blocked)
+            }
+        }
+    }
+
+    /// The mechanism of the message under way moves a piece of it.
+    fn move_some(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Taken>, Error> {
+        let pending = self.pending.as_mut().expect(BELIEVED);
+        pending.is_begun = true;
+        if pending.is_moved {
+            return Ok(Step::Done(Taken::Whole));
+        }
+        let (lane, account, message) = (&mut self.lane, &mut pending.account, self.consumed);
+        let sum = pending.check.as_mut().map(|(sum, _)| sum);
+        let mut incoming = Incoming { lane, account, message, sum, is_exposed };
+        pending.by.step(&mut self.keeps, &mut incoming, target)
+    }
+
+    /// Has the sender bring the rest of the message, which is there up to here, through the ring.
+    fn refuse(&mut self, refused_at: usize) {
+        let offset = refused_at as u64;
+        let pending = self.pending.as_mut().expect(BELIEVED);
+        pending.refused_at = refused_at;
+        if let Some(check) = &mut pending.check {
+            *check = (Sum::default(), 0);
+        }
+        pending.by = ReceivingBy::rest(&self.lane.link, offset, pending.length as u64);
+        pending.account.fell_back_from = Some(pending.account.mechanism);
+        pending.account.mechanism = Mechanism::Ring;
+        self.lane.note(layout::REFUSED_AT, offset);
+        self.lane.tell(layout::REFUSED, self.consumed.count());
+    }
+
+    /// Compares the bytes that are kept with the checksum, if there is one. What the processor
+    /// copied was added then; what others brought is added here.
+    fn compare(&mut self, target: &[u8]) -> Result<Step<()>, Error> {
+        let pending = self.pending.as_mut().expect(BELIEVED);
+        pending.is_moved = true;
+        let Some((sum, summed)) = &mut pending.check else { return Ok(Step::Done(())) };
+        let by_others = if pending.by.sums() { pending.refused_at } else { target.len() };
+        if *summed < by_others {
+            let next = &target[*summed..by_others];
+            let next = &next[..next.len().min(SUM_BYTES)];
+            sum.add(*summed as u64, next);
+            *summed += next.len();
+            return Ok(Step::Moved);
+        }
+        let expected = match self.lane.sum(self.consumed) {
+            SumState::Known(expected) => expected,
+            state if pending.by.comes_summed() => {
+                return Err(Error::protocol("state of a checksum", state.words()[0], 2));
+            }
+            _ => return Ok(Step::Blocked),
+        };
+        if *sum != expected {
+            let (found, expected) = (sum.folded(), expected.folded());
+            return Err(Error::Damaged { size: Bytes(target.len() as u64), found, expected });
+        }
+        pending.account.is_checked = true;
+        Ok(Step::Done(()))
+    }
+
+    /// Makes sure that nothing is written to a target any more; false where that is not sure.
+    pub(crate) fn settle(&mut self, target: &[u8]) -> bool {
+        self.keeps.retire();
+        let Some(pending) = &mut self.pending else { return true };
+        pending.by.settle(&mut self.keeps, &mut self.lane, self.consumed, target)
+    }
+
+    /// Bytes read from a sender that had given up by then may have changed already; but not those
+    /// in the slot of a message that is told, which nobody touches before it is taken, nor memory
+    /// that was handed over.
+    fn check_not_given_up(&self, length: usize) -> Result<(), Error> {
+        if self.pending.as_ref().is_some_and(|pending| pending.by.is_fixed()) {
+            return Ok(());
+        }
+        if closing::has_given_up(self.lane.state_word(layout::SENDER_STATE)) {
+            let size = Bytes(length as u64);
+            return Err(Error::GivenUp { done: size, size });
+        }
+        Ok(())
+    }
+
+    /// What was read from a process of the peer's number was the peer's if it lives.
+    fn check_still_the_peer(&mut self, length: usize) -> Result<(), Error> {
+        let mechanism = self.pending.as_ref().map(|pending| pending.account.mechanism);
+        if mechanism.is_some_and(Mechanism::reads_the_peer) && self.lane.is_peer_gone(true) {
+            let size = Bytes(length as u64);
+            return Err(Error::PeerGone { attempt: "receive", done: size, size });
+        }
+        Ok(())
+    }
+
+    /// Whoever had closed in the middle of a message, before there was nothing to be found of it,
+    /// brings nothing more.
+    fn check_still_coming(&self, state: u32) -> Result<(), Error> {
+        let (done, size) = self.progress();
+        let (done, size) = (Bytes(done), Bytes(size));
+        match state {
+            layout::OPEN => Ok(()),
+            layout::CLOSED => Err(Error::PeerGone { attempt: "receive", done, size }),
+            _ => Err(Error::GivenUp { done, size }),
+        }
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        let Some(pending) = &self.pending else { return (0, 0) };
+        (pending.by.progress(), pending.length as u64)
+    }
+
+    /// The message is whole: its slot, and what else it took, is the sender's again.
+    fn complete(&mut self) -> Account {
+        self.consumed = self.consumed.next();
+        self.lane.tell(layout::CONSUMED, self.consumed.index());
+        let pending = self.pending.take().expect("only what was taken completes");
+        pending.by.end();
+        let mut account = pending.account;
+        account.system_calls = self.lane.system_calls - pending.calls_before;
+        if let Some(meter) = pending.meter {
+            meter.write_to(&mut account);
+            // For the sender's choice: that it comes late, or never, costs time alone. Written only
+            // as it changes, for the sender looks at this line.
+            let is_new = u64::from(account.took_into_new());
+            if self.lane.load(layout::TOOK_INTO_NEW) != is_new {
+                self.lane.note(layout::TOOK_INTO_NEW, is_new);
+            }
+        }
+        account
+    }
+}
+
+/// Waits for a header.
+pub(crate) struct Taking<'a> {
+    pub(crate) inbox: &'a mut Inbox,
+}
+
+/// Moves the bytes.
+pub(crate) struct Filling<'a> {
+    pub(crate) inbox: &'a mut Inbox,
+    pub(crate) target: &'a mut [u8],
+    /// See [`Incoming::is_exposed`].
+    pub(crate) is_exposed: bool,
+}
+
+impl<'a> Filling<'a> {
+    /// Into memory of haul's, which whoever fills it keeps where the peer may still write there.
+    pub(crate) fn into_own(inbox: &'a mut Inbox, memory: &'a mut Buffer) -> Self {
+        Self { inbox, target: memory, is_exposed: true }
+    }
+}
+
+impl Transfer for Taking<'_> {
+    type Output = usize;
+
+    fn step(&mut self) -> Result<Step<usize>, Error> {
+        self.inbox.take_header()
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.inbox.lane
+    }
+
+    fn attempt(&self) -> &'static str {
+        "receive"
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn has_begun(&self) -> bool {
+        false
+    }
+}
+
+impl Transfer for Filling<'_> {
+    type Output = Account;
+
+    fn step(&mut self) -> Result<Step<Account>, Error> {
+        self.inbox.fill(self.target, self.is_exposed)
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.inbox.lane
+    }
+
+    fn attempt(&self) -> &'static str {
+        "receive"
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.inbox.progress()
+    }
+
+    fn has_begun(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,140 @@
+//! What the receiving half keeps: its lane, which message is next, and the one under way, whose
+//! header was read once, and of which only what can be true is believed.
+
+use std::sync::Arc;
+
+use haul_model::Bytes;
+
+use crate::mechanism::dispatch::{ReceiverKeeps, ReceivingBy};
+use crate::shared::account::{Account, Meter};
+use crate::shared::checksum::Sum;
+use crate::shared::closing;
+use crate::shared::error::Error;
+use crate::shared::header::{Header, SumState};
+use crate::shared::lane::Lane;
+use crate::shared::layout::{self, SLOTS};
+use crate::shared::link::Link;
+use crate::shared::message::Message;
+use crate::shared::names::Mechanism;
+use crate::shared::transfer::Step;
+use haul_peer::life::Life;
+use haul_peer::region::Fetch;
+
+/// The receiving half, but for memory that a message is being put into.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) lane: Lane,
+    /// The first message that was not taken whole.
+    pub(crate) consumed: Message,
+    /// The first one that was not published, as last known; those that were taken the long way are
+    /// not looked at.
+    pub(crate) published: Message,
+    pub(crate) pending: Option<Pending>,
+    /// Length of the last message, if it came inline: the next one is expected to be as long.
+    pub(crate) inline_before: usize,
+    pub(crate) keeps: ReceiverKeeps,
+}
+
+/// A message whose header was read and believed.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) length: usize,
+    pub(crate) by: ReceivingBy,
+    /// This process has begun to move it.
+    pub(crate) is_begun: bool,
+    /// Every byte is in its place; what is left is to compare the checksum.
+    pub(crate) is_moved: bool,
+    /// Bytes from the first on that came another way, before the ring took over.
+    pub(crate) refused_at: usize,
+    /// The checksum of the first bytes, and of those that the processor copied, where the message
+    /// has one, and how many of the others were added.
+    pub(crate) check: Option<(Sum, usize)>,
+    pub(crate) account: Account,
+    pub(crate) meter: Option<Meter>,
+    pub(crate) calls_before: u64,
+}
+
+impl Inbox {
+    pub(crate) fn new(link: Arc<Link>, index: usize, life: Life) -> Self {
+        let lane = Lane::for_receiving(link, index, life);
+        let (consumed, published) = (Message::default(), Message::default());
+        let keeps = ReceiverKeeps::default();
+        Self { lane, consumed, published, pending: None, inline_before: 0, keeps }
+    }
+
+    /// A call begins, see [`Lane::enter`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub(crate) fn enter(&mut self) -> Result<(), Error> {
+        let consumed = self.consumed.index();
+        let is_free = self.pending.as_ref().is_none_or(|pending| !pending.is_begun);
+        let is_current = |lane: &Lane| is_free && lane.load(layout::CONSUMED) == consumed;
+        if self.lane.enter(is_current)? {
+            // What the process before this one has of them stays its own.
+            self.keeps.retire();
+        }
+        Ok(())
+    }
+
+    /// Looks for a message; reads its header once and believes what can be true.
+    pub(crate) fn take_header(&mut self) -> Result<Step<usize>, Error> {
+        if let Some(pending) = &self.pending {
+            return Ok(Step::Done(pending.length));
+        }
+        let state = self.lane.state_word(layout::SENDER_STATE);
+        let (state, told) = closing::look(state, || self.lane.load(layout::PUBLISHED));
+        let consumed = self.consumed.index();
+        if !(consumed..=consumed + SLOTS).contains(&told) {
+            return Err(Error::protocol("count of messages", told, consumed + SLOTS));
+        }
+        if told == consumed {
+            return match state {
+                layout::OPEN => Ok(Step::Blocked),
+                layout::CLOSED => Err(Error::Closed),
+                _ => Err(Error::GivenUp { done: Bytes(0), size: Bytes(0) }),
+            };
+        }
+        let at = self.lane.slot(self.consumed);
+        // All lines at once, while the header is on its way: what it says is needed for the copy.
+        self.lane.link.region.fetch(at, layout::HEADER_BYTES + self.inline_before, Fetch::ToRead);
+        let pending = self.believe(self.lane.header(self.consumed))?;
+        let length = pending.length;
+        self.inline_before = if pending.by.is_inline() { length } else { 0 };
+        self.pending = Some(pending);
+        Ok(Step::Done(length))
+    }
+
+    fn believe(&mut self, header: Header) -> Result<Pending, Error> {
+        if header.message != self.consumed.index() {
+            let expected = self.consumed.index();
+            return Err(Error::protocol("message number", header.message, expected));
+        }
+        let limit = self.lane.link.settings.size_max.min(isize::MAX as u64);
+        if header.length > limit {
+            return Err(Error::TooLong { size: Bytes(header.length), limit: Bytes(limit) });
+        }
+        let kinds = Mechanism::ALL.len() as u64;
+        let mechanism = Mechanism::from_number(header.kind)
+            .ok_or_else(|| Error::protocol("mechanism", header.kind, kinds))?;
+        let calls_before = self.lane.system_calls;
+        let meter = Meter::of(header.length);
+        let by = ReceivingBy::begin(mechanism, &mut self.keeps, &header, &mut self.lane)?;
+        let account = Account { mechanism, size_bytes: header.length, ..Account::default() };
+        let check = (header.sum != SumState::None).then_some((Sum::default(), 0));
+        let length = header.length as usize;
+        let (is_begun, is_moved, refused_at) = (false, false, 0);
+        Ok(Pending {
+            length,
+            by,
+            is_begun,
+            is_moved,
+            refused_at,
+            check,
+            account,
+            meter,
+            calls_before,
+        })
+    }
+}

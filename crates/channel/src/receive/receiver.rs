@@ -1,0 +1,250 @@
+//! The receiving half, for who receives.
+
+use std::sync::Arc;
+
+use haul_model::Bytes;
+use rustix::fd::{AsFd, BorrowedFd};
+
+use super::filling::{Filling, Taking};
+use super::inbox::Inbox;
+use crate::mechanism::dispatch;
+use crate::pages::buffer::Buffer;
+use crate::pages::spares;
+use crate::shared::account::Account;
+use crate::shared::error::Error;
+use crate::shared::layout;
+use crate::shared::link::Link;
+use crate::shared::names::Mechanism;
+use crate::shared::transfer;
+use haul_peer::life::Life;
+use haul_peer::process::Identity;
+
+/// The end that messages come out of.
+#[derive(Debug)]
+pub struct Receiver {
+    pub(crate) inbox: Inbox,
+    /// What `try_recv` has built so far.
+    building: Option<Buffer>,
+    /// The peer may still write where the last message would have come to.
+    is_unsettled: bool,
+}
+
+impl Receiver {
+    pub(crate) fn new(link: Arc<Link>, index: usize, life: Life) -> Self {
+        let inbox = Inbox::new(link, index, life);
+        spares::add_receiver();
+        Self { inbox, building: None, is_unsettled: false }
+    }
+
+    /// Waits for a message and copies it to the start of `target`. The account says how long it is.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`]: the message stays, for a larger target. [`Error::Closed`]: there are no
+    /// more. [`Error::Deadline`] with no size: no message came. Everything else ends the channel,
+    /// and what `target` holds then is indeterminate.
+    ///
+    /// The peer never writes to `target`: what a trusted one sends by `double` is read by this end
+    /// alone. [`recv`](Self::recv) and [`recv_into_exposed`](Self::recv_into_exposed) have both
+    /// ends move it.
+    pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
+        self.recv_to(target, false)
+    }
+
+    /// As [`recv_into`](Self::recv_into), and a trusted peer may write to `target`: by `double`
+    /// both ends move the message at once. A peer that was stopped in the middle of a piece writes
+    /// the rest of it as it goes on, whatever became of this call.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into).
+    ///
+    /// # Safety
+    /// Where this fails, `target` stays mapped, and is neither read nor written, until the peer is
+    /// gone; after [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
+    /// [`Error::TakenOver`] and a [`Error::Deadline`] with no size it is the caller's as before.
+    ///
+    /// ```
+    /// # mod haul { pub use haul_channel as channel; }
+    /// # use haul::channel::{Channel, Error, Settings, pair};
+    /// # fn main() -> Result<(), Error> {
+    /// # let trusting = Settings { trusts_peer: true, ..Settings::default() };
+    /// # let (one, other) = pair()?;
+    /// # let theirs = trusting.clone();
+    /// # let send = move || Channel::connect_over(one, &theirs)?.send(&[7; 4096]);
+    /// # let peer = std::thread::spawn(send);
+    /// let mut channel = Channel::accept_over(other, &trusting)?;
+    /// let mut target = vec![0; 1 << 20];
+    /// // SAFETY: where this fails the program ends with the memory in place.
+    /// let received = unsafe { channel.recv_into_exposed(&mut target) };
+    /// let length = received.unwrap_or_else(|_| std::process::abort()).size_bytes;
+    /// # assert_eq!((length, target[0]), (4096, 7));
+    /// # peer.join().unwrap()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn recv_into_exposed(&mut self, target: &mut [u8]) -> Result<Account, Error> {
+        self.recv_to(target, true)
+    }
+
+    fn recv_to(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Account, Error> {
+        if self.inbox.pending.is_none()
+            && self.building.is_none()
+            && let Some(account) = self.inbox.receive_at_once(target)
+        {
+            return Ok(account);
+        }
+        let needed = self.wait_length()?;
+        let has = target.len();
+        let Some(target) = target.get_mut(..needed) else {
+            return Err(Error::TooSmall { needed: Bytes(needed as u64), has: Bytes(has as u64) });
+        };
+        if let Some(building) = self.building.take() {
+            // `try_recv` had begun with it.
+            let mut buffer = self.finish_building(building)?;
+            buffer.place(target);
+            return Ok(buffer.account().clone());
+        }
+        let inbox = &mut self.inbox;
+        let result = transfer::drive(&mut Filling { inbox, target, is_exposed });
+        self.told_of(result, target)
+    }
+
+    /// Waits for a message and gives it in memory of its own.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into), and [`Error::System`] where there is no memory for it.
+    pub fn recv(&mut self) -> Result<Buffer, Error> {
+        let length = self.wait_length()?;
+        let building = self.memory(length)?;
+        self.finish_building(building)
+    }
+
+    /// A message, if one is there whole or can be made so without waiting; `None` where
+    /// [`as_fd`](Self::as_fd) is to be polled for reading first. Each call goes on where the one
+    /// before it ended, and moves things for some milliseconds at most.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv). The deadline is the caller's to keep.
+    pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
+        self.inbox.enter()?;
+        let result = transfer::advance(&mut Taking { inbox: &mut self.inbox });
+        let Some(length) = self.told(result)? else { return Ok(None) };
+        let mut building = self.memory(length)?;
+        let result = transfer::advance(&mut Filling::into_own(&mut self.inbox, &mut building));
+        match self.told_of(result, &building) {
+            Ok(Some(account)) => Ok(Some(building.with(account))),
+            Ok(None) => {
+                self.building = Some(building);
+                Ok(None)
+            }
+            Err(error) => {
+                self.let_go(building);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for a message and says how long it is; the message stays.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into).
+    pub fn wait_length(&mut self) -> Result<usize, Error> {
+        self.inbox.enter()?;
+        let result = transfer::drive(&mut Taking { inbox: &mut self.inbox });
+        self.told(result)
+    }
+
+    /// What to poll for reading before [`try_recv`](Self::try_recv) is called again.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inbox.lane.link.as_fd()
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> Identity {
+        self.inbox.lane.peer().identity
+    }
+
+    /// Whether the mechanism can be used to send to this peer.
+    pub(crate) fn offers(&self, mechanism: Mechanism) -> bool {
+        dispatch::offers(self.link(), mechanism)
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.inbox.lane.link
+    }
+
+    fn finish_building(&mut self, mut building: Buffer) -> Result<Buffer, Error> {
+        let result = transfer::drive(&mut Filling::into_own(&mut self.inbox, &mut building));
+        match self.told_of(result, &building) {
+            Ok(account) => Ok(building.with(account)),
+            Err(error) => {
+                self.let_go(building);
+                Err(error)
+            }
+        }
+    }
+
+    /// Memory for the message under way: what was begun with, what it came in, or new.
+    fn memory(&mut self, length: usize) -> Result<Buffer, Error> {
+        if let Some(building) = self.building.take() {
+            return Ok(building);
+        }
+        let placed = self.inbox.place(length);
+        match self.told(placed)? {
+            Some(memory) => Ok(memory),
+            None => Buffer::zeroed(length),
+        }
+    }
+
+    /// Gives memory back that a message did not come to, unless the peer may still write there:
+    /// then its addresses stay taken, which costs memory once, as the channel is at its end.
+    fn let_go(&self, building: Buffer) {
+        if self.is_unsettled {
+            std::mem::forget(building);
+        }
+    }
+
+    /// There will be no more of the message that was on its way to this target.
+    fn abandon(&mut self, target: &[u8]) {
+        self.is_unsettled = !self.inbox.settle(target);
+    }
+
+    fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        self.told_of(result, &[])
+    }
+
+    /// What ends the channel, and what does not: waiting in vain, and a target too small.
+    fn told_of<T>(&mut self, result: Result<T, Error>, target: &[u8]) -> Result<T, Error> {
+        if let Err(error) = &result {
+            let is_idle = self.inbox.pending.is_none();
+            let is_harmless = match error {
+                Error::Deadline { .. } | Error::Closed => is_idle,
+                Error::TooLong { .. } | Error::TooSmall { .. } | Error::TakenOver { .. } => true,
+                _ => false,
+            };
+            if !is_harmless {
+                self.inbox.lane.link.break_off();
+                self.inbox.lane.set_state(layout::RECEIVER_STATE, layout::GIVEN_UP);
+                self.abandon(target);
+            }
+        }
+        result
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        spares::remove_receiver();
+        let building = self.building.take();
+        if self.inbox.lane.is_own() {
+            // Nobody goes on with what was left.
+            self.inbox.lane.take_up();
+            self.abandon(building.as_deref().unwrap_or_default());
+            if let Some(building) = building {
+                self.let_go(building);
+            }
+        }
+        self.inbox.lane.close();
+    }
+}

@@ -1,0 +1,66 @@
+//! A small message that finds its slot at once.
+//!
+//! Most messages that travel in their slots do. They go the short way: what [`Sending`] does with
+//! them, without what it keeps for messages that wait, go another way or fail. On Cascade Lake a
+//! message of 64 B took 890 instructions by the long way. Whatever is not as usual is left,
+//! untouched, to that one.
+//!
+//! [`Sending`]: crate::Sending
+
+use haul_model::Bytes;
+
+use super::outbox::Outbox;
+use crate::mechanism::inline::{self, account};
+use crate::shared::account::Account;
+use crate::shared::error::Error;
+use crate::shared::header::{Header, SumState};
+use crate::shared::layout::{self, HEADER_BYTES};
+use crate::shared::names::Mechanism;
+use crate::shared::transfer::look;
+use crate::shared::waiting::looks_unasked;
+
+impl Outbox {
+    /// Sends a message whose bytes travel in its slot, if there is one within a microsecond; `None`
+    /// where nothing happened.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], of shared memory that the receiver took away; [`Error::PeerGone`], of a
+    /// receiver that has not taken the message. Looked at last: the receiver does not wait for what
+    /// it costs.
+    #[inline]
+    pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> Option<Result<Account, Error>> {
+        if self.longest_at_once.is_none_or(|longest| bytes.len() > longest) {
+            return None;
+        }
+        self.enter().ok().filter(|()| !self.is_closed())?;
+        look(looks_unasked(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
+        let calls_before = self.lane.system_calls;
+        let length = bytes.len() as u64;
+        let at = self.lane.slot(self.next);
+        self.lane.link.region.write(
+            at + HEADER_BYTES,
+            bytes,
+            inline::hint(&self.lane, bytes.len()),
+        );
+        let (message, kind, sum) = (self.next.index(), Mechanism::Inline.number(), SumState::None);
+        self.lane.put_header(Header { message, kind, length, detail: 0, sum });
+        self.next = self.next.next();
+        self.lane.tell(layout::PUBLISHED, self.next.index());
+        self.fetch_slots(bytes.len());
+        if let Err(error) = self.lane.link.check_memory() {
+            return Some(Err(error));
+        }
+        if self.lane.is_known_gone() && self.lane.load(layout::CONSUMED) != self.next.index() {
+            return Some(Err(gone(length)));
+        }
+        let extra_memory_bytes = layout::SLOTS_BYTES as u64;
+        let account = account(length, self.lane.system_calls - calls_before);
+        Some(Ok(Account { extra_memory_bytes, ..account }))
+    }
+}
+
+/// There is no receiver for a message of this length.
+#[cold]
+pub(crate) fn gone(length: u64) -> Error {
+    Error::PeerGone { attempt: "send", done: Bytes(0), size: Bytes(length) }
+}

@@ -1,0 +1,344 @@
+//! A message on its way: what it waits for, how it moves on, and when it is over.
+
+use std::time::Duration;
+
+use haul_model::Bytes;
+use rustix::fd::{AsFd, BorrowedFd};
+
+use super::outbox::Outbox;
+use crate::mechanism::contract::{Begun, Outgoing, Then};
+use crate::mechanism::dispatch::{SenderKeeps, SendingBy};
+use crate::shared::account::{Account, Meter};
+use crate::shared::error::Error;
+use crate::shared::header::{Header, SumState};
+use crate::shared::lane::Lane;
+use crate::shared::layout;
+use crate::shared::message::Message;
+use crate::shared::names::Mechanism;
+use crate::shared::source::Source;
+use crate::shared::transfer::{self, Step, Transfer};
+
+/// A message on its way. Its bytes stay borrowed until it is complete.
+///
+/// Dropped before that it is given up: the receiver gets an error, and the channel can do no more.
+/// (Forgotten, with [`std::mem::forget`], and the bytes changed, the receiver may get them
+/// changed.)
+#[derive(Debug)]
+pub struct Sending<'a> {
+    outbox: &'a mut Outbox,
+    message: Message,
+    source: Source<'a>,
+    length: u64,
+    by: SendingBy,
+    state: State,
+    account: Account,
+    meter: Option<Meter>,
+    before: Before,
+    calls_before: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Waits for a free slot; the receiver knows nothing yet.
+    Slot,
+    /// Its mechanism moves it.
+    Moving,
+    /// The receiver does the rest by itself and will answer.
+    Answer,
+    /// The sender's bytes are its own again.
+    Complete,
+    /// An error was told.
+    Failed,
+}
+
+impl<'a> Sending<'a> {
+    pub(crate) fn new(
+        outbox: &'a mut Outbox,
+        source: Source<'a>,
+        by: SendingBy,
+        account: Account,
+        (meter, calls_before): (Option<Meter>, u64),
+    ) -> Self {
+        let (message, length) = (outbox.next, account.size_bytes);
+        let (state, before) = (State::Slot, Before::default());
+        Self { outbox, message, source, length, by, state, account, meter, before, calls_before }
+    }
+
+    /// Moves on without waiting, for some milliseconds at most: true as the message is complete and
+    /// its bytes are the caller's again; false where [`as_fd`](Self::as_fd) is to be polled for
+    /// reading first.
+    ///
+    /// # Errors
+    /// As [`send`](crate::Sender::send). The deadline is the caller's to keep.
+    pub fn advance(&mut self) -> Result<bool, Error> {
+        self.check_own()?;
+        let result = transfer::advance(self);
+        Ok(self.told(result)?.is_some())
+    }
+
+    /// What to poll for reading before [`advance`](Self::advance) is called again.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.outbox.lane.link.as_fd()
+    }
+
+    /// Waits until the message is complete, for so long at most: true as it is; false where it goes
+    /// on, to be waited for again, or advanced, or finished.
+    ///
+    /// # Errors
+    /// As [`send`](crate::Sender::send). The deadline is the caller's to keep.
+    pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
+        self.check_own()?;
+        let result = transfer::drive_for(self, time);
+        Ok(self.told(result)?.is_some())
+    }
+
+    /// Waits until the message is complete.
+    ///
+    /// # Errors
+    /// As [`send`](crate::Sender::send).
+    pub fn finish(mut self) -> Result<Account, Error> {
+        self.check_own()?;
+        let result = transfer::drive(&mut self);
+        self.told(result)?;
+        self.account.system_calls += self.outbox.lane.system_calls - self.calls_before;
+        if let Some(meter) = &self.meter {
+            meter.write_to(&mut self.account);
+        }
+        Ok(std::mem::take(&mut self.account))
+    }
+
+    /// In a process that was forked in the middle of the message it cannot go on.
+    fn check_own(&mut self) -> Result<(), Error> {
+        self.outbox.lane.check_own()
+    }
+
+    /// An error in the middle of a message is the end of the channel.
+    fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if result.is_err() {
+            if self.state != State::Slot {
+                self.give_up();
+            }
+            self.state = State::Failed;
+        }
+        result
+    }
+
+    /// Whether the receiver knows of the message, and the bytes are not the caller's yet.
+    fn is_out(&self) -> bool {
+        !matches!(self.state, State::Slot | State::Complete | State::Failed)
+    }
+
+    fn give_up(&mut self) {
+        self.outbox.lane.link.break_off();
+        self.outbox.lane.set_state(layout::SENDER_STATE, layout::GIVEN_UP);
+        self.by.settle(&mut self.outbox.keeps, false);
+    }
+
+    /// The message for its mechanism, that, and what is kept for it.
+    fn parts(&mut self) -> (&mut SendingBy, &mut SenderKeeps, Outgoing<'_, 'a>) {
+        let Outbox { lane, keeps, .. } = &mut *self.outbox;
+        let (source, account) = (&mut self.source, &mut self.account);
+        let (message, length) = (self.message, self.length);
+        (&mut self.by, keeps, Outgoing { lane, source, account, message, length })
+    }
+
+    /// There is room: the message begins. Until the header is out the receiver knows nothing of it,
+    /// and it can still go another way.
+    fn begin(&mut self) -> Result<Step<()>, Error> {
+        self.before = Before::of(self.outbox);
+        let (by, keeps, mut out) = self.parts();
+        let (detail, state) = match by.begin(keeps, &mut out)? {
+            Begun::Whole { detail } => (detail, State::Complete),
+            Begun::Moving { detail } => (detail, State::Moving),
+            Begun::Left { detail } => (detail, State::Answer),
+            Begun::NotYet => return Ok(Step::Moved),
+            Begun::Blocked => return Ok(Step::Blocked),
+            Begun::Impossible => {
+                self.fall_back();
+                return Ok(Step::Moved);
+            }
+        };
+        self.publish(detail);
+        self.state = state;
+        if self.account.mechanism == Mechanism::Inline {
+            self.outbox.fetch_slots(self.length as usize);
+        }
+        Ok(Step::Moved)
+    }
+
+    /// Before anything was published: through the ring instead.
+    fn fall_back(&mut self) {
+        self.note_the_ring();
+        self.account.copied_bytes = 0;
+        self.source.seek(0);
+        self.by.settle(&mut self.outbox.keeps, false);
+        self.by = SendingBy::new(Mechanism::Ring, &self.outbox.lane.link, self.length);
+    }
+
+    fn note_the_ring(&mut self) {
+        self.account.fell_back_from = Some(self.account.mechanism);
+        self.account.mechanism = Mechanism::Ring;
+    }
+
+    /// Writes the header and lets the receiver know.
+    fn publish(&mut self, detail: u64) {
+        let (kind, length) = (self.account.mechanism.number(), self.length);
+        let (message, sum) = (self.message.index(), self.source.sum());
+        let outbox = &mut *self.outbox;
+        outbox.lane.put_header(Header { message, kind, length, detail, sum });
+        outbox.next = self.message.next();
+        outbox.lane.tell(layout::PUBLISHED, outbox.next.index());
+    }
+
+    /// Its mechanism moves a piece.
+    fn move_on(&mut self) -> Result<Step<()>, Error> {
+        let (by, keeps, mut out) = self.parts();
+        Ok(match by.step(keeps, &mut out)? {
+            Step::Moved => Step::Moved,
+            Step::Blocked => Step::Blocked,
+            Step::Done(then) => {
+                self.state = match then {
+                    Then::Complete => State::Complete,
+                    Then::Answer => State::Answer,
+                };
+                Step::Moved
+            }
+        })
+    }
+
+    /// While others move the bytes, this end sums them.
+    fn sum_some(&mut self) -> Step<()> {
+        self.source.sum_some();
+        if self.source.sum() != SumState::Due {
+            self.outbox.lane.put_sum(self.message, self.source.sum());
+            self.outbox.lane.ring_bell();
+        }
+        Step::Moved
+    }
+
+    /// Has the receiver taken the message, or said that it cannot take all of it?
+    fn look_for_answer(&mut self) -> Result<Step<()>, Error> {
+        let count = self.message.count();
+        let lane = &self.outbox.lane;
+        let told = lane.load(layout::CONSUMED);
+        if !(self.outbox.consumed.index()..=count).contains(&told) {
+            return Err(Error::protocol("count of messages taken", told, count));
+        }
+        if told == count {
+            self.by.settle(&mut self.outbox.keeps, true);
+            self.state = State::Complete;
+            return Ok(Step::Moved);
+        }
+        if !lane.is_refused(self.message) {
+            return Ok(Step::Blocked);
+        }
+        let offset = lane.load(layout::REFUSED_AT);
+        if offset >= self.length {
+            return Err(Error::protocol("count of bytes taken", offset, self.length - 1));
+        }
+        self.by.settle(&mut self.outbox.keeps, false);
+        // What the receiver has is in the checksum of the whole as well.
+        if !self.source.is_summed_to(offset) {
+            self.source.sum_some();
+            return Ok(Step::Moved);
+        }
+        self.note_the_ring();
+        let (_, keeps, mut out) = self.parts();
+        self.by = SendingBy::rest(keeps, &mut out, offset)?;
+        self.state = State::Moving;
+        Ok(Step::Moved)
+    }
+}
+
+/// What the receiver's words say as long as it has not begun with a message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    /// Chunks of the messages before it, which the receiver may still be emptying.
+    chunks: u64,
+    /// Other ways are answered before the next message begins, so these stand still until then.
+    words: [u64; 2],
+}
+
+impl Before {
+    fn of(outbox: &Outbox) -> Self {
+        Self { chunks: outbox.keeps.ring.cells(), words: Self::words(&outbox.lane) }
+    }
+
+    fn words(lane: &Lane) -> [u64; 2] {
+        [layout::PULLED, layout::OFFERED].map(|word| lane.load(word))
+    }
+
+    fn is_over(self, lane: &Lane) -> bool {
+        lane.load(layout::DRAINED) > self.chunks || Self::words(lane) != self.words
+    }
+}
+
+impl Transfer for Sending<'_> {
+    type Output = ();
+
+    fn step(&mut self) -> Result<Step<()>, Error> {
+        // Before the step, as in `closing`: what the receiver told before it closed is seen by it.
+        // Not before there is a message, whose sending need not look at the receiver's words.
+        let was_closed = self.state != State::Slot && self.outbox.is_closed();
+        let step = match self.state {
+            State::Complete => return Ok(Step::Done(())),
+            State::Failed => return Err(Error::Broken),
+            State::Slot if self.outbox.has_slot()? => match self.begin()? {
+                Step::Moved if self.state == State::Complete => Step::Done(()),
+                step => step,
+            },
+            State::Slot => Step::Blocked,
+            State::Moving => self.move_on()?,
+            State::Answer => self.look_for_answer()?,
+        };
+        let is_by_others = match self.state {
+            State::Moving => !self.by.sums(),
+            state => state == State::Answer,
+        };
+        if matches!(step, Step::Blocked) && is_by_others && self.source.sum() == SumState::Due {
+            return Ok(self.sum_some());
+        }
+        let is_blocked = matches!(step, Step::Blocked);
+        if is_blocked && (was_closed || self.state == State::Slot && self.outbox.is_closed()) {
+            let (done, size) = self.progress();
+            return Err(Error::PeerGone { attempt: "send", done: Bytes(done), size: Bytes(size) });
+        }
+        Ok(step)
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.outbox.lane
+    }
+
+    fn attempt(&self) -> &'static str {
+        "send"
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        let done = match self.state {
+            State::Moving => self.by.progress(),
+            State::Complete => self.length,
+            State::Slot | State::Answer | State::Failed => 0,
+        };
+        (done, self.length)
+    }
+
+    fn has_begun(&self) -> bool {
+        let lane = &self.outbox.lane;
+        self.is_out() && (lane.is_refused(self.message) || self.before.is_over(lane))
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if !self.outbox.lane.is_own() {
+            return;
+        }
+        // Nobody goes on with what was left.
+        self.outbox.lane.take_up();
+        if self.is_out() {
+            self.give_up();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The mechanisms by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A way for bytes to get from one process to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Small messages, inside their descriptor: two copies.
+    #[default]
+    Inline,
+    /// Piece by piece through 1 to 1.75 MiB that both ends have: two copies that overlap.
+    Ring,
+    /// The whole message in shared memory: two copies, one after the other.
+    Staged,
+    /// The receiver reads the sender's memory: one copy.
+    Pull,
+    /// Built in shared memory, sealed and mapped: no copy.
+    Sealed,
+    /// The sender writes the receiver's memory and the receiver reads the sender's, at once: one
+    /// copy.
+    Double,
+    /// The sender copies into mapped memory of the receiver's: one copy.
+    Lease,
+    /// The sender's pages go through a pipe: one copy.
+    Vmsplice,
+}
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Inline,
+        Self::Ring,
+        Self::Staged,
+        Self::Pull,
+        Self::Sealed,
+        Self::Double,
+        Self::Lease,
+        Self::Vmsplice,
+    ];
+
+    /// Its name, in every place where it has one.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Ring => "ring",
+            Self::Staged => "staged",
+            Self::Pull => "pull",
+            Self::Sealed => "sealed",
+            Self::Double => "double",
+            Self::Lease => "lease",
+            Self::Vmsplice => "vmsplice",
+        }
+    }
+
+    /// What it does, in a line.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Inline => "up to 8 KiB inside the descriptor",
+            Self::Ring => "1 to 1.75 MiB that both ends have, both copies overlapped",
+            Self::Staged => "the whole message in shared memory, copied in, then out",
+            Self::Pull => "process_vm_readv by the receiver, the ring where it is refused",
+            Self::Sealed => {
+                "built in place, write-sealed, mapped private; with trust handed over as it is"
+            }
+            Self::Double => "process_vm_writev and process_vm_readv at once, off one counter",
+            Self::Lease => "copied by the sender into mapped, warm memory of the receiver's",
+            Self::Vmsplice => "vmsplice into a pipe and out of it, reuse on acknowledgement",
+        }
+    }
+
+    /// What it needs.
+    #[must_use]
+    pub fn needs(self) -> &'static str {
+        match self {
+            Self::Inline | Self::Ring => "sealed memory",
+            Self::Staged => "sealed memory, as much again as the message",
+            Self::Pull => "trust at both ends, process_vm_readv, ptrace permission",
+            Self::Double => "as pull, both ways, and a processor for each end",
+            Self::Lease => "trust at both ends, a target of the receiver's pool",
+            Self::Vmsplice => "trust at both ends, vmsplice",
+            Self::Sealed => "sealed memory, a producer that builds there",
+        }
+    }
+
+    /// Copies of each byte, both ends together.
+    #[must_use]
+    pub fn copies(self) -> u32 {
+        match self {
+            Self::Inline | Self::Ring | Self::Staged => 2,
+            Self::Pull | Self::Double | Self::Lease | Self::Vmsplice => 1,
+            Self::Sealed => 0,
+        }
+    }
+
+    /// Whether it needs the permission to reach into the other process.
+    #[must_use]
+    pub fn reads_the_peer(self) -> bool {
+        matches!(self, Self::Pull | Self::Double)
+    }
+
+    /// Its number in a header.
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Self::Inline => 1,
+            Self::Ring => 2,
+            Self::Staged => 3,
+            Self::Pull => 4,
+            Self::Sealed => 5,
+            Self::Double => 6,
+            Self::Lease => 7,
+            Self::Vmsplice => 8,
+        }
+    }
+
+    pub(crate) fn from_number(number: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|mechanism| mechanism.number() == number)
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Self::name);
+        Self::ALL.into_iter().find(|mechanism| mechanism.name() == text).ok_or_else(|| {
+            format!("no mechanism is called {text:?}; there are {}", names.join(", "))
+        })
+    }
+}

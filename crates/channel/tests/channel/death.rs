@@ -1,0 +1,355 @@
+//! A peer that is killed at a random instant, and one whose permission goes in mid-transfer.
+//!
+//! The peer is this very program, started anew with a role in its environment.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use haul_channel::{Account, Building, Channel, Error, Listener, Mechanism, Settings};
+
+use crate::handed_over;
+use crate::permission;
+use crate::starved;
+use crate::support::{by, pattern};
+use crate::users;
+
+/// Kills for every mechanism, half of them of the sender; `HAUL_CHANNEL_KILLS` asks for more.
+const KILLS: u32 = 60;
+const ROLE: &str = "HAUL_CHANNEL_TEST_ROLE";
+pub(crate) const SIZE: usize = 1_200_000;
+
+/// Not a test unless it was started as a peer.
+#[test]
+fn peer() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let mut words = role.splitn(3, ' ');
+    let (what, mechanism, path) =
+        (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+    let mechanism: Mechanism = mechanism.parse().unwrap();
+    let settings = by(mechanism);
+    match what {
+        "by-name" => return permission::send_by_name(Path::new(path), mechanism),
+        "stranger" => return permission::read_as_a_stranger(path),
+        "listen-as-nobody" => return users::listen_as_nobody(Path::new(path)),
+        "connect-as-nobody" => return users::connect_as_nobody(Path::new(path)),
+        "connect-without-a-number" => return users::connect_without_a_number(Path::new(path)),
+        "listen-until-killed" => return users::listen_until_killed(Path::new(path)),
+        _ => {}
+    }
+    if what == "forbid-all" {
+        forbid(libc::SYS_process_vm_readv);
+        forbid(libc::SYS_process_vm_writev);
+    }
+    let mut channel = Channel::connect(Path::new(path), &settings).unwrap();
+    match what {
+        "send" => {
+            for seed in 0.. {
+                if give(&mut channel, mechanism, &pattern(size(mechanism), seed)).is_err() {
+                    return;
+                }
+            }
+        }
+        "receive" => {
+            let mut target = vec![0; size(mechanism)];
+            while channel.recv().is_ok() && channel.recv_into(&mut target).is_ok() {}
+        }
+        "forbid" => {
+            forbid(libc::SYS_process_vm_readv);
+            let got = channel.recv().unwrap();
+            assert!(got[..] == pattern(SIZE, 5));
+            let account = got.account();
+            assert!(account.fell_back_from == settings.mechanism || is_all_by_the_peer(account));
+            channel.send(b"whole").unwrap();
+        }
+        "forbid-all" => assert!(channel.recv().unwrap()[..] == pattern(SIZE, 9)),
+        "fork" => handed_over::send_what_a_fork_has(&mut channel),
+        "few-files" => starved::send_without_descriptors(&mut channel),
+        "few-files-to-receive" => starved::receive_without_descriptors(&mut channel),
+        "little-memory" => starved::receive_without_memory(&mut channel),
+        "little-memory-to-send" => starved::send_without_memory(&mut channel, mechanism),
+        "small-pages" => starved::answer_without_huge_pages(&mut channel, mechanism),
+        "read-sender" => permission::read_the_sender(&mut channel),
+        "forbid-pipes" => {
+            forbid(libc::SYS_vmsplice);
+            let got = channel.recv().unwrap();
+            assert!(got[..] == pattern(SIZE, 7));
+            assert_eq!(got.account().fell_back_from, Some(Mechanism::Vmsplice));
+            for _ in 0..MESSAGES_WITHOUT_PIPES {
+                let sent = channel.send(&pattern(SIZE, 8)).unwrap();
+                assert_eq!(sent.fell_back_from, Some(Mechanism::Vmsplice));
+            }
+        }
+        "forbid-writing" => {
+            forbid(libc::SYS_process_vm_writev);
+            let sent = channel.send(&pattern(SIZE, 6)).unwrap();
+            assert_eq!((sent.copied_bytes, sent.fell_back_from), (0, None));
+        }
+        _ => panic!("no role {what}"),
+    }
+}
+
+/// Whether the other end of `double` copied the message alone.
+fn is_all_by_the_peer(account: &Account) -> bool {
+    account.mechanism == Mechanism::Double && account.copied_bytes == 0
+}
+
+/// Bytes of a message: the largest that is inline, or enough for several chunks and pieces.
+fn size(mechanism: Mechanism) -> usize {
+    if mechanism == Mechanism::Inline { 8192 } else { SIZE }
+}
+
+fn give(channel: &mut Channel, mechanism: Mechanism, bytes: &[u8]) -> Result<Account, Error> {
+    if mechanism != Mechanism::Sealed {
+        return channel.send(bytes);
+    }
+    let mut building = Building::new(bytes.len())?;
+    building.copy_from_slice(bytes);
+    channel.send_built(building)
+}
+
+pub(crate) struct Started(pub(crate) Child);
+
+impl Started {
+    pub(crate) fn process(&self) -> i32 {
+        self.0.id() as i32
+    }
+
+    /// Waits until it has done what it was started for.
+    pub(crate) fn ended_well(mut self) {
+        let end = self.0.wait().unwrap();
+        assert!(end.success(), "the peer failed, {end}");
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn start(what: &str, mechanism: Mechanism, path: &Path) -> Started {
+    Started(command(what, mechanism, path).spawn().unwrap())
+}
+
+/// What starts such a peer.
+pub(crate) fn command(what: &str, mechanism: Mechanism, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["death::peer", "--exact", "--test-threads=1", "--nocapture"])
+        .env(ROLE, format!("{what} {mechanism} {}", path.display()))
+        .stdout(Stdio::null());
+    command
+}
+
+fn kills() -> u32 {
+    std::env::var("HAUL_CHANNEL_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS)
+}
+
+/// The peer, connected, and a random time in which it may live on: up to 12 ms, in which it sends
+/// or takes some ten messages. `each` says how long after the kill this end knew. Prints the
+/// longest.
+fn each_kill(
+    what: &str,
+    mechanism: Mechanism,
+    mut each: impl FnMut(Channel, Started, Duration) -> Duration,
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = Listener::bind(&path).unwrap();
+    let mut state = 0x1234_5678_9abc_def1_u64 ^ mechanism as u64;
+    let (count, mut slowest) = (kills().div_ceil(2), Duration::ZERO);
+    for _ in 0..count {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let peer = start(what, mechanism, &path);
+        let channel = listener.accept(&by(mechanism)).unwrap();
+        slowest = slowest.max(each(channel, peer, Duration::from_micros((state >> 33) % 12_000)));
+    }
+    eprintln!("{mechanism}, {what}: {count} killed, known after {slowest:?} at most");
+}
+
+/// Gives the peer back with the moment of its death, to be waited for.
+fn kill_after(mut peer: Started, time: Duration) -> std::thread::JoinHandle<(Started, Instant)> {
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        peer.0.kill().unwrap();
+        (peer, Instant::now())
+    })
+}
+
+/// A message, by either way to receive one.
+fn receive(channel: &mut Channel, target: &mut [u8], is_new: bool) -> Result<Account, Error> {
+    if !is_new {
+        return channel.recv_into(target);
+    }
+    let got = channel.recv()?;
+    target.copy_from_slice(&got);
+    Ok(got.account().clone())
+}
+
+fn a_sender_killed(mechanism: Mechanism) {
+    each_kill("send", mechanism, |mut channel, peer, time| {
+        let killer = kill_after(peer, time);
+        let mut target = vec![0; size(mechanism)];
+        for seed in 0.. {
+            // A target that is not of the pool is none of a lease's.
+            let is_new = seed % 2 == 0 || mechanism == Mechanism::Lease;
+            match receive(&mut channel, &mut target, is_new) {
+                Ok(account) => {
+                    assert_eq!(account.mechanism, mechanism);
+                    assert!(
+                        target == pattern(size(mechanism), seed),
+                        "{mechanism}: message {seed} is torn"
+                    );
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::PeerGone { .. }), "{mechanism}: {error}");
+                    break;
+                }
+            }
+        }
+        let end = Instant::now();
+        end.saturating_duration_since(killer.join().unwrap().1)
+    });
+}
+
+fn a_receiver_killed(mechanism: Mechanism) {
+    let bytes = pattern(size(mechanism), 0);
+    each_kill("receive", mechanism, |mut channel, peer, time| {
+        let killer = kill_after(peer, time);
+        let start = Instant::now();
+        let error = loop {
+            if let Err(error) = give(&mut channel, mechanism, &bytes) {
+                break error;
+            }
+        };
+        assert!(matches!(error, Error::PeerGone { .. }), "{mechanism}: {error}");
+        let end = Instant::now();
+        assert!(end - start < Duration::from_secs(40), "{mechanism}: noticed too late");
+        end.saturating_duration_since(killer.join().unwrap().1)
+    });
+}
+
+fn either_killed(mechanism: Mechanism) {
+    a_sender_killed(mechanism);
+    a_receiver_killed(mechanism);
+}
+
+#[test]
+fn killed_ends_of_inline_tear_nothing() {
+    either_killed(Mechanism::Inline);
+}
+
+#[test]
+fn killed_ends_of_ring_tear_nothing() {
+    either_killed(Mechanism::Ring);
+}
+
+#[test]
+fn killed_ends_of_staged_tear_nothing() {
+    either_killed(Mechanism::Staged);
+}
+
+#[test]
+fn killed_ends_of_pull_tear_nothing() {
+    either_killed(Mechanism::Pull);
+}
+
+#[test]
+fn killed_ends_of_sealed_tear_nothing() {
+    either_killed(Mechanism::Sealed);
+}
+
+#[test]
+fn killed_ends_of_double_tear_nothing() {
+    either_killed(Mechanism::Double);
+}
+
+#[test]
+fn killed_ends_of_lease_tear_nothing() {
+    either_killed(Mechanism::Lease);
+}
+
+#[test]
+fn killed_ends_of_vmsplice_tear_nothing() {
+    either_killed(Mechanism::Vmsplice);
+}
+
+/// Has the kernel refuse a system call to this process from now on, as a container does.
+fn forbid(call: libc::c_long) {
+    let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
+    let if_it = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: call as u32 };
+    let refuse =
+        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x0005_0000 | libc::EPERM as u32 };
+    let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+    let mut filter = [load_number, if_it, refuse, allow];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers alone.
+    let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(result, 0);
+    // SAFETY: a program of four instructions that lives until the call returns.
+    let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) };
+    assert_eq!(result, 0);
+}
+
+#[test]
+fn permission_that_goes_after_the_probe_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = Listener::bind(&path).unwrap();
+    for mechanism in [Mechanism::Pull, Mechanism::Double] {
+        let _peer = start("forbid", mechanism, &path);
+        let mut channel = listener.accept(&by(mechanism)).unwrap();
+        if !channel.offers(mechanism) {
+            return;
+        }
+        let account = channel.send(&pattern(SIZE, 5)).unwrap();
+        // This end may write, and may have written all of it before the other end tried to read.
+        let expected = match account.fell_back_from {
+            None => (None, Mechanism::Double, SIZE as u64),
+            Some(_) => (Some(mechanism), Mechanism::Ring, account.copied_bytes),
+        };
+        assert_eq!((account.fell_back_from, account.mechanism, account.copied_bytes), expected);
+        assert_eq!(channel.recv().unwrap()[..], *b"whole");
+    }
+}
+
+#[test]
+fn pipes_that_are_refused_in_the_middle_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = Listener::bind(&path).unwrap();
+    let _peer = start("forbid-pipes", Mechanism::Vmsplice, &path);
+    let mut channel = listener.accept(&by(Mechanism::Vmsplice)).unwrap();
+    let account = channel.send(&pattern(SIZE, 7)).unwrap();
+    assert_eq!(account.fell_back_from, Some(Mechanism::Vmsplice));
+    assert_eq!(account.mechanism, Mechanism::Ring);
+    for _ in 0..MESSAGES_WITHOUT_PIPES {
+        assert!(channel.recv().unwrap()[..] == pattern(SIZE, 8));
+    }
+}
+
+/// More than descriptors that a receiver keeps for messages to come.
+const MESSAGES_WITHOUT_PIPES: usize = 40;
+
+/// The receiver then reads what the sender may not write.
+#[test]
+fn a_sender_that_may_not_write_any_more_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = Listener::bind(&path).unwrap();
+    let _peer = start("forbid-writing", Mechanism::Double, &path);
+    let mut channel = listener.accept(&by(Mechanism::Double)).unwrap();
+    if !channel.offers(Mechanism::Double) {
+        return;
+    }
+    let got = channel.recv().unwrap();
+    assert!(got[..] == pattern(SIZE, 6));
+    assert_eq!(got.account().copied_bytes, SIZE as u64);
+}
+
+#[test]
+fn settings_of_the_test_are_not_the_defaults() {
+    assert!(!Settings::default().trusts_peer, "trust is never a default");
+}

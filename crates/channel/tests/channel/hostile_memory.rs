@@ -1,0 +1,413 @@
+//! A peer whose memory does not keep still: files that grow while they are looked at, and pages
+//! that it keeps pinned. Each ends in a named error or goes its way, in time, and nothing of it
+//! stays here.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_channel::{Building, Error, Mechanism, Settings};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::pipe::{IoSliceRaw, SpliceFlags};
+
+use crate::raw::{
+    ABANDONED, LAID, LANE_BYTES, Liar, OFFERED, PUBLISHED, greeting, offered, receive, send,
+};
+use crate::support::{SHORT, impatient};
+use crate::watched::{Answer, can_watch, watch};
+
+const PAGE: usize = 4096;
+const CHUNK_BYTES: u64 = 256 << 10;
+const REGION_BYTES: u64 = 8192 + 32 * 8320 + 14 * CHUNK_BYTES;
+const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Descriptors and mappings that this process has of a file.
+fn held(file: &impl AsRawFd) -> (usize, usize) {
+    let of = |name: String| fs::metadata(name).ok().map(|found| (found.dev(), found.ino()));
+    let this = of(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+    let files = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        of(format!("/proc/self/fd/{}", entry.ok()?.file_name().into_string().ok()?))
+    });
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let number = this.1.to_string();
+    let mappings = maps.lines().filter(|line| {
+        line.contains("memfd") && line.split_whitespace().nth(4) == Some(number.as_str())
+    });
+    (files.filter(|found| *found == this).count(), mappings.count())
+}
+
+/// Waits until this process has so many descriptors and mappings of a file: what a peer handed over
+/// is closed by a thread of its own, see `aside`, so that no peer holds a call up.
+#[track_caller]
+fn assert_held(file: &impl AsRawFd, expected: (usize, usize), what: &str) {
+    let start = Instant::now();
+    while held(file) != expected {
+        assert!(
+            start.elapsed() < 40 * SHORT,
+            "{what}: {:?} are left, not {expected:?}",
+            held(file)
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs something while a file grows and grows, without taking memory.
+fn while_it_grows<T>(file: &OwnedFd, size: u64, run: impl FnOnce() -> T) -> T {
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let (is_over, start) = (AtomicBool::new(false), Instant::now());
+    rustix::fs::ftruncate(file, size).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for pages in 1.. {
+                rustix::fs::ftruncate(file, size + pages * PAGE as u64).unwrap();
+                if is_over.load(Relaxed) {
+                    return;
+                }
+            }
+        });
+        // Also where it fails.
+        let over = Over(&is_over);
+        let result = run();
+        drop(over);
+        assert!(start.elapsed() < 40 * SHORT);
+        result
+    })
+}
+
+fn memory(size: u64, seals: SealFlags) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create(c"liar-memory", flags).unwrap();
+    rustix::fs::ftruncate(&file, size).unwrap();
+    rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+    file
+}
+
+/// What may still grow: memory with no seal, with every seal but that one, and an ordinary file.
+fn growing() -> [OwnedFd; 3] {
+    let shrink = SealFlags::SHRINK;
+    [memory(0, SealFlags::empty()), memory(0, shrink), tempfile::tempfile().unwrap().into()]
+}
+
+fn packet(kind: u8, number: u64) -> Vec<u8> {
+    std::iter::once(kind).chain(number.to_le_bytes()).collect()
+}
+
+#[test]
+fn a_file_that_grows_is_no_memory_of_a_channel() {
+    for file in growing() {
+        let handed = file.try_clone().unwrap();
+        let result = while_it_grows(&file, REGION_BYTES, || {
+            offered(&impatient(), move |socket, nonce| {
+                send(socket, &greeting(2, CHUNK_BYTES, 1, nonce), &[handed.as_fd()]);
+            })
+        });
+        let error = result.map(drop).unwrap_err();
+        assert!(matches!(error, Error::Memory { .. }), "{error}");
+        assert_held(&file, (1, 0), &error.to_string());
+    }
+}
+
+#[test]
+fn a_file_that_grows_is_no_memory_of_a_message() {
+    for kind in [3, 5] {
+        for file in growing() {
+            let (liar, mut victim) = Liar::meet(&impatient());
+            let error = while_it_grows(&file, 8192, || {
+                send(&liar.socket, &packet(1, 0), &[file.as_fd()]);
+                liar.publish(0, [0, kind, 8192, 0]);
+                victim.recv().map(|got| got.len()).unwrap_err()
+            });
+            assert!(matches!(error, Error::Memory { .. }), "{kind}: {error}");
+            assert!(matches!(victim.recv(), Err(Error::Broken)));
+            drop((liar, victim));
+            assert_held(&file, (1, 0), &format!("entry of kind {kind}"));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_grows_is_no_pool() {
+    for file in growing() {
+        let settings = Settings { mechanism: Some(Mechanism::Lease), ..impatient() };
+        let (liar, mut victim) = Liar::meet_trusted(&settings);
+        let error = while_it_grows(&file, 1 << 20, || {
+            send(&liar.socket, &packet(2, 5), &[file.as_fd()]);
+            liar.poke(LANE_BYTES + OFFERED + 8, 0);
+            liar.poke(LANE_BYTES + OFFERED + 16, 5);
+            liar.poke(LANE_BYTES + OFFERED + 24, u64::MAX);
+            liar.poke(LANE_BYTES + OFFERED, 1);
+            victim.send(&[1; 500_000]).unwrap_err()
+        });
+        // It is to go through the ring, which this peer does not empty.
+        assert!(matches!(error, Error::Deadline { .. }), "{error}");
+        assert_eq!(liar.peek(LANE_BYTES + ABANDONED), 1);
+        drop((liar, victim));
+        assert_held(&file, (1, 0), "of the file");
+    }
+}
+
+/// Runs what looks at a file, which is cut short and then sealed just before a certain one of the
+/// looks; says how many there were, and what came of it.
+fn cut_before_look<T: Send>(
+    number: u32,
+    file: &OwnedFd,
+    seals: SealFlags,
+    run: impl FnOnce() -> T + Send,
+) -> (u32, T) {
+    let looks = Arc::new(AtomicU32::new(0));
+    let (cut, counted) = (file.try_clone().unwrap(), Arc::clone(&looks));
+    let result = thread::scope(|scope| {
+        let looking = scope.spawn(move || {
+            let calls = [libc::SYS_fcntl, libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_fstatfs];
+            watch(&calls, move |_, _| {
+                if counted.fetch_add(1, Relaxed) == number {
+                    rustix::fs::ftruncate(&cut, 4096).unwrap();
+                    rustix::fs::fcntl_add_seals(&cut, seals).unwrap();
+                }
+                Answer::Let
+            });
+            run()
+        });
+        looking.join().unwrap()
+    });
+    (looks.load(Relaxed), result)
+}
+
+/// Whatever is looked at first, what is mapped has to be what was sealed.
+#[test]
+fn memory_of_a_message_that_is_cut_and_sealed_between_two_looks_is_refused() {
+    if !can_watch("memory of a message between two looks") {
+        return;
+    }
+    for kind in [3, 5] {
+        for number in 0.. {
+            let file = memory(8192, SealFlags::empty());
+            rustix::io::pwrite(&file, &[7; 8192], 0).unwrap();
+            let (liar, mut victim) = Liar::meet(&impatient());
+            send(&liar.socket, &packet(1, 0), &[file.as_fd()]);
+            liar.publish(0, [0, kind, 8192, 0]);
+            let seals = SIZE_SEALS | SealFlags::WRITE;
+            let (looks, result) = cut_before_look(number, &file, seals, || {
+                victim.recv().map(|got| got.iter().filter(|byte| **byte == 7).count())
+            });
+            let is_named = matches!(result, Err(Error::Memory { .. }));
+            assert!(is_named, "{kind}, before look {number} of {looks}: {result:?}");
+            if looks <= number {
+                assert!(looks >= 2, "nobody looked");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_of_a_channel_that_is_cut_and_sealed_between_two_looks_is_refused() {
+    if !can_watch("memory of a channel between two looks") {
+        return;
+    }
+    for number in 0.. {
+        let file = memory(REGION_BYTES, SealFlags::empty());
+        let handed = file.try_clone().unwrap();
+        let (looks, result) = cut_before_look(number, &file, SIZE_SEALS, || {
+            offered(&impatient(), move |socket, nonce| {
+                send(socket, &greeting(2, CHUNK_BYTES, 1, nonce), &[handed.as_fd()]);
+            })
+        });
+        let error = result.map(drop).unwrap_err();
+        assert!(matches!(error, Error::Memory { .. }), "before look {number} of {looks}: {error}");
+        if looks <= number {
+            assert!(looks >= 2, "nobody looked");
+            break;
+        }
+    }
+}
+
+/// Pages that somebody keeps.
+struct Pinned {
+    /// A pipe in which they stand, or an io_uring that they are registered with.
+    #[expect(dead_code, reason = "it is kept for what it holds")]
+    keeper: OwnedFd,
+    reader: Option<OwnedFd>,
+}
+
+impl Pinned {
+    /// The first pages of a file, kept by a pipe. They are no longer mapped afterwards.
+    fn in_pipe(file: &impl AsFd, pages: usize) -> Self {
+        let (reader, keeper) = rustix::pipe::pipe().unwrap();
+        let base = map(file, pages * PAGE, ProtFlags::READ);
+        // SAFETY: pages that were just mapped, of a file that is as long.
+        let bytes = unsafe { std::slice::from_raw_parts(base.cast::<u8>(), pages * PAGE) };
+        let slices = [IoSliceRaw::from_slice(bytes)];
+        // SAFETY: the slice is borrowed, and what becomes of its bytes is what is tested.
+        let count = unsafe { rustix::pipe::vmsplice(&keeper, &slices, SpliceFlags::empty()) };
+        assert_eq!(count, Ok(pages * PAGE));
+        unmap(base, pages * PAGE);
+        Self { keeper, reader: Some(reader) }
+    }
+
+    /// The same by an io_uring; `None` where there is none to be had.
+    fn in_uring(file: &impl AsFd, pages: usize) -> Option<Self> {
+        // sizeof(struct io_uring_params) of linux/io_uring.h.
+        let mut parameters = [0_u8; 120];
+        // SAFETY: room for the structure, zeroed as the kernel wants it.
+        let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
+        if ring < 0 {
+            return None;
+        }
+        // SAFETY: just opened, and nobody else's.
+        let keeper = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(ring as i32) };
+        let base = map(file, pages * PAGE, ProtFlags::READ | ProtFlags::WRITE);
+        let vector = libc::iovec { iov_base: base, iov_len: pages * PAGE };
+        // SAFETY: IORING_REGISTER_BUFFERS (0) of one vector that names a mapping of this length.
+        let done =
+            unsafe { libc::syscall(libc::SYS_io_uring_register, ring, 0, &raw const vector, 1) };
+        unmap(base, pages * PAGE);
+        (done == 0).then(|| Self { keeper, reader: None })
+    }
+
+    /// What stands in the pipe.
+    fn bytes(&self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        let got = rustix::io::read(self.reader.as_ref().unwrap(), &mut bytes).unwrap();
+        bytes.truncate(got);
+        bytes
+    }
+}
+
+fn map(file: &impl AsFd, size: usize, protection: ProtFlags) -> *mut libc::c_void {
+    let flags = MapFlags::SHARED;
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    unsafe { rustix::mm::mmap(std::ptr::null_mut(), size, protection, flags, file, 0) }.unwrap()
+}
+
+fn unmap(base: *mut libc::c_void, size: usize) {
+    // SAFETY: what `map` gave, and nothing refers to it any more.
+    unsafe { rustix::mm::munmap(base, size) }.unwrap();
+}
+
+/// Whoever keeps pages in order to write to them late gets no seal, and without it nothing is
+/// taken.
+#[test]
+fn memory_that_is_kept_for_writing_is_refused() {
+    for is_pipe in [true, false] {
+        let file = memory(8192, SIZE_SEALS.difference(SealFlags::SEAL));
+        rustix::io::pwrite(&file, &[7; 8192], 0).unwrap();
+        let pinned = match is_pipe {
+            true => Some(Pinned::in_pipe(&file, 2)),
+            false => Pinned::in_uring(&file, 2),
+        };
+        let Some(pinned) = pinned else { continue };
+        let sealed = rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SEAL);
+        if is_pipe && sealed.is_ok() {
+            // This kernel copies what goes into a pipe, so that nothing is kept.
+            continue;
+        }
+        assert_eq!(sealed, Err(Errno::BUSY), "the kernel waits for those pages in vain");
+        let start = Instant::now();
+        for kind in [3, 5] {
+            let (liar, mut victim) = Liar::meet(&impatient());
+            send(&liar.socket, &packet(1, 0), &[file.as_fd()]);
+            liar.publish(0, [0, kind, 8192, 0]);
+            let error = victim.recv().map(|got| got.len()).unwrap_err();
+            assert!(matches!(error, Error::Memory { .. }), "{kind}: {error}");
+            drop((liar, victim));
+            assert_held(&file, (1, 0), "of the file");
+        }
+        assert!(start.elapsed() < 40 * SHORT);
+        drop(pinned);
+    }
+}
+
+/// Pages that are kept although they can no longer be written: neither end sees what the other
+/// does.
+#[test]
+fn sealed_pages_that_the_sender_keeps_are_the_receivers_own() {
+    for kind in [3, 5] {
+        let file = memory(8192, SealFlags::empty());
+        rustix::io::pwrite(&file, &[7; 8192], 0).unwrap();
+        rustix::fs::fcntl_add_seals(&file, SIZE_SEALS | SealFlags::WRITE).unwrap();
+        let pinned = Pinned::in_pipe(&file, 2);
+        let (liar, mut victim) = Liar::meet(&impatient());
+        send(&liar.socket, &packet(1, 0), &[file.as_fd()]);
+        liar.publish(0, [0, kind, 8192, 0]);
+        let mut got = victim.recv().unwrap();
+        assert!(got.iter().all(|byte| *byte == 7));
+        got.fill(9);
+        assert_eq!(pinned.bytes(8192), [7; 8192]);
+        assert_eq!(rustix::io::pwrite(&file, &[8], 0), Err(Errno::PERM));
+        assert!(got.iter().all(|byte| *byte == 9));
+        drop((got, liar, victim));
+        assert_held(&file, (1, 0), "of the file");
+    }
+}
+
+/// What was built and handed over is not the sender's any more, whatever becomes of its pages.
+#[test]
+fn a_receiver_that_keeps_what_was_built_costs_the_sender_nothing() {
+    let (liar, mut victim) = Liar::meet(&impatient());
+    let mut building = Building::new(3 * PAGE).unwrap();
+    building.fill(5);
+    victim.send_built(building).unwrap();
+    let file = receive(&liar.socket).1.unwrap();
+    let pinned = Pinned::in_pipe(&file, 3);
+    assert_held(&file, (1, 0), "of the file");
+    drop((liar, victim));
+    assert_eq!(pinned.bytes(3 * PAGE), [5; 3 * PAGE]);
+}
+
+/// The memory of the channel, and of a pool, goes here although the peer keeps pages of it.
+#[test]
+fn pages_that_the_peer_keeps_hold_nothing_here() {
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    let kept = Pinned::in_pipe(&liar.memory, 10);
+    liar.publish(0, [0, 7, 50_000, 0]);
+    let (buffer, pool) = thread::scope(|scope| {
+        let filling = scope.spawn(|| {
+            liar.wait_for(OFFERED, 1);
+            let pool = File::from(receive(&liar.socket).1.unwrap());
+            pool.write_all_at(&[3; 50_000], liar.peek(OFFERED + 8)).unwrap();
+            liar.poke(LAID, 1);
+            pool
+        });
+        (victim.recv().unwrap(), filling.join().unwrap())
+    });
+    let kept_pool = Pinned::in_pipe(&pool, 10);
+    assert!(buffer.iter().all(|byte| *byte == 3));
+    victim.send(b"still there").unwrap();
+    assert_eq!(liar.peek(LANE_BYTES + PUBLISHED), 1);
+    drop(victim);
+    // The channel's memory goes with the channel, the pool with the last message in it.
+    assert_held(&pool, (2, 1), "of the pool that was taken");
+    assert_held(&liar.memory, (1, 0), "of the memory");
+    drop(buffer);
+    assert_held(&pool, (1, 0), "of the pool");
+    drop((kept, kept_pool));
+}
+
+/// A receiver that never empties the pipe keeps the sender's pages; it gets no further message.
+#[test]
+fn a_pipe_that_is_never_emptied_costs_the_deadline() {
+    let settings = Settings { mechanism: Some(Mechanism::Vmsplice), ..impatient() };
+    let (liar, mut victim) = Liar::meet_trusted(&settings);
+    let start = Instant::now();
+    let error = victim.send(&[6; 500_000]).unwrap_err();
+    assert!(matches!(error, Error::Deadline { .. }), "{error}");
+    assert!(start.elapsed() < 40 * SHORT);
+    assert!(matches!(victim.send(b"more"), Err(Error::Broken)));
+    let reader = receive(&liar.socket).1.unwrap();
+    assert_held(&reader, (1, 0), "ends of the pipe that the sender gives up");
+    let mut byte = [0];
+    assert_eq!(rustix::io::read(&reader, &mut byte), Ok(1));
+}

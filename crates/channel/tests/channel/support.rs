@@ -1,0 +1,65 @@
+//! Two ends, and bytes that show where they belong.
+#![allow(dead_code, reason = "every test binary uses its own part of it")]
+
+use std::thread;
+use std::time::Duration;
+
+use haul_channel::{Channel, Mechanism, Settings, pair};
+
+/// Long enough for a loaded machine, short enough that a hang is seen.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// For peers that will not move: short enough to be waited for, and long enough that those that
+/// will do so within it though a hypervisor takes most of the processors (a thread that could run
+/// waited for 320 ms).
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
+
+/// Ends that trust each other and send by one mechanism.
+pub(crate) fn by(mechanism: Mechanism) -> Settings {
+    Settings {
+        mechanism: Some(mechanism),
+        trusts_peer: true,
+        wait: Some(LIMIT),
+        deadline: LIMIT,
+        ..Settings::default()
+    }
+}
+
+/// Patience of [`SHORT`], and no trust.
+pub(crate) fn impatient() -> Settings {
+    Settings { wait: Some(SHORT), deadline: SHORT, ..Settings::default() }
+}
+
+/// Both ends of a channel in this process.
+pub(crate) fn ends(settings: &Settings) -> (Channel, Channel) {
+    let (one, other) = pair().unwrap();
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| Channel::accept_over(other, settings).unwrap());
+        let connected = Channel::connect_over(one, settings).unwrap();
+        (connected, accepting.join().unwrap())
+    })
+}
+
+/// Bytes that differ by place and by seed, so that a chunk at the wrong place shows.
+pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for piece in bytes.chunks_mut(8) {
+        // xorshift64, Marsaglia 2003.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        piece.copy_from_slice(&state.to_le_bytes()[..piece.len()]);
+    }
+    bytes
+}
+
+/// The mechanisms that `send` can be told to use for any size but the smallest.
+pub(crate) const BY_COPY: [Mechanism; 6] = [
+    Mechanism::Ring,
+    Mechanism::Staged,
+    Mechanism::Pull,
+    Mechanism::Double,
+    Mechanism::Lease,
+    Mechanism::Vmsplice,
+];

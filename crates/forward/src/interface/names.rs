@@ -1,0 +1,120 @@
+//! Names of interfaces that are too long for the kernel's older calls: other names, of up to 127
+//! bytes, which an interface has beside its first one (`ip link property add altname`).
+
+use std::io;
+
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use haul_peer::descriptor::kept;
+
+/// Numbers of linux/netlink.h, linux/rtnetlink.h and linux/if_link.h.
+const GET_LINK: u16 = 18;
+const NEW_LINK: u16 = 16;
+const IS_ERROR: u16 = 2;
+const IS_REQUEST: u16 = 1;
+const FIRST_NAME: u16 = 3;
+const OTHER_NAME: u16 = 53;
+const WHAT: u16 = 29;
+/// Without statistics.
+const WITHOUT_COUNTS: u32 = 1 << 3;
+
+/// Bytes of a message's header, and of what follows it in one about a link.
+const HEADER_BYTES: usize = 16;
+const LINK_BYTES: usize = 16;
+
+/// More than the kernel says of one link without statistics, in front of which names stand.
+const ANSWER_BYTES: usize = 32 << 10;
+
+/// A socket of rtnetlink(7).
+#[derive(Debug)]
+pub(super) struct Names(OwnedFd);
+
+impl Names {
+    /// In the network namespace of this thread.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn new() -> io::Result<Self> {
+        let (flags, kind) = (SocketFlags::CLOEXEC, SocketType::RAW);
+        let family = AddressFamily::NETLINK;
+        Ok(Self(kept(rustix::net::socket_with(family, kind, flags, None))?))
+    }
+
+    /// The first name of the interface that has this one too.
+    ///
+    /// # Errors
+    /// What the system says; ENODEV where there is none.
+    pub(super) fn first(&self, other: &str) -> io::Result<String> {
+        let absent = || io::Error::from_raw_os_error(libc::ENODEV);
+        // An answer to a question before this one, which nobody took, is not of this one.
+        let mut answer = vec![0; ANSWER_BYTES];
+        while rustix::net::recv(&self.0, &mut answer, RecvFlags::DONTWAIT).is_ok() {}
+        rustix::net::send(&self.0, &question(other), SendFlags::empty())?;
+        let (_, length) = rustix::net::recv(&self.0, &mut answer, RecvFlags::empty())?;
+        let answer = answer.get(..length).unwrap_or_default();
+        match half(answer, 4) {
+            Some(NEW_LINK) => attribute(answer, FIRST_NAME).ok_or_else(absent),
+            // Older kernels, and names that are too long for any, have errors of their own.
+            Some(IS_ERROR) | None | Some(_) => Err(absent()),
+        }
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Asks for the link of this name.
+fn question(name: &str) -> Vec<u8> {
+    let mut message = vec![0; HEADER_BYTES + LINK_BYTES];
+    let text = [name.as_bytes(), &[0]].concat();
+    for (kind, value) in [(OTHER_NAME, &text[..]), (WHAT, &WITHOUT_COUNTS.to_ne_bytes())] {
+        message.extend((4 + value.len() as u16).to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend(value);
+        message.resize(message.len().next_multiple_of(4), 0);
+    }
+    let length = message.len() as u32;
+    message[..4].copy_from_slice(&length.to_ne_bytes());
+    message[4..6].copy_from_slice(&GET_LINK.to_ne_bytes());
+    message[6..8].copy_from_slice(&IS_REQUEST.to_ne_bytes());
+    message
+}
+
+/// The text of an attribute of an answer.
+fn attribute(answer: &[u8], wanted: u16) -> Option<String> {
+    let mut rest = answer.get(HEADER_BYTES + LINK_BYTES..)?;
+    loop {
+        let (length, kind) = (usize::from(half(rest, 0)?), half(rest, 2)?);
+        let value = rest.get(4..length)?;
+        if kind == wanted {
+            let text = value.split(|byte| *byte == 0).next()?;
+            return String::from_utf8(text.to_vec()).ok();
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_is_found_by_its_name_and_nothing_by_others() {
+        let names = Names::new().unwrap();
+        for name in ["no such interface of any name", "", &"x".repeat(300), "a\0b"] {
+            let error = names.first(name).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name}");
+        }
+        // Kernels from 5.5 on know other names, and take first ones for such.
+        if let Ok(name) = names.first("lo") {
+            assert_eq!(name, "lo");
+        }
+        let mut answer = question("eth0");
+        assert_eq!(attribute(&answer, OTHER_NAME).as_deref(), Some("eth0"));
+        assert_eq!(attribute(&answer, FIRST_NAME), None);
+        answer.truncate(40);
+        assert_eq!(attribute(&answer, WHAT), None);
+    }
+}

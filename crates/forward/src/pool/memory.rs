@@ -1,0 +1,211 @@
+//! A memory file with a heap in it: what a device's other side maps, and what blocks are had from.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use haul_copy::{Hint, copy_hinted_raw};
+use haul_heap::guard::Guard;
+use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Node};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use haul_peer::error::Error as PeerError;
+use haul_peer::memory::{self, Sealed};
+
+/// Threads that can have a cache of the heap: whoever makes blocks of it is one worker.
+const CACHES: u32 = 8;
+
+/// The memory. Its size is sealed, so that who gets the file cannot cut it short. Holes can be
+/// punched into it all the same: where the system has no page for a touch then, it is guarded.
+pub(crate) struct Memory {
+    heap: ManuallyDrop<Heap>,
+    /// Goes before the mapping.
+    guard: ManuallyDrop<Guard>,
+    /// What the heap had its memory from, by `Box::into_raw`; goes after it.
+    whole: NonNull<Whole>,
+    base: NonNull<u8>,
+    bytes: usize,
+    file: OwnedFd,
+    is_huge: bool,
+}
+
+// SAFETY: the mapping and what the heap had it from belong to this value alone.
+unsafe impl Send for Memory {}
+// SAFETY: threads that share it call the heap, which is `Sync`, and read fields that do not change.
+unsafe impl Sync for Memory {}
+
+/// All of the memory, which the heap takes at once.
+struct Whole {
+    base: usize,
+    bytes: usize,
+    is_taken: AtomicBool,
+}
+
+// SAFETY: the whole mapping is the one extent, handed out once; `Memory` unmaps it after its heap.
+unsafe impl Extents for Whole {
+    fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
+        if bytes > self.bytes || self.is_taken.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        NonNull::new(std::ptr::with_exposed_provenance_mut(self.base))
+            .map(|base| (base, self.bytes))
+    }
+
+    fn give_back(&self, _: NonNull<u8>, _: usize) -> bool {
+        false
+    }
+}
+
+#[allow(dead_code, reason = "a device that shares the memory has it from here")]
+impl Memory {
+    /// Memory of at least so many bytes, with pages: huge ones of the kernel's pool if it has them,
+    /// else transparent ones if they are on for shared memory, else small ones.
+    ///
+    /// # Errors
+    /// What the system or the heap said.
+    pub(crate) fn new(bytes: usize) -> Result<Self, String> {
+        let bytes = bytes.next_multiple_of(EXTENT_BYTES).max(2 * EXTENT_BYTES);
+        let (file, is_huge) = match memory::create_filled(bytes, true) {
+            Ok(file) => (file, true),
+            Err(_) => (memory::create_filled(bytes, false).map_err(said)?, false),
+        };
+        memory::seal(&file, Sealed::Size).map_err(said)?;
+        let base = memory::map_aligned(file.as_fd(), bytes, EXTENT_BYTES).map_err(said)?;
+        memory::populate_to_write(base, bytes);
+        let guard = match memory::guarded(base, bytes, page_bytes(is_huge)) {
+            Ok(guard) => guard,
+            Err(error) => {
+                memory::unmap(base, bytes);
+                return Err(said(error));
+            }
+        };
+        let address = base.as_ptr().expose_provenance();
+        let whole = Whole { base: address, bytes, is_taken: AtomicBool::new(false) };
+        let whole = NonNull::from(Box::leak(Box::new(whole)));
+        // SAFETY: it was just made and lives until the heap is gone, see `drop`.
+        let extents: &'static Whole = unsafe { whole.as_ref() };
+        let external = External { base, bytes, extents, metadata: None };
+        // SAFETY: the range was mapped just now and goes after the heap, see `drop`; nothing but
+        // the heap hands out parts of it, and its metadata is its own.
+        match unsafe { Heap::builder().caches(CACHES).external(external) } {
+            Ok(heap) => {
+                let (heap, guard) = (ManuallyDrop::new(heap), ManuallyDrop::new(guard));
+                Ok(Self { heap, guard, whole, base, bytes, file, is_huge })
+            }
+            Err(error) => {
+                drop(guard);
+                release(whole, base, bytes);
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// A block of it, which goes with the memory.
+    pub(crate) fn block(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        self.heap.alloc(bytes, align, Node::ANY).ok()
+    }
+
+    /// Takes a block back.
+    pub(crate) fn free(&self, block: NonNull<u8>) {
+        // SAFETY: callers pass a block that `block` gave them, and do not use it again; the heap
+        // refuses every other address.
+        let result = unsafe { self.heap.free(block) };
+        debug_assert!(result.is_ok(), "{result:?}");
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether pages of it were gone as they were touched. What stands in their places is this
+    /// process's own: packets go on there, and nobody else sees them.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.guard.is_broken()
+    }
+
+    /// Gives the file pages where it has none, and maps it anew, with what stands in the memory
+    /// now. The caller is the pool's worker, so that nobody else writes to it meanwhile but who has
+    /// the file. As long as a copy of all of it.
+    ///
+    /// # Errors
+    /// What the system said: it has no such pages. Nothing has changed then.
+    pub(crate) fn mend(&self) -> Result<(), String> {
+        let file = self.file.as_fd();
+        memory::reserve(file, 0, self.bytes).map_err(said)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let place = memory::map_file(file, self.bytes, access, MapFlags::SHARED).map_err(said)?;
+        let copied = memory::guarded(place, self.bytes, page_bytes(self.is_huge));
+        let is_whole = copied.is_ok_and(|guard| {
+            // SAFETY: both are mappings of so many bytes. Where they have the same pages they lie
+            // apart all the same, and each byte is read before it is written.
+            unsafe {
+                copy_hinted_raw(place.as_ptr(), self.base.as_ptr(), self.bytes, Hint::Unknown)
+            };
+            !guard.is_broken()
+        });
+        memory::unmap(place, self.bytes);
+        if !is_whole {
+            return Err("its pages were taken away again".into());
+        }
+        let (at, flags) = (self.base.as_ptr().cast(), MapFlags::SHARED | MapFlags::FIXED);
+        // SAFETY: replaces this value's mapping by one of the same length and access, with the same
+        // bytes in it; pointers into it stay good.
+        let mapped = unsafe { rustix::mm::mmap(at, self.bytes, access, flags, file, 0) };
+        mapped.map_err(|error| format!("cannot map it: {error}"))?;
+        self.guard.mended();
+        Ok(())
+    }
+
+    /// Whether its pages are huge ones of the kernel's pool.
+    pub(crate) fn is_huge(&self) -> bool {
+        self.is_huge
+    }
+}
+
+/// Bytes of its pages.
+fn page_bytes(is_huge: bool) -> usize {
+    if is_huge { 2 << 20 } else { memory::PAGE_BYTES }
+}
+
+/// The words for what these calls can meet.
+fn said(error: PeerError) -> String {
+    match error {
+        PeerError::System { attempt, reason } => format!("cannot {attempt}: {reason}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Gives everything back that the heap stood on.
+fn release(whole: NonNull<Whole>, base: NonNull<u8>, bytes: usize) {
+    // SAFETY: it was made by a box, and nobody uses it any more.
+    drop(unsafe { Box::from_raw(whole.as_ptr()) });
+    memory::unmap(base, bytes);
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.heap) };
+        // SAFETY: likewise.
+        unsafe { ManuallyDrop::drop(&mut self.guard) };
+        release(self.whole, self.base, self.bytes);
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = f.debug_struct("Memory");
+        value.field("bytes", &self.bytes).field("is_huge", &self.is_huge).finish_non_exhaustive()
+    }
+}

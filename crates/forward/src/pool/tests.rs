@@ -1,0 +1,125 @@
+use super::*;
+
+#[test]
+fn every_buffer_is_taken_once_and_comes_back() {
+    let mut pool = Pool::new(100).unwrap();
+    assert_eq!((pool.size(), pool.available()), (100, 100));
+    let mut starts = std::collections::BTreeSet::new();
+    let mut packets = Vec::new();
+    while let Some(packet) = pool.take(ROOM_BYTES) {
+        assert!(starts.insert(pool.first(&packet).pointer));
+        assert!(pool.write(&packet, 0, &[packets.len() as u8; ROOM_BYTES]));
+        packets.push(packet);
+    }
+    assert_eq!((packets.len(), pool.available()), (100, 0));
+    for (number, packet) in packets.iter().enumerate() {
+        let mut bytes = [0; ROOM_BYTES];
+        assert!(pool.read(packet, 0, &mut bytes));
+        assert_eq!(bytes, [number as u8; ROOM_BYTES], "packet {number}");
+    }
+    packets.into_iter().for_each(|packet| pool.free(packet));
+    assert_eq!(pool.available(), 100);
+}
+
+/// A packet of another pool's, that safe code had freed here, may be any buffer in any state.
+#[test]
+fn a_header_lies_in_front_of_a_packet_only_where_there_is_room() {
+    let mut pool = Pool::new(1).unwrap();
+    let packet = pool.take(100).unwrap();
+    let first = pool.first(&packet).pointer;
+    assert_eq!(pool.front(&packet, 12).addr().get() + 12, first.addr().get());
+    pool.shift(&packet, HEADROOM_BYTES - 8);
+    assert_eq!(pool.front(&packet, 8).addr().get() + HEADROOM_BYTES, first.addr().get());
+    let beyond = std::panic::AssertUnwindSafe(|| pool.front(&packet, 12));
+    assert!(std::panic::catch_unwind(beyond).is_err(), "in front of the first buffer of the pool");
+    pool.free(packet);
+}
+
+#[test]
+fn chains_hold_what_is_written_across_their_buffers() {
+    let mut pool = Pool::new(16).unwrap();
+    for length in [1, 2048, 2049, 4096, 4097, 9000, PACKET_BYTES_MAX] {
+        let packet = pool.take(length).unwrap();
+        assert_eq!(pool.length(&packet), length);
+        assert_eq!(16 - pool.available(), length.div_ceil(ROOM_BYTES));
+        let sum: usize = pool.segments(&packet).map(|segment| segment.length).sum();
+        assert_eq!(sum, length);
+        assert_eq!(pool.is_one(&packet), length <= ROOM_BYTES);
+        let source: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+        assert!(pool.write(&packet, 0, &source));
+        for offset in [0, 1, length / 2, length - 1, length] {
+            let mut target = vec![0; length - offset];
+            assert!(pool.read(&packet, offset, &mut target));
+            assert_eq!(target, source[offset..], "{length} B from {offset}");
+            assert!(!pool.read(&packet, offset + 1, &mut target), "beyond the end");
+            assert!(!pool.write(&packet, offset + 1, &target), "beyond the end");
+        }
+        pool.free(packet);
+        assert_eq!(pool.available(), 16);
+    }
+    assert!(pool.take(PACKET_BYTES_MAX + 1).is_none());
+}
+
+#[test]
+fn a_chain_that_is_cut_gives_buffers_back() {
+    let mut pool = Pool::new(8).unwrap();
+    for (length, cut) in [(9000, 9000), (9000, 4096), (9000, 4097), (9000, 0), (100, 60)] {
+        let packet = pool.take(length).unwrap();
+        pool.cut(&packet, cut);
+        let sum: usize = pool.segments(&packet).map(|segment| segment.length).sum();
+        assert_eq!((pool.length(&packet), sum), (cut, cut));
+        assert_eq!(8 - pool.available(), cut.div_ceil(ROOM_BYTES).max(1));
+        pool.free(packet);
+        assert_eq!(pool.available(), 8);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    for packets in [0, PACKETS_MAX + 1] {
+        assert!(matches!(Pool::new(packets), Err(Error::Value { .. })), "{packets}");
+    }
+}
+
+#[test]
+fn a_burst_keeps_the_order_whatever_is_taken_from_it() {
+    let mut burst = Burst::with_limit(BURST_MAX);
+    let (mut pushed, mut popped) = (0, 0);
+    for round in 0..2000_u32 {
+        while burst.room() > 0 && pushed % 7 != round % 7 {
+            burst.push(Packet::from_index(pushed));
+            pushed += 1;
+        }
+        for _ in 0..round % 5 {
+            let Some(packet) = burst.pop() else { break };
+            assert_eq!(packet.into_index(), popped);
+            popped += 1;
+        }
+        if burst.room() > 0 {
+            burst.push(Packet::from_index(pushed));
+            pushed += 1;
+        }
+        assert_eq!(burst.len(), (pushed - popped) as usize);
+    }
+    assert!(popped > 1000);
+    let mut seen = popped;
+    burst.for_each(|packet| {
+        assert_eq!(packet.index, seen);
+        seen += 1;
+    });
+    assert_eq!(seen, pushed);
+}
+
+#[test]
+fn the_memory_is_sealed_and_goes_with_the_pool() {
+    let pool = Pool::new(10).unwrap();
+    let file = pool.memory().file().try_clone_to_owned().unwrap();
+    assert!(haul_peer::memory::is_sealed(&file, haul_peer::memory::Sealed::Size));
+    assert!(rustix::fs::ftruncate(&file, 0).is_err());
+    let size = rustix::fs::fstat(&file).unwrap().st_size;
+    assert_eq!(size as usize, pool.memory().bytes());
+    let block = pool.memory().block(70_000, 4096).unwrap();
+    let (base, address) = (pool.memory().base().as_ptr().addr(), block.as_ptr().addr());
+    assert!(address >= base && address + 70_000 <= base + pool.memory().bytes());
+    pool.memory().free(block);
+}

@@ -1,0 +1,265 @@
+//! A virtual machine's network device, from the host's side: a vhost-user back end.
+//!
+//! Everything that the guest can write is taken for hostile. A chain that is no good costs its
+//! packet, which is counted; a ring whose indices jump, memory that has gone, or a message that may
+//! not be, ends the conversation, which is counted as a reset: the device is then as if nobody had
+//! come, and the front end may connect again. Nothing that a guest does stops another port.
+//!
+//! From the bottom up:
+//!
+//! - `inflight`: how far the rings came, noted where it outlives this process;
+//! - `layout`: how a ring is laid out;
+//! - `met`: why the front end that came last has no link;
+//! - `rest`: when an empty or a full ring is looked at again;
+//! - `vring`: what was said of a ring, and the ring that follows from it;
+//! - `device`: what was said of the device, and its rings as two threads meet at them;
+//! - `chain`: a chain of descriptors, followed with every check;
+//! - `enqueue`: packets to the guest;
+//! - `dequeue`: packets from the guest;
+//! - `control`: the thread that meets front ends.
+
+mod chain;
+mod control;
+mod dequeue;
+mod device;
+mod enqueue;
+mod inflight;
+mod layout;
+mod met;
+mod rest;
+mod vring;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haul_heap::guard;
+use rustix::fd::AsFd;
+
+use super::contract::{Agreement, Link, Port};
+use super::copy::{Copier, Copy};
+use super::counters::{Counters, DropReason};
+use super::error::Error;
+use super::pool::{BURST_MAX, Burst, Pool};
+use super::ring::features;
+use super::user_socket::{Role, caller};
+use chain::Scratch;
+use control::Control;
+use device::Device;
+use haul_peer::caller::Caller;
+use haul_peer::users::Users;
+
+/// How a vhost port is made.
+#[derive(Clone, Debug)]
+pub struct VhostSettings {
+    /// The socket.
+    pub path: PathBuf,
+    /// Who listens on it.
+    pub role: Role,
+    /// Users whose processes may be at the other end: others are refused before a word is said.
+    pub users: Users,
+    /// Queue pairs, 1 to 64.
+    pub queues: u16,
+    /// What copies packets. With [`Copy::None`] and [`Copy::Empty`] a guest gets whatever was in
+    /// the pool before, another guest's packets among it.
+    pub copy: Copy,
+    /// Whether packets may take several buffers of the guest's. Packets longer than one of them
+    /// need it.
+    pub is_mergeable: bool,
+}
+
+impl VhostSettings {
+    /// One queue pair, with mergeable buffers, at a socket that this side listens on, for
+    /// processes of one's own user and root.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let (role, users, queues, copy) = (Role::Server, Users::Own, 1, Copy::Haul);
+        Self { path: path.into(), role, users, queues, copy, is_mergeable: true }
+    }
+}
+
+/// Most queue pairs.
+const QUEUES_MAX: u16 = 64;
+
+/// Features that are always offered.
+const FEATURES: u64 = features::VERSION_1
+    | features::ANY_LAYOUT
+    | features::INDIRECT
+    | features::EVENT_INDEX
+    | features::PACKED
+    | features::IN_ORDER
+    | features::MULTIQUEUE
+    | features::PROTOCOL_FEATURES;
+
+/// A device whose guest stays connected as long as this is there: [`Vhost::kept`].
+#[derive(Clone, Debug)]
+pub struct KeptDevice {
+    _control: Arc<Control>,
+}
+
+/// A queue pair of a virtual machine's device. Packets to a pair that the guest has not enabled go
+/// to one that it has, and are counted here.
+#[derive(Debug)]
+pub struct Vhost {
+    name: String,
+    queue: u16,
+    device: Arc<Device>,
+    copier: Copier,
+    scratch: Scratch,
+    /// Calls the guest, without waiting for anything that the guest has too.
+    caller: Caller,
+    counters: Counters,
+    /// Of all queue pairs together: the thread ends with the last of them.
+    _control: Arc<Control>,
+}
+
+impl Vhost {
+    /// Opens a device: a port for each of its queue pairs. A server's socket is there when this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a number of queues that cannot be; [`Error::Path`] for a socket that
+    /// cannot be had; [`Error::System`].
+    pub fn open(name: &str, settings: &VhostSettings) -> Result<Vec<Self>, Error> {
+        let VhostSettings { queues, role, is_mergeable, .. } = *settings;
+        if queues == 0 || queues > QUEUES_MAX {
+            let (what, value) = ("a number of queue pairs of", queues.to_string());
+            return Err(Error::Value { what, value, limit: "1 to 64 are" });
+        }
+        let mergeable = if is_mergeable { features::MERGEABLE } else { 0 };
+        let device = Arc::new(Device::new(queues, FEATURES | mergeable, caller()?));
+        let callers = (0..queues).map(|_| caller()).collect::<Result<Vec<_>, _>>()?;
+        let control =
+            Arc::new(Control::start(device.clone(), &settings.path, role, &settings.users)?);
+        let port = |(queue, caller)| Self {
+            name: name.into(),
+            queue,
+            device: device.clone(),
+            copier: Copier::new(settings.copy),
+            scratch: Scratch::new(BURST_MAX),
+            caller,
+            counters: Counters::default(),
+            _control: control.clone(),
+        };
+        Ok((0..queues).zip(callers).map(port).collect())
+    }
+
+    /// Keeps the device: its guest stays connected to it after its ports have gone, and finds that
+    /// nobody polls its rings.
+    #[must_use]
+    pub fn kept(&self) -> KeptDevice {
+        KeptDevice { _control: self._control.clone() }
+    }
+
+    /// The ring that takes packets to the guest; the other one follows it.
+    fn ring_to_guest(&self) -> usize {
+        2 * usize::from(self.queue)
+    }
+
+    fn drop_all(&mut self, pool: &mut Pool, burst: &mut Burst, reason: DropReason) {
+        self.counters.tx.dropped(reason, burst.len() as u64);
+        pool.free_burst(burst);
+        self.counters.tx.batch(0, 0);
+    }
+}
+
+impl Port for Vhost {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let Self { device, copier, scratch, caller, counters, .. } = self;
+        let Some(mut ring) = device.ring(2 * usize::from(self.queue) + 1) else { return 0 };
+        if ring.is_changing {
+            return 0;
+        }
+        if ring.lost > 0 {
+            counters.rx.dropped(DropReason::Reset, std::mem::take(&mut ring.lost));
+        }
+        let Some(active) = &mut ring.active else {
+            counters.rx.batch(0, 0);
+            return 0;
+        };
+        match active.dequeue(pool, burst, copier, scratch, &mut counters.rx) {
+            Ok(packets) => {
+                let call = ring.publish();
+                drop(ring);
+                call.iter().for_each(|call| caller.call(call.as_fd()));
+                packets
+            }
+            Err(layout::Broken) => {
+                let is_gone = ring.leave();
+                drop(ring);
+                device.break_off(is_gone);
+                0
+            }
+        }
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let Self { device, queue, copier, scratch, caller, counters, .. } = self;
+        // While the front end changes the ring, packets wait.
+        let to_guest = device.ring_to_guest(*queue);
+        let Some(mut ring) = device.ring_soon(to_guest) else { return 0 };
+        if ring.is_changing {
+            return 0;
+        }
+        let Some(active) = &mut ring.active else {
+            drop(ring);
+            self.drop_all(pool, burst, DropReason::NoLink);
+            return 0;
+        };
+        match active.enqueue(pool, burst, copier, scratch, &mut counters.tx) {
+            Ok(packets) => {
+                let call = ring.publish();
+                drop(ring);
+                call.iter().for_each(|call| caller.call(call.as_fd()));
+                packets
+            }
+            Err(layout::Broken) => {
+                let is_gone = ring.leave();
+                drop(ring);
+                device.break_off(is_gone);
+                self.drop_all(pool, burst, DropReason::Reset);
+                0
+            }
+        }
+    }
+
+    fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
+        // The program may have set a handler of its own for SIGBUS since. What is refused is tried
+        // again.
+        let _ = guard::install();
+        self.counters.resets = self.device.resets();
+        Ok(())
+    }
+
+    fn link(&self) -> Link {
+        let to_guest = self.ring_to_guest();
+        let is_up = self.device.is_active(to_guest) && self.device.is_active(to_guest + 1);
+        if is_up { Link::Up } else { Link::Down }
+    }
+
+    fn agreement(&self) -> Option<Agreement> {
+        self.device.agreement(self.ring_to_guest())
+    }
+
+    fn obstacle(&self) -> Option<String> {
+        if self.device.active_pairs() > 0 { None } else { self.device.obstacle() }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.device.notes()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}

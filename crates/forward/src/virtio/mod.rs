@@ -1,0 +1,370 @@
+//! A virtual machine's network device, from the guest's side: a vhost-user front end, whose memory
+//! is the pool's.
+//!
+//! haul is the guest then: one process can hold a whole flow through a virtual machine, and any
+//! back end can be tried. The back end writes to the rings and the packets as it likes: what it
+//! says is checked, and a ring whose words cannot be ends the session, which is counted as a reset;
+//! another one begins. The session is begun by a thread of its own, so that no call waits for the
+//! back end.
+//!
+//! From the bottom up:
+//!
+//! - `layout`: how a ring is laid out;
+//! - `queue`: a ring, driven;
+//! - `session`: the thread that meets a back end and agrees with it;
+//! - `device`: the session that several queue pairs have together.
+
+mod device;
+mod layout;
+mod queue;
+mod session;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haul_heap::guard;
+
+use super::clock::now_ns;
+use super::contract::{Agreement, Link, Port};
+use super::counters::{Counters, DropReason};
+use super::error::Error;
+use super::pool::{Burst, Pool};
+use super::ring::features;
+use super::user_socket::{Role, caller};
+use device::Device;
+use haul_peer::caller::Caller;
+use haul_peer::users::Users;
+use layout::Broken;
+use queue::Queue;
+use session::{Opening, Part, Session};
+
+/// How a virtio port is made.
+#[derive(Clone, Debug)]
+pub struct VirtioSettings {
+    /// The socket.
+    pub path: PathBuf,
+    /// Who listens on it.
+    pub role: Role,
+    /// Users whose processes may be at the other end: others are refused before the pool's memory
+    /// is shared, all of which the back end can read and write.
+    pub users: Users,
+    /// Queue pairs, 1 to 8; the back end has to have as many.
+    pub queues: u16,
+    /// Descriptors of each ring: a power of two, 64 to 32,768.
+    pub size: u16,
+    /// Whether packets may take several buffers.
+    pub is_mergeable: bool,
+    /// Whether rings are packed, which the back end has to have then; else they are split.
+    pub is_packed: bool,
+    /// Whether buffers are used in the order in which they were made available, where the back end
+    /// knows of it.
+    pub is_in_order: bool,
+}
+
+impl VirtioSettings {
+    /// One queue pair of split rings of 1,024 with mergeable buffers, used in order, at a socket
+    /// that the back end listens on, a process of one's own user or root.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            role: Role::Client,
+            users: Users::Own,
+            queues: 1,
+            size: 1024,
+            is_mergeable: true,
+            is_packed: false,
+            is_in_order: true,
+        }
+    }
+}
+
+/// Most queue pairs: each may have memory of its own, of which DPDK's back end takes 8 regions.
+const QUEUES_MAX: u16 = 8;
+
+/// A queue pair of the device. Its rings lie in the memory of the pool of its first
+/// [`Port::service`], and stay there until the port is stopped or dropped.
+///
+/// # Panics
+/// Every call with another pool, from the first service until the port is stopped, panics.
+#[derive(Debug)]
+pub struct Virtio {
+    name: String,
+    pair: u16,
+    size: u16,
+    is_packed: bool,
+    /// The rings, in the pool's memory, from the first service on.
+    queues: Option<[Queue; 2]>,
+    device: Arc<Device>,
+    session: Option<Arc<Session>>,
+    is_stopped: bool,
+    /// When the pool's memory is mended next, where pages of it were taken away.
+    mends_ns: u64,
+    /// Calls the back end, without waiting for anything that it has too.
+    caller: Caller,
+    counters: Counters,
+}
+
+/// How long after an attempt to mend the pool's memory the next one is made.
+const MEND_NS: u64 = 100_000_000;
+
+/// What a back end did that was left.
+const LIED: &str = "a ring held what no device writes";
+const TOOK: &str = "it took pages of the pool's memory away, for which the system has no others";
+
+/// Rings of a pair: to the guest and from it.
+const TO_GUEST: usize = 0;
+const FROM_GUEST: usize = 1;
+
+/// What the back end must have.
+const NEEDED: u64 = features::VERSION_1;
+
+impl Virtio {
+    /// A device: a port for each of its queue pairs. It meets its back end from when each of them
+    /// had its first [`Port::service`]; a server's socket is there when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a ring or a number of queue pairs that cannot be; [`Error::Path`] for a
+    /// socket that cannot be had; [`Error::System`].
+    pub fn open(name: &str, settings: &VirtioSettings) -> Result<Vec<Self>, Error> {
+        let VirtioSettings { role, queues, size, is_packed, .. } = *settings;
+        if !size.is_power_of_two() || !(64..=32_768).contains(&size) {
+            let (what, value) = ("a ring of", format!("{size} descriptors"));
+            return Err(Error::Value { what, value, limit: "powers of two from 64 to 32768 are" });
+        }
+        if queues == 0 || queues > QUEUES_MAX {
+            let (what, value) = ("a number of queue pairs of", queues.to_string());
+            return Err(Error::Value { what, value, limit: "1 to 8 are" });
+        }
+        let opening = Opening::new(&settings.path, role, &settings.users)?;
+        let needed = NEEDED | if is_packed { features::PACKED } else { 0 };
+        let device = Arc::new(Device::new(opening, queues, wanted(settings), needed));
+        let callers = (0..queues).map(|_| caller()).collect::<Result<Vec<_>, _>>()?;
+        let port = |(pair, caller)| Self {
+            name: name.into(),
+            pair,
+            size,
+            is_packed,
+            queues: None,
+            device: device.clone(),
+            session: None,
+            is_stopped: false,
+            mends_ns: 0,
+            caller,
+            counters: Counters::default(),
+        };
+        Ok((0..queues).zip(callers).map(port).collect())
+    }
+
+    /// The features that were agreed on, once there is a link.
+    #[must_use]
+    pub fn features(&self) -> Option<u64> {
+        self.session.as_ref().map(|session| session.features())
+    }
+
+    /// The number in the device of the first of its rings.
+    fn ring(&self) -> usize {
+        2 * usize::from(self.pair)
+    }
+
+    /// Panics where the pool is not the one that the rings are in: the port is driven with one
+    /// pool.
+    #[inline]
+    fn check(&self, pool: &Pool) {
+        if let Some(queues) = &self.queues {
+            assert!(queues[TO_GUEST].is_of(pool), "a virtio port is driven with one pool alone");
+        }
+    }
+
+    /// Takes part in the session that there is, or waits for one, with empty rings.
+    fn join_session(&mut self, pool: &mut Pool) -> Result<(), Error> {
+        let Self { size, is_packed, queues, .. } = self;
+        let session = self.device.join(self.pair, || {
+            let made = match queues.take() {
+                Some(made) => made,
+                None => {
+                    [Queue::new(pool, *size, *is_packed)?, Queue::new(pool, *size, *is_packed)?]
+                }
+            };
+            let made = queues.insert(made);
+            made.iter_mut().for_each(|queue| queue.reset(pool));
+            let rings = made.each_ref().map(Queue::place);
+            Ok(Part { memory: session::memory_of(pool)?, rings })
+        })?;
+        if let (Some(session), Some(queues)) = (&session, &mut self.queues) {
+            let (features, first) = (session.features(), 2 * usize::from(self.pair));
+            queues[TO_GUEST].begin(features, true);
+            queues[FROM_GUEST].begin(features, false);
+            queues[TO_GUEST].fill(pool, session.header_bytes());
+            queues[TO_GUEST].call(&self.caller, session.kick(first + TO_GUEST));
+        }
+        self.session = session;
+        Ok(())
+    }
+
+    /// Ends the session, because of what the back end did.
+    fn end_session(&mut self, pool: &mut Pool) {
+        if let Some(session) = &self.session {
+            session.end();
+        }
+        self.counters.resets += 1;
+        self.leave_session(pool);
+        let why = if pool.memory().is_broken() { TOOK } else { LIED };
+        self.device.left(format!("the back end was left: {why}"));
+    }
+
+    /// Whether the pool's memory is the one that a back end would see: what was taken away of it is
+    /// given back, as soon as the system has it.
+    fn is_whole(&mut self, pool: &Pool) -> bool {
+        if !pool.memory().is_broken() {
+            return true;
+        }
+        let now_ns = now_ns();
+        if now_ns < self.mends_ns {
+            return false;
+        }
+        self.mends_ns = now_ns + MEND_NS;
+        let Err(why) = pool.memory().mend() else { return true };
+        let pages = if pool.memory().is_huge() { "huge pages (vm.nr_hugepages)" } else { "memory" };
+        self.device.left(format!("the back end was left: {TOOK} ({why}): free {pages}"));
+        false
+    }
+
+    /// Leaves the session; what the rings held comes back to the pool. Packets that the back end
+    /// had not given back were counted as they were handed to it, and count as sent: whether it
+    /// took them nobody can say.
+    fn leave_session(&mut self, pool: &mut Pool) {
+        self.session = None;
+        if let Some(queues) = &mut self.queues {
+            queues.iter_mut().for_each(|queue| queue.reset(pool));
+        }
+    }
+}
+
+/// The features that a device wants.
+fn wanted(settings: &VirtioSettings) -> u64 {
+    let if_so = |is_so: bool, feature: u64| if is_so { feature } else { 0 };
+    features::VERSION_1
+        | if_so(settings.is_mergeable, features::MERGEABLE)
+        | if_so(settings.is_packed, features::PACKED)
+        | if_so(settings.is_in_order, features::IN_ORDER)
+        | if_so(settings.queues > 1, features::MULTIQUEUE)
+}
+
+impl Port for Virtio {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn queue(&self) -> u16 {
+        self.pair
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        self.check(pool);
+        let ring = self.ring();
+        let (Some(session), Some(queues)) = (&self.session, &mut self.queues) else {
+            self.counters.rx.batch(0, 0);
+            return 0;
+        };
+        let queue = &mut queues[TO_GUEST];
+        let result = queue.receive(pool, burst, session.features(), &mut self.counters.rx);
+        queue.fill(pool, session.header_bytes());
+        queue.call(&self.caller, session.kick(ring + TO_GUEST));
+        match result {
+            Ok(packets) => packets,
+            Err(Broken) => {
+                self.end_session(pool);
+                0
+            }
+        }
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        self.check(pool);
+        let ring = self.ring();
+        let (Some(session), Some(queues)) = (&self.session, &mut self.queues) else {
+            self.counters.tx.dropped(DropReason::NoLink, burst.len() as u64);
+            pool.free_burst(burst);
+            self.counters.tx.batch(0, 0);
+            return 0;
+        };
+        let queue = &mut queues[FROM_GUEST];
+        let header_bytes = session.header_bytes();
+        match queue.send(pool, burst, header_bytes, &mut self.counters.tx) {
+            Ok(packets) => {
+                queue.call(&self.caller, session.kick(ring + FROM_GUEST));
+                packets
+            }
+            Err(Broken) => {
+                self.end_session(pool);
+                0
+            }
+        }
+    }
+
+    fn service(&mut self, pool: &mut Pool) -> Result<(), Error> {
+        self.check(pool);
+        if self.is_stopped {
+            return Ok(());
+        }
+        // The program may have set a handler of its own for SIGBUS since. What is refused is tried
+        // again.
+        let _ = guard::install();
+        if self.session.is_some() && pool.memory().is_broken() {
+            self.end_session(pool);
+        }
+        if self.session.as_ref().is_some_and(|session| session.is_over()) {
+            if let Some(session) = &self.session {
+                session.end();
+            }
+            self.leave_session(pool);
+        }
+        if self.session.is_some() || !self.is_whole(pool) {
+            return Ok(());
+        }
+        self.join_session(pool)
+    }
+
+    fn link(&self) -> Link {
+        if self.session.is_some() { Link::Up } else { Link::Down }
+    }
+
+    fn agreement(&self) -> Option<Agreement> {
+        let ring_size = u32::from(self.size);
+        self.features().map(|features| Agreement { features, ring_size })
+    }
+
+    fn obstacle(&self) -> Option<String> {
+        if self.session.is_some() { None } else { self.device.obstacle() }
+    }
+
+    fn drain(&mut self, pool: &mut Pool) -> bool {
+        self.check(pool);
+        let (Some(_), Some(queues)) = (&self.session, &mut self.queues) else { return true };
+        // One that is broken is found out by the next burst, or goes with the port.
+        let _ = queues[FROM_GUEST].reclaim(pool);
+        queues[FROM_GUEST].outstanding() == 0
+    }
+
+    fn stop(&mut self, pool: &mut Pool) {
+        self.check(pool);
+        self.is_stopped = true;
+        self.device.stop();
+        if let Some(session) = &self.session {
+            session.stop(self.ring()..self.ring() + 2);
+        }
+        if let Some(queues) = &mut self.queues {
+            let _ = queues[FROM_GUEST].reclaim(pool);
+        }
+        self.leave_session(pool);
+        self.queues = None;
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}

@@ -1,0 +1,407 @@
+//! A ring from the driver's side. The device writes it and the packets as it likes: what it says is
+//! checked against what was made available.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use rustix::fd::AsFd;
+
+use super::super::counters::{Direction, DropReason};
+use super::super::error::Error;
+use super::super::messages::{Kick, RingAt};
+use super::super::pool::{
+    Burst, HEADROOM_BYTES, Memory, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
+};
+use super::super::ring::features::{self, HEADER_BYTES_MAX};
+use super::super::ring::prefetch;
+use super::super::ring::split::WRITE;
+use super::layout::{Broken, Buffer, Order, Ring};
+use haul_peer::caller::Caller;
+
+const _: () = assert!(HEADER_BYTES_MAX <= HEADROOM_BYTES);
+
+/// Where the three areas lie in the ring's memory: each at a line of its own.
+struct Areas {
+    offsets: [usize; 3],
+    bytes: usize,
+}
+
+impl Areas {
+    fn of(size: u16, is_packed: bool) -> Self {
+        let mut offsets = [0; 3];
+        let mut end = 0;
+        let all = Ring::area_bytes(u32::from(size), is_packed);
+        for (offset, bytes) in offsets.iter_mut().zip(all) {
+            *offset = end;
+            // A line between two areas, so that no side's prefetcher takes the other's.
+            end += (bytes as usize).next_multiple_of(prefetch::LINE_BYTES) + prefetch::LINE_BYTES;
+        }
+        Self { offsets, bytes: end }
+    }
+}
+
+/// A ring and what the device has of it.
+#[derive(Debug)]
+pub(super) struct Queue {
+    block: NonNull<u8>,
+    /// What the block is of: it stays as long as the ring, whatever becomes of the pool.
+    memory: Arc<Memory>,
+    ring: Ring,
+    /// Whether the device was shown something since it was called, if it wanted that.
+    is_new: bool,
+}
+
+// SAFETY: the block is this value's alone, and the memory that it is of can be sent.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    /// A ring in the pool's memory.
+    pub(super) fn new(pool: &Pool, size: u16, is_packed: bool) -> Result<Self, Error> {
+        let areas = Areas::of(size, is_packed);
+        let block = pool.memory().block(areas.bytes, 4096).ok_or_else(|| Error::Value {
+            what: "a ring of",
+            value: format!("{size} descriptors"),
+            limit: "the pool's memory has no room for it: use smaller rings",
+        })?;
+        // SAFETY: the areas lie in the block, which has so many bytes, is aligned to a page, and is
+        // freed when this value is dropped; the size was checked by the port.
+        let places = areas.offsets.map(|offset| unsafe { block.add(offset) });
+        // SAFETY: as above.
+        let ring = unsafe { Ring::new(places, u32::from(size), is_packed) };
+        Ok(Self { block, memory: pool.memory().clone(), ring, is_new: false })
+    }
+
+    /// Whether the ring lies in this pool's memory, and so the packets that it holds.
+    #[inline]
+    pub(super) fn is_of(&self, pool: &Pool) -> bool {
+        Arc::ptr_eq(&self.memory, pool.memory())
+    }
+
+    /// Where the back end finds it.
+    pub(super) fn place(&self) -> RingAt {
+        let (size, is_packed) = (self.ring.size(), self.ring.is_packed());
+        let start = self.block.as_ptr().expose_provenance() as u64;
+        let areas = Areas::of(size, is_packed).offsets.map(|offset| start + offset as u64);
+        RingAt { size, areas }
+    }
+
+    /// Packets that the device has.
+    pub(super) fn outstanding(&self) -> usize {
+        self.ring.outstanding()
+    }
+
+    /// As it was when new; packets go back to the pool.
+    pub(super) fn reset(&mut self, pool: &mut Pool) {
+        self.ring.reset(|packet| pool.free(Packet::from_index(packet)));
+        self.is_new = false;
+    }
+
+    /// The device has agreed on these features; `fills` says whether it fills buffers.
+    pub(super) fn begin(&mut self, features: u64, fills: bool) {
+        self.ring.begin(match (features & features::IN_ORDER != 0, fills) {
+            (false, _) => Order::Any,
+            (true, false) => Order::Sent,
+            (true, true) => Order::Filled((ROOM_BYTES + features::header_bytes(features)) as u32),
+        });
+    }
+
+    /// Appends packets that the device filled to the burst.
+    ///
+    /// # Errors
+    /// [`Broken`]; nothing of this call is in the burst then.
+    pub(super) fn receive(
+        &mut self,
+        pool: &mut Pool,
+        burst: &mut Burst,
+        features: u64,
+        counts: &mut Direction,
+    ) -> Result<usize, Broken> {
+        let before = burst.len();
+        let result = self.take_filled(pool, burst, features, counts);
+        let packets = burst.len() - before;
+        match result {
+            Ok(bytes) if !self.memory.is_broken() => {
+                counts.batch(packets, bytes);
+                Ok(packets)
+            }
+            _ => {
+                for _ in 0..packets {
+                    burst.pop_last().into_iter().for_each(|packet| pool.free(packet));
+                }
+                counts.dropped(DropReason::Reset, packets as u64);
+                Err(Broken)
+            }
+        }
+    }
+
+    /// The same, up to where the ring is broken; how many bytes.
+    #[inline]
+    fn take_filled(
+        &mut self,
+        pool: &mut Pool,
+        burst: &mut Burst,
+        features: u64,
+        counts: &mut Direction,
+    ) -> Result<u64, Broken> {
+        let mut bytes = 0;
+        let header_bytes = features::header_bytes(features);
+        let is_mergeable = features & features::MERGEABLE != 0;
+        self.ring.look(burst.room())?;
+        self.fetch_used(pool, burst.room(), is_mergeable);
+        while burst.room() > 0 {
+            let Some((packet, written)) = self.ring.take_used()? else { break };
+            let packet = Packet::from_index(packet);
+            let length = (written as usize).wrapping_sub(header_bytes);
+            if length > ROOM_BYTES || length == 0 {
+                // A chain that came back empty, or a length that the buffer has not.
+                counts.dropped(DropReason::BadDescriptor, 1);
+                pool.free(packet);
+                continue;
+            }
+            pool.cut(&packet, length);
+            let buffers = if is_mergeable { buffers_of(pool, &packet) } else { 1 };
+            if buffers > 1 {
+                match self.receive_rest(pool, &packet, buffers - 1, header_bytes) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        counts.dropped(DropReason::TooLong, 1);
+                        pool.free(packet);
+                        continue;
+                    }
+                    Err(Broken) => {
+                        pool.free(packet);
+                        return Err(Broken);
+                    }
+                }
+            }
+            bytes += pool.length(&packet) as u64;
+            burst.push(packet);
+        }
+        Ok(bytes)
+    }
+
+    /// Asks for the lines of the next packets that the device has filled, so that their misses are
+    /// under way together: the end of the header, where it is looked at, and the packet's first.
+    #[inline]
+    fn fetch_used(&self, pool: &Pool, count: usize, has_header: bool) {
+        for ahead in 0..count.min(usize::from(self.ring.size())) {
+            let Some(packet) = self.ring.peek(ahead as u16) else { return };
+            let first = pool.first(&Packet::from_index(packet)).pointer.as_ptr();
+            if has_header {
+                prefetch::to_read(first.wrapping_sub(1));
+            }
+            prefetch::to_read(first);
+        }
+    }
+
+    /// The buffers of a packet after its first; false where it is longer than any may be.
+    #[cold]
+    fn receive_rest(
+        &mut self,
+        pool: &mut Pool,
+        packet: &Packet,
+        rest: u16,
+        header_bytes: usize,
+    ) -> Result<bool, Broken> {
+        let mut fits = true;
+        self.ring.look(rest.into())?;
+        for _ in 0..rest {
+            // All of a packet is shown at once.
+            let (tail, written) = self.ring.take_used()?.ok_or(Broken)?;
+            let (tail, length) = (Packet::from_index(tail), written as usize);
+            fits &= length <= ROOM_BYTES + header_bytes;
+            fits &= pool.length(packet) + length <= PACKET_BYTES_MAX;
+            if fits && length > 0 {
+                // Later buffers have no header: their bytes begin where it would be.
+                pool.shift(&tail, header_bytes);
+                pool.cut(&tail, length);
+                pool.join(packet, tail);
+            } else {
+                pool.free(tail);
+            }
+        }
+        Ok(fits)
+    }
+
+    /// Gives the device buffers to fill, for all free descriptors, as many as the pool has.
+    pub(super) fn fill(&mut self, pool: &mut Pool, header_bytes: usize) {
+        // A few at a time are not worth a line's way to the device and back.
+        if self.ring.free_count() < FILL_MIN.min(usize::from(self.ring.size()) / 4) {
+            return;
+        }
+        while self.ring.free_count() > 0 {
+            let Some(packet) = pool.take(ROOM_BYTES) else { break };
+            let address = pool.first(&packet).pointer.as_ptr().expose_provenance() as u64;
+            let buffer = Buffer {
+                address: address - header_bytes as u64,
+                length: (ROOM_BYTES + header_bytes) as u32,
+                flags: WRITE,
+            };
+            self.ring.give(packet.into_index(), buffer, &[]);
+        }
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        self.is_new |= self.ring.publish();
+    }
+
+    /// Calls the device if it waits to be called and there is something new.
+    #[inline]
+    pub(super) fn call(&mut self, caller: &Caller, kick: Option<&Kick>) {
+        if !std::mem::take(&mut self.is_new) {
+            return;
+        }
+        // What the device wants is read after it can see the chains.
+        fence(Ordering::SeqCst);
+        if !self.ring.device_wants_no_calls()
+            && let Some(kick) = kick
+        {
+            caller.call(kick.as_fd());
+        }
+    }
+
+    /// Takes packets back that the device has sent.
+    pub(super) fn reclaim(&mut self, pool: &mut Pool) -> Result<(), Broken> {
+        self.ring.look(usize::MAX)?;
+        while let Some((packet, _)) = self.ring.take_used()? {
+            pool.free(Packet::from_index(packet));
+        }
+        Ok(())
+    }
+
+    /// Hands packets of the burst to the device, as many as there are descriptors for.
+    pub(super) fn send(
+        &mut self,
+        pool: &mut Pool,
+        burst: &mut Burst,
+        header_bytes: usize,
+        counts: &mut Direction,
+    ) -> Result<usize, Broken> {
+        // Not for each burst: the used index is a line of the device's.
+        if self.ring.free_count() < usize::from(self.ring.size()) / 2 {
+            self.reclaim(pool)?;
+        }
+        if self.memory.is_broken() {
+            return Err(Broken);
+        }
+        let (mut packets, mut bytes) = (0, 0);
+        while !burst.is_empty() {
+            let packet = Packet::from_index(burst.indices()[0]);
+            let needed = if pool.is_one(&packet) { 1 } else { pool.segments(&packet).count() };
+            if needed > self.ring.free_count() {
+                break;
+            }
+            let length = pool.length(&packet);
+            let Some(packet) = burst.pop() else { break };
+            self.send_one(pool, packet, header_bytes);
+            packets += 1;
+            bytes += length as u64;
+        }
+        self.publish();
+        counts.batch(packets, bytes);
+        Ok(packets)
+    }
+
+    #[inline]
+    fn send_one(&mut self, pool: &Pool, packet: Packet, header_bytes: usize) {
+        let (first, start) = (pool.first(&packet), pool.front(&packet, header_bytes));
+        clear_header(start, header_bytes);
+        let address = start.as_ptr().expose_provenance() as u64;
+        let buffer = Buffer { address, length: (first.length + header_bytes) as u32, flags: 0 };
+        if pool.is_one(&packet) {
+            self.ring.give(packet.into_index(), buffer, &[]);
+        } else {
+            self.send_chain(pool, packet, buffer);
+        }
+    }
+
+    #[cold]
+    fn send_chain(&mut self, pool: &Pool, packet: Packet, first: Buffer) {
+        let rest: Vec<Segment> = pool.segments(&packet).skip(1).collect();
+        self.ring.give(packet.into_index(), first, &rest);
+    }
+}
+
+/// Free descriptors from which on buffers are given to the device.
+const FILL_MIN: usize = 32;
+
+/// How many buffers the device says that a packet took, in the header in front of it.
+#[inline]
+fn buffers_of(pool: &Pool, packet: &Packet) -> u16 {
+    let at = pool.front(packet, size_of::<u16>());
+    // SAFETY: the last two bytes of the headroom, where the header ends; the device may write there
+    // meanwhile, and any value is checked.
+    u16::from_le(unsafe { at.cast::<u16>().as_ptr().read_unaligned() })
+}
+
+/// Zeros the header of a packet that is sent, unless it is zero already.
+#[inline]
+fn clear_header(start: NonNull<u8>, bytes: usize) {
+    let zeros = [0_u8; HEADER_BYTES_MAX];
+    let mut header = [0_u8; HEADER_BYTES_MAX];
+    // SAFETY: the headroom has so many bytes from there on.
+    unsafe { start.as_ptr().copy_to_nonoverlapping(header.as_mut_ptr(), bytes) };
+    if header[..bytes] != zeros[..bytes] {
+        // SAFETY: as above.
+        unsafe { start.as_ptr().copy_from_nonoverlapping(zeros.as_ptr(), bytes) };
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.memory.free(self.block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::with_exposed_provenance_mut;
+
+    use super::super::super::ring::packed::{Packed, Place};
+    use super::super::super::ring::split::Split;
+    use super::*;
+
+    /// A device that gives three packets back, and then a chain that nobody gave it.
+    fn lie(queue: &Queue, lie: u16) {
+        let RingAt { size, areas } = queue.place();
+        let areas = areas.map(|at| NonNull::new(with_exposed_provenance_mut(at as usize)).unwrap());
+        if queue.ring.is_packed() {
+            // SAFETY: the areas of the ring, which lives longer.
+            let ring = unsafe { Packed::new(areas, size.into()) };
+            for (number, id) in [0, 1, 2, lie].into_iter().enumerate() {
+                ring.put_used(Place::START.plus(number as u16, size), id, 72);
+            }
+        } else {
+            // SAFETY: as above.
+            let ring = unsafe { Split::new(areas, size.into()) };
+            for (number, id) in [0, 1, 2, lie].into_iter().enumerate() {
+                ring.put_used(number as u16, id, 72);
+            }
+            ring.publish_used(4);
+        }
+    }
+
+    #[test]
+    fn packets_in_front_of_a_lie_are_dropped_and_counted() {
+        for is_packed in [false, true] {
+            for id in [0, 2, 64, u16::MAX] {
+                let mut pool = Pool::new(256).unwrap();
+                let mut queue = Queue::new(&pool, 64, is_packed).unwrap();
+                queue.reset(&mut pool);
+                queue.begin(features::VERSION_1, true);
+                queue.fill(&mut pool, HEADER_BYTES_MAX);
+                lie(&queue, id);
+                let (mut burst, mut counts) = (Burst::new(), Direction::default());
+                let features = features::VERSION_1;
+                let came = queue.receive(&mut pool, &mut burst, features, &mut counts);
+                assert!(came.is_err() && burst.is_empty(), "{id}, packed {is_packed}");
+                let dropped = counts.drops_for(DropReason::Reset);
+                assert_eq!((counts.packets, dropped), (0, 3), "{id}, packed {is_packed}");
+                queue.reset(&mut pool);
+                assert_eq!(pool.available(), pool.size(), "{id}, packed {is_packed}");
+            }
+        }
+    }
+}

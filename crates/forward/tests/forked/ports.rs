@@ -1,0 +1,111 @@
+//! Ports, workers and telemetry in a child of fork: it has copies of their descriptors, which it
+//! may drop, and its parent goes on.
+
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use haul_forward::telemetry::{PortAbout, Telemetry, serve};
+use haul_forward::{
+    Null, Pcap, PcapSettings, Pool, Port, Replay, Role, Running, Settings, Vhost, VhostSettings,
+    Virtio, VirtioSettings,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::child::{Child, alone};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Whether the other side has closed or shut the socket within a fifth of a second.
+fn is_over(socket: &UnixStream) -> bool {
+    let mut ready = [PollFd::new(socket, PollFlags::RDHUP)];
+    let time = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    rustix::event::poll(&mut ready, Some(&time)).is_ok_and(|count| count > 0)
+}
+
+#[test]
+fn a_child_drops_a_port_and_its_parent_still_has_the_guest() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut ports = Some(Vhost::open("vhost0", &VhostSettings::new(&path)).unwrap());
+    let guest = UnixStream::connect(&path).unwrap();
+    assert!(!is_over(&guest));
+    assert_eq!(Child::start(|| drop(ports.take())).wait(), 0);
+    assert!(path.exists() && !is_over(&guest));
+    drop(ports);
+    assert!(!path.exists() && is_over(&guest));
+}
+
+#[test]
+fn a_child_drops_a_device_of_a_guest_and_its_parent_goes_on_waiting() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let settings = VirtioSettings { role: Role::Server, ..VirtioSettings::new(&path) };
+    let mut pool = Pool::new(4096).unwrap();
+    let mut ports = Virtio::open("virtio0", &settings).unwrap();
+    ports[0].service(&mut pool).unwrap();
+    let mut ports = Some(ports);
+    let back_end = UnixStream::connect(&path).unwrap();
+    assert_eq!(Child::start(|| drop(ports.take())).wait(), 0);
+    assert!(path.exists() && !is_over(&back_end));
+    drop((ports, pool));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_child_drops_a_worker_and_its_telemetry_and_the_parent_has_both() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let ports: Vec<Box<dyn Port>> = vec![Box::new(Null::source("a", 64)), Box::new(Null::new("b"))];
+    let settings = Settings { yields: true, ..Settings::default() };
+    let running = Running::start("t", ports, Pool::new(4096).unwrap(), settings).unwrap();
+    let observer = running.observer();
+    let about = PortAbout { name: "a".into(), ..PortAbout::default() };
+    let server = serve(Some(&path), move || observer.now(), vec![about]).unwrap();
+    let mut both = Some((running, server));
+    assert_eq!(Child::start(|| drop(both.take())).wait(), 0);
+    let mut client = Telemetry::connect(&path, DEADLINE).unwrap();
+    assert_eq!(client.ask("/ethdev/list").unwrap(), serde_json::json!([0]));
+    let (running, server) = both.take().unwrap();
+    // One that lives on with its copies holds nothing up.
+    let child = Child::start(|| std::thread::sleep(Duration::from_secs(60)));
+    drop(server);
+    assert!(!path.exists());
+    running.stop().unwrap();
+    child.kill();
+}
+
+#[test]
+fn ports_keep_no_number_of_standard_input_output_or_error() {
+    let _alone = alone();
+    let child = Child::start(|| {
+        let standard = [0, 1, 2];
+        for number in standard {
+            // SAFETY: nobody in this child uses them any more.
+            unsafe { libc::close(number) };
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut pool = Pool::new(4096).unwrap();
+        let vhost = Vhost::open("vhost0", &VhostSettings::new(at("vhost"))).unwrap();
+        let mut virtio = Virtio::open("virtio0", &VirtioSettings::new(at("vhost"))).unwrap();
+        virtio[0].service(&mut pool).unwrap();
+        let replay = Replay::Free;
+        let output = Some(at("a.pcap"));
+        let settings = PcapSettings { input: None, passes: None, replay, pause_max: None, output };
+        let pcap = Pcap::open("pcap0", &settings).unwrap();
+        let server = serve(Some(&at("telemetry")), Default::default, Vec::new()).unwrap();
+        let client = Telemetry::connect(server.path(), DEADLINE).unwrap();
+        // The two sides of vhost meet meanwhile.
+        std::thread::sleep(Duration::from_millis(300));
+        for number in standard {
+            // SAFETY: asks for a number's flags alone.
+            let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+            assert_eq!(flags, -1, "something has the number {number}");
+        }
+        drop((vhost, virtio, pcap, client, server, pool));
+    });
+    assert_eq!(child.wait(), 0);
+}

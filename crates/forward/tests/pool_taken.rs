@@ -1,0 +1,192 @@
+//! A back end that takes the memory away which haul's virtio port shares with it: of huge pages a
+//! touch finds nothing then. The port leaves it, with a reason, and goes on as the pages come back.
+//! In a program of its own, for the pool of huge pages is the machine's.
+
+#[path = "../../heap/tests/pool/guard.rs"]
+#[allow(dead_code, reason = "the heap's tests use the rest")]
+mod pages;
+
+use std::fs::File;
+use std::io::{IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_forward::{Burst, DropReason, Link, Pool, Port, Virtio, VirtioSettings};
+use rustix::fs::FallocateFlags;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+/// Longer than a link takes on a loaded machine.
+const LONG: Duration = Duration::from_secs(20);
+
+/// What a back end has: VIRTIO_F_VERSION_1, packed rings, and protocol features.
+const FEATURES: u64 = 1 << 32 | 1 << 34 | 1 << 30;
+
+/// A back end that agrees to everything.
+struct BackEnd {
+    socket: UnixStream,
+    /// The pool's file, and its bytes.
+    memory: Option<(File, u64)>,
+}
+
+impl BackEnd {
+    /// Meets a front end, up to where its rings are on.
+    fn meet(listener: &UnixListener) -> Self {
+        let (socket, _) = listener.accept().unwrap();
+        let mut back_end = Self { socket, memory: None };
+        let mut enabled = 0;
+        while enabled < 2 {
+            let (request, has_answer, body) = back_end.hear();
+            match request {
+                1 => back_end.answer(request, FEATURES),
+                // VHOST_USER_PROTOCOL_F_REPLY_ACK.
+                15 => back_end.answer(request, 1 << 3),
+                _ if has_answer => back_end.answer(request, 0),
+                _ => {}
+            }
+            enabled += u32::from(request == 18 && body[4] == 1);
+        }
+        back_end
+    }
+
+    /// The next message: its number, whether it wants an answer, and its body. A file that comes
+    /// with the table of memory is kept.
+    fn hear(&mut self) -> (u32, bool, Vec<u8>) {
+        let (header, first) = self.take(12);
+        let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
+        let (body, file) = self.take(word(8) as usize);
+        let (request, flags) = (word(0), word(4));
+        if let Some(file) = first.or(file).filter(|_| request == 5) {
+            let bytes = u64::from_ne_bytes(body[16..24].try_into().unwrap());
+            self.memory = Some((file.into(), bytes));
+        }
+        (request, flags & 8 != 0, body)
+    }
+
+    fn take(&self, count: usize) -> (Vec<u8>, Option<OwnedFd>) {
+        let (mut bytes, mut file) = (vec![0; count], None);
+        let mut done = 0;
+        while done < count {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut part = [IoSliceMut::new(&mut bytes[done..])];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let read = recvmsg(&self.socket, &mut part, &mut ancillary, flags).unwrap();
+            assert!(read.bytes > 0, "the front end has gone");
+            done += read.bytes;
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(mut files) = message {
+                    file = files.next().or(file);
+                }
+            }
+        }
+        (bytes, file)
+    }
+
+    fn answer(&mut self, request: u32, value: u64) {
+        let header = [request, 5, 8].map(u32::to_ne_bytes).concat();
+        self.socket.write_all(&[&header[..], &value.to_ne_bytes()].concat()).unwrap();
+    }
+
+    /// Takes all of the memory away, and keeps every page of the machine's that is free.
+    fn take_memory(&self) -> File {
+        let (file, bytes) = self.memory.as_ref().unwrap();
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(file, hole, 0, *bytes).unwrap();
+        pages::hold_the_rest()
+    }
+}
+
+/// The port with its pool, and what went through.
+struct Front {
+    port: Virtio,
+    pool: Pool,
+    given: u64,
+}
+
+impl Front {
+    fn wait_for(&mut self, link: Link) {
+        let start = Instant::now();
+        while self.port.link() != link {
+            assert!(start.elapsed() < LONG, "no {link:?}: {:?}", self.port.obstacle());
+            self.poll();
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn poll(&mut self) {
+        let mut burst = Burst::new();
+        self.port.rx_burst(&mut self.pool, &mut burst);
+        self.pool.free_burst(&mut burst);
+        for _ in 0..8 {
+            self.pool.take(100).into_iter().for_each(|packet| burst.push(packet));
+        }
+        self.given += burst.len() as u64;
+        self.port.tx_burst(&mut self.pool, &mut burst);
+        self.given -= burst.len() as u64;
+        self.pool.free_burst(&mut burst);
+        self.port.service(&mut self.pool).unwrap();
+    }
+}
+
+#[test]
+fn a_back_end_that_takes_the_pools_pages_is_left_until_they_are_back() {
+    let Some(kernel) = pages::Pool::take("a back end that takes huge pages") else { return };
+    assert!(kernel.set(40), "pages for the packets' pool");
+    for is_packed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("vm")).unwrap();
+        let settings =
+            VirtioSettings { is_packed, ..VirtioSettings::new(folder.path().join("vm")) };
+        let port = Virtio::open("virtio0", &settings).unwrap().pop().unwrap();
+        let free_before = pages::pool_free().unwrap();
+        let mut front = Front { port, pool: Pool::new(2048).unwrap(), given: 0 };
+        let of_pool = free_before - pages::pool_free().unwrap();
+        assert!(of_pool > 0, "the packets' pool is of huge pages");
+
+        let meeting = thread::spawn(move || (BackEnd::meet(&listener), listener));
+        front.wait_for(Link::Up);
+        let (back_end, listener) = meeting.join().unwrap();
+        front.poll();
+        let held = back_end.take_memory();
+        front.wait_for(Link::Down);
+        let why = front.port.obstacle().expect("a reason");
+        assert!(why.contains("pages of the pool's memory"), "{why}");
+        assert_eq!(front.port.counters().resets, 1);
+        // Also those that have nobody to go to are accounted for, and nobody else is let in.
+        (0..200).for_each(|_| front.poll());
+        let why = front.port.obstacle().expect("a reason");
+        assert!(why.contains("vm.nr_hugepages"), "{why}");
+        assert_eq!(front.pool.available(), front.pool.size());
+
+        drop((back_end, held));
+        let meeting = thread::spawn(move || BackEnd::meet(&listener));
+        front.wait_for(Link::Up);
+        let back_end = meeting.join().unwrap();
+        front.poll();
+        assert_eq!(front.port.obstacle(), None);
+        // The back end sees what the front end writes: the first ring, of buffers, is not empty.
+        let (file, bytes) = back_end.memory.as_ref().unwrap();
+        assert!(has_something(file, *bytes), "packed {is_packed}");
+
+        front.port.stop(&mut front.pool);
+        let tx = &front.port.counters().tx;
+        let [reset, no_link] = [DropReason::Reset, DropReason::NoLink].map(|of| tx.drops_for(of));
+        assert_eq!(tx.drops_sum(), reset + no_link, "{tx:?}");
+        // What the back end had when it was left was given to it before.
+        let gone = front.given - no_link;
+        assert!((tx.packets..=tx.packets + reset).contains(&gone), "{gone}: {tx:?}");
+        assert_eq!(front.pool.available(), front.pool.size());
+    }
+}
+
+/// Whether a byte of the file is not zero.
+fn has_something(file: &File, bytes: u64) -> bool {
+    let mut page = vec![0; 2 << 20];
+    (0..bytes)
+        .step_by(page.len())
+        .any(|at| file.read_exact_at(&mut page, at).is_ok() && page.iter().any(|byte| *byte != 0))
+}

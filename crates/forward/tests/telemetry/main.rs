@@ -1,0 +1,268 @@
+//! The client of DPDK's telemetry against programs that behave, and programs that do not.
+
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use haul_forward::telemetry::{Error, Found, Telemetry, Wish, sockets};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketType,
+};
+
+#[path = "../../../channel/tests/channel/slow.rs"]
+mod slow;
+
+use slow::slow;
+
+const DEADLINE: Duration = Duration::from_millis(300);
+/// Far more than any answer takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+const GREETING: &str = r#"{"version":"DPDK 22.11.11","pid":4711,"max_output_len":16384}"#;
+
+fn listen(path: &Path) -> OwnedFd {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 4).unwrap();
+    socket
+}
+
+/// A program that serves one client: says each of these packets, the first at once and each other
+/// one when it was asked something, and then closes.
+fn program(path: &Path, packets: Vec<Vec<u8>>) -> JoinHandle<Vec<String>> {
+    let socket = listen(path);
+    thread::spawn(move || {
+        let client = rustix::net::accept(&socket).unwrap();
+        let (mut asked, mut buffer) = (Vec::new(), [0; 2048]);
+        for (place, packet) in packets.iter().enumerate() {
+            if place > 0 {
+                let (length, _) =
+                    rustix::net::recv(&client, &mut buffer[..], RecvFlags::empty()).unwrap();
+                if length == 0 {
+                    return asked;
+                }
+                asked.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+            }
+            let _ = rustix::net::send(&client, packet, SendFlags::NOSIGNAL);
+        }
+        asked
+    })
+}
+
+fn socket_in(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("dpdk/rte/dpdk_telemetry.v2")
+}
+
+/// What becomes of one command where the program answers like this.
+fn asked(answer: Option<&[u8]>) -> Result<serde_json::Value, Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let packets = [Some(GREETING.as_bytes()), answer].into_iter().flatten();
+    let served = program(&path, packets.map(<[u8]>::to_vec).collect());
+    let mut dpdk = Telemetry::connect(&path, PATIENCE)?;
+    let answer = dpdk.ask("/ethdev/stats,0");
+    drop(dpdk);
+    served.join().unwrap();
+    answer
+}
+
+#[test]
+fn a_program_that_behaves_is_asked_as_often_as_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let answers =
+        [GREETING, r#"{"/a":[0,1]}"#, r#"{"/b":null}"#, r#"{"/a":{"x":18446744073709551615}}"#];
+    let served = program(&path, answers.iter().map(|text| text.as_bytes().to_vec()).collect());
+    let mut dpdk = Telemetry::connect(&path, PATIENCE).unwrap();
+    assert_eq!((dpdk.version(), dpdk.process()), ("DPDK 22.11.11", 4711));
+    assert_eq!(dpdk.ask("/a").unwrap(), serde_json::json!([0, 1]));
+    assert!(matches!(dpdk.ask("/b,9"), Err(Error::Refused { .. })));
+    assert_eq!(dpdk.ask("/a,rx").unwrap()["x"], u64::MAX, "a refusal does not end it");
+    drop(dpdk);
+    assert_eq!(served.join().unwrap(), ["/a", "/b,9", "/a,rx"]);
+}
+
+#[test]
+fn nonsense_huge_and_half_answers_are_told_apart() {
+    let long = vec![b' '; 17_000];
+    let (nonsense, half): (&[u8], &[u8]) = (b"hello", br#"{"/ethdev/stats":{"ipackets""#);
+    for (answer, part) in [
+        (Some(nonsense), "no JSON"),
+        (Some(half), "breaks off"),
+        (Some(&long[..]), "17000 B"),
+        (Some(br#"{"/info":{}}"#), "another command"),
+        (None, "closed the connection"),
+    ] {
+        let message = asked(answer).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn nobody_and_what_is_no_telemetry_is_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let message = Telemetry::connect(&path, DEADLINE).unwrap_err().to_string();
+    assert!(message.contains("--no-telemetry"), "{message}");
+    // A program that was killed leaves its socket.
+    drop(listen(&path));
+    let message = Telemetry::connect(&path, DEADLINE).unwrap_err().to_string();
+    assert!(message.contains("has ended"), "{message}");
+    for greeting in ["220 mail.example ESMTP", "{}", r#"{"version":"DPDK"}"#] {
+        std::fs::remove_file(&path).unwrap();
+        let served = program(&path, vec![greeting.as_bytes().to_vec()]);
+        let error = Telemetry::connect(&path, PATIENCE).unwrap_err();
+        assert!(matches!(error, Error::NotTelemetry { .. }), "{error}");
+        served.join().unwrap();
+    }
+    let file = folder.path().join("file");
+    std::fs::File::create(&file).unwrap().write_all(b"x").unwrap();
+    assert!(matches!(Telemetry::connect(&file, DEADLINE), Err(Error::Connect { .. })));
+}
+
+#[test]
+fn a_silent_program_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let _listening = listen(&path);
+    let begun = Instant::now();
+    let error = Telemetry::connect(&path, DEADLINE).unwrap_err();
+    assert!(matches!(error, Error::Silent { .. }), "{error}");
+    assert!(begun.elapsed() < PATIENCE);
+}
+
+#[test]
+fn a_late_answer_is_never_taken_for_the_next_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let socket = listen(&path);
+    let served = thread::spawn(move || {
+        let client = rustix::net::accept(&socket).unwrap();
+        rustix::net::send(&client, GREETING.as_bytes(), SendFlags::NOSIGNAL).unwrap();
+        thread::sleep(3 * DEADLINE);
+        let _ = rustix::net::send(&client, br#"{"/a":1}"#, SendFlags::NOSIGNAL);
+        thread::sleep(DEADLINE);
+    });
+    let mut dpdk = Telemetry::connect(&path, DEADLINE).unwrap();
+    assert!(matches!(dpdk.ask("/a,1"), Err(Error::Silent { .. })));
+    let error = dpdk.ask("/a,2").unwrap_err();
+    assert!(matches!(error, Error::OutOfStep { .. }), "{error}");
+    assert!(error.to_string().contains("/a,1"), "what failed first is what helps: {error}");
+    served.join().unwrap();
+}
+
+#[test]
+fn what_is_no_command_is_not_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let served = program(&path, vec![GREETING.into(), br#"{"/a":1}"#.to_vec()]);
+    let mut dpdk = Telemetry::connect(&path, PATIENCE).unwrap();
+    for bad in ["", "a", "/a\n", &format!("/{}", "a".repeat(1023))] {
+        assert!(matches!(dpdk.ask(bad), Err(Error::Command { .. })), "{bad}");
+    }
+    assert_eq!(dpdk.ask("/a").unwrap(), 1);
+    assert_eq!(served.join().unwrap(), ["/a"]);
+}
+
+#[test]
+fn programs_are_found_by_prefix_process_or_being_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("dpdk");
+    let (one, two) = (root.join("one/dpdk_telemetry.v2"), root.join("two/dpdk_telemetry.v2:1"));
+    let greeting = |process: u32| {
+        format!(r#"{{"version":"DPDK 25.11.0","pid":{process},"max_output_len":16384}}"#)
+    };
+    // Each is asked three times: as any, by process, by prefix.
+    let serve = |path: &Path, process: u32| {
+        let (socket, text) = (listen(path), greeting(process));
+        thread::spawn(move || {
+            while let Ok(client) = rustix::net::accept(&socket) {
+                let _ = rustix::net::send(&client, text.as_bytes(), SendFlags::NOSIGNAL);
+            }
+        });
+    };
+    serve(&one, 7);
+    serve(&two, 8);
+    std::fs::write(root.join("two/dpdk_telemetry.v2:x"), "").unwrap();
+    std::fs::write(root.join("one/telemetry"), "").unwrap();
+    let folders = [root.clone(), folder.path().join("nowhere")];
+    let found = |path: &Path, prefix: &str| Found { path: path.into(), prefix: prefix.into() };
+    assert_eq!(sockets(&folders), [found(&one, "one"), found(&two, "two")]);
+
+    let find = |wish: &Wish| Telemetry::find_in(&folders, wish, PATIENCE);
+    let message = find(&Wish::Any).unwrap_err().to_string();
+    assert!(message.contains("process 7") && message.contains("--pid"), "{message}");
+    assert_eq!(find(&Wish::Process(8)).unwrap().path(), two);
+    assert_eq!(find(&Wish::Prefix("one".into())).unwrap().process(), 7);
+    let message = find(&Wish::Process(9)).unwrap_err().to_string();
+    assert!(message.contains("process 9") && message.contains("nowhere"), "{message}");
+    assert!(matches!(find(&Wish::Prefix("three".into())), Err(Error::NotFound { .. })));
+    assert!(matches!(
+        Telemetry::find_in(&[], &Wish::Any, DEADLINE),
+        Err(Error::NotFound { wanted: None, .. })
+    ));
+}
+
+/// However many say nothing: they are asked at once, and one that answers is found among them.
+#[test]
+fn silent_programs_are_waited_for_together() {
+    const SILENT: usize = 40;
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("dpdk");
+    let time = |folders: &[PathBuf]| {
+        let begun = Instant::now();
+        let found = Telemetry::find_in(folders, &Wish::Any, DEADLINE).map(drop);
+        assert!(matches!(found, Err(Error::Silent { .. } | Error::NotFound { .. })), "{found:?}");
+        begun.elapsed()
+    };
+    let silent = |number: usize| listen(&root.join(format!("{number}/dpdk_telemetry.v2")));
+    let mut all = vec![silent(0)];
+    let one = time(std::slice::from_ref(&root));
+    all.extend((1..SILENT).map(silent));
+    let many = time(std::slice::from_ref(&root));
+    // One after the other it was 40 times as long.
+    assert!(many < one * 8, "{many:?} for {SILENT}, {one:?} for one");
+    let path = root.join("speaks/dpdk_telemetry.v2");
+    let served = program(&path, vec![GREETING.into()]);
+    let found = Telemetry::find_in(&[root], &Wish::Any, DEADLINE).unwrap();
+    assert_eq!((found.path(), found.left_alone()), (&*path, None));
+    drop(found);
+    served.join().unwrap();
+}
+
+/// Sends a packet with a descriptor, of which the sender keeps none.
+fn hand_over(socket: &OwnedFd, packet: &[u8], file: OwnedFd) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    let parts = [IoSlice::new(packet)];
+    rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+#[test]
+fn a_descriptor_that_comes_with_an_answer_holds_nobody_up_as_it_is_closed() {
+    let Some((answered, _one)) = slow() else { return };
+    let Some((left, _other)) = slow() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let socket = listen(&path);
+    let serving = thread::spawn(move || {
+        let client = rustix::net::accept(&socket).unwrap();
+        rustix::net::send(&client, GREETING.as_bytes(), SendFlags::NOSIGNAL).unwrap();
+        // One with an answer, before anybody asks, and one with what nobody reads.
+        hand_over(&client, br#"{"/info":1}"#, answered);
+        hand_over(&client, b"{}", left);
+        client
+    });
+    let start = Instant::now();
+    let mut dpdk = Telemetry::connect(&path, PATIENCE).unwrap();
+    let _client = serving.join().unwrap();
+    assert_eq!(dpdk.ask("/info").unwrap(), serde_json::json!(1));
+    drop(dpdk);
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+}

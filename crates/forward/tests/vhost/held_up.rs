@@ -1,0 +1,268 @@
+//! What a peer may do to hold a worker up: events that it has too, rings that cannot be read, and
+//! chains of many descriptors. No call waits for it, and none goes on for long.
+
+use std::fs::File;
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_forward::VirtioSettings;
+use haul_forward::{Burst, DropReason, Link, Pool, Port, Vhost, VhostSettings, Virtio};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::front::{
+    Descriptor, FROM_GUEST, Front, GUEST, IS_INDIRECT, MEMORY_BYTES, NEXT, PACKED, PROTOCOL,
+    SET_VRING_CALL, SET_VRING_ENABLE, SIZE, TO_GUEST, VERSION_1, WRITE, bytes_of,
+};
+use crate::random::Random;
+use crate::victim::{FEATURES, LONG, Victim};
+
+/// Runs `act` in a thread of its own, which may hang: that fails, and is not waited for.
+fn in_time<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || done.send(act()));
+    is_done.recv_timeout(LONG).unwrap_or_else(|_| panic!("{what}: not within {LONG:?}"))
+}
+
+/// Fills an event, so that a write to it waits.
+fn fill(event: BorrowedFd<'_>) {
+    fcntl_setfl(event, OFlags::NONBLOCK).unwrap();
+    // One that was signalled in between has no room for as many.
+    let _ = rustix::io::read(event, &mut [0; 8]);
+    let _ = rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes());
+    fcntl_setfl(event, OFlags::empty()).unwrap();
+}
+
+#[test]
+fn a_file_that_is_named_as_an_event_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = File::create(folder.path().join("anon_inode:[eventfd]")).unwrap();
+    let mut victim = Victim::new();
+    let mut front = victim.front();
+    front.say(SET_VRING_CALL, &Front::words(&[FROM_GUEST]), &[file.as_fd()]);
+    assert!(front.is_left());
+    victim.wait("a reset", |victim| victim.counters().resets == 1);
+    let obstacle = victim.port.obstacle().unwrap();
+    assert!(obstacle.contains("no eventfd"), "{obstacle}");
+    victim.check_service();
+    assert_eq!(file.metadata().unwrap().len(), 0);
+}
+
+/// The front end empties its event and fills it again, between any two steps of a call.
+#[test]
+fn a_call_event_that_its_front_end_fills_holds_no_worker_up() {
+    let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (filled, fills_until) = (event.clone(), is_over.clone());
+    let filling = thread::spawn(move || {
+        while !fills_until.load(Ordering::Relaxed) {
+            fill(filled.as_fd());
+        }
+        rustix::io::read(&*filled, &mut [0; 8]).unwrap();
+    });
+    let called = event.clone();
+    in_time("calls", move || {
+        let mut victim = Victim::new();
+        let mut front = victim.front();
+        front.say(SET_VRING_CALL, &Front::words(&[FROM_GUEST]), &[called.as_fd()]);
+        for number in 0..20_000_u32 {
+            front.send_packet((number % u32::from(SIZE)) as u16, 9);
+            victim.wait("a packet", |victim| {
+                victim.poll(0, 0);
+                victim.came.len() as u32 > number
+            });
+        }
+    });
+    is_over.store(true, Ordering::Relaxed);
+    filling.join().unwrap();
+}
+
+/// A back end that agrees to what is least, and gives the kick events that it got.
+fn agree(mut socket: UnixStream) -> (UnixStream, Vec<OwnedFd>) {
+    let mut kicks = Vec::new();
+    while kicks.len() < 2 {
+        let (mut header, mut space) = ([0; 12], [MaybeUninit::uninit(); 512]);
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let parts = &mut [IoSliceMut::new(&mut header)];
+        let flags = RecvFlags::WAITALL | RecvFlags::CMSG_CLOEXEC;
+        rustix::net::recvmsg(&socket, parts, &mut ancillary, flags).unwrap();
+        let files: Vec<OwnedFd> = ancillary
+            .drain()
+            .flat_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(files) => files.collect(),
+                _ => vec![],
+            })
+            .collect();
+        let [code, _, bytes] =
+            [0, 4, 8].map(|at| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap()));
+        socket.read_exact(&mut vec![0; bytes as usize]).unwrap();
+        match code {
+            // GET_FEATURES.
+            1 => {
+                let mut reply = [code, 1 | 1 << 2, 8].map(u32::to_ne_bytes).concat();
+                reply.extend(VERSION_1.to_ne_bytes());
+                socket.write_all(&reply).unwrap();
+            }
+            // SET_VRING_KICK.
+            12 => kicks.extend(files),
+            _ => {}
+        }
+    }
+    (socket, kicks)
+}
+
+#[test]
+fn a_kick_event_that_its_back_end_fills_holds_no_worker_up() {
+    in_time("kicks", || {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("vm")).unwrap();
+        let back_end = thread::spawn(move || agree(listener.accept().unwrap().0));
+        let settings = VirtioSettings::new(folder.path().join("vm"));
+        let mut port = Virtio::open("virtio0", &settings).unwrap().pop().unwrap();
+        let mut pool = Pool::new(4096).unwrap();
+        port.service(&mut pool).unwrap();
+        let (_socket, kicks) = back_end.join().unwrap();
+        kicks.iter().for_each(|kick| fill(kick.as_fd()));
+        while port.link() != Link::Up {
+            port.service(&mut pool).unwrap();
+        }
+        for _ in 0..10 {
+            let mut burst = Burst::new();
+            burst.push(pool.take(60).unwrap());
+            port.tx_burst(&mut pool, &mut burst);
+            assert!(burst.is_empty());
+        }
+        port.stop(&mut pool);
+    });
+}
+
+/// Polls a device's queue pairs for a while; how often.
+fn polls(ports: &mut [Vhost], pool: &mut Pool, mut beside: impl FnMut() -> bool) -> u64 {
+    let (start, mut polls) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_millis(500) && beside() {
+        for port in &mut *ports {
+            port.rx_burst(pool, &mut Burst::new());
+            let mut burst = Burst::new();
+            burst.push(pool.take(60).unwrap());
+            port.tx_burst(pool, &mut burst);
+            pool.free_burst(&mut burst);
+            // What a worker asks now and then.
+            let _ = (port.agreement(), port.notes());
+            polls += 1;
+        }
+    }
+    polls
+}
+
+/// Packed rings that no driver has written, each of which is looked at for long, again and again.
+#[test]
+fn rings_that_cannot_be_read_hold_no_worker_up() {
+    const PAIRS: u16 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vm");
+    let settings = VhostSettings { queues: PAIRS, ..VhostSettings::new(&path) };
+    let mut ports = Vhost::open("vhost0", &settings).unwrap();
+    let mut pool = Pool::new(64).unwrap();
+    let at_rest = polls(&mut ports, &mut pool, || true);
+    let mut front = Front::connect(&path);
+    let mut random = Random::new(0x0BAD_5EED_0000_0001);
+    let junk: Vec<u8> = (0..MEMORY_BYTES / 8).flat_map(|_| random.next().to_le_bytes()).collect();
+    front.put(0, &junk);
+    let rings = 2 * usize::from(PAIRS);
+    let features = FEATURES | PACKED | PROTOCOL | 1 << 22;
+    (0..Front::steps_of(rings)).for_each(|step| front.step(step, features));
+    (0..rings as u32).for_each(|ring| {
+        front.say(SET_VRING_ENABLE, &Front::state(ring, 1), &[]);
+    });
+    front.socket.set_nonblocking(true).unwrap();
+    let mut said = 0;
+    let attacked = polls(&mut ports, &mut pool, || {
+        said += u32::from(front.share());
+        true
+    });
+    eprintln!("{at_rest} polls at rest, {attacked} beside {said} messages");
+    assert!(said > 0 && attacked > at_rest / 10, "{at_rest} polls at rest, {attacked} beside");
+}
+
+/// Tables of 1,024 descriptors, all empty but for the last of some: a call takes a few of them, and
+/// the others wait, in order, for those that follow.
+#[test]
+fn chains_of_many_descriptors_are_taken_a_few_at_a_time() {
+    const COUNT: u16 = 1024;
+    let mut victim = Victim::new();
+    let mut front = victim.front();
+    let [empty, packets] = [0x4_8000, 0x4_C000].map(|at| {
+        let descriptor = |index: u16| Descriptor {
+            address: GUEST + 0x5_0000,
+            length: u32::from(at == 0x4_C000 && index + 1 == COUNT) * 72,
+            flags: if index + 1 < COUNT { NEXT } else { 0 },
+            next: index + 1,
+        };
+        (0..COUNT)
+            .for_each(|index| front.put(at + 16 * u64::from(index), &bytes_of(descriptor(index))));
+        at
+    });
+    front.put(0x5_0000, &[0; 12]);
+    front.put(0x5_0000 + 12, &[7; 60]);
+    for index in 0..SIZE {
+        let at = if index % 2 == 0 { empty } else { packets };
+        let address = GUEST + at;
+        let table = Descriptor { address, length: 16 * 1024, flags: IS_INDIRECT, next: 0 };
+        front.set(FROM_GUEST, index, table);
+        front.give(FROM_GUEST, index);
+    }
+    let (mut before, mut calls) = (0, 0);
+    victim.wait("all chains", |victim| {
+        victim.poll(0, 0);
+        let used = front.used(FROM_GUEST);
+        assert!(used - before <= SIZE / 4, "{} chains at once", used - before);
+        calls += u32::from(used > before);
+        before = used;
+        used == SIZE
+    });
+    assert!(calls >= 4, "{calls} calls");
+    let counters = victim.counters();
+    assert_eq!(counters.rx.drops_for(DropReason::TooShort), u64::from(SIZE / 2));
+    assert_eq!(victim.came, vec![(7, 60); usize::from(SIZE / 2)]);
+    assert_eq!(counters.resets, 0);
+}
+
+/// The same to the guest: chains without room are given back after a few, and the packet is
+/// dropped, and one that comes behind them finds its buffer.
+#[test]
+fn chains_without_room_are_given_back_a_few_at_a_time() {
+    let mut victim = Victim::new();
+    let mut front = victim.front();
+    for index in 0..1024_u16 {
+        let flags = WRITE | if index < 1023 { NEXT } else { 0 };
+        let empty = Descriptor { address: GUEST + 0x5_0000, length: 0, flags, next: index + 1 };
+        front.put(0x4_8000 + 16 * u64::from(index), &bytes_of(empty));
+    }
+    for index in 0..SIZE - 1 {
+        let address = GUEST + 0x4_8000;
+        let table = Descriptor { address, length: 16 * 1024, flags: IS_INDIRECT, next: 0 };
+        front.set(TO_GUEST, index, table);
+        front.give(TO_GUEST, index);
+    }
+    front.give_buffer(SIZE - 1);
+    let (mut before, mut sent) = (0, 0);
+    victim.wait("the buffer", |victim| {
+        victim.poll(32, 60);
+        sent += 32;
+        let used = front.used(TO_GUEST);
+        assert!(used - before <= SIZE / 4, "{} chains at once", used - before);
+        before = used;
+        used == SIZE
+    });
+    let counters = victim.counters();
+    let long = counters.tx.drops_for(DropReason::TooLong);
+    assert_eq!((counters.tx.packets, counters.resets), (1, 0));
+    assert!(long > 0 && long < u64::from(SIZE), "{long} of {sent} dropped");
+}

@@ -1,0 +1,234 @@
+//! A back end that is a process of its own, killed at any instant under load: whatever comes back
+//! is in order and comes once, and the next back end goes on.
+//!
+//! The back end is this very program, started anew with a role in its environment.
+
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use haul_forward::{Burst, Pool, Port, Role, Vhost, VhostSettings};
+
+use crate::dying::start;
+use crate::front::{
+    BUFFER_BYTES, DESCRIPTORS, FROM_GUEST, Front, GUEST, IN_ORDER, PACKED, RING, SIZE, TO_GUEST,
+    WRITE,
+};
+use crate::random::Random;
+use crate::victim::{FEATURES, LONG};
+
+const ROLE: &str = "HAUL_VHOST_TEST_BACK_END";
+
+/// Kills of each kind.
+const KILLS: usize = 40;
+
+/// Chains that the guest has out at most, so that its rings are never full.
+const OUT_MAX: u64 = 48;
+
+/// Bytes of a packet with its header.
+const BYTES: usize = 12 + 60;
+
+/// Not a test unless it was started as a back end: gives back all that comes.
+#[test]
+fn back_end() {
+    let Ok(path) = std::env::var(ROLE) else { return };
+    let settings = VhostSettings { role: Role::Client, ..VhostSettings::new(path) };
+    let mut port = Vhost::open("vhost0", &settings).unwrap().pop().unwrap();
+    let mut pool = Pool::new(512).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < LONG {
+        let mut burst = Burst::new();
+        port.rx_burst(&mut pool, &mut burst);
+        while !burst.is_empty() && start.elapsed() < LONG {
+            port.tx_burst(&mut pool, &mut burst);
+        }
+        port.service(&mut pool).unwrap();
+    }
+}
+
+/// A back end, killed when this goes.
+pub(crate) struct BackEnd(Child);
+
+impl BackEnd {
+    pub(crate) fn start(path: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "killed::back_end", "--nocapture"]).env(ROLE, path);
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for BackEnd {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// A packed ring of chains of one descriptor, by how many were given and how many came back.
+struct Line {
+    ring: u64,
+    /// Whether chains are given all at once, the last one first: in the middle of that the ring
+    /// shows no place, so a back end that has noted none is met by a driver that gives them one by
+    /// one.
+    at_once: bool,
+    given: u64,
+    back: u64,
+}
+
+impl Line {
+    fn new(ring: u64, at_once: bool) -> Self {
+        Self { ring, at_once, given: 0, back: 0 }
+    }
+
+    fn at(&self, count: u64) -> u64 {
+        self.ring * RING + DESCRIPTORS + 16 * (count % u64::from(SIZE))
+    }
+
+    fn is_odd(count: u64) -> bool {
+        (count / u64::from(SIZE)).is_multiple_of(2)
+    }
+
+    fn id(count: u64) -> u16 {
+        (count % u64::from(SIZE)) as u16
+    }
+
+    fn buffer(&self, count: u64) -> u64 {
+        Front::buffer(self.ring, Self::id(count))
+    }
+
+    /// Gives chains until so many are out; `fill` has the count of each.
+    fn give(&mut self, front: &Front, (length, flags): (usize, u16), mut fill: impl FnMut(u64)) {
+        let first = self.given;
+        self.given = self.back + OUT_MAX;
+        for count in first..self.given {
+            fill(count);
+            let mut bytes = (GUEST + self.buffer(count)).to_le_bytes().to_vec();
+            bytes.extend((length as u32).to_le_bytes());
+            bytes.extend(Self::id(count).to_le_bytes());
+            front.put(self.at(count), &bytes);
+        }
+        let end = self.given - 1;
+        for index in first..self.given {
+            let count = if self.at_once { first + end - index } else { index };
+            let whose = if Self::is_odd(count) { 1 << 7 } else { 1 << 15 };
+            front.put(self.at(count) + 14, &(flags | whose).to_le_bytes());
+        }
+    }
+
+    /// How many chains came back with the next used one, and the bytes that were written to it.
+    fn take(&mut self, front: &Front) -> Option<(u64, u32)> {
+        let whose: u16 = if Self::is_odd(self.back) { 1 << 7 | 1 << 15 } else { 0 };
+        let mut flags = [0; 2];
+        front.get(self.at(self.back) + 14, &mut flags);
+        if self.back == self.given || u16::from_le_bytes(flags) & (1 << 7 | 1 << 15) != whose {
+            return None;
+        }
+        let mut bytes = [0; 8];
+        front.get(self.at(self.back) + 8, &mut bytes);
+        let length = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+        let id = u16::from_le_bytes([bytes[4], bytes[5]]);
+        // In order the last of a batch is shown alone.
+        let count = u64::from(id.wrapping_sub(Self::id(self.back)) % SIZE) + 1;
+        assert!(self.back + count <= self.given, "{id} was never given");
+        self.back += count;
+        Some((count, length))
+    }
+}
+
+#[derive(Default)]
+struct Came {
+    packets: u64,
+    /// Buffers that came back empty.
+    empty: u64,
+    last: u64,
+}
+
+struct Guest {
+    front: Front,
+    there: Line,
+    back: Line,
+    /// The number of the next packet.
+    number: u64,
+    is_in_order: bool,
+}
+
+impl Guest {
+    /// Gives as many as there may be.
+    fn give(&mut self) {
+        let Self { front, there, back, number, .. } = self;
+        there.give(front, (BUFFER_BYTES as usize, WRITE), |_| {});
+        let (ring, length) = (back.ring, BYTES);
+        back.give(front, (length, 0), |count| {
+            *number += 1;
+            let mut bytes = [0; BYTES];
+            bytes[BYTES - 8..].copy_from_slice(&number.to_le_bytes());
+            front.put(Front::buffer(ring, Line::id(count)), &bytes);
+        });
+    }
+
+    /// Takes what there is.
+    fn take(&mut self, came: &mut Came) {
+        let Self { front, there, back, .. } = self;
+        while let Some((count, _)) = back.take(front) {
+            assert!(self.is_in_order || count == 1, "{count} at once");
+        }
+        loop {
+            let buffer = there.buffer(there.back);
+            let Some((count, length)) = there.take(front) else { return };
+            assert_eq!(count, 1, "a buffer was left out");
+            if length == 0 {
+                came.empty += 1;
+                continue;
+            }
+            assert_eq!(length as usize, BYTES);
+            let mut number = [0; 8];
+            front.get(buffer + BYTES as u64 - 8, &mut number);
+            let number = u64::from_le_bytes(number);
+            assert!(number > came.last, "{number} behind {}", came.last);
+            (came.last, came.packets) = (number, came.packets + 1);
+        }
+    }
+}
+
+#[test]
+fn packets_come_once_and_in_order_however_often_the_back_end_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vm");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut random = Random::new(0x5EED_0000_1234_4321);
+    for (in_order, has_area) in [(0, false), (0, true), (IN_ORDER, false), (IN_ORDER, true)] {
+        let features = FEATURES | PACKED | in_order;
+        let (mut area, mut came) = (None, Came::default());
+        let mut guest = None;
+        for kill in 0..KILLS {
+            let back_end = BackEnd::start(&path);
+            let socket = listener.accept().unwrap().0;
+            let guest = guest.get_or_insert_with(|| Guest {
+                front: Front::over(socket.try_clone().unwrap()),
+                there: Line::new(TO_GUEST, has_area),
+                back: Line::new(FROM_GUEST, has_area),
+                number: 0,
+                is_in_order: in_order != 0,
+            });
+            guest.front.meet(socket);
+            start(&mut guest.front, features, has_area, &mut area);
+            let (before, goal) = (came.packets, random.below(2000));
+            let begin = Instant::now();
+            while came.packets <= before + goal {
+                guest.give();
+                guest.take(&mut came);
+                assert!(begin.elapsed() < LONG, "kill {kill}: {} packets", came.packets - before);
+            }
+            // In the middle of what it was just given.
+            guest.give();
+            (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
+            drop(back_end);
+        }
+        let lost = guest.unwrap().number - came.packets;
+        // What a back end had taken, a burst of it empty, and what is under way.
+        assert!(lost <= (KILLS as u64 + 1) * 2 * OUT_MAX, "{lost} lost");
+        eprintln!("{in_order} {has_area}: lost {lost}, empty {}", came.empty);
+        assert!(came.empty <= KILLS as u64 * OUT_MAX, "{} empty", came.empty);
+    }
+}

@@ -1,0 +1,98 @@
+//! Peers that say nothing, or stop in the middle: no call waits for them, and a port that goes does
+//! not either.
+
+use std::io::Read;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use haul_forward::{Link, Pool, Port, Role, Virtio, VirtioSettings};
+
+use crate::front::Front;
+use crate::victim::{LONG, Victim};
+
+/// What no call may take, on a loaded machine.
+const SOON: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_front_end_that_stops_in_the_middle_holds_nobody_up() {
+    for bytes in [0, 1, 11, 12, 15] {
+        let mut victim = Victim::new();
+        let mut front = Front::connect(&victim.path());
+        // Half of a message that sets features.
+        let message = [2_u32, 1, 8, 0, 1].map(u32::to_ne_bytes).concat();
+        front.say_bytes(&message[..bytes]);
+        let start = Instant::now();
+        for _ in 0..100 {
+            victim.poll(1, 64);
+        }
+        drop(victim);
+        assert!(start.elapsed() < SOON, "{bytes} B: {:?}", start.elapsed());
+    }
+}
+
+/// One that asks and asks and never reads the answers.
+#[test]
+fn a_front_end_that_floods_holds_nobody_up() {
+    let mut victim = Victim::new();
+    let front = Front::connect(&victim.path());
+    front.socket.set_nonblocking(true).unwrap();
+    let mut said = 0;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(200) {
+        said += u32::from(front.say(1, &[], &[]));
+        victim.poll(1, 64);
+    }
+    assert!(said > 10, "{said} messages");
+    let start = Instant::now();
+    drop(victim);
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+}
+
+fn virtio(folder: &tempfile::TempDir, role: Role) -> Virtio {
+    let settings = VirtioSettings { role, ..VirtioSettings::new(folder.path().join("vm")) };
+    Virtio::open("virtio0", &settings).unwrap().pop().unwrap()
+}
+
+#[test]
+fn a_back_end_that_says_nothing_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(folder.path().join("vm")).unwrap();
+    let (mut port, mut pool) = (virtio(&folder, Role::Client), Pool::new(4096).unwrap());
+    let start = Instant::now();
+    port.service(&mut pool).unwrap();
+    let (mut socket, _) = listener.accept().unwrap();
+    let mut first = [0; 12];
+    socket.read_exact(&mut first).unwrap();
+    for _ in 0..100 {
+        port.service(&mut pool).unwrap();
+        assert_eq!(port.link(), Link::Down);
+    }
+    port.stop(&mut pool);
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    assert_eq!(pool.available(), pool.size());
+}
+
+#[test]
+fn a_back_end_that_goes_again_and_again_is_met_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(folder.path().join("vm")).unwrap();
+    let (mut port, mut pool) = (virtio(&folder, Role::Client), Pool::new(4096).unwrap());
+    port.service(&mut pool).unwrap();
+    for _ in 0..3 {
+        drop(listener.accept().unwrap());
+        port.service(&mut pool).unwrap();
+    }
+    drop(listener);
+    std::fs::remove_file(folder.path().join("vm")).unwrap();
+    // And then a real one.
+    let settings = haul_forward::VhostSettings::new(folder.path().join("vm"));
+    let _vhost = haul_forward::Vhost::open("vhost0", &settings).unwrap();
+    let start = Instant::now();
+    while port.link() != Link::Up {
+        assert!(start.elapsed() < LONG, "no link");
+        port.service(&mut pool).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    port.stop(&mut pool);
+    assert_eq!(pool.available(), pool.size());
+}

@@ -1,0 +1,173 @@
+//! Events that a peer has too, and how they are signalled without waiting.
+//!
+//! An eventfd is one open file for both sides. A peer may fill its counter and clear O_NONBLOCK at
+//! any instant, so no look at it keeps a write(2) after it from waiting, and io_uring looks in the
+//! same way before it writes; pwritev2(2) with RWF_NOWAIT is refused for an eventfd. What never
+//! waits is the signal that the kernel itself gives as an asynchronous read is over
+//! (IOCB_FLAG_RESFD of io_submit(2)): it adds one, or nothing where the counter is full, and takes
+//! no file for an eventfd that is none. So a [`Caller`] reads nothing of /dev/null, which is over
+//! at once. A call takes 0.74 us where poll(2) and write(2) took 0.54; a thread that writes, and
+//! may wait, takes its caller 4.9 us to wake.
+
+use std::fs::File;
+use std::io::{Error, Result};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fd::OwnedFd;
+
+use super::descriptor::keep;
+use super::fork::Here;
+
+/// Calls between two times that those that are over are taken from the kernel.
+const CALLS: usize = 32;
+
+/// IOCB_CMD_PREAD and IOCB_FLAG_RESFD of linux/aio_abi.h.
+const READ: u16 = 0;
+const HAS_EVENT: u32 = 1;
+
+/// struct iocb of linux/aio_abi.h.
+#[repr(C)]
+#[derive(Default)]
+struct Request {
+    data: u64,
+    key: u32,
+    read_flags: u32,
+    operation: u16,
+    priority: i16,
+    file: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event: u32,
+}
+
+const _: () = assert!(size_of::<Request>() == 64);
+
+/// struct io_event, of which nothing is looked at.
+type Over = [u64; 4];
+
+/// Whether a descriptor is an eventfd. The whole text of the link is compared, in which every file
+/// that has a path begins with a slash; no file system is asked.
+pub fn is_event(file: &OwnedFd) -> bool {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::readlink(path, Vec::new())
+        .is_ok_and(|kind| kind.as_bytes() == b"anon_inode:[eventfd]")
+}
+
+/// Signals events that peers have too. One for each thread that does: calls of several threads by
+/// one of them wait for each other.
+#[derive(Debug)]
+pub struct Caller {
+    context: libc::c_ulong,
+    nothing: OwnedFd,
+    /// The process that has the context: a child of fork has it not.
+    here: Here,
+}
+
+impl Caller {
+    /// # Errors
+    /// What io_setup(2) says: the system has as many contexts as it may have (fs.aio-max-nr), or a
+    /// filter of system calls refuses it; or open(2), of /dev/null.
+    pub fn new() -> Result<Self> {
+        let nothing = keep(File::open("/dev/null")?.into())?;
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: `context` is zero, and can be written.
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, CALLS, &raw mut context) };
+        if made != 0 {
+            return Err(Error::last_os_error());
+        }
+        Ok(Self { context, nothing, here: Here::now() })
+    }
+
+    /// Adds one to an event, unless it is full. What is no event is left alone.
+    #[cold]
+    pub fn call(&self, event: BorrowedFd<'_>) {
+        let request = Request {
+            operation: READ,
+            file: self.nothing.as_raw_fd() as u32,
+            flags: HAS_EVENT,
+            event: event.as_raw_fd() as u32,
+            ..Request::default()
+        };
+        if self.submit(&request) == Err(libc::EAGAIN) {
+            self.take_over();
+            // Nobody hears of a call that the kernel has no memory for.
+            let _ = self.submit(&request);
+        }
+    }
+
+    fn submit(&self, request: &Request) -> std::result::Result<(), i32> {
+        let requests = [std::ptr::from_ref(request)];
+        let at = requests.as_ptr();
+        // SAFETY: one request, that reads no byte to nowhere; the kernel copies it before it
+        // returns.
+        let count = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, at) };
+        if count == 1 { Ok(()) } else { Err(Error::last_os_error().raw_os_error().unwrap_or(0)) }
+    }
+
+    /// Takes those that are over from the kernel, which has room for so many.
+    fn take_over(&self) {
+        let mut over: [Over; CALLS] = [[0; 4]; CALLS];
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let at = over.as_mut_ptr();
+        // SAFETY: `over` has room for as many as are asked for, and the time is read alone.
+        unsafe {
+            libc::syscall(libc::SYS_io_getevents, self.context, 0, CALLS, at, &raw const now)
+        };
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if self.here.is_here() {
+            // SAFETY: a context of this process, which nothing uses any more.
+            unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    fn count(event: &OwnedFd) -> u64 {
+        let mut bytes = [0; 8];
+        rustix::io::read(event, &mut bytes).unwrap();
+        u64::from_ne_bytes(bytes)
+    }
+
+    #[test]
+    fn a_call_adds_one_and_waits_for_no_event_that_is_full() {
+        let caller = Caller::new().unwrap();
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        (0..10 * CALLS).for_each(|_| caller.call(event.as_fd()));
+        assert_eq!(count(&event), 10 * CALLS as u64);
+        // Full, and without O_NONBLOCK: a write would wait for ever.
+        rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        (0..10 * CALLS).for_each(|_| caller.call(event.as_fd()));
+        assert_eq!(count(&event), u64::MAX);
+        caller.call(event.as_fd());
+        assert_eq!(count(&event), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_named_as_an_event_is_none() {
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        assert!(is_event(&event));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("anon_inode:[eventfd]");
+        let file = File::create(&path).unwrap();
+        Caller::new().unwrap().call(file.as_fd());
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        assert!(!is_event(&file.into()));
+        let memory =
+            rustix::fs::memfd_create(c"anon_inode:[eventfd]", rustix::fs::MemfdFlags::CLOEXEC);
+        assert!(!is_event(&memory.unwrap()));
+    }
+}

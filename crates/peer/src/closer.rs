@@ -1,0 +1,169 @@
+//! What a peer may hold up as it is closed, and threads of their own that wait for that.
+//!
+//! There is no end to how long it may take, so both the threads and what is left open are counted:
+//! beyond a limit nobody new is met.
+
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fd::OwnedFd;
+use rustix::net::sockopt;
+
+use super::error::Error;
+use super::fork::Lock;
+
+/// Threads that close: enough for some that never end.
+const CLOSERS_MAX: usize = 16;
+
+/// Descriptors that wait to be closed as somebody new is met: those of one packet (253, SCM_MAX_FD
+/// of the kernel) and a few sockets; a quarter of the 1024 that a process may have by default.
+const HELD_MAX: usize = 256;
+
+static FILES: Aside<OwnedFd> = Aside::new(close_file);
+
+/// Closes descriptors of the peer's, or a socket with such in it, without waiting for it.
+pub fn close(files: impl IntoIterator<Item = OwnedFd>) {
+    FILES.take(files);
+}
+
+/// Whether somebody new may be met.
+///
+/// # Errors
+/// [`Error::Unclosed`].
+pub fn check() -> Result<(), Error> {
+    FILES.check()
+}
+
+fn close_file(file: OwnedFd) {
+    // So the kernel throws away what a socket has not sent yet, instead of waiting until it is.
+    // Fails on what is no socket; and the peer, whose socket it is too, can set it back.
+    let _ = sockopt::set_socket_linger(&file, Some(Duration::ZERO));
+    drop(file);
+}
+
+struct Aside<T: 'static> {
+    state: Lock<State<T>>,
+    close: fn(T),
+}
+
+struct State<T> {
+    waiting: VecDeque<T>,
+    /// Being closed right now.
+    closing: usize,
+    closers: usize,
+}
+
+impl<T> State<T> {
+    /// What is not closed yet.
+    fn held(&self) -> usize {
+        self.waiting.len() + self.closing
+    }
+}
+
+impl<T: Send> Aside<T> {
+    const fn new(close: fn(T)) -> Self {
+        let state = State { waiting: VecDeque::new(), closing: 0, closers: 0 };
+        // A child of fork has none of the threads, and starts its own for what waits.
+        let renew = |state: &mut State<T>| (state.closing, state.closers) = (0, 0);
+        Self { state: Lock::new(state, renew), close }
+    }
+
+    fn state(&'static self) -> MutexGuard<'static, State<T>> {
+        self.state.lock()
+    }
+
+    fn take(&'static self, things: impl IntoIterator<Item = T>) {
+        let mut state = self.state();
+        state.waiting.extend(things);
+        self.help(&mut state);
+    }
+
+    /// One more thread, where there is something to do. Where there is none to be had it is left
+    /// for later: a descriptor less is better than a call that never ends.
+    fn help(&'static self, state: &mut State<T>) {
+        if state.waiting.is_empty() || state.closers == CLOSERS_MAX {
+            return;
+        }
+        let started = thread::Builder::new().name("haul-close".into()).spawn(move || self.work());
+        state.closers += usize::from(started.is_ok());
+    }
+
+    fn work(&'static self) {
+        let mut state = self.state();
+        while let Some(thing) = state.waiting.pop_front() {
+            state.closing += 1;
+            drop(state);
+            (self.close)(thing);
+            state = self.state();
+            state.closing -= 1;
+        }
+        state.closers -= 1;
+    }
+
+    fn check(&'static self) -> Result<(), Error> {
+        let mut state = self.state();
+        let held = state.held();
+        if held < HELD_MAX {
+            return Ok(());
+        }
+        // Perhaps there was no thread to be had before.
+        self.help(&mut state);
+        Err(Error::Unclosed { held, limit: HELD_MAX })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// A hang is a failure, not a wait.
+    fn soon(is_so: impl Fn() -> bool) {
+        let start = std::time::Instant::now();
+        while !is_so() {
+            assert!(start.elapsed().as_secs() < 30, "it never comes");
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until somebody lets it.
+    fn wait(until: Receiver<()>) {
+        let _ = until.recv();
+    }
+
+    #[test]
+    fn what_takes_long_is_counted_and_waited_for_by_few() {
+        static ASIDE: Aside<Receiver<()>> = Aside::new(wait);
+        let mut holding = Vec::new();
+        for held in 0..HELD_MAX + 40 {
+            assert_eq!(ASIDE.check().is_ok(), held < HELD_MAX, "{held}");
+            let (hold, until) = channel();
+            ASIDE.take([until]);
+            holding.push(hold);
+        }
+        let error = ASIDE.check().unwrap_err();
+        assert!(
+            matches!(error, Error::Unclosed { held, limit } if held == HELD_MAX + 40 && limit == HELD_MAX),
+            "{error:?}"
+        );
+        assert_eq!(ASIDE.state().closers, CLOSERS_MAX);
+        drop(holding);
+        soon(|| ASIDE.state().closers == 0);
+        assert_eq!(ASIDE.state().held(), 0);
+        assert!(ASIDE.check().is_ok());
+    }
+
+    #[test]
+    fn what_can_be_closed_is_while_others_wait() {
+        static ASIDE: Aside<Receiver<()>> = Aside::new(wait);
+        let (hold, until) = channel();
+        ASIDE.take([until]);
+        let (gone, until) = channel();
+        drop(gone);
+        ASIDE.take([until]);
+        soon(|| ASIDE.state().held() == 1);
+        drop(hold);
+    }
+}

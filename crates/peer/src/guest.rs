@@ -1,0 +1,421 @@
+//! The memory of a virtual machine, or of a process that looks like one: the second contract under
+//! which a peer's memory is mapped.
+//!
+//! The first one, [`Sealed`](super::memory::Sealed), asks for a size that cannot change. Nobody
+//! seals a guest's memory, so here:
+//!
+//! - Files are memory files, or of a file system whose pages the kernel alone answers for: tmpfs,
+//!   hugetlbfs, or one of a local disk. A page of a file that another process or machine serves
+//!   (FUSE, NFS, 9P) could be waited for without end: the touch of it would never return. Which one
+//!   it is, the kernel says; a guest's owner cannot mount one of a local disk.
+//! - A region has to lie inside its file as it is mapped. If the file is cut short later, a touch
+//!   finds zeros, and the memory [`is_broken`](Guest::is_broken) from then on: see
+//!   [`haul_heap::guard`].
+//! - Regions do not overlap, in the guest's addresses or in the peer's own.
+//! - Every address of the peer's is looked up before it is used, with the length that is used of
+//!   it. What is read there is read once.
+
+use std::ptr::NonNull;
+
+use haul_heap::guard::Guard;
+use rustix::fd::AsFd;
+use rustix::fs::FileType;
+use rustix::mm::ProtFlags;
+
+use super::error::Error;
+use super::memory;
+
+/// A region as the peer describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its address in the guest.
+    pub guest: u64,
+    /// Its address in the peer's process.
+    pub peer: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Where it begins in its file.
+    pub offset: u64,
+}
+
+/// Most bytes of all regions: 1 TiB, so that addresses for them are there.
+const BYTES_MAX: u64 = 1 << 40;
+
+/// Most regions: what vhost-user's messages carry descriptors for, and those of memory slots.
+pub const REGIONS_MAX: usize = 32;
+
+/// What a guest's memory may lie in, for messages.
+const EXPECTED: &str = "a memory file (memfd), or a file of tmpfs, hugetlbfs or a local disk";
+
+/// What a file system is to its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileSystem {
+    /// Its pages are memory, and nothing else.
+    Memory,
+    /// Its pages are memory, which the kernel writes to a disk of this machine.
+    Disk(&'static str),
+    /// Another process or machine has its pages.
+    Served(&'static str),
+    Unknown(u64),
+}
+
+impl FileSystem {
+    /// By the kernel's number of it: linux/magic.h; those of ZFS and of file systems without a line
+    /// there by their own sources. An overlay's file that can be written lies in its upper folder,
+    /// which is never of a file system that is served: `ovl_mount_dir_check` of the kernel's.
+    fn of(number: u64) -> Self {
+        // 32 bits, which some machines extend by their sign.
+        match number & 0xffff_ffff {
+            0x0102_1994 | 0x9584_58f6 | 0x8584_58f6 => Self::Memory,
+            0xef53 => Self::Disk("ext4"),
+            0x5846_5342 => Self::Disk("XFS"),
+            0x9123_683e => Self::Disk("Btrfs"),
+            0xf2f5_2010 => Self::Disk("F2FS"),
+            0xca45_1a4e => Self::Disk("bcachefs"),
+            0x2fc1_2fc1 => Self::Disk("ZFS"),
+            0x794c_7630 => Self::Disk("an overlay"),
+            0x6573_5546 => Self::Served("FUSE"),
+            0x6969 => Self::Served("NFS"),
+            0x0102_1997 => Self::Served("9P"),
+            0xff53_4d42 | 0xfe53_4d42 | 0x517b => Self::Served("SMB"),
+            0x00c3_6400 => Self::Served("Ceph"),
+            0x5346_414f | 0x6b41_4653 => Self::Served("AFS"),
+            0x7375_7245 => Self::Served("Coda"),
+            0x0bd0_0bd0 => Self::Served("Lustre"),
+            0x0116_1970 => Self::Served("GFS2"),
+            0x7461_636f => Self::Served("OCFS2"),
+            0x786f_4256 => Self::Served("VirtualBox"),
+            _ => Self::Unknown(number),
+        }
+    }
+}
+
+/// Why memory was refused, as a person hears it.
+pub fn said(error: &Error) -> String {
+    match error {
+        Error::Memory { found, expected } => format!("{found}; {expected} is expected"),
+        Error::System { attempt, reason } => format!("cannot {attempt}: {reason}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// One region, mapped. The mapping may begin before it, at a page of the file.
+#[derive(Debug)]
+struct Mapped {
+    described: Described,
+    system: FileSystem,
+    /// Where the region's first byte is.
+    first: NonNull<u8>,
+    guard: Option<Guard>,
+    start: NonNull<u8>,
+    mapped_bytes: usize,
+}
+
+impl Mapped {
+    fn new(described: Described, file: impl AsFd) -> Result<Self, Error> {
+        let refuse = |found: String, expected| Err(Error::Memory { found, expected });
+        let file = file.as_fd();
+        let status = rustix::fs::fstat(file).map_err(Error::system("look at a guest's memory"))?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            return refuse("memory that is no file".into(), "a memory file");
+        }
+        let kind = rustix::fs::fstatfs(file).map_err(Error::system("look at a guest's memory"))?;
+        let system = match FileSystem::of(kind.f_type as u64) {
+            FileSystem::Served(name) => {
+                let found = format!("memory in a file of {name}, whose server could stop a burst");
+                return refuse(found, EXPECTED);
+            }
+            FileSystem::Unknown(number) => {
+                return refuse(format!("memory in a file system of type {number:#x}"), EXPECTED);
+            }
+            trusted => trusted,
+        };
+        let Described { bytes, offset, .. } = described;
+        let end = offset.checked_add(bytes).filter(|end| *end <= status.st_size as u64);
+        if end.is_none() || bytes == 0 {
+            let found = format!("a region of {bytes} B at {offset} of {} B", status.st_size);
+            return refuse(found, "a region inside its file");
+        }
+        // Of hugetlbfs the size of its pages.
+        let page = match system {
+            FileSystem::Memory => u64::try_from(status.st_blksize).unwrap_or(0).max(4096),
+            _ => rustix::param::page_size() as u64,
+        };
+        if !page.is_power_of_two() || page > 1 << 30 {
+            return refuse(format!("memory in pages of {page} B"), "pages of up to 1 GiB");
+        }
+        let before = offset % page;
+        let length = (before + bytes).next_multiple_of(page) as usize;
+        let (at, flags) = ((offset - before) as usize, ProtFlags::READ | ProtFlags::WRITE);
+        let start = memory::map_part(file, at, length, flags)?;
+        let guard = match memory::guarded(start, length, page as usize) {
+            Ok(guard) => Some(guard),
+            Err(error) => {
+                memory::unmap(start, length);
+                return Err(error);
+            }
+        };
+        // SAFETY: `before` is below a page, and the mapping has one at least.
+        let first = unsafe { start.add(before as usize) };
+        Ok(Self { described, system, first, guard, start, mapped_bytes: length })
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // First, so that nobody puts zeros where another mapping is by then.
+        self.guard = None;
+        memory::unmap(self.start, self.mapped_bytes);
+    }
+}
+
+/// All memory of a guest, mapped.
+#[derive(Debug, Default)]
+pub struct Guest {
+    regions: Vec<Mapped>,
+}
+
+// SAFETY: the mappings belong to this value, and are reached by addresses that are looked up, with
+// accesses that bear whatever another process does at the same time.
+unsafe impl Send for Guest {}
+// SAFETY: as above.
+unsafe impl Sync for Guest {}
+
+/// The region that was found last: most lookups find the next address in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Cached {
+    start: u64,
+    bytes: u64,
+    /// The address here of the region's first byte.
+    first: NonNull<u8>,
+}
+
+impl Default for Cached {
+    /// No region.
+    fn default() -> Self {
+        Self { start: 0, bytes: 0, first: NonNull::dangling() }
+    }
+}
+
+// SAFETY: it is a place to look, of a mapping that its user keeps.
+unsafe impl Send for Cached {}
+
+impl Guest {
+    /// Maps the regions that a peer describes, each with its file.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] for what does not keep the contract; [`Error::System`].
+    pub fn map<F: AsFd>(regions: &[(Described, F)]) -> Result<Self, Error> {
+        let expected = "regions that do not overlap, of 1 TiB at most in all";
+        let refuse = |found: String| Err(Error::Memory { found, expected });
+        if regions.len() > REGIONS_MAX {
+            return refuse(format!("{} regions", regions.len()));
+        }
+        let mut sum = 0_u64;
+        for (index, (region, _)) in regions.iter().enumerate() {
+            sum = sum.saturating_add(region.bytes);
+            let ends =
+                (region.guest.checked_add(region.bytes), region.peer.checked_add(region.bytes));
+            if ends.0.is_none() || ends.1.is_none() || sum > BYTES_MAX {
+                return refuse(format!("a region of {} B", region.bytes));
+            }
+            for (other, _) in &regions[..index] {
+                if overlap(region.guest, region.bytes, other.guest, other.bytes)
+                    || overlap(region.peer, region.bytes, other.peer, other.bytes)
+                {
+                    return refuse("two regions that overlap".into());
+                }
+            }
+        }
+        let mapped = regions.iter().map(|(region, file)| Mapped::new(*region, file));
+        Ok(Self { regions: mapped.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether memory of it was gone when it was touched.
+    #[inline]
+    pub fn is_broken(&self) -> bool {
+        self.regions.iter().any(|region| region.guard.as_ref().is_some_and(Guard::is_broken))
+    }
+
+    /// What makes it slow, if anything does.
+    pub fn slow(&self) -> Option<String> {
+        self.regions.iter().find_map(|region| match region.system {
+            FileSystem::Disk(name) => Some(format!(
+                "the guest\u{2019}s memory lies in a file of {name}: the kernel writes it to the \
+                 disk, and a burst may wait for that; a memory file does not \
+                 (memory-backend-memfd), nor one of tmpfs or hugetlbfs"
+            )),
+            _ => None,
+        })
+    }
+
+    /// Where so many bytes at an address of the guest's are, if all of them are in one region.
+    #[inline(always)]
+    pub fn at(&self, cached: &mut Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let offset = guest.wrapping_sub(cached.start);
+        if offset < cached.bytes && bytes <= cached.bytes - offset {
+            // SAFETY: the offset is inside the region, whose mapping lives as long as `self`.
+            return Some(unsafe { cached.first.add(offset as usize) });
+        }
+        self.find(cached, guest, bytes)
+    }
+
+    #[cold]
+    fn find(&self, cached: &mut Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let (at, here) = self.part(cached, guest)?;
+        (bytes <= here).then_some(at)
+    }
+
+    /// Where an address of the guest's is, and how many bytes from there on are in its region.
+    pub fn part(&self, cached: &mut Cached, guest: u64) -> Option<(NonNull<u8>, u64)> {
+        let is_in =
+            |region: &&Mapped| guest.wrapping_sub(region.described.guest) < region.described.bytes;
+        let region = self.regions.iter().find(is_in)?;
+        let Described { guest: start, bytes, .. } = region.described;
+        *cached = Cached { start, bytes, first: region.first };
+        let offset = guest - start;
+        // SAFETY: as in `at`.
+        Some((unsafe { region.first.add(offset as usize) }, bytes - offset))
+    }
+
+    /// Where so many bytes at an address of the peer's process are, aligned so; all in one region.
+    pub fn at_peer(&self, peer: u64, bytes: u64, align: usize) -> Option<NonNull<u8>> {
+        self.regions.iter().find_map(|region| {
+            let offset = peer.wrapping_sub(region.described.peer);
+            let has_all =
+                offset < region.described.bytes && bytes <= region.described.bytes - offset;
+            // SAFETY: as in `at`.
+            let at = has_all.then(|| unsafe { region.first.add(offset as usize) })?;
+            at.as_ptr().addr().is_multiple_of(align).then_some(at)
+        })
+    }
+}
+
+fn overlap(a: u64, a_bytes: u64, b: u64, b_bytes: u64) -> bool {
+    a < b + b_bytes && b < a + a_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fd::OwnedFd;
+
+    use super::*;
+
+    const BASE: u64 = 0x7000_0000_0000;
+
+    fn file(bytes: u64) -> OwnedFd {
+        memory::create_filled(bytes as usize, false).unwrap()
+    }
+
+    fn region(guest: u64, bytes: u64, offset: u64) -> Described {
+        Described { guest, peer: BASE + guest, bytes, offset }
+    }
+
+    fn read(at: NonNull<u8>) -> u8 {
+        // SAFETY: callers pass an address inside a mapped region.
+        unsafe { at.as_ptr().read_volatile() }
+    }
+
+    #[test]
+    fn addresses_are_found_with_their_length_and_no_others() {
+        let (one, two) = (file(1 << 16), file(1 << 16));
+        rustix::io::pwrite(&one, &[1], 0x5123).unwrap();
+        rustix::io::pwrite(&two, &[2], 0xFFFF).unwrap();
+        let regions = [
+            (region(0x1000, 0x8000, 0x5000), one.as_fd()),
+            (region(0x10000, 1 << 16, 0), two.as_fd()),
+        ];
+        let guest = Guest::map(&regions).unwrap();
+        let mut cached = Cached::default();
+        assert_eq!(read(guest.at(&mut cached, 0x1123, 1).unwrap()), 1);
+        assert_eq!(read(guest.at(&mut cached, 0x1FFFF, 1).unwrap()), 2);
+        for (address, bytes) in [
+            (0, 1),
+            (0xFFF, 1),
+            (0xFFF, 2),
+            (0x9000, 1),
+            (0x8FFF, 2),
+            (0x1000, 0x8001),
+            (0x1FFFF, 2),
+            (u64::MAX, 1),
+            (u64::MAX, u64::MAX),
+            (0x1000, u64::MAX),
+        ] {
+            assert!(guest.at(&mut cached, address, bytes).is_none(), "{bytes} B at {address:#x}");
+        }
+        assert!(guest.at(&mut cached, 0x1000, 0x8000).is_some());
+        assert_eq!(guest.part(&mut cached, 0x8FFF).unwrap().1, 1);
+        assert!(guest.at_peer(BASE + 0x1000, 0x8000, 4096).is_some());
+        assert!(guest.at_peer(BASE + 0x1001, 16, 16).is_none());
+        assert!(guest.at_peer(0x1000, 16, 1).is_none());
+    }
+
+    #[test]
+    fn what_does_not_keep_the_contract_is_refused() {
+        let memory = file(1 << 16);
+        for wrong in [
+            vec![region(0, 0, 0)],
+            vec![region(0, (1 << 16) + 1, 0)],
+            vec![region(0, 1 << 16, 1)],
+            vec![region(0, 4096, u64::MAX - 100)],
+            vec![region(u64::MAX - BASE - 10, 4096, 0)],
+            vec![region(0, 8192, 0), region(4096, 8192, 8192)],
+            vec![region(0, 4096, 0), Described { peer: BASE + 100, ..region(8192, 4096, 0) }],
+            (0..33).map(|index| region(index * 4096, 4096, 0)).collect(),
+        ] {
+            let regions: Vec<_> = wrong.iter().map(|region| (*region, memory.as_fd())).collect();
+            assert!(matches!(Guest::map(&regions), Err(Error::Memory { .. })), "{wrong:?}");
+        }
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        for other in [reader, std::fs::File::open("/proc/self/maps").unwrap().into()] {
+            let result = Guest::map(&[(region(0, 16, 0), &other)]);
+            assert!(matches!(result, Err(Error::Memory { .. })), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn memory_is_taken_or_refused_by_the_file_system_that_it_lies_in() {
+        for (number, expected) in [
+            (0x0102_1994, FileSystem::Memory),
+            (0x9584_58f6, FileSystem::Memory),
+            // As a machine of 32 bits has it.
+            (0xffff_ffff_9584_58f6, FileSystem::Memory),
+            (0xef53, FileSystem::Disk("ext4")),
+            (0x6573_5546, FileSystem::Served("FUSE")),
+            (0x6969, FileSystem::Served("NFS")),
+            (0x5345_434d, FileSystem::Unknown(0x5345_434d)),
+        ] {
+            assert_eq!(FileSystem::of(number), expected, "{number:#x}");
+        }
+        let bytes = 1 << 16;
+        let memory = Guest::map(&[(region(0, bytes, 0), file(bytes))]).unwrap();
+        assert_eq!(memory.slow(), None);
+        // A file of the kernel's own, of no size that is known and of no file system of these.
+        let other = std::fs::File::open("/proc/self/maps").unwrap();
+        let refused = Guest::map(&[(region(0, 16, 0), other)]).unwrap_err();
+        assert!(said(&refused).contains("of type 0x9fa0; a memory file (memfd)"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_reads_as_zeros_and_is_known() {
+        let bytes = 1 << 16;
+        let (one, two) = (file(bytes), file(bytes));
+        rustix::io::pwrite(&two, &[7], 100).unwrap();
+        let guest =
+            Guest::map(&[(region(0, bytes, 0), &one), (region(1 << 20, bytes, 0), &two)]).unwrap();
+        let mut cached = Cached::default();
+        let at = guest.at(&mut cached, 0x8000, 8).unwrap();
+        // SAFETY: inside the mapping.
+        unsafe { at.as_ptr().write_volatile(9) };
+        assert!(!guest.is_broken());
+        rustix::fs::ftruncate(&one, 4096).unwrap();
+        assert_eq!(read(at), 0);
+        assert!(guest.is_broken());
+        // SAFETY: as above.
+        unsafe { at.as_ptr().write_volatile(9) };
+        assert_eq!(read(guest.at(&mut cached, (1 << 20) + 100, 1).unwrap()), 7, "the other one");
+        drop(guest);
+        let again = Guest::map(&[(region(0, bytes, 0), &two)]).unwrap();
+        assert!(!again.is_broken());
+    }
+}

@@ -1,0 +1,376 @@
+//! Memory files: made, and those of a peer mapped under a contract.
+//!
+//! A mapping of a file that shrinks kills its reader with SIGBUS. So nothing of a peer's is
+//! mapped unless a contract says by what that cannot be; it has a name, and whoever maps gives
+//! it. What a peer can still do to it, it can punch holes, is caught where the memory is touched
+//! ([`guarded`]). [`Sealed`] is the one of a peer that seals its memory: seals and size are
+//! looked at before it is mapped, and pages are there before they are touched. The contract of
+//! memory that nobody seals, a virtual machine's, is in [`guest`](super::guest).
+
+use std::ffi::CStr;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::LazyLock;
+
+use haul_heap::guard::Guard;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::descriptor::kept;
+use super::error::Error;
+
+/// What the kernel holds the peer to, by seals that cannot be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sealed {
+    /// The size: both ends read and write, and neither can add a seal.
+    Size,
+    /// The size, all of it with pages: memory that changes hands as it is. Who gets it may seal it
+    /// further.
+    Handover,
+    /// Size and bytes, all of it with pages: nobody can ever write to it.
+    Bytes,
+}
+
+impl Sealed {
+    fn seals(self) -> SealFlags {
+        let size = SealFlags::SHRINK | SealFlags::GROW;
+        match self {
+            Self::Size => size | SealFlags::SEAL,
+            Self::Handover => size,
+            Self::Bytes => size | SealFlags::SEAL | SealFlags::WRITE,
+        }
+    }
+
+    fn has_all_pages(self) -> bool {
+        self != Self::Size
+    }
+}
+
+/// TMPFS_MAGIC of linux/magic.h: what memfd_create gives without MFD_HUGETLB. Huge pages of
+/// hugetlbfs can run out under a mapping, which ends in SIGBUS, seals or not.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// `st_blocks` counts in these, stat(2).
+const BLOCK_BYTES: u64 = 512;
+
+/// A memory file of this size, closed on exec, which may still be sealed.
+pub fn create_file(size_bytes: usize) -> Result<OwnedFd, Error> {
+    create_named(c"haul-channel", size_bytes)
+}
+
+/// One whose size is sealed, with a name for who reads a process's maps.
+pub fn create_sealed(name: &CStr, size_bytes: usize) -> Result<OwnedFd, Error> {
+    let file = create_named(name, size_bytes)?;
+    seal(&file, Sealed::Size)?;
+    Ok(file)
+}
+
+fn create_named(name: &CStr, size_bytes: usize) -> Result<OwnedFd, Error> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = kept(rustix::fs::memfd_create(name, flags)).map_err(Error::system("make memory"))?;
+    size(&file, size_bytes)?;
+    Ok(file)
+}
+
+/// The largest file that this process may make, RLIMIT_FSIZE, which is for memory files too.
+pub fn file_bytes_max() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
+/// Gives a memory file its size. What is over the limit is refused here: the kernel would end the
+/// process by a signal, SIGXFSZ.
+fn size(file: &OwnedFd, size_bytes: usize) -> Result<(), Error> {
+    let limit = file_bytes_max();
+    if size_bytes as u64 > limit {
+        let reason = format!(
+            "{size_bytes} B are over this process's limit of file sizes, {limit} B (RLIMIT_FSIZE)"
+        );
+        let reason = io::Error::new(io::ErrorKind::FileTooLarge, reason);
+        return Err(Error::System { attempt: "size memory", reason });
+    }
+    rustix::fs::ftruncate(file, size_bytes as u64).map_err(Error::system("size memory"))
+}
+
+/// A memory file of this size with all its pages, of 2 MiB from the kernel's pool if `is_huge`.
+///
+/// # Errors
+/// [`Error::System`] where there is no memory for them.
+pub fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd, Error> {
+    let kind =
+        if is_huge { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
+    let made = kept(rustix::fs::memfd_create(c"haul-packets", flags));
+    let file = made.map_err(Error::system("make memory"))?;
+    size(&file, size_bytes)?;
+    reserve(file.as_fd(), 0, size_bytes)?;
+    Ok(file)
+}
+
+/// Bytes that are given pages at a time: some 1 ms. Kernels up to the 6.1 of Debian 12 give all
+/// pages of a call back as a signal interrupts it, so that one call for a large message would
+/// never end in a program with a timer. A piece that was interrupted is tried again by half, down
+/// to a page, so that a timer of any rate ends nothing.
+const RESERVE_BYTES: usize = 4 << 20;
+
+/// The smallest page of this architecture's processors.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Guards a mapping of the caller's in a file whose pages are of so many bytes: a page that a peer
+/// takes away is no signal, and the guard knows of it. To be dropped before the mapping.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn guarded(base: NonNull<u8>, size_bytes: usize, page_bytes: usize) -> Result<Guard, Error> {
+    let size_bytes = size_bytes.next_multiple_of(page_bytes);
+    let guard = Guard::new(base.addr().get(), size_bytes, page_bytes);
+    guard.map_err(Error::system("guard memory that a peer can take away"))
+}
+
+/// Gives a part of a memory file pages.
+pub fn reserve(file: BorrowedFd<'_>, offset: usize, length: usize) -> Result<(), Error> {
+    let (mut done, mut most) = (0, RESERVE_BYTES);
+    loop {
+        let (at, piece) = (offset + done, (length - done).min(most));
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), at as u64, piece as u64) {
+            Err(Errno::INTR) => {
+                most = (piece / 2).max(PAGE_BYTES);
+                continue;
+            }
+            result => result.map_err(Error::system("have pages for shared memory"))?,
+        }
+        done += piece;
+        if done == length {
+            return Ok(());
+        }
+    }
+}
+
+/// Seals memory as the contract asks.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn seal(file: impl AsFd, contract: Sealed) -> Result<(), Error> {
+    rustix::fs::fcntl_add_seals(file, contract.seals()).map_err(Error::system("seal memory"))
+}
+
+/// Whether memory is sealed as the contract asks.
+pub fn is_sealed(file: impl AsFd, contract: Sealed) -> bool {
+    rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(contract.seals()))
+}
+
+/// Refuses a descriptor that does not keep the contract, or that is not what it should be.
+///
+/// # Errors
+/// [`Error::Memory`], [`Error::System`].
+pub fn check(file: BorrowedFd<'_>, size_bytes: usize, contract: Sealed) -> Result<(), Error> {
+    let refuse = |found: String, expected| Err(Error::Memory { found, expected });
+    // The seals first: what is read of a file that can still change may not be true any more once
+    // it is sealed. And whoever knows no seals may be a file system of the peer's own, which never
+    // answers.
+    let Ok(found) = rustix::fs::fcntl_get_seals(file) else {
+        return refuse("a descriptor that cannot be sealed".into(), "a memory file");
+    };
+    if !found.contains(contract.seals()) {
+        return refuse(format!("memory with the seals {found:?}"), "memory whose size is sealed");
+    }
+    let status = rustix::fs::fstat(file).map_err(Error::system("look at the peer's memory"))?;
+    let kind = FileType::from_raw_mode(status.st_mode);
+    if kind != FileType::RegularFile {
+        return refuse(format!("a descriptor of kind {kind:?}"), "a memory file");
+    }
+    let system = rustix::fs::fstatfs(file).map_err(Error::system("look at the peer's memory"))?;
+    if system.f_type as u64 != TMPFS_MAGIC {
+        return refuse("memory of another file system".into(), "ordinary shared memory");
+    }
+    if status.st_size as u64 != size_bytes as u64 {
+        return refuse(format!("memory of {} B", status.st_size), "the size that was agreed on");
+    }
+    // Where nothing can be written any more, what has no page now never will: a touch might fail.
+    // And what changes hands comes as a whole.
+    let blocks = status.st_blocks as u64;
+    if contract.has_all_pages() && blocks * BLOCK_BYTES < size_bytes as u64 {
+        return refuse(format!("memory with {blocks} blocks"), "memory without holes");
+    }
+    Ok(())
+}
+
+/// Sees to it that every page of sealed memory is there, where it is mapped, before it is
+/// touched: the blocks that [`check`] counted may stand behind its end. In a system with strict
+/// overcommit a touch can fail, and that would be SIGBUS; in any other it cannot, and nothing is
+/// done.
+///
+/// # Errors
+/// [`Error::Memory`].
+pub fn fill_holes(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
+    static IS_STRICT: LazyLock<bool> = LazyLock::new(|| {
+        let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+        mode.is_ok_and(|mode| mode.trim() == "2")
+    });
+    if *IS_STRICT { populate(base, size_bytes) } else { Ok(()) }
+}
+
+fn populate(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
+    // SAFETY: reads pages of a mapping of this size that the caller has, and changes nothing in
+    // it.
+    let result =
+        unsafe { rustix::mm::madvise(base.as_ptr().cast(), size_bytes, Advice::LinuxPopulateRead) };
+    match result {
+        // Kernels before 5.14 cannot tell.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(reason) => Err(Error::Memory {
+            found: format!("memory with holes that cannot be filled ({reason})"),
+            expected: "memory without holes",
+        }),
+    }
+}
+
+/// Maps a memory file that was checked, or made here.
+pub fn map_file(
+    file: BorrowedFd<'_>,
+    size_bytes: usize,
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<NonNull<u8>, Error> {
+    map_file_at(0, file, size_bytes, protection, flags)
+}
+
+/// As [`map_file`], at this address if nothing is there; flags that replace what is there are not
+/// for here.
+pub fn map_file_at(
+    place: usize,
+    file: BorrowedFd<'_>,
+    size_bytes: usize,
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<NonNull<u8>, Error> {
+    map(place, file, (0, size_bytes), protection, flags)
+}
+
+/// Maps a part of such a file, shared, from a page of it on.
+pub fn map_part(
+    file: BorrowedFd<'_>,
+    offset: usize,
+    length: usize,
+    protection: ProtFlags,
+) -> Result<NonNull<u8>, Error> {
+    map(0, file, (offset, length), protection, MapFlags::SHARED)
+}
+
+/// Maps a whole memory file to read and write at a multiple of `align`, a power of two;
+/// transparent huge pages are asked for.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn map_aligned(
+    file: BorrowedFd<'_>,
+    size_bytes: usize,
+    align: usize,
+) -> Result<NonNull<u8>, Error> {
+    let (none, anonymous) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+    let whole = size_bytes + align;
+    // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
+    let free = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, none, anonymous) };
+    let free = free.map_err(Error::system("reserve addresses"))?.cast::<u8>();
+    let before = free.addr().next_multiple_of(align) - free.addr();
+    let base = free.wrapping_add(before);
+    let (flags, protection) =
+        (MapFlags::SHARED | MapFlags::FIXED, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: what is replaced lies inside the addresses that were just reserved here.
+    let mapped = unsafe { rustix::mm::mmap(base.cast(), size_bytes, protection, flags, file, 0) };
+    let unmap_part = |start: *mut u8, length: usize| {
+        if let Some(start) = NonNull::new(start).filter(|_| length > 0) {
+            unmap(start, length);
+        }
+    };
+    match mapped {
+        Ok(_) => {
+            unmap_part(free, before);
+            unmap_part(base.wrapping_add(size_bytes), align - before);
+            // SAFETY: advice about a mapping that was just made changes nothing in it.
+            let advice =
+                unsafe { rustix::mm::madvise(base.cast(), size_bytes, Advice::LinuxHugepage) };
+            // Kernels without transparent huge pages refuse; small ones do.
+            let _ = advice;
+        }
+        Err(_) => unmap_part(free, whole),
+    }
+    mapped.map_err(Error::system("map memory"))?;
+    NonNull::new(base).ok_or_else(|| Error::System {
+        attempt: "map memory",
+        reason: io::Error::from(io::ErrorKind::OutOfMemory),
+    })
+}
+
+/// Brings the pages of a mapping into this process's page table, so that no later touch is a
+/// fault. Where the kernel cannot (before 5.14), the touches do it.
+pub fn populate_to_write(base: NonNull<u8>, size_bytes: usize) {
+    let advice = Advice::LinuxPopulateWrite;
+    // SAFETY: touches pages of a mapping of this size that the caller has, and changes nothing.
+    let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), size_bytes, advice) };
+}
+
+fn map(
+    place: usize,
+    file: BorrowedFd<'_>,
+    (offset, length): (usize, usize),
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<NonNull<u8>, Error> {
+    debug_assert!(!flags.contains(MapFlags::FIXED), "only a free place may be taken");
+    let place = std::ptr::without_provenance_mut(place);
+    // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
+    let base = unsafe { rustix::mm::mmap(place, length, protection, flags, file, offset as u64) };
+    let base = base.map_err(Error::system("map memory"))?;
+    NonNull::new(base.cast()).ok_or_else(|| Error::System {
+        attempt: "map memory",
+        reason: io::Error::from(io::ErrorKind::OutOfMemory),
+    })
+}
+
+/// Takes a mapping away that the caller owns and has no reference into any more.
+pub fn unmap(base: NonNull<u8>, size_bytes: usize) {
+    // SAFETY: callers pass a mapping of exactly this size that they made and now give up.
+    let result = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size_bytes) };
+    debug_assert!(result.is_ok(), "munmap: {result:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_of_what_is_reserved_is_there_and_no_other() {
+        let size_bytes = 3 * RESERVE_BYTES;
+        for (offset, length) in [(0, 4096), (4096, 2 * RESERVE_BYTES + 4096), (0, size_bytes)] {
+            let file = create_file(size_bytes).unwrap();
+            reserve(file.as_fd(), offset, length).unwrap();
+            let blocks = rustix::fs::fstat(&file).unwrap().st_blocks as u64;
+            assert_eq!(blocks * BLOCK_BYTES, length as u64, "{length} B at {offset}");
+        }
+        assert!(reserve(create_file(1).unwrap().as_fd(), 0, 0).is_err());
+    }
+
+    /// Pages behind the end are counted like others, so that holes hide behind them.
+    #[test]
+    fn holes_that_blocks_behind_the_end_hide_are_filled() {
+        let size_bytes = 64 << 10;
+        let blocks = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_blocks as u64;
+        let file = create_file(size_bytes).unwrap();
+        let (end, behind) = (size_bytes as u64, FallocateFlags::KEEP_SIZE);
+        rustix::fs::fallocate(&file, behind, end, end).unwrap();
+        seal(&file, Sealed::Bytes).unwrap();
+        check(file.as_fd(), size_bytes, Sealed::Bytes).unwrap();
+        let before = blocks(&file);
+        let base = map_file(file.as_fd(), size_bytes, ProtFlags::READ, MapFlags::PRIVATE).unwrap();
+        populate(base, size_bytes).unwrap();
+        assert_eq!((blocks(&file) - before) * BLOCK_BYTES, size_bytes as u64);
+        unmap(base, size_bytes);
+        // What lies behind the end of a file never has a page.
+        let base = map_file(file.as_fd(), 2 * size_bytes, ProtFlags::READ, MapFlags::PRIVATE);
+        let result = populate(base.as_ref().copied().unwrap(), 2 * size_bytes);
+        assert!(matches!(result, Err(Error::Memory { .. })), "{result:?}");
+        unmap(base.unwrap(), 2 * size_bytes);
+    }
+}

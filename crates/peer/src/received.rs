@@ -1,0 +1,144 @@
+//! Descriptors that the peer handed over. To close one may mean to wait for the peer: a file of its
+//! own file system (FUSE) asks it, a socket with SO_LINGER waits for what it has not sent yet. No
+//! deadline ends that wait. So only what the kernel closes by itself is kept, memory, pipes and
+//! what a process is watched by, and anything else is closed by threads of their own, see `closer`.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::LazyLock;
+
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+
+use super::caller::is_event;
+use super::closer;
+use super::error::Error;
+
+/// What came with a packet.
+#[derive(Debug, Default)]
+pub enum Received {
+    /// No descriptor came.
+    #[default]
+    Nothing,
+    /// Memory, or a process; or a pipe, where pipes are expected.
+    File(OwnedFd),
+    /// More than one, all closed.
+    Several,
+    /// Something that closing may wait for; it is being closed.
+    Foreign,
+    /// This process may have no more descriptors: the kernel threw away what came.
+    Lost,
+}
+
+impl Received {
+    /// Keeps what may be kept of what came with one packet.
+    pub fn of(files: Vec<OwnedFd>, is_cut: bool, are_pipes_expected: bool) -> Self {
+        let is_known = |file: &OwnedFd| {
+            is_memory(file) || are_pipes_expected && is_pipe(file) || is_process(file)
+        };
+        let (mut known, foreign): (Vec<_>, Vec<_>) = files.into_iter().partition(is_known);
+        if !foreign.is_empty() {
+            closer::close(foreign);
+            return Self::Foreign;
+        }
+        match (known.len(), is_cut) {
+            (_, true) => Self::Lost,
+            (0, _) => Self::Nothing,
+            (1, _) => known.pop().map_or(Self::Nothing, Self::File),
+            _ => Self::Several,
+        }
+    }
+
+    /// The descriptor, where it is one that was expected.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], and [`Error::System`] where this process may have no more descriptors.
+    pub fn file(self, expected: &'static str) -> Result<OwnedFd, Error> {
+        let found = match self {
+            Self::File(file) => return Ok(file),
+            Self::Lost => {
+                return Err(Error::system("take a descriptor from the peer")(Errno::MFILE));
+            }
+            Self::Nothing => "no descriptor",
+            Self::Several => "several descriptors at once",
+            Self::Foreign => "a descriptor that is not of memory",
+        };
+        Err(Error::Memory { found: found.into(), expected })
+    }
+}
+
+/// Closes descriptors that are not kept, without waiting for their peer.
+pub fn let_go(files: Vec<OwnedFd>) {
+    let is_foreign = |file: &OwnedFd| !is_memory(file) && !is_event(file);
+    let foreign: Vec<_> = files.into_iter().filter(is_foreign).collect();
+    if !foreign.is_empty() {
+        closer::close(foreign);
+    }
+}
+
+/// Only memory knows of seals, and no file system is asked.
+fn is_memory(file: &OwnedFd) -> bool {
+    rustix::fs::fcntl_get_seals(file).is_ok()
+}
+
+/// Only a process can be sent a signal, here none at all, and no file system is asked.
+fn is_process(file: &OwnedFd) -> bool {
+    /// Whether the kernel answers, and not a filter of calls in its place.
+    static IS_ASKED: LazyLock<bool> = LazyLock::new(|| send_nothing(-1) == Err(libc::EBADF));
+    // It is gone, or of a user or in a PID namespace whose processes get no signal from here.
+    let known = [libc::ESRCH, libc::EPERM, libc::EINVAL];
+    *IS_ASKED
+        && send_nothing(file.as_raw_fd()).map_or_else(|error| known.contains(&error), |()| true)
+}
+
+/// Sends no signal to a process by such a descriptor; what the kernel says of it.
+fn send_nothing(number: RawFd) -> Result<(), i32> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: takes numbers, and no description of the signal; signal 0 is never sent.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, number, 0, none, 0) };
+    let error = std::io::Error::last_os_error().raw_os_error();
+    if sent == 0 { Ok(()) } else { Err(error.unwrap_or(0)) }
+}
+
+/// Only a pipe has a size as such, and no file system is asked.
+pub fn is_pipe(file: &OwnedFd) -> bool {
+    rustix::pipe::fcntl_getpipe_size(file).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn pipe() -> OwnedFd {
+        rustix::pipe::pipe().unwrap().0
+    }
+
+    fn memory() -> OwnedFd {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        rustix::fs::memfd_create(c"received", flags).unwrap()
+    }
+
+    #[test]
+    fn only_one_of_what_is_expected_is_kept() {
+        let device = || OwnedFd::from(File::open("/dev/null").unwrap());
+        let of = |files, is_cut, pipes| Received::of(files, is_cut, pipes).file("memory");
+        assert!(of(vec![memory()], false, false).is_ok());
+        assert!(of(vec![pipe()], false, true).is_ok());
+        let own = crate::process::own_watch();
+        assert!(own.is_none_or(|own| of(vec![own], false, false).is_ok()));
+        let said = |files, is_cut, pipes| match of(files, is_cut, pipes).unwrap_err() {
+            Error::Memory { found, .. } => found,
+            Error::System { reason, .. } => {
+                assert_eq!(reason.raw_os_error(), Some(libc::EMFILE));
+                "ulimit -n".into()
+            }
+            other => panic!("{other:?}"),
+        };
+        assert!(said(vec![], false, true).contains("no descriptor"));
+        assert!(said(vec![pipe()], false, false).contains("not of memory"));
+        assert!(said(vec![device()], false, true).contains("not of memory"));
+        assert!(said(vec![memory(), device()], false, true).contains("not of memory"));
+        assert!(said(vec![memory(), memory()], false, true).contains("several"));
+        assert!(said(vec![memory()], true, true).contains("ulimit -n"));
+    }
+}

@@ -1,0 +1,451 @@
+//! A Unix socket to another process: packets, descriptors, and who sent them.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
+    SocketAddrUnix, SocketFlags, SocketType, UCred, sockopt,
+};
+
+use super::closer;
+use super::deadline::after;
+use super::descriptor::{keep, kept};
+use super::error::Error;
+use super::received::{self, Received};
+
+/// Longest packet that is sent or taken.
+pub const PACKET_BYTES: usize = 128;
+
+/// Descriptors that one packet carries at most.
+const DESCRIPTORS_MAX: usize = 1;
+
+/// Connections that wait to be accepted, as many as the kernel's own default (SOMAXCONN).
+pub const BACKLOG: i32 = 4096;
+
+/// A packet from the peer.
+#[derive(Debug)]
+pub struct Packet {
+    /// The buffer; its first `length` bytes are the packet.
+    pub bytes: [u8; PACKET_BYTES],
+    /// Bytes of the packet.
+    pub length: usize,
+    /// The descriptor that came with it.
+    pub file: Received,
+    /// Process, user, group, as the kernel vouches for them; process 0 where it is in another PID
+    /// namespace.
+    pub sender: Option<(i32, u32, u32)>,
+}
+
+/// A connected socket of packets, which nothing that is left in it holds up as it is closed.
+#[derive(Debug)]
+pub struct Socket {
+    socket: Option<OwnedFd>,
+    /// Another process, which came of a fork, has it too, and goes on.
+    is_others: bool,
+}
+
+/// Packets that are looked through in a socket that goes: some 10 ms.
+const PACKETS_LEFT_MAX: u32 = 4096;
+
+impl Socket {
+    /// Refuses a descriptor that is no connected Unix socket of packets, and makes it one to use
+    /// here.
+    ///
+    /// # Errors
+    /// [`Error::NotASocket`], [`Error::System`].
+    pub fn adopt(socket: OwnedFd) -> Result<Self, Error> {
+        let socket = keep(socket).map_err(Error::system("prepare the socket"))?;
+        let refuse = |found| Error::NotASocket { found };
+        let domain = sockopt::socket_domain(&socket).map_err(|_| refuse("no socket"))?;
+        let kind = sockopt::socket_type(&socket).map_err(|_| refuse("no socket"))?;
+        if domain != AddressFamily::UNIX || kind != SocketType::SEQPACKET {
+            return Err(refuse("another kind of socket"));
+        }
+        let prepared = rustix::io::ioctl_fionbio(&socket, true);
+        prepared.map_err(Error::system("prepare the socket"))?;
+        let prepared = sockopt::set_socket_passcred(&socket, true);
+        prepared.map_err(Error::system("prepare the socket"))?;
+        Ok(Self { socket: Some(socket), is_others: false })
+    }
+
+    /// As it is dropped nothing but this process's descriptor goes.
+    pub fn leave_to_others(&mut self) {
+        self.is_others = true;
+    }
+}
+
+impl Deref for Socket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        self.socket.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Socket {
+    /// Whoever closes a socket closes the descriptors that are on their way in it.
+    fn drop(&mut self) {
+        let Some(socket) = self.socket.take().filter(|_| !self.is_others) else { return };
+        // Nothing more comes from here on.
+        let _ = rustix::net::shutdown(&socket, Shutdown::Read);
+        for _ in 0..PACKETS_LEFT_MAX {
+            match receive(&socket, false) {
+                Ok(Some(Packet { file: Received::Foreign, .. })) => break,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+        closer::close([socket]);
+    }
+}
+
+/// A socket to be bound or connected at `path`; no call on it waits.
+pub fn new_socket(path: &Path, kind: SocketType) -> Result<OwnedFd, Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    kept(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None))
+        .map_err(|reason| at("make", path)(reason.into()))
+}
+
+/// Maps an error of the system for the socket at `path`.
+pub fn at(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = PathBuf::from(path);
+    move |reason| Error::Socket { attempt, path, reason }
+}
+
+/// Two connected sockets: one for this process, one to be inherited or handed over. Closed on exec.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (one, other) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(Error::system("make a pair of sockets"))?;
+    let failed = || Error::system::<Errno>("make a pair of sockets");
+    Ok((keep(one).map_err(failed())?, keep(other).map_err(failed())?))
+}
+
+/// The address of a path that a socket has, or is to have. An empty one, as a setting that was
+/// forgotten, would be an address of the kernel's choice that all users reach.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`]: it is empty, or too long.
+pub fn address_of(path: &Path) -> io::Result<SocketAddrUnix> {
+    if path.as_os_str().is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is empty"));
+    }
+    Ok(SocketAddrUnix::new(path)?)
+}
+
+/// Connects to the socket of packets at `path`.
+pub fn connect(path: &Path) -> Result<OwnedFd, Error> {
+    connect_to(path, SocketType::SEQPACKET)
+}
+
+/// Connects to the socket of this type at `path`. It does not wait: where too many wait to be
+/// accepted there the reason is [`io::ErrorKind::WouldBlock`].
+pub fn connect_to(path: &Path, kind: SocketType) -> Result<OwnedFd, Error> {
+    let address = address_of(path).map_err(at("connect to", path))?;
+    let socket = new_socket(path, kind)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        // Of any other file the system says what it says of a socket that nobody listens at.
+        Err(Errno::CONNREFUSED) if is_other_file(path) => {
+            Err(at("connect to", path)(io::Error::other("it is no socket")))
+        }
+        Err(reason) => Err(at("connect to", path)(reason.into())),
+    }
+}
+
+fn is_other_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|facts| !facts.file_type().is_socket())
+}
+
+/// The next connection; `None` when nobody came in time.
+///
+/// # Errors
+/// [`Error::System`], also where the listener was shut down, by whichever process has it too.
+pub fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd>, Error> {
+    let until = wait.map(after);
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match kept(rustix::net::accept_with(socket, flags)) {
+            Ok(connection) => return Ok(Some(connection)),
+            // Nobody is there, or went before it was accepted, or a signal came.
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
+            Err(reason) => return Err(Error::system("accept a connection")(reason)),
+        }
+        match wait_for(socket.as_fd(), until)? {
+            Some(found) if is_over(found) => {
+                let reason = "the listener was shut down: listen anew";
+                return Err(Error::system("accept a connection")(io::Error::other(reason)));
+            }
+            // Of a connection that others took, or that went, again and again.
+            Some(_) if until.is_none_or(|until| Instant::now() < until) => {}
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// Whether what poll(2) says of a listener holds for good: nobody will connect any more.
+pub fn is_over(found: PollFlags) -> bool {
+    found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+}
+
+/// Lets nobody connect any more, and turns away who waits to be accepted.
+pub fn stop_listening(socket: &OwnedFd) {
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+    for _ in 0..BACKLOG {
+        let accepted = kept(rustix::net::accept_with(socket, SocketFlags::CLOEXEC));
+        let Ok(connection) = accepted else { return };
+        // What it sent already is no reason to wait as it is closed.
+        drop(Socket::adopt(connection));
+    }
+}
+
+/// Sends a packet with who this process is, and a descriptor where there is one.
+pub fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let own = UCred {
+        pid: rustix::process::getpid(),
+        uid: rustix::process::geteuid(),
+        gid: rustix::process::getegid(),
+    };
+    match send_as(Some(own), socket, bytes, file) {
+        // In a user namespace that has no number for this process's user, none can be said. The
+        // kernel then says by itself who sends.
+        Err(Errno::INVAL | Errno::PERM) => send_as(None, socket, bytes, file),
+        result => result,
+    }
+}
+
+fn send_as(
+    own: Option<UCred>,
+    socket: &OwnedFd,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX), ScmCredentials(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if let Some(own) = own {
+        control.push(SendAncillaryMessage::ScmCredentials(own));
+    }
+    let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&files));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            result => return result.map(drop),
+        }
+    }
+}
+
+/// Process, user and group at the other end as it was connected: for a listener, as it began to
+/// listen. Process 0 where it is in a PID namespace that this one cannot see.
+pub fn other_end(socket: impl AsFd) -> Result<(i32, u32, u32), Error> {
+    let socket = socket.as_fd();
+    let mut told = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: a structure of that length, which the kernel writes to, and its length, both alive.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut told).cast(),
+            &raw mut length,
+        )
+    };
+    match result {
+        0 => Ok((told.pid, told.uid, told.gid)),
+        _ => Err(Error::system("ask who is at the other end")(io::Error::last_os_error())),
+    }
+}
+
+/// Sends bytes alone, without waiting.
+pub fn say(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
+}
+
+/// Takes the bytes of the next packet alone, without waiting, for it or for a descriptor that came
+/// with it; how long it is, whatever fits.
+pub fn hear(socket: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+    let taken = take(socket.as_fd(), buffer, flags)?;
+    received::let_go(taken.files);
+    Ok(taken.length)
+}
+
+/// Makes the peer's poll return. A full socket has such packets enough.
+pub fn nudge(socket: &OwnedFd) {
+    let _ = rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// The next packet without waiting; `None` when there is none. A descriptor with it is memory, or a
+/// pipe where pipes are expected.
+pub fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Option<Packet>, Errno> {
+    let mut bytes = [0; PACKET_BYTES];
+    let taken = match take(socket.as_fd(), &mut bytes, RecvFlags::DONTWAIT) {
+        Ok(taken) => taken,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(reason) => return Err(reason),
+    };
+    let Taken { length, files, is_cut, sender } = taken;
+    // A packet of no bytes comes with who sent it, the end of all packets with nothing.
+    if length == 0 && sender.is_none() {
+        return Err(Errno::CONNRESET);
+    }
+    let file = Received::of(files, is_cut, are_pipes_expected);
+    Ok(Some(Packet { bytes, length, file, sender }))
+}
+
+/// What came at once. Its descriptors are the peer's: to close one may mean to wait, see
+/// [`received::let_go`].
+pub struct Taken {
+    /// Bytes.
+    pub length: usize,
+    /// Descriptors that came with the bytes.
+    pub files: Vec<OwnedFd>,
+    /// Descriptors are missing.
+    is_cut: bool,
+    sender: Option<(i32, u32, u32)>,
+}
+
+/// Takes bytes and all descriptors that came with them.
+///
+/// # Errors
+/// What recvmsg(2) says.
+pub fn take(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Result<Taken, Errno> {
+    let mut control = [0_u64; CONTROL_BYTES / 8];
+    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all bytes zero are a value of this plain structure of numbers and null pointers.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = CONTROL_BYTES as _;
+    let flags = flags.bits() as i32 | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header names one vector and one control buffer, both alive, writable, of the
+    // lengths said there, and referred to by nothing else.
+    let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+    if result < 0 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    let (files, is_cut, sender) = controls(&header);
+    Ok(Taken { length: result as usize, files, is_cut, sender })
+}
+
+/// Lets the peer send no descriptors, where the kernel knows of that (Linux 6.16): who wants none
+/// need not close any.
+pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
+    /// SO_PASSRIGHTS of asm-generic/socket.h.
+    const PASS_RIGHTS: i32 = 83;
+    let none = 0_i32;
+    // SAFETY: an option of four bytes, which are read alone. Another kernel refuses its number.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            PASS_RIGHTS,
+            (&raw const none).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+}
+
+/// Room for 253 descriptors, SCM_MAX_FD of the kernel, and credentials: two headers of 16 B, 1016 B
+/// and 16 B. What does not fit the kernel would close, in the call that receives.
+const CONTROL_BYTES: usize = 1064;
+
+/// What stands in the control buffer that the kernel filled: descriptors, whether some are missing,
+/// and who sent them.
+fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32)>) {
+    let (mut files, mut sender) = (Vec::new(), None);
+    let mut is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
+    // SAFETY: the header is one that recvmsg filled.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: not null, so it points at a control header inside the buffer, which is aligned.
+    while let Some(control) = unsafe { next.as_ref() } {
+        // SAFETY: a control header of the buffer; its data follow it.
+        let data = unsafe { libc::CMSG_DATA(next) };
+        // SAFETY: asks for the length of a header alone; a calculation.
+        let head = unsafe { libc::CMSG_LEN(0) } as usize;
+        let length = control.cmsg_len.saturating_sub(head);
+        match (control.cmsg_level, control.cmsg_type) {
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                for index in 0..length / size_of::<RawFd>() {
+                    // SAFETY: the kernel wrote `length` bytes of descriptors there.
+                    let at = unsafe { data.cast::<RawFd>().add(index) };
+                    // SAFETY: as above; no alignment is asked for.
+                    let raw = unsafe { at.read_unaligned() };
+                    // SAFETY: the kernel has just opened it for this process, and nobody else
+                    // knows it.
+                    let file = unsafe { OwnedFd::from_raw_fd(raw) };
+                    match keep(file) {
+                        Ok(file) => files.push(file),
+                        Err(_) => is_cut = true,
+                    }
+                }
+            }
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
+                // SAFETY: the kernel wrote such a structure there; no alignment is asked for.
+                let told = unsafe { data.cast::<libc::ucred>().read_unaligned() };
+                sender = Some((told.pid, told.uid, told.gid));
+            }
+            _ => {}
+        }
+        // SAFETY: the header that recvmsg filled, and a control header of its buffer.
+        next = unsafe { libc::CMSG_NXTHDR(header, next) };
+    }
+    (files, is_cut, sender)
+}
+
+/// The next packet, waited for until an instant.
+pub fn receive_until(socket: &OwnedFd, limit: Duration, until: Instant) -> Result<Packet, Error> {
+    loop {
+        match receive(socket, false) {
+            Ok(Some(packet)) => return Ok(packet),
+            Ok(None) => {}
+            Err(_) => return Err(Error::Gone),
+        }
+        let is_late = Instant::now() >= until;
+        if is_late || !wait_readable(socket.as_fd(), Some(until))? {
+            let waited = limit + until.elapsed();
+            return Err(Error::Late { waited, limit });
+        }
+    }
+}
+
+/// Waits until a descriptor can be read, or its other end is gone; false when the time is over.
+pub fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool, Error> {
+    wait_for(file, until).map(|found| found.is_some())
+}
+
+/// The same, and what was found; `None` when the time is over.
+fn wait_for(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<Option<PollFlags>, Error> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let time = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let mut set = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
+        match rustix::event::poll(&mut set, time.as_ref()) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(set[0].revents())),
+            Err(Errno::INTR) => {}
+            Err(reason) => return Err(Error::system("wait for the socket")(reason)),
+        }
+    }
+}
