@@ -19,34 +19,49 @@ pub struct Part {
 
 const _: () = assert!(size_of::<Part>() == 24);
 
-/// Which function copies.
+/// The function that copies packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Copy {
+#[non_exhaustive]
+pub enum CopyMethod {
     /// haul's, by the policy in force.
     #[default]
     Haul,
     /// The C library's memcpy.
     Libc,
-    /// One way to copy by name.
+    /// One of haul's kernels.
     Kernel(&'static CopyKernel),
-    /// None at all: packets arrive with whatever stood in their buffers. What a flow reaches with
-    /// it bounds what any copy can reach.
-    None,
-    /// haul's, called for each part and asked for no bytes: what the calls alone cost. Packets
-    /// arrive as with [`Copy::None`].
-    Empty,
+    /// A function of the caller's.
+    Custom(CustomCopy),
 }
 
-impl Copy {
-    /// The copy of this name: `haul`, `libc`, `none`, `empty` or a kernel's that this processor can
-    /// run.
+/// A caller's function that copies a burst. Measurements use it for functions that haul does not
+/// have.
+#[derive(Clone, Copy, Debug)]
+pub struct CustomCopy {
+    name: &'static str,
+    batch: unsafe fn(&[Part]),
+}
+
+impl CustomCopy {
+    /// Names a function.
+    ///
+    /// # Safety
+    /// A call of `batch` is sound if each source is readable and each target writable for the
+    /// part's length. The caller answers for the content: a peer receives the bytes that `batch`
+    /// leaves in the targets.
+    #[must_use]
+    pub const unsafe fn new(name: &'static str, batch: unsafe fn(&[Part])) -> Self {
+        Self { name, batch }
+    }
+}
+
+impl CopyMethod {
+    /// The method of this name: `haul`, `libc`, or a kernel's that this processor can run.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "haul" => Some(Self::Haul),
             "libc" => Some(Self::Libc),
-            "none" => Some(Self::None),
-            "empty" => Some(Self::Empty),
             _ => {
                 let mut kernels = haul_copy::kernel::copies().iter();
                 let kernel = kernels.find(|kernel| kernel.name() == name)?;
@@ -62,55 +77,51 @@ impl Copy {
             Self::Haul => "haul",
             Self::Libc => "libc",
             Self::Kernel(kernel) => kernel.name(),
-            Self::None => "none",
-            Self::Empty => "empty",
+            Self::Custom(custom) => custom.name,
         }
     }
 
-    /// Whether packets arrive with their bytes: of the ceilings, which copy nothing, none do.
-    #[must_use]
-    pub fn is_ceiling(&self) -> bool {
-        matches!(self, Self::None | Self::Empty)
-    }
-
-    /// The names of all copies that this processor can run.
+    /// The names of all methods that this processor can run.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let kernels = haul_copy::kernel::copies().iter().filter(|kernel| kernel.is_available());
-        ["haul", "libc", "none", "empty"].into_iter().chain(kernels.map(|kernel| kernel.name()))
+        ["haul", "libc"].into_iter().chain(kernels.map(|kernel| kernel.name()))
     }
 }
 
-/// A copy that was chosen: one function over a burst.
+/// A chosen method: one call a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Copier {
-    batch: unsafe fn(&[Part], CopyFn),
-    function: CopyFn,
-    is_ceiling: bool,
+    call: Call,
+    writes_targets: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    /// One call for a burst.
+    Batch(unsafe fn(&[Part])),
+    /// One call for each part.
+    Each(CopyFn),
 }
 
 impl Copier {
     /// Chooses the function.
     #[must_use]
-    pub fn new(copy: Copy) -> Self {
-        let none: CopyFn = nothing;
-        let is_ceiling = copy.is_ceiling();
-        let (batch, function): (unsafe fn(&[Part], CopyFn), CopyFn) = match copy {
-            Copy::Haul => (by_haul, none),
-            Copy::Libc => (by_libc, none),
-            Copy::None => (by_nothing, none),
-            Copy::Empty => (by_haul_of_nothing, none),
-            Copy::Kernel(kernel) => match kernel.function() {
-                Some(function) => (by_function, function),
-                None => (by_haul, none),
-            },
+    pub fn new(method: CopyMethod) -> Self {
+        let call = match method {
+            CopyMethod::Haul => Call::Batch(by_haul),
+            CopyMethod::Libc => Call::Batch(by_libc),
+            CopyMethod::Custom(custom) => Call::Batch(custom.batch),
+            CopyMethod::Kernel(kernel) => {
+                kernel.function().map_or(Call::Batch(by_haul), Call::Each)
+            }
         };
-        Self { batch, function, is_ceiling }
+        Self { call, writes_targets: !matches!(method, CopyMethod::Custom(_)) }
     }
 
-    /// As [`Copy::is_ceiling`].
+    /// Whether the targets are surely written, so that their cache lines are worth a prefetch.
     #[inline]
-    pub(crate) fn is_ceiling(&self) -> bool {
-        self.is_ceiling
+    pub(crate) fn writes_targets(&self) -> bool {
+        self.writes_targets
     }
 
     /// Copies each part, in order.
@@ -119,54 +130,39 @@ impl Copier {
     /// Each source is readable and each target writable for the part's length.
     #[inline]
     pub unsafe fn copy_batch(&self, parts: &[Part]) {
-        // SAFETY: the caller's promise; the function is the one that was chosen with it.
-        unsafe { (self.batch)(parts, self.function) }
+        match self.call {
+            // SAFETY: the caller's promise, which is all that these functions ask for.
+            Call::Batch(batch) => unsafe { batch(parts) },
+            Call::Each(function) => {
+                for part in parts {
+                    // SAFETY: the caller's promise; the processor can run the function.
+                    unsafe { function(part.target, part.source, part.length) };
+                }
+            }
+        }
     }
 }
 
 impl Default for Copier {
     fn default() -> Self {
-        Self::new(Copy::Haul)
+        Self::new(CopyMethod::Haul)
     }
 }
 
 /// # Safety
 /// As [`Copier::copy_batch`], likewise for the others.
-unsafe fn by_haul(parts: &[Part], _: CopyFn) {
+unsafe fn by_haul(parts: &[Part]) {
     for part in parts {
         // SAFETY: the caller's promise.
         unsafe { haul_copy::memcpy(part.target, part.source, part.length) }
     }
 }
 
-unsafe fn by_libc(parts: &[Part], _: CopyFn) {
+unsafe fn by_libc(parts: &[Part]) {
     for part in parts {
         // SAFETY: the caller's promise; parts of a burst do not overlap.
         unsafe { libc::memcpy(part.target.cast(), part.source.cast(), part.length) };
     }
-}
-
-unsafe fn by_function(parts: &[Part], function: CopyFn) {
-    for part in parts {
-        // SAFETY: the caller's promise; the processor can run the function.
-        unsafe { function(part.target, part.source, part.length) };
-    }
-}
-
-unsafe fn by_haul_of_nothing(parts: &[Part], _: CopyFn) {
-    for part in parts {
-        // Else the call would be known to do nothing.
-        let length = std::hint::black_box(0);
-        // SAFETY: no byte is touched; the pointers are valid for longer parts by the caller's
-        // promise.
-        unsafe { haul_copy::memcpy(part.target, part.source, length) }
-    }
-}
-
-unsafe fn by_nothing(_: &[Part], _: CopyFn) {}
-
-unsafe extern "C" fn nothing(target: *mut u8, _: *const u8, _: usize) -> *mut u8 {
-    target
 }
 
 #[cfg(test)]
@@ -174,10 +170,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_copy_but_the_ceilings_copies_each_part() {
-        for name in Copy::names() {
-            let copy = Copy::named(name).expect("a name of the list");
-            assert_eq!(copy.name(), name);
+    fn every_method_copies_each_part() {
+        for name in CopyMethod::names() {
+            let method = CopyMethod::named(name).expect("a name of the list");
+            assert_eq!(method.name(), name);
             let source: Vec<u8> = (0..10_000_u32).map(|index| index as u8).collect();
             let mut target = vec![0_u8; source.len()];
             let mut parts = Vec::new();
@@ -191,11 +187,10 @@ mod tests {
                 at += length;
             }
             // SAFETY: each part is inside both vectors.
-            unsafe { Copier::new(copy).copy_batch(&parts) };
-            let expected = if copy.is_ceiling() { vec![0; at] } else { source[..at].to_vec() };
-            assert_eq!(target[..at], expected, "{name}");
+            unsafe { Copier::new(method).copy_batch(&parts) };
+            assert_eq!(target[..at], source[..at], "{name}");
             assert!(target[at..].iter().all(|byte| *byte == 0), "{name} wrote behind the end");
         }
-        assert!(Copy::named("nobody's").is_none());
+        assert!(CopyMethod::named("nobody's").is_none());
     }
 }

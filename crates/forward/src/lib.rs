@@ -65,7 +65,7 @@ mod virtio;
 pub use afpacket::AfPacket;
 pub use afxdp::AfXdp;
 pub use contract::{Agreement, Link, Port};
-pub use copy::{Copier, Copy, Part};
+pub use copy::{Copier, CopyMethod, CustomCopy, Part};
 pub use counters::{Counters, Direction, DropReason};
 pub use error::Error;
 pub use haul_model::pcie::Counts;

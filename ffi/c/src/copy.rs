@@ -146,7 +146,7 @@ pub unsafe extern "C" fn haul_copy_batch(parts: *const haul_copy_part, count: us
     // SAFETY: so many parts by the caller's promise; both types have the same layout, as asserted.
     let parts = unsafe { std::slice::from_raw_parts(parts.cast::<Part>(), count) };
     // SAFETY: the caller's promise.
-    unsafe { Copier::new(forward::Copy::Haul).copy_batch(parts) };
+    unsafe { Copier::new(forward::CopyMethod::Haul).copy_batch(parts) };
 }
 
 /// haul_memset, told what happens to the target next; see haul_memcpy_hinted.

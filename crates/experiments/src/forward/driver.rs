@@ -5,10 +5,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Copy, Counters, Direction, DropReason, Generator, KeptDevice, Mode, Null, Port, Settings,
-    Snapshot, Vhost, VhostSettings, Virtio, VirtioSettings,
+    Counters, Direction, DropReason, Generator, KeptDevice, Mode, Null, Port, Settings, Snapshot,
+    Vhost, VhostSettings, Virtio, VirtioSettings,
 };
 
+use super::ceiling::method_named;
 use super::flow::{Flow, Layout};
 use super::gate::{self, Turn};
 use super::protocol::{Counted, Metered, Reply, Side, Source, Start, Task};
@@ -284,7 +285,7 @@ fn ring(start: &Start, layout: Layout) -> Result<Ring, String> {
     let is_mergeable = layout.is_mergeable();
     match start.side {
         Side::Switch => {
-            let copy = Copy::named(&start.copy);
+            let copy = method_named(&start.copy);
             let copy = copy.ok_or_else(|| format!("no copy is {:?}", start.copy))?;
             let new = VhostSettings::new(&start.socket);
             let settings = VhostSettings { copy, is_mergeable, queues, ..new };

@@ -8,6 +8,7 @@
 //! - [`testpmd`]: DPDK's testpmd as switch and as guest;
 //! - [`openvswitch`]: Open vSwitch with DPDK as switch;
 //! - [`qemu`]: a Linux kernel under QEMU as guest;
+//! - `ceiling`: copies that move no bytes;
 //! - `gate`: the end of a flow that packets come from or go to;
 //! - `meter`: how long calls at a ring take;
 //! - `trial`: a load that is offered for a time, and what came of it;
@@ -25,6 +26,7 @@
 //! - `measurement`: a flow as an experiment.
 
 pub mod bench;
+mod ceiling;
 pub mod driver;
 pub mod flow;
 mod gate;
@@ -46,9 +48,10 @@ mod waits;
 mod worker;
 
 pub use bench::{Bench, Subject};
+pub use ceiling::{is_ceiling, method_named, method_names};
 pub use flow::{Flow, Layout};
 pub use openvswitch::OpenVswitch;
 pub use protocol::Source;
 pub use qemu::Qemu;
-pub use sides::{Forwarder, is_ceiling, is_library};
+pub use sides::{Forwarder, is_library};
 pub use testpmd::Testpmd;

@@ -9,10 +9,11 @@ use haul_measure::rounds::{self, Evaluation};
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, RatioOf, Record};
 
+use super::ceiling::is_ceiling;
 use super::flow::Flow;
 use super::ledger::{Ledger, STAGES};
 use super::run::{Entrant, Run, Sample};
-use super::sides::{Forwarder, is_ceiling};
+use super::sides::Forwarder;
 use super::testpmd::Testpmd;
 use crate::context::Context;
 use crate::remarks::Remarks;

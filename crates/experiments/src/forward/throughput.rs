@@ -7,11 +7,12 @@ use haul_measure::disturbance::Watch;
 use haul_measure::rounds::{Order, Round, evaluate};
 use haul_model::experiment::key;
 
+use super::ceiling::is_ceiling;
 use super::flow::Flow;
 use super::records::{compare_rates, of, whole};
 use super::run::Run;
 use super::search::{Found, Goal, Range, Trial, search};
-use super::sides::{Forwarder, Running, is_ceiling};
+use super::sides::{Forwarder, Running};
 use crate::context::Context;
 use crate::error::Error;
 use crate::remarks::Remarks;

@@ -246,7 +246,7 @@ const AHEAD: usize = 2;
 /// As [`Copier::copy_batch`].
 #[inline]
 unsafe fn copy(copier: &Copier, parts: &[Part]) {
-    if copier.is_ceiling() || parts.iter().all(|part| part.length <= FETCH_BYTES) {
+    if !copier.writes_targets() || parts.iter().all(|part| part.length <= FETCH_BYTES) {
         // SAFETY: the caller's promise.
         return unsafe { copier.copy_batch(parts) };
     }

@@ -36,7 +36,7 @@ use haul_heap::guard;
 use rustix::fd::AsFd;
 
 use super::contract::{Agreement, Link, Port};
-use super::copy::{Copier, Copy};
+use super::copy::{Copier, CopyMethod};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
 use super::pool::{BURST_MAX, Burst, Pool};
@@ -59,9 +59,8 @@ pub struct VhostSettings {
     pub users: Users,
     /// Queue pairs, 1 to 64.
     pub queues: u16,
-    /// What copies packets. With [`Copy::None`] and [`Copy::Empty`] a guest gets whatever was in
-    /// the pool before, another guest's packets among it.
-    pub copy: Copy,
+    /// The function that copies packets.
+    pub copy: CopyMethod,
     /// Whether packets may take several buffers of the guest's. Packets longer than one of them
     /// need it.
     pub is_mergeable: bool,
@@ -71,7 +70,7 @@ impl VhostSettings {
     /// One queue pair, with mergeable buffers, at a socket that this side listens on, for
     /// processes of one's own user and root.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let (role, users, queues, copy) = (Role::Server, Users::Own, 1, Copy::Haul);
+        let (role, users, queues, copy) = (Role::Server, Users::Own, 1, CopyMethod::Haul);
         Self { path: path.into(), role, users, queues, copy, is_mergeable: true }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use haul_forward::{
-    Copy, Generator, Link, Mode, Pool, Port, Running, Sink, Sizes, Traffic, Vhost, VhostSettings,
-    Virtio, VirtioSettings,
+    CopyMethod, Generator, Link, Mode, Pool, Port, Running, Sink, Sizes, Traffic, Vhost,
+    VhostSettings, Virtio, VirtioSettings,
 };
 
 use crate::support::{
@@ -82,7 +82,7 @@ fn through_a_guest_and_back_nothing_is_lost() {
         let folder = folder();
         let settings_here = VhostSettings {
             is_mergeable,
-            copy: Copy::named(copy).unwrap(),
+            copy: CopyMethod::named(copy).unwrap(),
             ..VhostSettings::new(socket(&folder))
         };
         let vhost = Vhost::open("vhost0", &settings_here).unwrap().pop().unwrap();

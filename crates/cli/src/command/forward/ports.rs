@@ -1,7 +1,7 @@
 //! From what a person named to the ports: a list for each worker.
 
 use haul::forward::{
-    AfPacket, AfXdp, Copy, Generator, Nic, NicSettings, Null, PACKET_BYTES_MAX, Pace, Pcap,
+    AfPacket, AfXdp, CopyMethod, Generator, Nic, NicSettings, Null, PACKET_BYTES_MAX, Pace, Pcap,
     PcapSettings, Port, Role, Sink, Sizes, Traffic, Users, Vhost, VhostSettings, Virtio,
     VirtioSettings, Watch,
 };
@@ -68,9 +68,8 @@ fn open_queues(spec: &Spec, name: &str, users: &Users, workers: usize) -> Result
         }
         Spec::Nic { .. } => nics(spec, name, workers)?,
         Spec::Vhost { path, is_server, copy, queues } => {
-            let Some(copy) = Copy::named(copy) else {
-                let is_ceiling = |name: &&str| Copy::named(name).is_some_and(|it| it.is_ceiling());
-                let known: Vec<&str> = Copy::names().filter(|it| !is_ceiling(it)).collect();
+            let Some(copy) = CopyMethod::named(copy) else {
+                let known: Vec<&str> = CopyMethod::names().collect();
                 return Err(Error::Copy { name: copy.clone(), known: known.join(", ") });
             };
             let (role, users, queues) = (role(*is_server), users.clone(), *queues);

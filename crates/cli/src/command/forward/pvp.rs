@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use haul::forward::Copy;
 use haul_experiments::Experiment;
 use haul_experiments::drive::Program;
 use haul_experiments::forward::search::Goal;
 use haul_experiments::forward::{
-    Bench, Flow, Forwarder, OpenVswitch, Qemu, Source, Subject, Testpmd, is_library,
+    Bench, Flow, Forwarder, OpenVswitch, Qemu, Source, Subject, Testpmd, is_library, method_named,
+    method_names,
 };
 use haul_machine::sys::Sys;
 use haul_model::experiment::name;
@@ -272,10 +272,10 @@ fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
         let is_there = if is_library(name) {
             has_memcpy(Path::new(name))
         } else {
-            Copy::named(name).is_some()
+            method_named(name).is_some()
         };
         if !is_there {
-            let known: Vec<&str> = Copy::names().collect();
+            let known: Vec<&str> = method_names().collect();
             return Err(Error::Copy { name: name.clone(), known: known.join(", ") });
         }
         let subject = Subject { switch: Forwarder::Haul, copy: name.clone() };

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use haul::forward::{Copy, Replay};
+use haul::forward::Replay;
+use haul_experiments::forward::is_ceiling;
 use haul_model::pcie::{Offered, Packets, PcieError, Rate};
 
 use super::modelled::Modelled;
@@ -255,8 +256,8 @@ impl Options<'_> {
     fn copy(&mut self) -> Result<String, String> {
         let name = self.take("copy", |text| Some(text.to_owned()))?;
         let name = name.unwrap_or_else(|| "haul".to_owned());
-        match Copy::named(&name) {
-            Some(copy) if copy.is_ceiling() => Err(format!(
+        match name.as_str() {
+            ceiling if is_ceiling(ceiling) => Err(format!(
                 "{}:copy={name} copies nothing, so the guest would get what earlier packets left \
                  in the buffers, those of other guests among them; have copy=haul or libc, or \
                  measure that ceiling with haul forward pvp --copy {name}",

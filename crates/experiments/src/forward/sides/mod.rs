@@ -13,8 +13,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use ::haul::forward::Copy;
-
 use self::haul::Haul;
 pub(super) use self::rates::{Cycles, Rates};
 use self::rates::{counted_of, cycles_between, rates_between, rates_of};
@@ -46,13 +44,6 @@ pub enum Forwarder {
 #[must_use]
 pub fn is_library(copy: &str) -> bool {
     copy.contains('/')
-}
-
-/// Whether a copy of haul's switch is a ceiling: packets arrive without their bytes, and so without
-/// numbers.
-#[must_use]
-pub fn is_ceiling(copy: &str) -> bool {
-    Copy::named(copy).is_some_and(|copy| copy.is_ceiling())
 }
 
 /// What both sides of a flow have in common.

@@ -1,0 +1,69 @@
+//! Copies that move no bytes: what a flow reaches with one of them bounds what any copy can reach.
+//!
+//! A guest receives what earlier packets left in its buffers. Both sides of a flow belong to the
+//! same measurement, so that nobody else's packets are seen; the library and `haul forward` do not
+//! have these methods.
+
+use ::haul::forward::{CopyMethod, CustomCopy, Part};
+
+// SAFETY: the function touches no memory. What a guest reads is packets of the same measurement.
+const NONE: CustomCopy = unsafe { CustomCopy::new("none", no_call) };
+
+// SAFETY: as for `NONE`: each call copies no byte.
+const EMPTY: CustomCopy = unsafe { CustomCopy::new("empty", calls_of_no_bytes) };
+
+const CEILINGS: [CustomCopy; 2] = [NONE, EMPTY];
+
+/// Whether the switch of this copy moves no bytes: packets arrive without numbers.
+#[must_use]
+pub fn is_ceiling(copy: &str) -> bool {
+    CEILINGS.iter().any(|ceiling| CopyMethod::Custom(*ceiling).name() == copy)
+}
+
+/// The method of this name: one of the library's, `none` (no call) or `empty` (haul's function,
+/// called for each part with a length of zero).
+#[must_use]
+pub fn method_named(name: &str) -> Option<CopyMethod> {
+    let ceilings = CEILINGS.into_iter().map(CopyMethod::Custom);
+    CopyMethod::named(name).or_else(|| ceilings.into_iter().find(|method| method.name() == name))
+}
+
+/// The names that [`method_named`] knows on this processor.
+pub fn method_names() -> impl Iterator<Item = &'static str> {
+    CopyMethod::names().chain(CEILINGS.map(|ceiling| CopyMethod::Custom(ceiling).name()))
+}
+
+unsafe fn no_call(_: &[Part]) {}
+
+unsafe fn calls_of_no_bytes(parts: &[Part]) {
+    for part in parts {
+        // The compiler must not know that the call does nothing.
+        let length = std::hint::black_box(0);
+        // SAFETY: no byte is touched; the pointers are valid for longer parts by the caller's
+        // promise.
+        unsafe { haul_copy::memcpy(part.target, part.source, length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::haul::forward::Copier;
+
+    use super::*;
+
+    #[test]
+    fn ceilings_write_no_byte() {
+        for name in ["none", "empty"] {
+            let method = method_named(name).unwrap();
+            assert!(is_ceiling(name) && CopyMethod::named(name).is_none());
+            let (source, mut target) = ([7_u8; 200], [1_u8; 200]);
+            let part =
+                Part { target: target.as_mut_ptr(), source: source.as_ptr(), length: target.len() };
+            // SAFETY: the part names the two arrays whole.
+            unsafe { Copier::new(method).copy_batch(&[part]) };
+            assert_eq!(target, [1; 200], "{name}");
+        }
+        assert!(!is_ceiling("haul") && method_named("nobody's").is_none());
+        assert!(method_names().all(|name| method_named(name).is_some_and(|it| it.name() == name)));
+    }
+}
