@@ -1,6 +1,6 @@
 //! Copies and fills: as memcpy, memmove and memset, by what suits this processor.
 
-use haul::copy::{Hint, Policy, copy, copy_hinted, copy_within, fill};
+use haul::copy::{Hint, Policy, copy, copy_within, fill};
 
 fn main() {
     // Once, early: reads this machine's haul.toml where there is one.
@@ -20,7 +20,7 @@ fn main() {
     assert!(target[..4096].iter().all(|byte| *byte == 0));
 
     // Nobody reads the target soon: it need not come into the caches.
-    copy_hinted(&mut target, &source, Hint::Streamed);
+    Hint::Streamed.copy(&mut target, &source);
     assert_eq!(target, source);
     println!("copied and filled");
 }

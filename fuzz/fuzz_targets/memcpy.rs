@@ -29,10 +29,10 @@ fuzz_target!(|input: Input| {
             match way % 6 {
                 0 => haul_copy::memcpy(to, from, length),
                 1 => assert_eq!(haul_copy::c::memcpy(to.cast(), from.cast(), length), to.cast()),
-                2 => haul_copy::copy_hinted_raw(to, from, length, Hint::ReadSoon),
-                3 => haul_copy::copy_hinted_raw(to, from, length, Hint::Streamed),
-                4 => haul_copy::copy_hinted_raw(to, from, length, Hint::Handover),
-                _ => haul_copy::copy_hinted_raw(to, from, length, Hint::Unknown),
+                2 => Hint::ReadSoon.copy_raw(to, from, length),
+                3 => Hint::Streamed.copy_raw(to, from, length),
+                4 => Hint::Handover.copy_raw(to, from, length),
+                _ => Hint::Unknown.copy_raw(to, from, length),
             }
         }
         arenas.expect_copy(target, source, length);

@@ -38,8 +38,8 @@ fuzz_target!(|input: Input| {
                 None => match way % 4 {
                     0 => haul_copy::memset(to, byte, length),
                     1 => assert_eq!(haul_copy::c::memset(to.cast(), *value, length), to.cast()),
-                    2 => haul_copy::fill_hinted_raw(to, byte, length, Hint::ReadSoon),
-                    _ => haul_copy::fill_hinted_raw(to, byte, length, Hint::Streamed),
+                    2 => Hint::ReadSoon.fill_raw(to, byte, length),
+                    _ => Hint::Streamed.fill_raw(to, byte, length),
                 },
             }
         }

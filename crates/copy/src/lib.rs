@@ -39,7 +39,7 @@
 //!   processor;
 //! - [`kernel`]: every kernel by name, for benchmarks and tests;
 //! - `dispatch`: the choice of a kernel for each call;
-//! - [`raw`] and [`c`]: the functions over pointers, in Rust's and in C's calling convention;
+//! - `raw`: the functions over pointers, re-exported here; [`c`]: those in C's calling convention;
 //! - `safe`: the functions over slices, re-exported here.
 #![no_std]
 #![no_builtins]
@@ -64,7 +64,7 @@ pub mod kernel;
 
 mod dispatch;
 
-pub mod raw;
+mod raw;
 
 pub mod c;
 
@@ -73,9 +73,7 @@ mod safe;
 pub use cpu::Isa;
 pub use policy::Policy;
 pub use raw::{memcpy, memmove, memset};
-pub use safe::{
-    Hint, copy, copy_hinted, copy_hinted_raw, copy_within, fill, fill_hinted, fill_hinted_raw,
-};
+pub use safe::{Hint, copy, copy_within, fill};
 pub use thresholds::Thresholds;
 
 /// Programs that must not compile. Each fails for the stated reason alone.

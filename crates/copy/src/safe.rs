@@ -29,6 +29,75 @@ const STREAMED_MIN: usize = 4096;
 /// that saving outweighs its start-up time.
 const HANDOVER_STRING_MIN: usize = 4096;
 
+impl Hint {
+    /// As [`copy`], with this hint about the use of the data.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    ///
+    /// ```
+    /// use haul_copy::Hint;
+    /// let source = vec![1; 1 << 20];
+    /// let mut target = vec![0; 1 << 20];
+    /// Hint::Streamed.copy(&mut target, &source);
+    /// assert_eq!(target, source);
+    /// ```
+    pub fn copy(self, target: &mut [u8], source: &[u8]) {
+        assert_same_length(target.len(), source.len());
+        // SAFETY: both slices are `source.len()` bytes long.
+        unsafe { self.copy_raw(target.as_mut_ptr(), source.as_ptr(), source.len()) }
+    }
+
+    /// As [`fill`], with this hint about the use of the data.
+    pub fn fill(self, target: &mut [u8], byte: u8) {
+        // SAFETY: the slice is `target.len()` bytes long.
+        unsafe { self.fill_raw(target.as_mut_ptr(), byte, target.len()) }
+    }
+
+    /// As [`memmove`](crate::memmove), with this hint about the use of the data.
+    ///
+    /// # Safety
+    /// As [`memcpy`](crate::memcpy).
+    pub unsafe fn copy_raw(self, target: *mut u8, source: *const u8, length: usize) {
+        // SAFETY: every function called here has the obligations of this one, which the caller
+        // meets.
+        unsafe {
+            match self {
+                Self::Streamed if length >= STREAMED_MIN => {
+                    dispatch::stream_copy()(target, source, length);
+                }
+                Self::Handover if length >= HANDOVER_STRING_MIN => {
+                    dispatch::handover_copy()(target, source, length);
+                }
+                Self::ReadSoon | Self::Handover if length > crate::small::SMALL_MAX => {
+                    dispatch::cached_copy()(target, source, length);
+                }
+                _ => raw::memmove(target, source, length),
+            }
+        }
+    }
+
+    /// As [`memset`](crate::memset), with this hint about the use of the data.
+    ///
+    /// # Safety
+    /// As [`memset`](crate::memset).
+    pub unsafe fn fill_raw(self, target: *mut u8, byte: u8, length: usize) {
+        // SAFETY: every function called here has the obligations of this one, which the caller
+        // meets.
+        unsafe {
+            match self {
+                Self::Streamed if length >= STREAMED_MIN => {
+                    dispatch::stream_fill()(target, i32::from(byte), length);
+                }
+                Self::ReadSoon | Self::Handover if length > crate::small::SMALL_MAX => {
+                    dispatch::cached_fill()(target, i32::from(byte), length);
+                }
+                _ => raw::memset(target, byte, length),
+            }
+        }
+    }
+}
+
 /// Copies `source` to `target`.
 ///
 /// # Panics
@@ -67,71 +136,6 @@ pub fn copy_within(buffer: &mut [u8], source: Range<usize>, target: usize) {
 pub fn fill(target: &mut [u8], byte: u8) {
     // SAFETY: the slice is `target.len()` bytes long.
     unsafe { raw::memset(target.as_mut_ptr(), byte, target.len()) }
-}
-
-/// As [`copy`], with a hint about the use of the data.
-///
-/// # Panics
-/// If the lengths differ.
-///
-/// ```
-/// use haul_copy::{Hint, copy_hinted};
-/// let source = vec![1; 1 << 20];
-/// let mut target = vec![0; 1 << 20];
-/// copy_hinted(&mut target, &source, Hint::Streamed);
-/// assert_eq!(target, source);
-/// ```
-pub fn copy_hinted(target: &mut [u8], source: &[u8], hint: Hint) {
-    assert_same_length(target.len(), source.len());
-    // SAFETY: both slices are `source.len()` bytes long.
-    unsafe { copy_hinted_raw(target.as_mut_ptr(), source.as_ptr(), source.len(), hint) }
-}
-
-/// As [`fill`], with a hint about the use of the data.
-pub fn fill_hinted(target: &mut [u8], byte: u8, hint: Hint) {
-    // SAFETY: the slice is `target.len()` bytes long.
-    unsafe { fill_hinted_raw(target.as_mut_ptr(), byte, target.len(), hint) }
-}
-
-/// As [`raw::memmove`], with a hint about the use of the data.
-///
-/// # Safety
-/// As [`raw::memcpy`].
-pub unsafe fn copy_hinted_raw(target: *mut u8, source: *const u8, length: usize, hint: Hint) {
-    // SAFETY: every function called here has the obligations of this one, which the caller meets.
-    unsafe {
-        match hint {
-            Hint::Streamed if length >= STREAMED_MIN => {
-                dispatch::stream_copy()(target, source, length);
-            }
-            Hint::Handover if length >= HANDOVER_STRING_MIN => {
-                dispatch::handover_copy()(target, source, length);
-            }
-            Hint::ReadSoon | Hint::Handover if length > crate::small::SMALL_MAX => {
-                dispatch::cached_copy()(target, source, length);
-            }
-            _ => raw::memmove(target, source, length),
-        }
-    }
-}
-
-/// As [`raw::memset`], with a hint about the use of the data.
-///
-/// # Safety
-/// As [`raw::memset`].
-pub unsafe fn fill_hinted_raw(target: *mut u8, byte: u8, length: usize, hint: Hint) {
-    // SAFETY: every function called here has the obligations of this one, which the caller meets.
-    unsafe {
-        match hint {
-            Hint::Streamed if length >= STREAMED_MIN => {
-                dispatch::stream_fill()(target, i32::from(byte), length);
-            }
-            Hint::ReadSoon | Hint::Handover if length > crate::small::SMALL_MAX => {
-                dispatch::cached_fill()(target, i32::from(byte), length);
-            }
-            _ => raw::memset(target, byte, length),
-        }
-    }
 }
 
 #[inline]

@@ -131,7 +131,7 @@ impl Region {
         let source = self.at(offset, target.len()).as_ptr();
         // SAFETY: the source is inside the mapping, whose pages are guarded; the target is a slice
         // of that length in private memory. The peer may write meanwhile: any bytes will do.
-        unsafe { haul_copy::copy_hinted_raw(target.as_mut_ptr(), source, target.len(), hint) }
+        unsafe { hint.copy_raw(target.as_mut_ptr(), source, target.len()) }
     }
 
     /// Copies `source` into the shared memory at `offset`.
@@ -139,7 +139,7 @@ impl Region {
         let target = self.at(offset, source.len()).as_ptr();
         // SAFETY: the target is inside the mapping, whose pages are guarded; no reference to these
         // bytes exists anywhere in this process.
-        unsafe { haul_copy::copy_hinted_raw(target, source.as_ptr(), source.len(), hint) }
+        unsafe { hint.copy_raw(target, source.as_ptr(), source.len()) }
     }
 
     /// Asks for a part of it to come into this processor's cache; does not wait for it.

@@ -108,7 +108,7 @@ pub unsafe extern "C" fn haul_memcpy_hinted(
 ) -> *mut c_void {
     let hint = self::hint(hint);
     // SAFETY: the caller's promise.
-    unsafe { haul_copy::copy_hinted_raw(target.cast(), source.cast(), n, hint) };
+    unsafe { hint.copy_raw(target.cast(), source.cast(), n) };
     target
 }
 
@@ -163,6 +163,6 @@ pub unsafe extern "C" fn haul_memset_hinted(
     let hint = self::hint(hint);
     let [byte, ..] = byte.to_le_bytes();
     // SAFETY: the caller's promise.
-    unsafe { haul_copy::fill_hinted_raw(target.cast(), byte, n, hint) };
+    unsafe { hint.fill_raw(target.cast(), byte, n) };
     target
 }

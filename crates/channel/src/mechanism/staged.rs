@@ -218,7 +218,7 @@ fn copy_some(file: BorrowedFd<'_>, target: &mut [u8], offset: usize) -> Result<u
     // SAFETY: a mapping of this length, made here, of a file whose size is sealed, and whose bytes
     // are too, or nobody else's.
     let source = unsafe { std::slice::from_raw_parts(base.as_ptr(), length) };
-    haul_copy::copy_hinted(&mut target[offset..offset + length], source, Hint::Unknown);
+    Hint::Unknown.copy(&mut target[offset..offset + length], source);
     memory::unmap(base, length);
     Ok(length)
 }

@@ -97,7 +97,7 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     if moved.is_err() {
         replaced.keep_mapped();
         // SAFETY: both are mapped, of this length, and the caller's and this function's alone.
-        unsafe { haul_copy::copy_hinted_raw(view.as_ptr(), new.as_ptr(), length, Hint::Unknown) };
+        unsafe { Hint::Unknown.copy_raw(view.as_ptr(), new.as_ptr(), length) };
         memory::unmap(new, length);
         registry::note_private(addresses.start..addresses.start + length);
     } else {
@@ -129,7 +129,7 @@ fn copy_one(view: NonNull<u8>, new: NonNull<u8>, offset: usize) {
     unsafe { to.write_volatile(0) };
     // SAFETY: so many bytes of either mapping, which do not overlap; nobody else has the new one,
     // and the view's are constant but for what the caller writes, who has them borrowed uniquely.
-    unsafe { haul_copy::copy_hinted_raw(to, from, HUGE_BYTES, Hint::ReadSoon) };
+    unsafe { Hint::ReadSoon.copy_raw(to, from, HUGE_BYTES) };
 }
 
 /// Copies these pages by one call, where that is worth it and the kernel has it (Linux 5.14).

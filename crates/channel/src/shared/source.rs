@@ -114,7 +114,7 @@ impl<'a> Source<'a> {
     pub(crate) fn copy_to(&mut self, target: &mut [u8], hint: Hint) {
         let length = target.len();
         self.take(length, |at, piece, sum| {
-            haul_copy::copy_hinted(&mut target[at..at + piece.len()], piece, hint);
+            hint.copy(&mut target[at..at + piece.len()], piece);
             if let Some((sum, place)) = sum {
                 sum.add(place, piece);
             }

@@ -2,7 +2,7 @@
 
 use core::ptr;
 
-use haul_copy::{Hint, copy, copy_hinted, copy_within, fill, fill_hinted};
+use haul_copy::{Hint, copy, copy_within, fill};
 use proptest::prelude::*;
 
 use crate::support::oracle;
@@ -38,8 +38,8 @@ fn copy_rejects_unequal_lengths() {
 
 #[test]
 #[should_panic(expected = "cannot copy 5 bytes into a target of 4 bytes")]
-fn copy_hinted_rejects_unequal_lengths() {
-    copy_hinted(&mut [0; 4], &[1; 5], Hint::Streamed);
+fn copy_with_hint_rejects_unequal_lengths() {
+    Hint::Streamed.copy(&mut [0; 4], &[1; 5]);
 }
 
 #[test]
@@ -67,9 +67,9 @@ fn hints_do_not_change_copied_bytes() {
             let mut source = vec![0; length];
             oracle::paint(&mut source, 3);
             let mut target = vec![0; length];
-            copy_hinted(&mut target, &source, hint);
+            hint.copy(&mut target, &source);
             assert!(target == source, "{length} bytes, {hint:?}");
-            fill_hinted(&mut target, 9, hint);
+            hint.fill(&mut target, 9);
             assert!(target.iter().all(|&byte| byte == 9), "{length} bytes, {hint:?}");
         }
     }

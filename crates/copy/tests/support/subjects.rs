@@ -128,19 +128,19 @@ copy_entries! {
         }
     };
     hinted_unknown: |target, source, length| {
-        haul_copy::copy_hinted_raw(target, source, length, Hint::Unknown);
+        Hint::Unknown.copy_raw(target, source, length);
         target
     };
     hinted_streamed: |target, source, length| {
-        haul_copy::copy_hinted_raw(target, source, length, Hint::Streamed);
+        Hint::Streamed.copy_raw(target, source, length);
         target
     };
     hinted_read_soon: |target, source, length| {
-        haul_copy::copy_hinted_raw(target, source, length, Hint::ReadSoon);
+        Hint::ReadSoon.copy_raw(target, source, length);
         target
     };
     hinted_handover: |target, source, length| {
-        haul_copy::copy_hinted_raw(target, source, length, Hint::Handover);
+        Hint::Handover.copy_raw(target, source, length);
         target
     };
     safe_copy: |target, source, length| {
@@ -178,15 +178,15 @@ fill_entries! {
         target
     };
     fill_unknown: |target, byte, length| {
-        haul_copy::fill_hinted_raw(target, byte as u8, length, Hint::Unknown);
+        Hint::Unknown.fill_raw(target, byte as u8, length);
         target
     };
     fill_streamed: |target, byte, length| {
-        haul_copy::fill_hinted_raw(target, byte as u8, length, Hint::Streamed);
+        Hint::Streamed.fill_raw(target, byte as u8, length);
         target
     };
     fill_read_soon: |target, byte, length| {
-        haul_copy::fill_hinted_raw(target, byte as u8, length, Hint::ReadSoon);
+        Hint::ReadSoon.fill_raw(target, byte as u8, length);
         target
     };
 }

@@ -206,7 +206,7 @@ impl Call for InlineCopy {
     #[inline(always)]
     unsafe fn call(self, target: *mut u8, source: *const u8, size: usize) {
         // SAFETY: the caller's promise.
-        unsafe { haul_copy::raw::memcpy(target, source, size) };
+        unsafe { haul_copy::memcpy(target, source, size) };
     }
 }
 
@@ -214,7 +214,7 @@ impl Call for InlineMove {
     #[inline(always)]
     unsafe fn call(self, target: *mut u8, source: *const u8, size: usize) {
         // SAFETY: the caller's promise.
-        unsafe { haul_copy::raw::memmove(target, source, size) };
+        unsafe { haul_copy::memmove(target, source, size) };
     }
 }
 
@@ -222,7 +222,7 @@ impl Call for InlineFill {
     #[inline(always)]
     unsafe fn call(self, target: *mut u8, _: *const u8, size: usize) {
         // SAFETY: the caller's promise.
-        unsafe { haul_copy::raw::memset(target, FILL_BYTE, size) };
+        unsafe { haul_copy::memset(target, FILL_BYTE, size) };
     }
 }
 

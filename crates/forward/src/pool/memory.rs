@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use haul_copy::{Hint, copy_hinted_raw};
+use haul_copy::Hint;
 use haul_heap::guard::Guard;
 use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Node};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -149,9 +149,7 @@ impl Memory {
         let is_whole = copied.is_ok_and(|guard| {
             // SAFETY: both are mappings of so many bytes. Where they have the same pages they lie
             // apart all the same, and each byte is read before it is written.
-            unsafe {
-                copy_hinted_raw(place.as_ptr(), self.base.as_ptr(), self.bytes, Hint::Unknown)
-            };
+            unsafe { Hint::Unknown.copy_raw(place.as_ptr(), self.base.as_ptr(), self.bytes) };
             !guard.is_broken()
         });
         memory::unmap(place, self.bytes);
