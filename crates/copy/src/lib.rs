@@ -57,8 +57,8 @@ mod small;
 
 mod arch;
 pub mod cpu;
-pub mod policy;
-pub mod thresholds;
+mod policy;
+mod thresholds;
 
 pub mod kernel;
 
@@ -71,10 +71,10 @@ pub mod c;
 mod safe;
 
 pub use cpu::Isa;
-pub use policy::Policy;
+pub use policy::{Lacking, Policy, Small, Strings};
 pub use raw::{memcpy, memmove, memset};
 pub use safe::{Hint, copy, copy_within, fill};
-pub use thresholds::Thresholds;
+pub use thresholds::{LOOKUP_MIN, NEVER, Thresholds};
 
 /// Programs that must not compile. Each fails for the stated reason alone.
 ///

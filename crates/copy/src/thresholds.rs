@@ -27,7 +27,7 @@ pub const LOOKUP_MIN: usize = 2048;
 /// assert!(mine.set("stream_copy_min", 0));
 /// assert!(!mine.set("no_such_threshold", 0));
 /// // A threshold that is too small is raised to the minimum.
-/// assert_eq!(mine.clamped().stream_copy_min, haul_copy::thresholds::LOOKUP_MIN);
+/// assert_eq!(mine.clamped().stream_copy_min, haul_copy::LOOKUP_MIN);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

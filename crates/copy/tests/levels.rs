@@ -6,7 +6,7 @@
 mod support;
 
 use haul_copy::Policy;
-use haul_copy::policy::{Small, Strings};
+use haul_copy::{Small, Strings};
 
 use support::dispatching::check_every_entry;
 

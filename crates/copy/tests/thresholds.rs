@@ -11,7 +11,7 @@ mod support;
 use std::sync::Mutex;
 
 use haul_copy::Thresholds;
-use haul_copy::thresholds::{LOOKUP_MIN, NEVER};
+use haul_copy::{LOOKUP_MIN, NEVER};
 use proptest::prelude::*;
 
 use support::guarded::Guarded;

@@ -70,7 +70,7 @@ pub use counters::{Counters, Direction, DropReason};
 pub use error::Error;
 pub use haul_model::pcie::Counts;
 pub use haul_peer::users::Users;
-pub use nic::{Nic, NicSettings, Time};
+pub use nic::{ModelledCore, Nic, NicSettings, Time};
 pub use null::Null;
 pub use pcap::{Pcap, PcapSettings, Replay};
 pub use pool::{

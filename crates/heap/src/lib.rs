@@ -84,33 +84,35 @@ extern crate std;
 mod bin;
 mod cache;
 mod crowd;
-pub mod error;
-pub mod fault;
-pub mod global;
+mod error;
+mod fault;
+mod global;
 #[doc(hidden)]
 pub mod guard;
-pub mod heap;
-pub mod inspect;
-pub mod iova;
+mod heap;
+mod inspect;
+mod iova;
 mod layout;
 mod local;
 mod looks;
-pub mod maintain;
+mod maintain;
 mod member;
 mod memory;
 mod protocol;
-pub mod reap;
-pub mod region;
-pub mod request;
+mod reap;
+mod region;
+mod request;
 mod sync;
 mod sys;
 mod tables;
 
-pub use error::{Error, Limit, Name};
+pub use error::{Attempt, Error, Limit, NAME_BYTES_MAX, Name, NameProblem};
 pub use fault::{AllocError, Fault, Misuse, Owner};
 pub use global::Global;
 pub use heap::{Builder, Handle, Heap, ReallocError};
-pub use inspect::{Block, Count, Damage, PageView, Stats, TAG_NAME_MAX};
+pub use inspect::{
+    Block, Count, Damage, DamageKind, PageState, PageView, SliceView, Stats, TAG_NAME_MAX, TagName,
+};
 pub use iova::Iova;
 pub use maintain::Maintenance;
 #[cfg(feature = "steps")]

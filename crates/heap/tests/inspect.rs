@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use haul_heap::inspect::{PageState, SliceView};
 use haul_heap::{Heap, Node, Tag};
+use haul_heap::{PageState, SliceView};
 
 fn heap() -> Heap {
     Heap::builder().limit(256 << 20).nodes(1).build().unwrap()

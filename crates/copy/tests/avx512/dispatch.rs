@@ -1,7 +1,7 @@
 //! The dispatch under the policies of a processor with AVX-512VL, see `support::dispatching`.
 
 use haul_copy::Isa;
-use haul_copy::policy::Small;
+use haul_copy::Small;
 
 use crate::emulator::emulated;
 use crate::has_avx512;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use haul_copy::policy::Small;
+use haul_copy::Small;
 use haul_copy::{Isa, Policy, Thresholds};
 use object::{Object, ObjectSymbol};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use haul_heap::inspect::{PageState, PageView, SliceView};
 use haul_heap::{Heap, Node, Tag};
+use haul_heap::{PageState, PageView, SliceView};
 use haul_model::experiment::{key, name};
 use haul_model::picture::{self, SLICE_BYTES, Slice};
 use haul_model::trace::{Kind, Operation};
@@ -81,7 +81,7 @@ fn measure_map(heap: &Heap, about: &About, context: &mut Context<'_>) {
         emit(context, "class", "free", held.saturating_sub(share.live + share.cached), more());
     }
     let stats = heap.stats(Node::ANY);
-    let mut names: BTreeMap<u8, (Tag, haul_heap::inspect::Count)> = BTreeMap::new();
+    let mut names: BTreeMap<u8, (Tag, haul_heap::Count)> = BTreeMap::new();
     heap.walk(|block| {
         names.entry(block.tag.number()).or_insert_with(|| (block.tag, stats.tag(block.tag)));
     });

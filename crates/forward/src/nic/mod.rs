@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use haul_model::pcie::{Counts, Device, Setup};
 
-pub use time::Time;
+pub use time::{ModelledCore, Time};
 
 use super::contract::{Link, Port};
 use super::counters::{Counters, DropReason};

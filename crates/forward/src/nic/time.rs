@@ -9,12 +9,12 @@ pub enum Time {
     Clock,
     /// A core that takes the same for each poll and for each packet of it: the same run again gives
     /// the same figures, on any machine.
-    Core(Core),
+    Core(ModelledCore),
 }
 
 /// A modelled core, and how far it has come.
 #[derive(Clone, Debug)]
-pub struct Core {
+pub struct ModelledCore {
     poll_ns: f64,
     packet_ns: f64,
     now_ns: f64,
@@ -24,7 +24,7 @@ impl Time {
     /// A core that takes so long for a poll, and for each packet that it returns.
     #[must_use]
     pub fn core(poll_ns: f64, packet_ns: f64) -> Self {
-        Self::Core(Core { poll_ns, packet_ns, now_ns: 0.0 })
+        Self::Core(ModelledCore { poll_ns, packet_ns, now_ns: 0.0 })
     }
 
     #[inline]

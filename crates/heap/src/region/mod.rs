@@ -22,8 +22,8 @@ use crate::layout::{GAP_AT, GAP_BYTES, Geometry, NODES_MAX, PAGE, SLICE};
 use crate::sync::{AtomicU64, Relaxed};
 use crate::sys::{self, Errno};
 
-pub mod backing;
-pub mod external;
+pub(crate) mod backing;
+pub(crate) mod external;
 mod header;
 mod opened;
 mod owner;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::ptr::NonNull;
 
-use haul_heap::inspect::PageState;
+use haul_heap::PageState;
 use haul_heap::{Backing, Error, Global, Heap, Node, Offset, Pages, Reason};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 

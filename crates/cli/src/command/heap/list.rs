@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use haul::heap::{Heap, NAMES_FOLDER, NAMES_PREFIX, Node, inspect::Stats};
+use haul::heap::{Heap, NAMES_FOLDER, NAMES_PREFIX, Node, Stats};
 use haul_machine::sys;
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use haul_copy::policy::Small;
+use haul_copy::Small;
 use haul_copy::{Isa, Policy};
 use haul_measure::Level;
 use haul_measure::distribution::Alignment;

@@ -6,9 +6,9 @@
 //! beyond doubt: see [`counted`]. The cheapest wins; among equals the one that changes the way of
 //! the fewest sizes, then the fewest thresholds.
 
+use haul_copy::NEVER;
 use haul_copy::Policy;
-use haul_copy::policy::Strings;
-use haul_copy::thresholds::NEVER;
+use haul_copy::Strings;
 use haul_model::Comparison;
 
 use crate::copy::Function;

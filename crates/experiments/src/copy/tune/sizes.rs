@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use haul_copy::LOOKUP_MIN;
 use haul_copy::Policy;
-use haul_copy::policy::Strings;
-use haul_copy::thresholds::LOOKUP_MIN;
+use haul_copy::Strings;
 use haul_machine::sys::Sys;
 use haul_measure::Level;
 use haul_measure::distribution::Alignment;
