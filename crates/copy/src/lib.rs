@@ -34,8 +34,8 @@
 //! - `arch`: the algorithm, written once over a cache line in registers, and a thin file for each
 //!   instruction set;
 //! - [`cpu`]: the processor's instruction sets and identity;
-//! - [`thresholds`]: the sizes at which the copying method changes;
-//! - [`policy`]: every choice that depends on the processor, as one value, with a default for each
+//! - `thresholds`: the sizes at which the copying method changes;
+//! - `policy`: every choice that depends on the processor, as one value, with a default for each
 //!   processor;
 //! - [`kernel`]: every kernel by name, for benchmarks and tests;
 //! - `dispatch`: the choice of a kernel for each call;

@@ -21,7 +21,7 @@
 //!
 //! `heap.alloc(4096, 4096, Node::ANY)`, in a thread that never called the heap before:
 //!
-//! 1. [`heap`] finds the class: the smallest of 44 that holds the size and is divisible by the
+//! 1. `heap` finds the class: the smallest of 44 that holds the size and is divisible by the
 //!    alignment. Here 4096, whose blocks pack 16 to a slice of 64 KiB without a gap.
 //! 2. It looks up the thread's cache in its directory. There is none, and that is the slow path:
 //!    `local` gives the thread a number, and `cache` claims a cache record for it, by one swap of
@@ -31,19 +31,19 @@
 //! 4. `memory` finds a page of 2 MiB with a free slice, the lowest there is. None was used yet, so
 //!    it moves the frontier by one page.
 //! 5. `slice` claims the slice: its word goes from free to claimed by this cache.
-//! 6. [`region`] gets memory for the page, between the page's words "mapping" and "ready". For
+//! 6. `region` gets memory for the page, between the page's words "mapping" and "ready". For
 //!    plain and transparent huge pages of a private heap there is nothing to do: the first touch
 //!    does it.
 //! 7. The slice's word goes to run, then to span of the class. From here on its slots can be
 //!    claimed.
 //! 8. `slot` claims sixteen slots for the cache, by one swap of 16 bits each, into the bin. The
 //!    span's word is read again: if it changed meanwhile the slots go back.
-//! 9. [`heap`] pops one from the bin, sees that its word says "cached by me", stores "live,
+//! 9. `heap` pops one from the bin, sees that its word says "cached by me", stores "live,
 //!    process, tag", and returns its address.
 //!
 //! The next fifteen calls are step 1, a look into the directory, and step 9. A free is step 9
 //! backwards. Who is killed between any two of them leaves words that name its cache or its
-//! process: [`reap`] finds them by a scan, and gives back what they name.
+//! process: `reap` finds them by a scan, and gives back what they name.
 //!
 //! # What a shared heap is safe from
 //!
@@ -57,26 +57,26 @@
 //! - `sync`: the atomics;
 //! - `protocol`: who owns what, and how it changes hands;
 //! - `layout`: pages, nodes, and where every table is;
-//! - [`fault`]: what goes wrong with a request or a pointer;
+//! - `fault`: what goes wrong with a request or a pointer;
 //! - `bin`: the blocks of one class that a thread holds;
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
 //! - [`guard`]: SIGBUS, caught where memory of a file is touched that others can take away;
 //! - `looks`: how often all slots of a class are searched;
 //! - `crowd`: how many threads of many build at once;
-//! - [`error`]: why there is no heap;
-//! - [`region`]: the mappings of data and metadata;
+//! - `error`: why there is no heap;
+//! - `region`: the mappings of data and metadata;
 //! - `memory`: which slices are free, and how they are found;
 //! - `member`: processes of a heap;
 //! - `local`: which thread this is, and where its caches are;
 //! - `cache`: a thread's bins, filled from spans and emptied into them;
-//! - [`request`]: what a caller says with a request;
-//! - [`heap`]: alloc, free, realloc, and the builder;
-//! - [`inspect`]: what a heap holds;
-//! - [`reap`]: what the dead leave behind, taken back;
-//! - [`maintain`]: what nobody should wait for;
-//! - [`iova`]: addresses for devices;
-//! - [`global`]: the heap behind Rust's own allocations.
+//! - `request`: what a caller says with a request;
+//! - `heap`: alloc, free, realloc, and the builder;
+//! - `inspect`: what a heap holds;
+//! - `reap`: what the dead leave behind, taken back;
+//! - `maintain`: what nobody should wait for;
+//! - `iova`: addresses for devices;
+//! - `global`: the heap behind Rust's own allocations.
 #![no_std]
 
 extern crate std;
