@@ -50,7 +50,7 @@ const PROSE: [Rule; 25] = [
     ("what|who is|are no", "is not a ..."),
     (". who !am|are|is|was|.", "the process that, the user who"),
     ("by|for|than|and|or|but|if|with|from|of|process|thread|peer|end who", "name the actor"),
-    ("by|for|than|and|or|but|that|from whom", "name the actor"),
+    ("by|than|and|or|but|that|from whom", "name the actor"),
     ("who may", "name the actor: a process that may"),
     ("is|be|are|was|were|being had", "is available, is held, can be allocated"),
     ("what stands", "the bytes, the file, the text that ..."),
