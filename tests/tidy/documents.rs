@@ -109,8 +109,8 @@ pub(crate) fn entry_page(tree: &Tree) -> Vec<String> {
 }
 
 /// Headings of a page of `docs/` that are not in the order of [`PARTS`], or that lack parts: a page
-/// begins with its quick start and ends with its limits, and its other headings stand between the
-/// interface and the figures. A page whose title begins with "How" explains, in an order of its own.
+/// begins with its quick start and ends with its limits, and its other headings are between the
+/// interface and the figures. A page whose title begins with "How" explains, in its own order.
 pub(crate) fn out_of_order(tree: &Tree) -> Vec<String> {
     let pages = tree.files.iter().filter(|file| {
         let name = file.path.strip_prefix("docs/").and_then(|name| name.strip_suffix(".md"));
