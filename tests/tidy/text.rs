@@ -1,6 +1,7 @@
 //! The text of a file that people read, as words with their lines: prose (documents, comments and
 //! string literals) and identifiers.
 
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::str::Chars;
 
@@ -46,30 +47,44 @@ fn kind(path: &str) -> Option<Kind> {
     }
 }
 
-/// The words of a file's prose.
-pub(crate) fn prose(file: &File) -> Vec<Word> {
-    let text = match kind(&file.path) {
-        Some(Kind::Document) => without_blocks(&file.text),
-        Some(Kind::Source) => comments_and_strings(&file.text),
-        Some(Kind::Script) => hash_comments(&file.text),
-        None => String::new(),
-    };
-    let lines = text.lines().enumerate();
-    lines.flat_map(|(index, line)| words(index + 1, &without_code(line))).collect()
+/// What people read of a file.
+pub(crate) struct Text {
+    /// Documents, comments and string literals.
+    pub(crate) prose: Vec<Word>,
+    /// The identifiers of Rust and C, each with its first line.
+    pub(crate) identifiers: BTreeMap<String, usize>,
 }
 
-/// The identifiers of Rust and C, with their lines.
-pub(crate) fn identifiers(file: &File) -> Vec<(usize, String)> {
-    if !matches!(kind(&file.path), Some(Kind::Source)) || file.path.ends_with(".js") {
-        return Vec::new();
+impl Text {
+    pub(crate) fn of(file: &File) -> Self {
+        let mut identifiers = BTreeMap::new();
+        let text = match kind(&file.path) {
+            Some(Kind::Document) => without_blocks(&file.text),
+            Some(Kind::Source) => {
+                let code = Source::new(&file.text).code;
+                if !file.path.ends_with(".js") {
+                    identifiers = identifiers_of(&code);
+                }
+                comments_and_strings(&file.text, &code)
+            }
+            Some(Kind::Script) => hash_comments(&file.text),
+            None => String::new(),
+        };
+        let lines = text.lines().enumerate();
+        let prose = lines.flat_map(|(index, line)| words(index + 1, &without_code(line))).collect();
+        Self { prose, identifiers }
     }
-    let code = Source::new(&file.text).code;
-    let of_line = |(index, line): (usize, &str)| {
-        let parts = line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
-        let names = parts.filter(|part| part.starts_with(|c: char| c.is_alphabetic() || c == '_'));
-        names.map(|name| (index + 1, name.to_owned())).collect::<Vec<_>>()
-    };
-    code.lines().enumerate().flat_map(of_line).collect()
+}
+
+fn identifiers_of(code: &str) -> BTreeMap<String, usize> {
+    let mut identifiers = BTreeMap::new();
+    for (line, text) in code.lines().enumerate().map(|(index, text)| (index + 1, text)) {
+        let parts = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        for name in parts.filter(|part| part.starts_with(|c: char| c.is_alphabetic() || c == '_')) {
+            identifiers.entry(name.to_owned()).or_insert(line);
+        }
+    }
+    identifiers
 }
 
 /// The words of an identifier in snake or camel case, in lower case.
@@ -102,8 +117,7 @@ fn without_blocks(text: &str) -> String {
 }
 
 /// Comments and strings; other code reads as the end of a sentence.
-fn comments_and_strings(text: &str) -> String {
-    let code = Source::new(text).code;
+fn comments_and_strings(text: &str, code: &str) -> String {
     let both = text.lines().zip(code.lines());
     let of_line = |(text, code): (&str, &str)| {
         // Both have the same bytes but for the blanks, so a character begins at the same byte.
@@ -188,7 +202,7 @@ mod tests {
 
     fn read(path: &str, text: &str) -> String {
         let file = File { path: path.into(), text: text.into() };
-        let words = prose(&file).into_iter().map(|word| word.word);
+        let words = Text::of(&file).prose.into_iter().map(|word| word.word);
         words.collect::<Vec<_>>().join(" ")
     }
 
@@ -214,11 +228,12 @@ mod tests {
             path: path.into(),
             text: "fn one_two(x: ThreeFour) {}\n// five\nconst SIX_B: &str = \"seven\";".into(),
         };
-        let names: Vec<_> = identifiers(&file("a.rs"));
-        let names: Vec<(usize, &str)> = names.iter().map(|(n, name)| (*n, &name[..])).collect();
-        let lines = [(1, "fn"), (1, "one_two"), (1, "x"), (1, "ThreeFour")];
-        assert_eq!(names, [&lines[..], &[(3, "const"), (3, "SIX_B"), (3, "str")]].concat());
-        assert_eq!(identifiers(&file("a.md")), []);
+        let names = Text::of(&file("a.rs")).identifiers;
+        let names: Vec<(&str, usize)> =
+            names.iter().map(|(name, line)| (&name[..], *line)).collect();
+        let first = [("SIX_B", 3), ("ThreeFour", 1), ("const", 3), ("fn", 1), ("one_two", 1)];
+        assert_eq!(names, [&first[..], &[("str", 3), ("x", 1)]].concat());
+        assert!(Text::of(&file("a.md")).identifiers.is_empty());
         assert_eq!(split("ThreeFour"), ["three", "four"]);
         assert_eq!(split("one_Two2_x"), ["one", "two2", "x"]);
         assert_eq!(split("SIX_B"), ["six", "b"]);

@@ -5,9 +5,9 @@
 //! --nocapture` prints the number of findings in each folder; with `TIDY_WORDS=crates/heap` in the
 //! environment it also lists those of this folder, whether or not the folder is covered yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::text::{END, PAUSE, Word, identifiers, prose, split};
+use crate::text::{END, PAUSE, Text, Word, split};
 use crate::tree::{File, Tree};
 
 /// Folders whose findings do not count yet.
@@ -151,25 +151,22 @@ fn of_file(file: &File) -> Vec<String> {
     if file.path == "tests/tidy/words.rs" || file.path.starts_with("bench/record/") {
         return Vec::new();
     }
-    let words = prose(file);
+    let text = Text::of(file);
     let mut findings = Vec::new();
     let rules = PROSE.iter().chain(if is_page(&file.path) { &PAGES[..] } else { &[] });
     for rule in rules {
-        findings.extend(in_prose(&words, rule).map(|line| report(&file.path, line, rule)));
+        findings.extend(in_prose(&text.prose, rule).map(|line| report(&file.path, line, rule)));
     }
     let settles = SETTLES.iter().any(|folder| is_in(&file.path, folder));
-    let mut seen = BTreeSet::new();
-    for (line, name) in identifiers(file) {
+    for (name, line) in text.identifiers {
         let words = split(&name);
-        let of_words = NAMES.iter().filter(|(pattern, _)| {
+        let of_words = NAMES.iter().find(|(pattern, _)| {
             let is_free = pattern.starts_with("settle") && settles;
             !is_free && in_name(&words, pattern)
         });
-        let of_types = TYPES.iter().filter(|(exact, _)| *exact == name);
-        for (_, instead) in of_words.chain(of_types) {
-            if seen.insert(name.clone()) {
-                findings.push(format!("{}:{line}: `{name}`; say {instead}", file.path));
-            }
+        let of_types = || TYPES.iter().find(|(exact, _)| *exact == name);
+        if let Some((_, instead)) = of_words.or_else(of_types) {
+            findings.push(format!("{}:{line}: `{name}`; say {instead}", file.path));
         }
     }
     findings
@@ -187,11 +184,10 @@ fn is_page(path: &str) -> bool {
 
 /// The lines at which the rule matches.
 fn in_prose<'a>(words: &'a [Word], rule: &'a Rule) -> impl Iterator<Item = usize> {
-    let parts: Vec<&str> = rule.0.split(' ').collect();
+    let parts = parts(rule.0);
     (0..words.len()).filter_map(move |at| {
         let is_found = parts.iter().enumerate().all(|(index, part)| {
-            let word = words.get(at + index).map_or(END, |word| &word.word);
-            matches(part, word)
+            part.matches(words.get(at + index).map_or(END, |word| &word.word))
         });
         // A cache of 4 ways, a 4-way platform, and a request under way.
         let before = at.checked_sub(1).map_or("", |before| words[before].word.as_str());
@@ -208,17 +204,36 @@ fn in_name(words: &[String], pattern: &str) -> bool {
         Some(rest) => (rest, true),
         None => (pattern, false),
     };
-    let parts: Vec<&str> = pattern.split(' ').collect();
+    let parts = parts(pattern);
     let word = |at: usize| words.get(at).map_or(END, String::as_str);
     let mut starts = if is_first { 0..1 } else { 0..words.len() };
-    starts.any(|at| parts.iter().enumerate().all(|(i, part)| matches(part, word(at + i))))
+    starts.any(|at| parts.iter().enumerate().all(|(i, part)| part.matches(word(at + i))))
 }
 
-fn matches(part: &str, word: &str) -> bool {
-    match part.strip_prefix('!') {
-        Some(excluded) => !excluded.split('|').any(|each| each == word),
-        None if part == "*" => word != END && word != PAUSE,
-        None => part.split('|').any(|each| each == word),
+/// One word of a pattern.
+enum Part<'a> {
+    /// Any word.
+    Any,
+    OneOf(Vec<&'a str>),
+    NoneOf(Vec<&'a str>),
+}
+
+fn parts(pattern: &str) -> Vec<Part<'_>> {
+    let part = |part| match str::strip_prefix(part, '!') {
+        Some(excluded) => Part::NoneOf(excluded.split('|').collect()),
+        None if part == "*" => Part::Any,
+        None => Part::OneOf(part.split('|').collect()),
+    };
+    pattern.split(' ').map(part).collect()
+}
+
+impl Part<'_> {
+    fn matches(&self, word: &str) -> bool {
+        match self {
+            Self::Any => word != END && word != PAUSE,
+            Self::OneOf(words) => words.contains(&word),
+            Self::NoneOf(words) => !words.contains(&word),
+        }
     }
 }
 
