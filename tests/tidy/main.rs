@@ -12,7 +12,6 @@
 //! - [`manifest`]: what a Cargo.toml says, as far as the rules need it;
 //! - [`layers`]: which crate may import which;
 //! - [`modules`]: which module of a crate may import which;
-//! - [`text`]: the words of a file that people read, with their lines;
 //! - [`style`]: lengths, banned words and calls, required attributes;
 //! - [`names`]: names of experiments and parameters, which the model has;
 //! - [`reach`]: source files that no `mod` reaches;
@@ -29,7 +28,6 @@ mod reach;
 mod skips;
 mod source;
 mod style;
-mod text;
 mod tree;
 mod words;
 
@@ -154,11 +152,7 @@ fn every_document_and_script_is_mentioned() {
 
 #[test]
 fn wording_has_no_private_words() {
-    let found = words::private(&Tree::load());
-    for (folder, count) in found.folders {
-        eprintln!("{folder}: {count}");
-    }
-    assert_clean(found.findings);
+    assert_clean(words::private(&Tree::load()));
 }
 
 #[test]
