@@ -34,6 +34,21 @@ const RECORD_BYTES_MAX: u64 = 400_000;
 /// Largest file of `docs/`, in bytes.
 const DOCUMENT_BYTES_MAX: u64 = 200_000;
 
+/// The parts of a page, in their order.
+const PARTS: [&str; 5] = ["Quick start", "Guarantees", "Interface", "Figures", "Limits"];
+
+/// Pages of parts that programs use, which have all of [`PARTS`].
+const COMPONENTS: [&str; 8] = [
+    "docs/burst.md",
+    "docs/channel.md",
+    "docs/copy.md",
+    "docs/forward-pvp.md",
+    "docs/forward.md",
+    "docs/heap-trace.md",
+    "docs/heap.md",
+    "docs/rte-malloc.md",
+];
+
 /// A link in a document.
 struct Link<'a> {
     line: usize,
@@ -63,6 +78,80 @@ pub(crate) fn broken_links(tree: &Tree) -> Vec<String> {
             }
         }
     }
+    findings
+}
+
+/// Faults of the entry page: pages of `docs/` to which it has no link, numbers of its picture
+/// without a row in its table, and rows without their number in the picture.
+pub(crate) fn entry_page(tree: &Tree) -> Vec<String> {
+    const ENTRY: &str = "docs/README.md";
+    let text = tree.get(ENTRY).unwrap_or_default();
+    let linked: BTreeSet<String> =
+        links(text).iter().map(|link| resolve(ENTRY, link.target)).collect();
+    let pages = tree
+        .paths
+        .iter()
+        .filter(|path| path.starts_with("docs/") && path.ends_with(".md") && *path != ENTRY);
+    let missing = pages
+        .filter(|path| !linked.contains(*path))
+        .map(|path| format!("{ENTRY}: has no link to {path}"));
+    let picture = text.split("```text\n").nth(1).and_then(|rest| rest.split("```").next());
+    let numbers = |pieces: Vec<&str>, end: char| -> BTreeSet<u32> {
+        pieces.iter().filter_map(|piece| piece.split_once(end)?.0.trim().parse().ok()).collect()
+    };
+    let drawn = numbers(picture.unwrap_or_default().split('(').skip(1).collect(), ')');
+    let rows = numbers(text.lines().filter_map(|line| line.strip_prefix("| ")).collect(), '|');
+    let unmatched = drawn
+        .symmetric_difference(&rows)
+        .map(|number| format!("{ENTRY}: {number} is not in both the picture and the table"));
+    let empty = drawn.is_empty().then(|| format!("{ENTRY}: has no picture"));
+    missing.chain(unmatched).chain(empty).collect()
+}
+
+/// Headings of a page of `docs/` that are not in the order of [`PARTS`], or that lack parts: a page
+/// begins with its quick start and ends with its limits, and its other headings are between the
+/// interface and the figures. A page whose title begins with "How" explains, in its own order.
+pub(crate) fn out_of_order(tree: &Tree) -> Vec<String> {
+    let pages = tree.files.iter().filter(|file| {
+        let name = file.path.strip_prefix("docs/").and_then(|name| name.strip_suffix(".md"));
+        name.is_some_and(|name| name != "README") && !file.text.starts_with("# How ")
+    });
+    pages.flat_map(|page| order_findings(&page.path, &page.text)).collect()
+}
+
+fn order_findings(path: &str, text: &str) -> Vec<String> {
+    let headings: Vec<&str> = prose_lines(text)
+        .filter_map(|line| line.strip_prefix("## "))
+        .map(|heading| heading.split_once(':').map_or(heading, |(part, _)| part))
+        .collect();
+    let parts: Vec<&str> =
+        headings.iter().filter(|heading| PARTS.contains(heading)).copied().collect();
+    let mut findings = Vec::new();
+    let is_component = PARTS.iter().all(|part| parts.contains(part));
+    if !is_component && COMPONENTS.contains(&path) {
+        findings.push(format!("{path}: lacks one of the headings {}", PARTS.join(", ")));
+    }
+    if headings.first() != Some(&PARTS[0]) {
+        findings.push(format!("{path}: its first heading is not {:?}", PARTS[0]));
+    }
+    let expected: Vec<&str> = PARTS.into_iter().filter(|part| parts.contains(part)).collect();
+    if parts != expected {
+        findings.push(format!(
+            "{path}: {} are not in the order {}",
+            parts.join(", "),
+            PARTS.join(", ")
+        ));
+    }
+    let at = |part: &str| headings.iter().position(|heading| *heading == part);
+    let from = ["Interface", "Guarantees", PARTS[0]].into_iter().find_map(at).unwrap_or(0);
+    let to = ["Figures", "Limits"].into_iter().find_map(at).unwrap_or(headings.len());
+    let strays = headings
+        .iter()
+        .enumerate()
+        .filter(|(index, heading)| !PARTS.contains(heading) && !(from..to).contains(index));
+    findings.extend(strays.map(|(_, heading)| {
+        format!("{path}: {heading:?} is not between the interface and the figures")
+    }));
     findings
 }
 
@@ -178,6 +267,11 @@ fn resolve(from: &str, target: &str) -> String {
     normal(&format!("{folder}/{target}"))
 }
 
+/// The lines outside of blocks of code.
+fn prose_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split("\n```").step_by(2).flat_map(str::lines)
+}
+
 /// Inline links and pictures, and reference definitions, outside of code.
 fn links(text: &str) -> Vec<Link<'_>> {
     let mut links = Vec::new();
@@ -262,6 +356,37 @@ mod tests {
         assert_eq!(findings("| a | nothing |"), 1);
         assert_eq!(findings("| a | [`it_hold`](src/a.rs), [`it_holds`](src/a.rs) |"), 1);
         assert_eq!(findings("| a | [`it_holds`](src/b.rs) |"), 1);
+    }
+
+    #[test]
+    fn entry_page_links_all_pages_and_explains_its_picture() {
+        let found = |text: &str| {
+            entry_page(&Tree::of(&[("docs/README.md", text), ("docs/a.md", "")])).len()
+        };
+        let picture = "```text\nx --(1)--> y (2)\n```\n";
+        assert_eq!(found(&format!("{picture}| 1 | [a](a.md) |\n| 2 | x |\n")), 0);
+        assert_eq!(found(&format!("{picture}| 1 | a |\n| 2 | x |\n")), 1);
+        assert_eq!(found(&format!("{picture}| 1 | [a](a.md) |\n| 3 | x |\n")), 2);
+        assert_eq!(found("[a](a.md)"), 1);
+    }
+
+    #[test]
+    fn page_keeps_the_order_of_its_parts() {
+        let found = |path: &str, headings: &[&str]| {
+            let text: String = headings.iter().map(|heading| format!("## {heading}\n")).collect();
+            out_of_order(&Tree::of(&[(path, &format!("# A\n\n```sh\n## x\n```\n{text}"))])).len()
+        };
+        let all = ["Quick start", "Guarantees", "Interface: x", "More", "Figures", "Limits"];
+        assert_eq!(found("docs/heap.md", &all), 0);
+        assert_eq!(found("docs/README.md", &["Limits", "Quick start"]), 0);
+        assert_eq!(found("docs/a.md", &["Quick start", "Other", "Limits"]), 0);
+        assert_eq!(found("docs/a.md", &["Other", "Limits"]), 1);
+        assert_eq!(found("docs/heap.md", &["Quick start", "Guarantees", "Figures", "Limits"]), 1);
+        assert_eq!(found("docs/a.md", &["Quick start", "Figures", "Guarantees"]), 1);
+        assert_eq!(found("docs/a.md", &["Quick start", "Limits", "More"]), 1);
+        assert_eq!(found("docs/a.md", &["Quick start", "More", "Interface", "Limits"]), 1);
+        let how = ("docs/a.md", "# How it works\n## Limits\n## Other\n");
+        assert_eq!(out_of_order(&Tree::of(&[how])), [""; 0]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ const ORDER: [&str; 13] = [
     "haul-cli",
 ];
 
-/// Crates that see less of ours than their place allows, and what they see.
+/// Crates that may import fewer crates of the workspace than their layer allows, and those crates.
 const SEES_ONLY: [(&str, &[&str]); 4] =
     [("haul-copy", &[]), ("haul-heap", &[]), ("haul-model", &[]), ("haul-report", &["haul-model"])];
 

@@ -126,6 +126,16 @@ fn links_in_documents_resolve() {
 }
 
 #[test]
+fn pages_keep_the_order_of_their_parts() {
+    assert_clean(documents::out_of_order(&Tree::load()));
+}
+
+#[test]
+fn entry_page_leads_to_every_page() {
+    assert_clean(documents::entry_page(&Tree::load()));
+}
+
+#[test]
 fn promises_name_their_tests() {
     assert_clean(documents::promises_without_a_test(&Tree::load()));
 }
@@ -141,7 +151,7 @@ fn every_document_and_script_is_mentioned() {
 }
 
 #[test]
-fn documents_and_help_have_no_private_words() {
+fn wording_has_no_private_words() {
     assert_clean(words::private(&Tree::load()));
 }
 

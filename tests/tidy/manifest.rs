@@ -70,7 +70,7 @@ fn package(key: &str, value: &str) -> String {
     renamed.map_or_else(|| key.trim().into(), |rest| unquoted(rest).into())
 }
 
-/// What stands between the first two quotes.
+/// The text between the first two quotes.
 fn unquoted(value: &str) -> &str {
     value.split('"').nth(1).unwrap_or_default()
 }

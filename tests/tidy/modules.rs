@@ -82,7 +82,10 @@ fn unlisted(room: &Room) -> Vec<String> {
         format!("{}: module `{module}` is not in the list of its documentation", room.file)
     });
     let gone = gone.map(|module| {
-        format!("{}: the list of its documentation has `{module}`, which is no module", room.file)
+        format!(
+            "{}: the list of its documentation has `{module}`, which is not a module",
+            room.file
+        )
     });
     missing.chain(gone).collect()
 }
@@ -258,7 +261,7 @@ fn paths(text: &str) -> Vec<Path> {
     found
 }
 
-/// Adds what `text` spells below `prefix`; gives how many bytes that took.
+/// Adds the paths that `text` spells below `prefix`. Returns the number of bytes that it has read.
 fn collect(text: &str, prefix: &Path, found: &mut Vec<Path>) -> usize {
     let mut path = prefix.clone();
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! Names of experiments and keys of their parameters: written out in `haul_model::experiment`
-//! alone, so that who reads records cannot spell them otherwise than who writes them.
+//! Names of experiments and keys of their parameters: only `haul_model::experiment` spells them, so
+//! that the reader and the writer of a record use the same spelling.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use crate::tree::Tree;
 const NAMES: &str = "crates/model/src/experiment/name.rs";
 const KEYS: &str = "crates/model/src/experiment/key.rs";
 
-/// Who writes records, and who reads them.
+/// The crates that write records, and those that read them.
 const USERS: [&str; 3] = ["crates/experiments/src/", "crates/cli/src/", "crates/report/src/"];
 
-/// What stands before a key where a record gets or gives a parameter.
+/// The text before a key where a record gets or returns a parameter.
 const USES: [&str; 5] = [".with(", "parameters.get(", "contains_key(", "parameters[", ".insert("];
 
-/// Not read by anybody but people so far.
+/// Keys of this folder are read only by people so far.
 const UNREAD: &str = "crates/cli/src/command/pcie/";
 
 /// Literals that are named in the model.
@@ -54,7 +54,7 @@ fn constants(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Strings in a line, each with what stands before it.
+/// Strings in a line, each with the text before it.
 fn literals(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let quotes: Vec<usize> = line.match_indices('"').map(|(index, _)| index).collect();
     let pairs: Vec<(usize, usize)> =

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_that_nobody_can_check_is_found() {
+    fn reason_without_probe_is_found() {
         let findings = |reason: &str| {
             let text = format!("fn f() {{ eprintln!(\"{MARK}x: {reason}: y\"); }}");
             unknown_reasons(&Tree::of(&[("crates/x/src/lib.rs", &text)])).len()

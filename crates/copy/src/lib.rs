@@ -39,7 +39,8 @@
 //!   processor;
 //! - [`kernel`]: every kernel by name, for benchmarks and tests;
 //! - `dispatch`: the choice of a kernel for each call;
-//! - `raw`: the functions over pointers, re-exported here; [`c`]: those in C's calling convention;
+//! - `raw`: the functions over pointers, re-exported here;
+//! - [`c`]: those in C's calling convention;
 //! - `safe`: the functions over slices, re-exported here.
 #![no_std]
 #![no_builtins]

@@ -275,7 +275,7 @@ mod tests {
     fn link_of_another_user_in_a_shared_folder_is_not_followed() {
         use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
         /// A user that does not run this test.
-        const SOMEBODY: u32 = 54_321;
+        const OTHER_USER: u32 = 54_321;
         let folder = tempfile::tempdir().unwrap();
         let (shared, link) = (folder.path().join("shared"), folder.path().join("shared/page"));
         let kept = folder.path().join("kept");
@@ -284,23 +284,23 @@ mod tests {
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
         symlink(&kept, &link).unwrap();
         assert_eq!(destination(&link).unwrap(), Destination::File(kept.clone()), "one's own link");
-        if lchown(&link, Some(SOMEBODY), None).is_err() {
+        if lchown(&link, Some(OTHER_USER), None).is_err() {
             eprintln!("SKIPPED: somebody else's link: not running as root: run the tests as root");
             return;
         }
         let error = write_atomically(&link, b"page").unwrap_err().to_string();
-        let owner = format!("a symbolic link of user {SOMEBODY} is there");
+        let owner = format!("a symbolic link of user {OTHER_USER} is there");
         assert!(error.contains("shared/page") && error.contains(&owner), "{error}");
         assert_eq!(fs::read(&kept).unwrap(), b"kept");
         // A write to the FIFO would block, and its creator would read the bytes.
         let fifo = shared.join("records");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
         assert_eq!(destination(&fifo).unwrap(), Destination::Stream(fifo.clone()), "one's own");
-        lchown(&fifo, Some(SOMEBODY), None).unwrap();
+        lchown(&fifo, Some(OTHER_USER), None).unwrap();
         let error = write_atomically(&fifo, b"page").unwrap_err().to_string();
-        assert!(error.contains(&format!("a FIFO of user {SOMEBODY}")), "{error}");
+        assert!(error.contains(&format!("a FIFO of user {OTHER_USER}")), "{error}");
         // Accepted: links of the folder's owner, and folders that only their owner may write to.
-        chown(&shared, Some(SOMEBODY), None).unwrap();
+        chown(&shared, Some(OTHER_USER), None).unwrap();
         assert_eq!(destination(&link).unwrap(), Destination::File(kept.clone()));
         chown(&shared, Some(0), None).unwrap();
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();

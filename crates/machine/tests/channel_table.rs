@@ -52,8 +52,12 @@ fn the_table_of_this_machine_is_followed_as_far_as_the_peer_allows() {
     let friend = Settings { trusts_peer: true, ..Settings::default() };
     assert_eq!(way(&stranger, 4096), Mechanism::Inline);
     assert_eq!(way(&stranger, 8193), Mechanism::Staged);
-    assert_eq!(way(&stranger, 60_000), Mechanism::Staged, "a name that is none is passed over");
-    assert_eq!(way(&stranger, 250_000), Mechanism::Staged, "what needs trust is passed over");
+    assert_eq!(way(&stranger, 60_000), Mechanism::Staged, "an unknown name is passed over");
+    assert_eq!(
+        way(&stranger, 250_000),
+        Mechanism::Staged,
+        "a mechanism that needs trust is passed over"
+    );
     assert_eq!(way(&friend, 150_000), Mechanism::Lease);
     assert_eq!(way(&friend, 250_000), Mechanism::Vmsplice);
     assert_eq!(way(&friend, 350_000), Mechanism::Vmsplice, "nothing was built in place");

@@ -254,7 +254,7 @@ impl Run<'_> {
             return Ok(watch.finish());
         }
         let mut order = Order::new(0..self.names.len(), self.sampling.seed);
-        let mut look_at = self.sampling.rounds_min.max(evaluation::ROUNDS_FOR_AN_INTERVAL);
+        let mut check_at = self.sampling.rounds_min.max(evaluation::ROUNDS_FOR_AN_INTERVAL);
         let limits = Limits {
             budget: self.sampling.budget,
             started: self.started,
@@ -265,7 +265,7 @@ impl Run<'_> {
         let round = |run: &mut Self, _| {
             let Some(round) = run.round(&order.draw(), stop)? else { return Ok(Next::Stopped) };
             run.rounds.push(round);
-            Ok(run.next(&mut look_at))
+            Ok(run.next(&mut check_at))
         };
         let mut reported = Instant::now();
         let after = |_: &mut Self, progress| {
@@ -279,12 +279,12 @@ impl Run<'_> {
     }
 
     /// Whether the run continues, or ends because its ratios are precise enough.
-    fn next(&self, look_at: &mut usize) -> Next {
-        let Some(precision) = self.sampling.precision.filter(|_| self.rounds.len() >= *look_at)
+    fn next(&self, check_at: &mut usize) -> Next {
+        let Some(precision) = self.sampling.precision.filter(|_| self.rounds.len() >= *check_at)
         else {
             return Next::Round;
         };
-        *look_at += *look_at / 3;
+        *check_at += *check_at / 3;
         match evaluation::is_precise(&self.rounds, self.baseline, precision, self.sampling.seed) {
             true => Next::Last,
             false => Next::Round,

@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn privileged_program_reads_no_file() {
-        let force = load(&Sys::new(), true, |name| panic!("looked at {name}"));
+        let force = load(&Sys::new(), true, |name| panic!("read {name}"));
         assert!(matches!(force, Force::Privileged));
     }
 

@@ -212,7 +212,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The history of all added events. Cost: a sort, and a look-up for each operation.
+    /// The history of all added events. Cost: a sort, and a lookup for each operation.
     #[must_use]
     pub fn build(mut self) -> History {
         // The sort is stable, so that the steps of one thread at one instant stay in order.

@@ -53,7 +53,11 @@ fn headline_reports_the_effect_of_haul_toml() {
     assert!(!text(&lines).contains("haul.toml"), "{}", text(&lines));
     lines.extend([of("haul-untuned", "memcpy", 0.7), of("haul-untuned", "memset", 1.1)]);
     let found = text(&lines);
-    assert_eq!(findings(&lines)[0].tone, Tone::Worse, "a loss without the file is told as well");
+    assert_eq!(
+        findings(&lines)[0].tone,
+        Tone::Worse,
+        "a loss without the file is reported as well"
+    );
     for part in [
         "with the haul.toml of this survey haul saves 50% of libc’s time in memcpy",
         "it saves 20% of libc’s time in memset",
@@ -160,12 +164,12 @@ fn difference_hidden_by_noise_is_not_called_worse() {
         ])
     };
     let hidden = of_floor(0.2);
-    let told = only(&hidden, "haul’s memcpy");
-    assert!(told.text.contains("noise") && !told.text.contains("farthest"), "{}", told.text);
-    assert!(told.action.is_none());
+    let found = only(&hidden, "haul’s memcpy");
+    assert!(found.text.contains("noise") && !found.text.contains("farthest"), "{}", found.text);
+    assert!(found.action.is_none());
     let plain = of_floor(0.01);
-    let told = only(&plain, "haul’s memcpy");
-    assert!(told.text.contains("where libc takes 9.1% less"), "{}", told.text);
+    let found = only(&plain, "haul’s memcpy");
+    assert!(found.text.contains("where libc takes 9.1% less"), "{}", found.text);
 }
 
 #[test]
@@ -257,8 +261,8 @@ fn tuning_with_a_loss_is_not_marked_as_better() {
         record.comparison = Some(samples::against("default", ratio, 0.002, 0.01));
         record.into()
     };
-    let told = findings(&[tuned(100, 0.7), tuned(200, 0.7), tuned(300, 1.2)]);
-    let finding = only(&told, "better in 2, worse in 1 of 3 cases");
+    let found = findings(&[tuned(100, 0.7), tuned(200, 0.7), tuned(300, 1.2)]);
+    let finding = only(&found, "better in 2, worse in 1 of 3 cases");
     assert_eq!(finding.tone, Tone::Worse);
     assert!(finding.action.as_deref().is_some_and(|action| action.contains("sizes")));
 }
@@ -280,13 +284,13 @@ fn classes_and_levels_are_reported_for_every_function() {
     let class = |function: &str, class: &str, ratio: f64| {
         of_function("copy.size_class", ("size_class", class), function, ratio)
     };
-    let told = findings(&[
+    let found = findings(&[
         class("memcpy", "0-16", 0.6),
         class("memcpy", "17-64", 0.7),
         class("memset", "0-16", 1.47),
         class("memset", "17-64", 1.0),
     ]);
-    let finding = only(&told, "by size class, data in L1");
+    let finding = only(&found, "by size class, data in L1");
     assert_eq!(
         finding.text,
         "Against libc by size class, data in L1, one thread: in memcpy 0–16 B −40% and 17–64 B −30%; \
@@ -302,13 +306,13 @@ fn classes_and_levels_are_reported_for_every_function() {
         };
         record.with("level", level).into()
     };
-    let told = findings(&[
+    let found = findings(&[
         at("memcpy", "l1", 0.8),
         at("memcpy", "l2", 0.9),
         at("memset", "l1", 1.3),
         at("memset", "l2", 1.2),
     ]);
-    let finding = only(&told, "By where the data lies");
+    let finding = only(&found, "By where the data lies");
     assert_eq!(
         finding.text,
         "By where the data lies, on the same sizes, one thread: in memcpy L1 −20% and L2 −10%; in memset \

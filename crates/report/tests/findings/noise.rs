@@ -27,12 +27,12 @@ fn stolen(percents: impl IntoIterator<Item = f64>) -> Vec<Line> {
 #[test]
 fn steal_time_is_reported_once_and_marked_only_where_large() {
     let lines = stolen((0..999).map(|n| if n < 31 { 5.0 + f64::from(n + 1) * 0.3 } else { 0.8 }));
-    let told = findings(&lines);
-    let sentence = only(&told, "The hypervisor took");
+    let found = findings(&lines);
+    let sentence = only(&found, "The hypervisor took");
     let expected = "The hypervisor took 0.8% of the processors’ time in the median of 999 figures, 14% at \
                     worst; 31 lost more than 5%, which the tables mark.";
     assert_eq!((sentence.text.as_str(), sentence.tone), (expected, Tone::Fact));
-    assert!(!told.iter().any(|finding| finding.text.contains("a note")), "{told:#?}");
+    assert!(!found.iter().any(|finding| finding.text.contains("a note")), "{found:#?}");
     let page = haul_report::html(&lines);
     assert_eq!(page.matches("<td class=\"t\">the hypervisor took ").count(), 31);
 }
@@ -51,8 +51,8 @@ fn large_steal_time_advises_another_time_and_none_is_not_mentioned() {
 
     // No steal time, and two impossible shares.
     for percents in [vec![0.0, 0.0], vec![-3.0], vec![f64::MAX]] {
-        let told = findings(&stolen(percents));
-        assert!(!told.iter().any(|finding| finding.text.contains("hypervisor")), "{told:#?}");
+        let found = findings(&stolen(percents));
+        assert!(!found.iter().any(|finding| finding.text.contains("hypervisor")), "{found:#?}");
     }
 }
 
@@ -79,8 +79,8 @@ fn reproduction_is_reported_as_simulated() {
     let error = of("sim.table2", "mean_absolute_error", 2.549).with("rows", 16).into();
     let other = of("sim.table2", "mean_absolute_error", 9.0).with("calibration", "one-knob").into();
     let findings = findings(&[error, other, tier("A", 1.0), tier("B", 1.0), tier("C", 0.0)]);
-    let told = only(&findings, "Simulated, not measured");
-    assert_eq!(told.tone, Tone::Fact);
+    let found = only(&findings, "Simulated, not measured");
+    assert_eq!(found.tone, Tone::Fact);
     let end = "within 2.5 points in the mean of 16 undisputed rows; tiers A and B are held; tier C is missed.";
-    assert!(told.text.ends_with(end), "{}", told.text);
+    assert!(found.text.ends_with(end), "{}", found.text);
 }

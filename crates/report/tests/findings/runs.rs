@@ -94,8 +94,8 @@ fn no_ratio_is_made_across_runs() {
         assert!(findings(&both).iter().any(|f| f.text.contains(part)), "{what}: one run");
         for (one, other) in [("a", "b"), ("b", "a")] {
             let apart = [of(one, &first), of(other, &second)].concat();
-            let told = findings(&apart);
-            assert!(!told.iter().any(|f| f.text.contains(part)), "{what}: {told:#?}");
+            let found = findings(&apart);
+            assert!(!found.iter().any(|f| f.text.contains(part)), "{what}: {found:#?}");
         }
     }
 }
@@ -110,13 +110,13 @@ fn later_run_of_one_subject_keeps_the_comparison_of_an_earlier_run() {
         of_run(record.into(), run)
     };
     let lines = [of("a", "haul", 11.0), of("a", "libc", 20.0), of("b", "haul", 50.0)];
-    let told = findings(&lines);
-    assert!(only(&told, "and its free").text.contains("55% of what the fastest other, libc"));
+    let found = findings(&lines);
+    assert!(only(&found, "and its free").text.contains("55% of what the fastest other, libc"));
     let sizes = [
         of_run(size("haul", 4096, 10.0), "a"),
         of_run(size("libc", 4096, 20.0), "a"),
         of_run(size("haul", 4096, 90.0), "b"),
     ];
-    let told = findings(&sizes);
-    assert_eq!(only(&told, "haul’s memcpy").tone, Tone::Better);
+    let found = findings(&sizes);
+    assert_eq!(only(&found, "haul’s memcpy").tone, Tone::Better);
 }

@@ -93,18 +93,18 @@ fn sizes_of_one_run_under_different_loads_are_separate_rows() {
 fn losses_come_first_and_are_marked_as_losses() {
     let lines = [service("memcpy", 0.5), service("memmove", 1.0), service("memset", 1.25)];
     let rows = verdicts(&lines);
-    let told: Vec<(&str, &str, Tone)> =
+    let texts: Vec<(&str, &str, Tone)> =
         rows.iter().map(|row| (row.question.as_str(), row.text.as_str(), row.tone)).collect();
     let sizes = "sizes that services copy";
-    assert_eq!(told[0].0, format!("memset, {sizes}"), "{told:?}");
-    assert_eq!((told[0].1, told[0].2), ("25% more time than libc", Tone::Worse));
+    assert_eq!(texts[0].0, format!("memset, {sizes}"), "{texts:?}");
+    assert_eq!((texts[0].1, texts[0].2), ("25% more time than libc", Tone::Worse));
     assert_eq!(rows[0].action, "keep libc’s memset");
     // The worst of all comparisons, as its own row.
-    assert!(told[1].0.contains("lose") && told[1].2 == Tone::Worse, "{told:?}");
-    assert_eq!(told[2].0, format!("memcpy, {sizes}"));
-    assert_eq!((told[2].1, told[2].2), ("2.0 times as fast as libc", Tone::Better));
+    assert!(texts[1].0.contains("lose") && texts[1].2 == Tone::Worse, "{texts:?}");
+    assert_eq!(texts[2].0, format!("memcpy, {sizes}"));
+    assert_eq!((texts[2].1, texts[2].2), ("2.0 times as fast as libc", Tone::Better));
     assert!(rows[2].action.contains("`haul_memcpy`"), "{}", rows[2].action);
-    assert_eq!((told[3].1, told[3].2), ("as fast as libc", Tone::Same));
+    assert_eq!((texts[3].1, texts[3].2), ("as fast as libc", Tone::Same));
     assert_eq!(rows[3].action, "nothing");
 }
 

@@ -172,9 +172,9 @@ fn calibration_without_effect_is_not_drawn_again() {
         assert!(page.contains("A simulated server, by"));
         (page.matches("Execution time in percent").count(), page.contains("same as above"))
     };
-    let (once, is_told) = drawings(100.0);
-    let (twice, is_told_twice) = drawings(90.0);
-    assert!(once < twice && is_told && !is_told_twice, "{once} and {twice}");
+    let (once, is_shared) = drawings(100.0);
+    let (twice, is_shared_twice) = drawings(90.0);
+    assert!(once < twice && is_shared && !is_shared_twice, "{once} and {twice}");
 }
 
 /// A figure of transfers: a mechanism with a quarter of the baseline's rate and a seventh of its
