@@ -1,4 +1,4 @@
-//! Packets in bursts from a capture, or from a generator, to a port of this program that counts them.
+//! Packets in bursts from a capture, or from a generator, to a port that this program defines.
 
 use std::collections::BTreeMap;
 use std::error::Error;

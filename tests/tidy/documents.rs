@@ -7,7 +7,7 @@ use crate::reach::normal;
 use crate::tree::Tree;
 
 /// The hosts that our text may link to. A host outside this list is a slip or belongs here.
-const HOSTS: [&str; 15] = [
+const HOSTS: [&str; 16] = [
     "choosealicense.com",
     "crates.io",
     "doc.rust-lang.org",
@@ -19,6 +19,7 @@ const HOSTS: [&str; 15] = [
     "json-schema.org",
     "keepachangelog.com",
     "semver.org",
+    "sh.rustup.rs",
     "spdx.org",
     "www.rfc-editor.org",
     "www.apache.org",

@@ -17,6 +17,7 @@
 //! - [`reach`]: source files that no `mod` reaches;
 //! - [`skips`]: reasons for skipping a test that `scripts/test` can check;
 //! - [`documents`]: links that resolve, documents that are linked, text that names a machine;
+//! - [`packages`]: metadata of published crates, their oldest compiler, and what CI runs;
 //! - [`words`]: words that a stranger would have to guess at.
 
 mod documents;
@@ -24,6 +25,7 @@ mod layers;
 mod manifest;
 mod modules;
 mod names;
+mod packages;
 mod reach;
 mod skips;
 mod source;
@@ -153,6 +155,21 @@ fn every_document_and_script_is_mentioned() {
 #[test]
 fn wording_has_no_private_words() {
     assert_clean(words::private(&Tree::load()));
+}
+
+#[test]
+fn published_crates_carry_readme_and_metadata() {
+    assert_clean(packages::unready(&Tree::load()));
+}
+
+#[test]
+fn pinned_toolchain_is_oldest_supported() {
+    assert_clean(packages::untested_version(&Tree::load()));
+}
+
+#[test]
+fn continuous_integration_runs_only_scripts_test() {
+    assert_clean(packages::other_checks(&Tree::load()));
 }
 
 #[test]

@@ -81,6 +81,9 @@ impl Tree {
                     self.sizes.insert(path.clone(), status.len());
                 }
                 self.paths.push(path);
+            // A link to a file, such as a crate's licence: the rules read the file itself.
+            } else if kind.is_symlink() && entry.path().is_file() {
+                self.paths.push(path);
             }
         }
     }

@@ -77,6 +77,11 @@ pub use raw::{memcpy, memmove, memset};
 pub use safe::{Hint, copy, copy_within, fill};
 pub use thresholds::{LOOKUP_MIN, NEVER, Thresholds};
 
+/// The example of the crate's README, which must stay true.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// Programs that must not compile. Each fails for the stated reason alone.
 ///
 /// A caller must not change a kernel's instruction set, because it decides whether the kernel runs:

@@ -73,6 +73,11 @@ pub fn init() {
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// The example of the crate's README, which must stay true.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;
+
 /// The examples of `docs/copy.md`, so that they stay true.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/copy.md")]

@@ -22,3 +22,8 @@ pub mod tuning;
 
 pub use error::Error;
 pub use tuning::init;
+
+/// The example of the crate's README, which must stay true.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -64,3 +64,8 @@ pub use record::{
 #[cfg(feature = "records")]
 pub use sizes::{SizeClass, Sizes};
 pub use units::{Bytes, BytesPerSecond, Nanos, UnitError};
+
+/// The example of the crate's README, which must stay true.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
