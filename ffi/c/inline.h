@@ -1,48 +1,49 @@
 /* Small copies without a call.
  *
- * haul_memcpy(), haul_memmove() and haul_memset() are macros too: up to 64 bytes are moved by code in
- * the caller, above there is one call. A size that the compiler knows leaves only its own moves. Where
- * the policy in force moves small sizes by masks, which takes no branch on the size, any other size is
- * one call: that is faster than code in the caller with branches. Where
- * a function is wanted, write (haul_memcpy)(...) or &haul_memcpy; #define HAUL_NO_INLINE before the
- * #include leaves only the functions.
+ * haul_memcpy(), haul_memmove() and haul_memset() are macros too. Code in the caller moves up to 64
+ * bytes; a larger size is one call. For a size that the compiler knows, only the moves of that size
+ * remain. If the current policy moves small sizes by masks, which need no branch on the size, every
+ * other size is one call, which is faster than code in the caller with branches. To use a function,
+ * write (haul_memcpy)(...) or &haul_memcpy. #define HAUL_NO_INLINE before the #include to have only
+ * the functions.
  *
- * Each size class is covered by pieces that overlap in the middle, and all are loaded before any is
- * stored, so that source and target may overlap. Why these pieces: crates/copy/src/small/. */
+ * Pieces that overlap in the middle cover each size class. All are loaded before any is stored, so
+ * that source and target may overlap. crates/copy/src/small/ says why it uses these pieces. */
 #if defined(__GNUC__) && !defined(HAUL_NO_INLINE) && !defined(HAUL_INLINE_H)
 #define HAUL_INLINE_H
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* 1 where small copies go by masks. */
+/* 1 if the current policy moves small sizes by masks, else 0. */
 extern const volatile unsigned char haul_small_by_masks;
 #ifdef __cplusplus
 }
 #endif
 
-/* Whether a copy of n bytes is one call: of a size that is not known, where masks move small ones. */
+/* Whether a copy of n bytes is one call: the size is unknown, and masks move small sizes. */
 #define HAUL_CALLS(n) (!(__builtin_constant_p(n) && (n) <= 64) && haul_small_by_masks)
 
 #define HAUL_ALWAYS_INLINE static __inline__ __attribute__((__always_inline__, __unused__))
 
-/* 16 bytes in a vector register where the machine has one. */
+/* 16 bytes, in a vector register if the machine has one. */
 typedef unsigned char haul_inline_16 __attribute__((__vector_size__(16)));
 
-/* The names end in the bytes of a piece; p is any address. */
+/* The names end with the size of a piece in bytes; p is any address. */
 #define HAUL_LOAD(type, variable, p) type variable; __builtin_memcpy(&variable, (p), sizeof variable)
 #define HAUL_STORE(variable, p) __builtin_memcpy((p), &variable, sizeof variable)
 
-/* Where loads go that the size does not want: at its middle. Stores go to the middle of a local. */
+/* Loads that the size does not need read the middle of this. Stores that it does not need write to the
+ * middle of a local variable. */
 static const uint64_t haul_inline_nothing[2] = {0, 0};
 
-/* pointer if n >= size, else other: by arithmetic, because a compiler may make a branch of ?: and the
- * sizes of copies look random to a branch predictor. */
+/* pointer if n >= size, else other. This is arithmetic because a compiler may make a branch of ?:, and
+ * the sizes of copies look random to a branch predictor. */
 #define HAUL_ROOM(type, size, n, pointer, other)                                               \
     ((type *)(((uintptr_t)(pointer) & -(uintptr_t)((n) >= (size))) |                           \
               ((uintptr_t)(other) & -(uintptr_t)((n) < (size)))))
 
-/* n <= 3: the last byte, and the first two, where there are any. */
+/* n <= 3: the last byte if n >= 1, and the first two if n >= 2. */
 HAUL_ALWAYS_INLINE void haul_inline_copy_to_3(unsigned char *target, const unsigned char *source,
                                               size_t n)
 {
@@ -58,7 +59,7 @@ HAUL_ALWAYS_INLINE void haul_inline_copy_to_3(unsigned char *target, const unsig
     __asm__ volatile("" : : "m"(scratch));
 }
 
-/* The first and the last piece of what is one to two of them long. */
+/* The first and the last piece of a copy that is one to two pieces long. */
 #define HAUL_COPY_TWO(name, type)                                                              \
     HAUL_ALWAYS_INLINE void name(unsigned char *target, const unsigned char *source, size_t n) \
     {                                                                                          \
@@ -76,7 +77,7 @@ HAUL_COPY_TWO(haul_inline_copy_16_to_32, haul_inline_16)
 HAUL_ALWAYS_INLINE void haul_inline_copy_to_16(unsigned char *target, const unsigned char *source,
                                                size_t n)
 {
-    if (__builtin_constant_p(n) && n >= 8) { /* no choice is left: two moves do */
+    if (__builtin_constant_p(n) && n >= 8) { /* the size is known, so two moves suffice */
         haul_inline_copy_8_to_16(target, source, n);
         return;
     }
@@ -163,7 +164,7 @@ HAUL_ALWAYS_INLINE void haul_inline_set_to_64(unsigned char *target, unsigned ch
     }
 }
 
-/** haul_memmove with its small sizes in the caller. */
+/** haul_memmove with code in the caller for small sizes. */
 HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, size_t n)
 {
     if (HAUL_CALLS(n)) {
@@ -181,8 +182,8 @@ HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, s
     return target;
 }
 
-/** haul_memcpy with its small sizes in the caller; the two may overlap here too. Two branches more
- * than in haul_memmove_inline. */
+/** haul_memcpy with code in the caller for small sizes. Source and target may overlap here too. It has
+ * two branches more than haul_memmove_inline. */
 HAUL_ALWAYS_INLINE void *haul_memcpy_inline(void *target, const void *source, size_t n)
 {
     if (HAUL_CALLS(n)) {
@@ -202,7 +203,7 @@ HAUL_ALWAYS_INLINE void *haul_memcpy_inline(void *target, const void *source, si
     return target;
 }
 
-/** haul_memset with its small sizes in the caller. */
+/** haul_memset with code in the caller for small sizes. */
 HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
 {
     if (HAUL_CALLS(n)) {
@@ -225,8 +226,8 @@ HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
 #undef HAUL_LOAD
 #undef HAUL_STORE
 
-/* Not (target, source, n): a comma inside {} or <> is none of the preprocessor's, but it would part
- * arguments there. */
+/* Not (target, source, n): the preprocessor splits arguments at a comma inside {} or <>, which C and
+ * C++ do not. */
 #define haul_memcpy(...) haul_memcpy_inline(__VA_ARGS__)
 #define haul_memmove(...) haul_memmove_inline(__VA_ARGS__)
 #define haul_memset(...) haul_memset_inline(__VA_ARGS__)

@@ -1,4 +1,5 @@
-//! Moves bulk data on a server for the least cost.
+//! Moves bulk data on a server for the least cost: copies memory, allocates from huge pages, carries
+//! bytes to another process, and forwards packets in bursts.
 //!
 //! ```
 //! use haul::{copy::copy, heap::{Heap, Node}};
@@ -7,7 +8,7 @@
 //! copy(&mut target, &source);
 //! let heap = Heap::builder().limit(1 << 30).build()?;
 //! let block = heap.alloc(4096, 4096, Node::ANY)?;
-//! // SAFETY: allocated right above, and not used again.
+//! // SAFETY: the block was allocated right above and is not used again.
 //! unsafe { heap.free(block) }?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -15,20 +16,20 @@
 //! | module | what it is | feature |
 //! |---|---|---|
 //! | [`copy`](mod@copy) | memcpy, memmove and memset | |
-//! | [`heap`] | the heap of huge pages, with the thread that keeps one in order | |
+//! | [`heap`] | the heap of huge pages, with the thread that maintains one | |
 //! | [`channel`] | bulk transfer between two processes | `channel` |
 //! | [`forward`] | packets forwarded in bursts between ports | `forward` |
 //! | [`telemetry`] | a client of DPDK's telemetry | `forward` |
 //!
-//! Each part is a crate of its own, which this crate re-exports. All features are on by default.
+//! Each part is a separate crate, which this crate re-exports. All features are on by default.
 //!
-//! A Rust program calls [`init`] (feature `tuning`) once, early in `main`, so that the thresholds
-//! measured on its machine are in force; without it the defaults for the processor hold. A C
-//! program that links `libhaul.so` need not: the library does it as it is loaded.
+//! A Rust program calls [`init`] (feature `tuning`) once, early in `main`, to apply the thresholds
+//! that were measured on its machine. Without the call the defaults for the processor apply. A C
+//! program that links `libhaul.so` need not call it, because the library does so when it is loaded.
 //!
 //! From the bottom up:
 //!
-//! - `housekeeper`: the thread that keeps a heap in order;
+//! - `housekeeper`: the thread that maintains a heap;
 //! - [`heap`]: the heap, with that thread.
 
 mod housekeeper;
@@ -45,17 +46,17 @@ pub use haul_forward as forward;
 #[doc(inline)]
 pub use haul_forward::telemetry;
 
-/// The heap of `haul-heap`, and the thread that keeps one in order.
+/// The heap of the crate `haul-heap`, and the thread that maintains one.
 pub mod heap {
     pub use crate::housekeeper::{Housekeeper, PAUSE};
     pub use haul_heap::*;
 }
 
-/// Puts what `haul copy tune` and `haul channel tune` measured on this machine into force: the
-/// choices and thresholds of `haul.toml`, if there is one.
+/// Applies the choices and thresholds of `haul.toml`, which `haul copy tune` and `haul channel tune`
+/// measured on this machine, if there is one.
 ///
-/// Takes effect once per process, whatever the number of calls and threads. An invalid file, or
-/// one for another machine, leaves the defaults in force, with exactly one line on standard error.
+/// Takes effect once per process, for any number of calls and threads. With an invalid file, or one
+/// for another machine, the defaults apply, with exactly one line on standard error.
 /// Never fails, never blocks on the file, and concurrent copies of other threads stay correct.
 ///
 /// Costs a few system calls without a file, and some 60 more with one (to identify the machine).
@@ -68,7 +69,7 @@ pub fn init() {
     haul_machine::init();
 }
 
-/// The example of the README, so that it stays true.
+/// The example of the README, which must stay true.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
@@ -78,17 +79,17 @@ struct Readme;
 #[doc = include_str!("../README.md")]
 struct CrateReadme;
 
-/// The examples of `docs/copy.md`, so that they stay true.
+/// The examples of `docs/copy.md`, which must stay true.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/copy.md")]
 struct CopyPage;
 
-/// The examples of `docs/channel.md`, likewise.
+/// The examples of `docs/channel.md`, which must stay true.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/channel.md")]
 struct ChannelPage;
 
-/// The examples of `docs/heap.md`, likewise.
+/// The examples of `docs/heap.md`, which must stay true.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/heap.md")]
 struct HeapPage;

@@ -125,11 +125,6 @@ pub use region::{
 };
 pub use request::{Node, Offset, Tag};
 
-/// The example of the crate's README, which must stay true.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
 /// What is refused without `unsafe`, so that it stays so: each fails for that reason alone.
 ///
 /// The size of a block that another thread may just be given, which debug mode reads:
@@ -161,3 +156,8 @@ struct Readme;
 /// ```
 #[cfg(doctest)]
 struct Refused;
+
+/// The example of the crate's README, which must stay true.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,4 +1,4 @@
-//! What a transfer took.
+//! The costs of a transfer.
 
 use haul_rust::channel::{Account, Error};
 
@@ -6,29 +6,31 @@ use crate::argument::put;
 use crate::options::number_of;
 use crate::status::haul_status;
 
-/// What one end of one transfer took.
+/// The costs of one transfer at one end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct haul_channel_account {
     /// The message's size in bytes.
     pub size: u64,
-    /// Bytes that this end copied, or the kernel on its behalf.
+    /// Bytes that this end, or the kernel on its behalf, copied.
     pub copied: u64,
-    /// Nanoseconds of the calling thread; UINT64_MAX where it was not measured, for small messages.
+    /// Processor time of the calling thread in nanoseconds; UINT64_MAX if it was not measured, as
+    /// for small messages.
     pub cpu_ns: u64,
-    /// Page faults of the calling thread; UINT64_MAX where they were not counted.
+    /// Page faults of the calling thread; UINT64_MAX if they were not counted.
     pub faults: u64,
     /// System calls of the transfer.
     pub system_calls: u64,
-    /// Bytes beyond source and target that this end had for it.
+    /// Bytes of memory that this end used for the transfer, beyond source and target.
     pub extra_memory: u64,
-    /// The haul_channel_mechanism.
+    /// The haul_channel_mechanism that moved the message.
     pub mechanism: u32,
-    /// The one that it began with, where that was given up; else HAUL_CHANNEL_AUTO.
+    /// The mechanism that the transfer began with, if this end abandoned it; else
+    /// HAUL_CHANNEL_AUTO.
     pub fell_back_from: u32,
-    /// 1 where a checksum was compared.
+    /// 1 if the receiver compared a checksum, else 0.
     pub is_checked: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
 }
 
@@ -53,11 +55,11 @@ impl haul_channel_account {
     }
 }
 
-/// Writes what a transfer took to where C wants it; where that is NULL, nobody asked.
+/// Writes the costs of a transfer to `target`, unless that is NULL.
 ///
 /// # Safety
 /// `target` is NULL or writable.
-pub(crate) unsafe fn tell(
+pub(crate) unsafe fn report(
     result: Result<Account, Error>,
     target: *mut haul_channel_account,
 ) -> haul_status {

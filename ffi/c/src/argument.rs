@@ -1,11 +1,11 @@
-//! What crosses the border to C: text and bytes that come in, results and objects that go out.
+//! Converts text and bytes from C, and results and objects to C.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 
 use crate::status::haul_status;
 
-/// A string of C's, where it is UTF-8.
+/// A C string as UTF-8; an error if it is NULL or not UTF-8.
 ///
 /// # Safety
 /// `text` is NULL or a string that lives and does not change for `'a`.
@@ -18,7 +18,7 @@ pub(crate) unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, haul_st
     text.to_str().map_err(|_| haul_status::HAUL_ERROR_ARGUMENT)
 }
 
-/// Bytes of C's; NULL is fine where there are none.
+/// Bytes from C. `data` may be NULL if `size` is 0.
 ///
 /// # Safety
 /// `data` is NULL or has `size` readable bytes that live and do not change for `'a`.
@@ -31,13 +31,13 @@ pub(crate) unsafe fn bytes_of<'a>(
         _ if data.is_null() => Err(haul_status::HAUL_ERROR_NULL),
         _ if size > isize::MAX as usize => Err(haul_status::HAUL_ERROR_ARGUMENT),
         // SAFETY: not NULL, so `size` readable bytes by the caller's promise, which also says how
-        // long they live; bytes need no alignment, and are no more than a slice may have.
+        // long they live; bytes need no alignment, and `size` is at most what a slice may have.
         _ => Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) }),
     }
 }
 
-/// Makes a value and writes it to where C wants it: on success alone, and only where there is a
-/// place is it made at all.
+/// Makes a value and writes it to `target` on success. Returns an error and makes nothing if
+/// `target` is NULL.
 ///
 /// # Safety
 /// `target` is NULL or writable.
@@ -58,7 +58,7 @@ pub(crate) unsafe fn put<T>(
     }
 }
 
-/// Makes an object and hands it to C, which gives it back to [`take`].
+/// Makes an object and passes it to C, which returns it to [`take`].
 ///
 /// # Safety
 /// `target` is NULL or writable.
@@ -70,14 +70,14 @@ pub(crate) unsafe fn give<T>(
     unsafe { put(target, || make().map(|made| Box::into_raw(Box::new(made)))) }
 }
 
-/// Takes back from C what [`give`] gave; `None` for NULL.
+/// Takes an object of [`give`] back from C; `None` for NULL.
 ///
 /// # Safety
-/// `made` is NULL or came from [`give`], and is given up.
+/// `made` is NULL or came from [`give`], and the caller does not use it again.
 pub(crate) unsafe fn take<T>(made: *mut T) -> Option<T> {
     if made.is_null() {
         return None;
     }
-    // SAFETY: made from a box by `give`, and the caller gives it up.
+    // SAFETY: `give` made it from a box, and the caller does not use it again.
     Some(*unsafe { Box::from_raw(made) })
 }

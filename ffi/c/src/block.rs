@@ -1,4 +1,4 @@
-//! Blocks of a heap: allocated, freed, found, counted.
+//! Allocates, frees, locates and counts the blocks of a heap.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
@@ -12,29 +12,29 @@ use crate::status::haul_status;
 /// Any NUMA node, for haul_heap_alloc_on().
 pub const HAUL_NODE_ANY: c_int = -1;
 
-/// What a heap holds, on one node or on all.
+/// The content of a heap, on one node or on all.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct haul_heap_stats {
     /// Live blocks.
     pub live_blocks: u64,
-    /// Bytes that these can hold.
+    /// Bytes that the live blocks can hold.
     pub live_bytes: u64,
     /// Free blocks in the caches of threads.
     pub cached_blocks: u64,
-    /// Bytes of these.
+    /// Bytes of the cached blocks.
     pub cached_bytes: u64,
-    /// Bytes of pages with memory behind them.
+    /// Bytes of the pages that have memory.
     pub ready_bytes: u64,
-    /// Bytes of these that are part of nothing.
+    /// Bytes of the pages with memory that no block or cache uses.
     pub free_bytes: u64,
-    /// Bytes that the heap can reach.
+    /// The limit of the heap in bytes.
     pub limit_bytes: u64,
 }
 
-/// Allocates size bytes at a multiple of align, a power of two up to 1 GiB. NULL where that cannot
-/// be had: bad alignment, more than the limit, or no memory. size 0 gives the smallest block. Most
-/// calls are some twenty instructions.
+/// Allocates size bytes at a multiple of align, which must be a power of two up to 1 GiB. Returns
+/// NULL if the alignment is invalid, the limit is reached or there is no memory. size 0 allocates
+/// the smallest block. Most calls take some twenty instructions.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -49,8 +49,8 @@ pub unsafe extern "C" fn haul_heap_alloc(
     given(heap.heap.alloc(size, align, Node::ANY))
 }
 
-/// As haul_heap_alloc(), on a NUMA node counted from 0 (or HAUL_NODE_ANY), under a tag of
-/// haul_heap_tag() (or 0). NULL also for a node that the heap does not have.
+/// As haul_heap_alloc(), on a NUMA node counted from 0 (or HAUL_NODE_ANY), with a tag of
+/// haul_heap_tag() (or 0). Returns NULL also if the heap does not have the node.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn haul_heap_alloc_on(
     given(heap.heap.alloc_tagged(size, align, node, tag))
 }
 
-/// As haul_heap_alloc(), and the block is all zeros.
+/// As haul_heap_alloc(), with all bytes of the block zero.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -83,13 +83,13 @@ pub unsafe extern "C" fn haul_heap_zalloc(
     given(heap.heap.zalloc(size, align, Node::ANY, Tag::NONE))
 }
 
-/// Makes a block size bytes long at a multiple of align: where it is if it fits there, else
-/// elsewhere with its content moved. NULL where that cannot be had; the block is as it was then.
-/// block NULL allocates.
+/// Resizes a block to size bytes at a multiple of align. The block stays at its address if the new
+/// size fits there; else its content moves to a new block. Returns NULL on failure, which leaves the
+/// block unchanged. If block is NULL, allocates as haul_heap_alloc().
 ///
 /// # Safety
-/// heap is NULL or a heap. If block is a live block of it, the caller owns it, and uses only what
-/// is returned from a success on.
+/// heap is NULL or a heap. If block is a live block of the heap, the caller owns it, and after a
+/// success uses only the returned pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_heap_realloc(
     heap: *const haul_heap,
@@ -108,15 +108,15 @@ pub unsafe extern "C" fn haul_heap_realloc(
     given(moved)
 }
 
-/// Frees a block. NULL is fine. A pointer that names no live block is told and changes nothing,
-/// also in release builds.
+/// Frees a block. block may be NULL. A pointer that is no live block is an error and changes
+/// nothing, also in release builds.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL for a heap of NULL; HAUL_ERROR_DOUBLE_FREE;
+/// Returns HAUL_OK; HAUL_ERROR_NULL if heap is NULL; HAUL_ERROR_DOUBLE_FREE;
 /// HAUL_ERROR_WILD_POINTER; HAUL_ERROR_INTERIOR_POINTER; HAUL_ERROR_FOREIGN_POINTER;
 /// HAUL_ERROR_DAMAGED.
 ///
 /// # Safety
-/// heap is NULL or a heap. If block is a live block of it, nobody uses it from now on.
+/// heap is NULL or a heap. If block is a live block of the heap, no thread or process uses it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_heap_free(heap: *const haul_heap, block: *mut c_void) -> haul_status {
     // SAFETY: the caller's promise.
@@ -129,11 +129,11 @@ pub unsafe extern "C" fn haul_heap_free(heap: *const haul_heap, block: *mut c_vo
     }
 }
 
-/// Bytes that a block can hold: at least what was asked for. 0 for a pointer that names no live
-/// block.
+/// Returns the bytes that a block can hold, at least the requested size. 0 for a pointer that is no
+/// live block.
 ///
 /// # Safety
-/// heap is NULL or a heap; block, where it is a live block of the heap, is the caller's.
+/// heap is NULL or a heap. If block is a live block of the heap, the caller owns it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_heap_usable_size(
     heap: *const haul_heap,
@@ -146,8 +146,9 @@ pub unsafe extern "C" fn haul_heap_usable_size(
     block.and_then(|block| unsafe { heap.heap.usable_size(block) }.ok()).unwrap_or(0)
 }
 
-/// The tag of this name, the same in every process of the heap: statistics count by it. 0, which is
-/// no tag, where all are taken or the name is NULL, empty or no UTF-8.
+/// Returns the tag of this name, which is the same in every process of the heap. Statistics count
+/// by tag. Returns 0, which is no tag, if all tags are in use or the name is NULL, empty or not
+/// UTF-8.
 ///
 /// # Safety
 /// heap is NULL or a heap; name is NULL or a string.
@@ -159,10 +160,11 @@ pub unsafe extern "C" fn haul_heap_tag(heap: *const haul_heap, name: *const c_ch
     unsafe { text_of(name) }.map_or(0, |name| heap.heap.tag(name).number().into())
 }
 
-/// Writes where a pointer into the heap lies to offset, which means the same in every process.
+/// Writes the offset of a pointer into the heap to offset. An offset is valid in every process of
+/// the heap.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written on HAUL_OK
-/// alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written only on
+/// HAUL_OK.
 ///
 /// # Safety
 /// heap is NULL or a heap; offset is NULL or writable.
@@ -183,7 +185,7 @@ pub unsafe extern "C" fn haul_heap_offset(
     unsafe { put(offset, || Ok(found()?.bytes())) }
 }
 
-/// Where an offset lies in this process; NULL for one outside the heap.
+/// Returns the address of an offset in this process; NULL if the offset is outside the heap.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -194,10 +196,10 @@ pub unsafe extern "C" fn haul_heap_pointer(heap: *const haul_heap, offset: u64) 
     heap.heap.pointer(Offset::new(offset)).map_or(ptr::null_mut(), |block| block.as_ptr().cast())
 }
 
-/// Writes what the heap holds on a node (or HAUL_NODE_ANY) to stats: exact when nobody changes it,
-/// and nobody is stopped. Reads the metadata of all that is used.
+/// Writes the content of the heap on a node (or HAUL_NODE_ANY) to stats. The numbers are exact if no
+/// thread changes the heap meanwhile; the call stops no thread. Reads the metadata of every block.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT. stats is written on HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT. stats is written only on HAUL_OK.
 ///
 /// # Safety
 /// heap is NULL or a heap; stats is NULL or writable.
@@ -226,8 +228,8 @@ pub unsafe extern "C" fn haul_heap_get_stats(
     unsafe { put(stats, || Ok(found)) }
 }
 
-/// Checks the heap's metadata: HAUL_OK, HAUL_ERROR_NULL, or HAUL_ERROR_DAMAGED where a process
-/// wrote beside its own blocks.
+/// Checks the heap's metadata. Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_DAMAGED if a process
+/// has written outside its own blocks.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -241,20 +243,20 @@ pub unsafe extern "C" fn haul_heap_validate(heap: *const haul_heap) -> haul_stat
     }
 }
 
-/// Which devices an address is for. New ones are added at the end; none changes its number.
+/// The devices that an address is for. New kinds are added at the end; none changes its number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_iova_kind {
-    /// A physical address, as the kernel tells it: DPDK's IOVA as PA. Of memory from the pool of
-    /// huge pages it holds for as long as the block lives; other pages may be moved unless they are
-    /// locked.
+    /// A physical address as the kernel reports it: DPDK's IOVA as PA. In memory from the pool of
+    /// huge pages it is valid as long as the block lives. The kernel may move other pages unless
+    /// they are locked.
     HAUL_IOVA_PHYSICAL = 1,
-    /// The process's own address, for no other is known: physical ones take CAP_SYS_ADMIN, and a
-    /// page that was touched. Right behind an IOMMU that maps this process's addresses, DPDK's IOVA
-    /// as VA, and for an emulated device. For nothing else: a device that takes physical addresses
-    /// would write to memory of others.
+    /// The process's own address, because no other is known: a physical address requires
+    /// CAP_SYS_ADMIN and a page that was touched. It is valid behind an IOMMU that maps this
+    /// process's addresses (DPDK's IOVA as VA) and for an emulated device. It must not be used for
+    /// a device that takes physical addresses, which would write to memory of other processes.
     HAUL_IOVA_VIRTUAL = 2,
-    /// As the provider of the memory says.
+    /// An address that the provider of the memory reports.
     HAUL_IOVA_PROVIDED = 3,
 }
 
@@ -264,18 +266,18 @@ pub enum haul_iova_kind {
 pub struct haul_iova {
     /// The address.
     pub address: u64,
-    /// A haul_iova_kind: which devices it is for.
+    /// A haul_iova_kind: the devices that the address is for.
     pub kind: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
 }
 
 const _: () = assert!(size_of::<haul_iova>() == 16);
 
-/// Writes the address of a byte of the heap for devices to iova, and of which kind it is. Three
-/// system calls.
+/// Writes the address of a byte of the heap for devices, and the kind of that address, to iova.
+/// Makes three system calls.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. iova is written on HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. iova is written only on HAUL_OK.
 ///
 /// # Safety
 /// heap is NULL or a heap; iova is NULL or writable.

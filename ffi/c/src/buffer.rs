@@ -1,27 +1,27 @@
-//! Memory for messages that arrive.
+//! Memory for received messages.
 
 use std::ffi::c_void;
 use std::ptr;
 
 use haul_rust::channel::Buffer;
 
-use crate::account::{haul_channel_account, tell};
+use crate::account::{haul_channel_account, report};
 use crate::argument::{give, take};
 use crate::status::haul_status;
 
-/// A received message, or memory for one: private, to read and to write.
+/// A received message, or memory to receive one into. It is private and writable.
 #[derive(Debug)]
 pub struct haul_channel_buffer {
     pub(crate) buffer: Buffer,
 }
 
-/// Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into()
-/// what haul_channel_buffer_data() says of it. Where a message stands in pages of its own already,
-/// those take the place of this memory's from its beginning, or any page in it, on, without a copy.
-/// Of 64 KiB and more, nothing is taken from the system before it is touched.
+/// Creates zeroed memory of size bytes to receive into and writes it to buffer. Pass the address of
+/// haul_channel_buffer_data(), or of any page after it, to haul_channel_recv_into(): if a message
+/// already has pages of its own, those replace the pages of this memory without a copy. Memory of
+/// 64 KiB and more takes pages from the system only when they are touched.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
-/// buffer is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
+/// buffer is written only on HAUL_OK. The caller must free it with haul_channel_buffer_free().
 ///
 /// # Safety
 /// buffer is NULL or writable.
@@ -37,8 +37,8 @@ pub unsafe extern "C" fn haul_channel_buffer_create(
     unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: Buffer::new(size)? })) }
 }
 
-/// Where a received message stands; NULL for NULL. Some address, not to be read, for one of no
-/// bytes.
+/// Returns the address of a received message; NULL for NULL. The address of an empty message must
+/// not be read.
 ///
 /// # Safety
 /// buffer is NULL or a buffer.
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn haul_channel_buffer_data(buffer: *mut haul_channel_buff
     buffer.map_or(ptr::null_mut(), |buffer| buffer.buffer.as_mut_ptr().cast())
 }
 
-/// How many bytes a received message has; 0 for NULL.
+/// Returns the size of a received message in bytes; 0 for NULL.
 ///
 /// # Safety
 /// buffer is NULL or a buffer.
@@ -59,17 +59,17 @@ pub unsafe extern "C" fn haul_channel_buffer_size(buffer: *const haul_channel_bu
     unsafe { buffer.as_ref() }.map_or(0, |buffer| buffer.buffer.len())
 }
 
-/// Says that size bytes of a received message from offset on will be written to. What came sealed,
-/// from a peer without trust, is a view of which each page of 4 KiB is copied as it is first
-/// written to, by a page fault; told ahead, these are copied now, which takes a quarter of the time
-/// for 2 MiB and more. Copies the whole of a huge page, 2 MiB, for 1 MiB of it or more. Nothing
-/// changes in what the bytes are, and of other memory nothing is done.
-/// haul_channel_buffer_account() counts what was copied.
+/// Announces that the caller will write to size bytes of a received message from offset on. A
+/// sealed message from a peer without trust is a view: the first write to each page of 4 KiB causes
+/// a page fault that copies the page. This call copies the pages at once, in a quarter of the time
+/// for 2 MiB and more. It copies a whole huge page of 2 MiB if 1 MiB of it or more is announced. The
+/// content does not change. For other messages the call does nothing.
+/// haul_channel_buffer_account() counts the copied bytes.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT where that is not inside the message.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the bytes are not inside the message.
 ///
 /// # Safety
-/// buffer is NULL or a buffer, to which nobody writes meanwhile.
+/// buffer is NULL or a buffer that no other thread writes to meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_buffer_will_write(
     buffer: *mut haul_channel_buffer,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn haul_channel_buffer_will_write(
     }
 }
 
-/// Writes to account what a received message took at this end.
+/// Writes the costs of a received message at this end to account.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL.
 ///
@@ -105,13 +105,13 @@ pub unsafe extern "C" fn haul_channel_buffer_account(
         return haul_status::HAUL_ERROR_NULL;
     };
     // SAFETY: the caller's promise.
-    unsafe { tell(Ok(buffer.buffer.account().clone()), account) }
+    unsafe { report(Ok(buffer.buffer.account().clone()), account) }
 }
 
-/// Gives a received message's memory back. NULL is fine.
+/// Frees a received message. buffer may be NULL.
 ///
 /// # Safety
-/// buffer is NULL or a buffer that is given up.
+/// buffer is NULL or a buffer that the caller does not use again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_buffer_free(buffer: *mut haul_channel_buffer) {
     // SAFETY: the caller's promise.

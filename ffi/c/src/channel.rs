@@ -1,4 +1,4 @@
-//! Channels: made, and left. What goes through them is in `message`.
+//! Opens, splits and closes channels. `message` sends and receives.
 
 use std::ffi::{c_char, c_int};
 use std::io;
@@ -12,19 +12,19 @@ use crate::argument::{give, put, take, text_of};
 use crate::options::{haul_channel_options, mechanism_of};
 use crate::status::haul_status;
 
-/// One end of a channel between two processes, for both directions, or one of its halves: see
-/// haul_channel_split(). One thread at a time may use it. A fork copies it: a direction is the
-/// first process's that uses it afterwards, and HAUL_ERROR_BROKEN in the others; each closes its
-/// own copy.
+/// One end of a channel between two processes, for both directions, or one half of an end: see
+/// haul_channel_split(). Only one thread at a time may use it. A fork copies it. The first process
+/// that uses a direction afterwards owns that direction; a use by another process returns
+/// HAUL_ERROR_BROKEN. Each process must close its own copy.
 #[derive(Debug)]
 pub struct haul_channel {
-    /// In memory of its own, so that a message on its way can have it.
+    /// In a box, so that a message in flight can borrow it.
     pub(crate) sender: Option<Box<Sender>>,
     receiver: Option<Receiver>,
-    /// What both halves poll, for as long as either lives.
+    /// The descriptor that both halves poll. It is open as long as either half is.
     fd: c_int,
-    /// Who the peer was as it was met: while the sending half is lent to a message, and there is no
-    /// other, nobody can be asked.
+    /// The identity of the peer when the channel was opened. It is used while a message borrows the
+    /// sending half and there is no receiving half.
     peer: Identity,
 }
 
@@ -35,17 +35,17 @@ impl haul_channel {
         Self { sender: Some(Box::new(sender)), receiver: Some(receiver), fd, peer }
     }
 
-    /// Who is at the other end now.
+    /// The process at the other end now.
     fn peer(&self) -> Identity {
         let sender = || self.sender.as_ref().map(|sender| sender.peer());
         self.receiver.as_ref().map(Receiver::peer).or_else(sender).unwrap_or(self.peer)
     }
 }
 
-/// The half that messages go into.
+/// The sending half.
 ///
 /// # Safety
-/// `channel` is NULL or a channel that nobody else uses while the half is borrowed.
+/// `channel` is NULL or a channel that no other thread uses while the half is borrowed.
 pub(crate) unsafe fn sender_of<'a>(
     channel: *mut haul_channel,
 ) -> Result<&'a mut Sender, haul_status> {
@@ -54,7 +54,7 @@ pub(crate) unsafe fn sender_of<'a>(
     channel.sender.as_deref_mut().ok_or(haul_status::HAUL_ERROR_ARGUMENT)
 }
 
-/// The half that messages come out of.
+/// The receiving half.
 ///
 /// # Safety
 /// As for [`sender_of`].
@@ -66,33 +66,33 @@ pub(crate) unsafe fn receiver_of<'a>(
     channel.receiver.as_mut().ok_or(haul_status::HAUL_ERROR_ARGUMENT)
 }
 
-/// A socket with a path that channels are accepted on.
+/// A socket with a path, which accepts channels.
 #[derive(Debug)]
 pub struct haul_channel_listener {
     listener: Listener,
 }
 
-/// Who is at the other end of a channel, as the kernel vouches for it.
+/// The process at the other end of a channel, as the kernel reports it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct haul_channel_identity {
-    /// Its process; 0 where it lives in a PID namespace that this one cannot see.
+    /// The process number; 0 if the process is in a PID namespace that this process cannot see.
     pub process: i32,
-    /// Its user. Users that have no number in this user namespace all have the same one, mostly
-    /// 65534.
+    /// The user of the process. All users without a number in this user namespace have the same
+    /// number, usually 65534.
     pub user: u32,
-    /// Its group.
+    /// The group of the process.
     pub group: u32,
 }
 
 const _: () = assert!(size_of::<haul_channel_identity>() == 12);
 
-/// Makes a socket at path, for this user alone, and writes its listener to listener. A socket there
-/// that no process has any more is replaced.
+/// Creates a socket at path, for this user alone, and writes its listener to listener. Replaces a
+/// socket at path that no process has open.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
-/// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. A path that is empty is HAUL_ERROR_ARGUMENT. listener
-/// is written on HAUL_OK alone.
+/// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. An empty path is HAUL_ERROR_ARGUMENT. listener is
+/// written only on HAUL_OK.
 ///
 /// # Safety
 /// path is NULL or a string; listener is NULL or writable.
@@ -105,11 +105,11 @@ pub unsafe extern "C" fn haul_channel_listen(
     unsafe { haul_channel_listen_for(path, ptr::null(), listener) }
 }
 
-/// As haul_channel_listen(), for the users that options allow, which may be NULL: where they are
-/// others than one's own and root, everybody may connect that reaches path, and
-/// haul_channel_accept() with the same options refuses all but these.
+/// As haul_channel_listen(), for the users that options allow; options may be NULL. If options allow
+/// a user other than the own one and root, every process that can reach path may connect, and
+/// haul_channel_accept() with the same options refuses processes of other users.
 ///
-/// As haul_channel_listen().
+/// Returns as haul_channel_listen().
 ///
 /// # Safety
 /// path is NULL or a string; options is NULL or readable; listener is NULL or writable.
@@ -135,13 +135,13 @@ pub unsafe extern "C" fn haul_channel_listen_for(
     unsafe { give(listener, make) }
 }
 
-/// Waits for somebody to connect, and writes the channel to channel. options may be NULL. Whoever
-/// connects and then does not behave costs at most the deadline; the listener stays usable.
+/// Waits for a peer to connect and writes the channel to channel. options may be NULL. A peer that
+/// connects and then breaks the protocol costs at most the deadline; the listener stays usable.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN where the peer is of
-/// a user other than one's own and root, and options do not allow it; HAUL_ERROR_DEADLINE;
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN if the peer is of a
+/// user other than the own one and root, and options do not allow that user; HAUL_ERROR_DEADLINE;
 /// HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is
-/// written on HAUL_OK alone.
+/// written only on HAUL_OK.
 ///
 /// # Safety
 /// listener is NULL or a listener; options is NULL or readable; channel is NULL or writable.
@@ -159,10 +159,11 @@ pub unsafe extern "C" fn haul_channel_accept(
     unsafe { open(options, channel, |settings| listener.listener.accept(settings)) }
 }
 
-/// Connects to the listener at path, and writes the channel to channel. options may be NULL. Some
-/// twenty system calls and a mapping of some 4 MiB, of which pages are taken as they are used.
+/// Connects to the listener at path and writes the channel to channel. options may be NULL. Makes
+/// some twenty system calls and a mapping of some 4 MiB, whose pages are allocated when they are
+/// used.
 ///
-/// As haul_channel_accept(), and HAUL_ERROR_NOT_FOUND where nobody listens.
+/// Returns as haul_channel_accept(), and HAUL_ERROR_NOT_FOUND if no process listens at path.
 ///
 /// # Safety
 /// path is NULL or a string; options is NULL or readable; channel is NULL or writable.
@@ -181,13 +182,13 @@ pub unsafe extern "C" fn haul_channel_connect(
     unsafe { open(options, channel, |settings| Channel::connect(Path::new(path), settings)) }
 }
 
-/// Two connected sockets, closed on exec, for haul_channel_connect_fd() in one process and
-/// haul_channel_accept_fd() in another; both are written to fds.
+/// Creates two connected sockets, closed on exec, and writes them to fds. One is for
+/// haul_channel_connect_fd() in one process, the other for haul_channel_accept_fd() in another.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_SYSTEM.
 ///
 /// # Safety
-/// fds is NULL or has room for two.
+/// fds is NULL or has room for two descriptors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_pair(fds: *mut c_int) -> haul_status {
     let make = || {
@@ -198,13 +199,13 @@ pub unsafe extern "C" fn haul_channel_pair(fds: *mut c_int) -> haul_status {
     unsafe { put(fds.cast::<[c_int; 2]>(), make) }
 }
 
-/// Begins a channel over a connected socket of haul_channel_pair(), or another Unix socket of type
-/// SOCK_SEQPACKET. The descriptor is the library's from here on, whatever is returned.
+/// Opens a channel over a connected socket of haul_channel_pair(), or over another Unix socket of
+/// type SOCK_SEQPACKET. The library owns the descriptor from here on, also after an error.
 ///
-/// As haul_channel_accept().
+/// Returns as haul_channel_accept().
 ///
 /// # Safety
-/// fd is open and nobody else's; options is NULL or readable; channel is NULL or writable.
+/// fd is open and has no other owner; options is NULL or readable; channel is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_connect_fd(
     fd: c_int,
@@ -217,10 +218,10 @@ pub unsafe extern "C" fn haul_channel_connect_fd(
     unsafe { open(options, channel, |settings| Channel::connect_over(socket, settings)) }
 }
 
-/// The other end of haul_channel_connect_fd(), likewise.
+/// As haul_channel_connect_fd(), for the other end.
 ///
 /// # Safety
-/// fd is open and nobody else's; options is NULL or readable; channel is NULL or writable.
+/// fd is open and has no other owner; options is NULL or readable; channel is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_accept_fd(
     fd: c_int,
@@ -233,8 +234,8 @@ pub unsafe extern "C" fn haul_channel_accept_fd(
     unsafe { open(options, channel, |settings| Channel::accept_over(socket, settings)) }
 }
 
-/// What to poll for reading before haul_channel_try_recv() is called again; -1 for NULL. It is the
-/// channel's, closed on exec, and goes with it.
+/// Returns the descriptor to poll for reading before haul_channel_try_recv() is called again; -1 for
+/// NULL. The channel owns the descriptor, which is closed on exec and with the channel.
 ///
 /// # Safety
 /// channel is NULL or a channel.
@@ -244,7 +245,8 @@ pub unsafe extern "C" fn haul_channel_fd(channel: *const haul_channel) -> c_int 
     unsafe { channel.as_ref() }.map_or(-1, |channel| channel.fd)
 }
 
-/// What to poll for reading before haul_channel_accept(); -1 for NULL. It is the listener's.
+/// Returns the descriptor to poll for reading before haul_channel_accept(); -1 for NULL. The
+/// listener owns the descriptor.
 ///
 /// # Safety
 /// listener is NULL or a listener.
@@ -254,9 +256,9 @@ pub unsafe extern "C" fn haul_channel_listener_fd(listener: *const haul_channel_
     unsafe { listener.as_ref() }.map_or(-1, |listener| listener.listener.as_fd().as_raw_fd())
 }
 
-/// Writes to identity who is at the other end.
+/// Writes the identity of the process at the other end to identity.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL. identity is written on HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL. identity is written only on HAUL_OK.
 ///
 /// # Safety
 /// channel is NULL or a channel, or a half of one; identity is NULL or writable.
@@ -275,8 +277,8 @@ pub unsafe extern "C" fn haul_channel_peer(
     unsafe { put(identity, make) }
 }
 
-/// Whether a haul_channel_mechanism can be used to send to this peer; false for NULL, and where
-/// there is no sending half.
+/// Returns whether a haul_channel_mechanism can be used to send to this peer; false for NULL and for
+/// a channel without a sending half.
 ///
 /// # Safety
 /// channel is NULL or a channel.
@@ -287,13 +289,13 @@ pub unsafe extern "C" fn haul_channel_offers(channel: *const haul_channel, mecha
     sender.zip(mechanism_of(mechanism)).is_some_and(|(sender, mechanism)| sender.offers(mechanism))
 }
 
-/// Takes the sending half out of a channel, for another thread, and writes it to sender, a channel
-/// that can only send; channel can only receive from here on. Each is closed by itself. What a half
-/// cannot do returns HAUL_ERROR_ARGUMENT. Only one of the two at a time can be driven by polling:
-/// both have the same descriptor.
+/// Moves the sending half of a channel, for another thread, to sender: a channel that can only send.
+/// From here on channel can only receive. Each half must be closed. A call that a half does not
+/// support returns HAUL_ERROR_ARGUMENT. Both halves have the same descriptor, so only one of them at
+/// a time can be driven by polling.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT where the channel is a half already, or a
-/// message is on its way. sender is written on HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the channel is a half already or a
+/// message is in flight. sender is written only on HAUL_OK.
 ///
 /// # Safety
 /// channel is NULL or a channel; sender is NULL or writable.
@@ -314,19 +316,20 @@ pub unsafe extern "C" fn haul_channel_split(
     unsafe { give(sender, || Ok(half)) }
 }
 
-/// Closes a channel, or one of its halves. What was sent whole the peer can still receive. After a
-/// fork another process goes on with its own copy, unless this one has used the channel since. NULL
-/// is fine.
+/// Closes a channel, or one of its halves. The peer can still receive messages that were sent whole.
+/// After a fork another process can continue with its own copy, unless this process has used the
+/// channel since the fork. channel may be NULL.
 ///
 /// # Safety
-/// channel is NULL or a channel that no thread uses any more, with no message on its way.
+/// channel is NULL or a channel that no thread uses any more, with no message in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_close(channel: *mut haul_channel) {
     // SAFETY: the caller's promise.
     unsafe { take(channel) };
 }
 
-/// Closes a listener; the last process that has it, after a fork, removes its path. NULL is fine.
+/// Closes a listener. After a fork the last process that closes its copy removes the path. listener
+/// may be NULL.
 ///
 /// # Safety
 /// listener is NULL or a listener that no thread uses any more.
@@ -361,7 +364,7 @@ unsafe fn settings_of(options: *const haul_channel_options) -> Result<Settings, 
 }
 
 /// # Safety
-/// `fd`, if it is not negative, is open and nobody else's.
+/// `fd`, if it is not negative, is open and has no other owner.
 unsafe fn owned(fd: c_int) -> Option<OwnedFd> {
     if fd < 0 {
         return None;
@@ -370,7 +373,7 @@ unsafe fn owned(fd: c_int) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether the system, or a limit of this process's, gives no memory.
+/// Whether the system, or a limit of this process, refused memory.
 fn is_of_memory(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::OutOfMemory | io::ErrorKind::FileTooLarge)
 }

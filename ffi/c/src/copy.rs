@@ -1,5 +1,5 @@
-//! memcpy, memmove and memset with the C library's signatures, the same with a hint, and the copies
-//! of a burst in one call.
+//! memcpy, memmove and memset with the C library's signatures, their variants with a hint, and the
+//! copies of a burst in one call.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
@@ -7,25 +7,25 @@ use std::mem::offset_of;
 use haul_copy::Hint;
 use haul_rust::forward::{self, Copier, Part};
 
-/// What happens to the target after a copy. It never changes what is copied, only how.
+/// The use of the target after a copy. A hint changes the method of the copy, never its result.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_hint {
-    /// Not known: the thresholds decide by the size.
+    /// Unknown: the thresholds decide by the size.
     HAUL_HINT_UNKNOWN = 0,
-    /// It is read soon: it should end up in the caches, whatever its size.
+    /// The target is read soon: the copy should leave it in the caches, whatever its size.
     HAUL_HINT_READ_SOON = 1,
-    /// It is streamed past, by a device or much later: it should leave the caches alone.
+    /// A device reads the target, or a thread does much later: the copy should bypass the caches.
     HAUL_HINT_STREAMED = 2,
-    /// Handed from core to core: another core has just written the source, or read the target and
-    /// will again. Else as HAUL_HINT_READ_SOON.
+    /// The bytes go from core to core: another core has just written the source, or has read the
+    /// target and will read it again. Else as HAUL_HINT_READ_SOON.
     HAUL_HINT_HANDOVER = 3,
 }
 
-/// A hint as it comes from C, where an enumeration may hold any number.
+/// A hint from C, where an enumeration may hold any number.
 pub type haul_hint_from_c = c_uint;
 
-/// A number that is no hint is as good as none.
+/// A number that is no hint counts as [`Hint::Unknown`].
 fn hint(number: haul_hint_from_c) -> Hint {
     match number {
         1 => Hint::ReadSoon,
@@ -45,15 +45,15 @@ type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_
 /// The type of memset.
 type SetFn = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
 
-// What is declared below is defined there, under these names and with these types.
+// `haul_copy::c` defines the functions that are declared below, with these names and types.
 const _: [CopyFn; 4] = [haul_copy::c::memcpy, haul_copy::c::memmove, haul_memcpy, haul_memmove];
 const _: [CopyFn; 2] = [haul_copy::c::memmove_above_64, haul_memmove_above_64];
 const _: [SetFn; 4] =
     [haul_copy::c::memset, haul_memset, haul_copy::c::memset_above_64, haul_memset_above_64];
 
 unsafe extern "C" {
-    /// Copies n bytes from source to target and returns target. The two may overlap, as in memmove;
-    /// with n == 0 the pointers may be anything, NULL too.
+    /// Copies n bytes from source to target and returns target. Source and target may overlap, as
+    /// in memmove. If n == 0, the pointers may have any value, NULL included.
     ///
     /// No allocation, no system call, no lock; async-signal-safe.
     ///
@@ -61,21 +61,21 @@ unsafe extern "C" {
     /// source is readable and target writable for n bytes.
     pub fn haul_memcpy(target: *mut c_void, source: *const c_void, n: usize) -> *mut c_void;
 
-    /// The same as haul_memcpy, under the name that tells a reader of an overlap.
+    /// The same as haul_memcpy. The name shows a reader of the program that the two overlap.
     ///
     /// # Safety
     /// source is readable and target writable for n bytes.
     pub fn haul_memmove(target: *mut c_void, source: *const c_void, n: usize) -> *mut c_void;
 
-    /// Sets n bytes at target to the low 8 bits of byte and returns target. With n == 0 target may
-    /// be anything, NULL too. Costs as haul_memcpy does.
+    /// Sets n bytes at target to the low 8 bits of byte and returns target. If n == 0, target may
+    /// have any value, NULL included. Costs as haul_memcpy.
     ///
     /// # Safety
     /// target is writable for n bytes.
     pub fn haul_memset(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
 
-    /// What haul_memcpy and haul_memmove as inline code call above 64 bytes. Call those instead:
-    /// with 64 bytes or less this touches bytes outside of source and target.
+    /// The inline code of haul_memcpy and haul_memmove calls this above 64 bytes. A program should
+    /// call those: for 64 bytes or less this function accesses bytes outside of source and target.
     ///
     /// # Safety
     /// As haul_memmove, and n is more than 64.
@@ -85,17 +85,17 @@ unsafe extern "C" {
         n: usize,
     ) -> *mut c_void;
 
-    /// What haul_memset as inline code calls above 64 bytes. Call that instead: with 64 bytes or
-    /// less this touches bytes outside of target.
+    /// The inline code of haul_memset calls this above 64 bytes. A program should call haul_memset:
+    /// for 64 bytes or less this function writes bytes outside of target.
     ///
     /// # Safety
     /// As haul_memset, and n is more than 64.
     pub fn haul_memset_above_64(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
 }
 
-/// haul_memmove, told what happens to the target next. A number that is no hint counts as
-/// HAUL_HINT_UNKNOWN. After HAUL_HINT_STREAMED the bytes are visible to other threads and devices
-/// like those of any copy: the fence is inside.
+/// As haul_memmove, with a hint about the next use of the target. A number that is no hint counts as
+/// HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the bytes are
+/// visible to other threads and devices like those of any copy.
 ///
 /// # Safety
 /// source is readable and target writable for n bytes.
@@ -116,40 +116,39 @@ pub unsafe extern "C" fn haul_memcpy_hinted(
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct haul_copy_part {
-    /// Where the bytes go.
+    /// The address that the bytes are copied to.
     pub target: *mut c_void,
-    /// Where they are.
+    /// The address that the bytes are copied from.
     pub source: *const c_void,
-    /// How many.
+    /// The number of bytes.
     pub n: usize,
 }
 
-// The same in Rust and in C.
+// The layout of the two types is the same.
 const _: () = assert!(size_of::<haul_copy_part>() == size_of::<Part>());
 const _: () = assert!(offset_of!(haul_copy_part, target) == offset_of!(Part, target));
 const _: () = assert!(offset_of!(haul_copy_part, source) == offset_of!(Part, source));
 const _: () = assert!(offset_of!(haul_copy_part, n) == offset_of!(Part, length));
 
-/// Copies count parts, one after the other and each as haul_memmove does, in one call: what a burst
-/// of packets copies. With count == 0 parts may be NULL.
+/// Copies count parts in one call, one after the other and each as haul_memmove: the copies of a
+/// burst of packets. If count == 0, parts may be NULL.
 ///
 /// No allocation, no system call, no lock; async-signal-safe.
 ///
 /// # Safety
-/// parts has count elements, and of each the source is readable and the target writable for n
-/// bytes.
+/// parts has count elements. The source of each is readable and the target writable for n bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_copy_batch(parts: *const haul_copy_part, count: usize) {
     if parts.is_null() || count == 0 {
         return;
     }
-    // SAFETY: so many parts by the caller's promise; both types have the same layout, as asserted.
+    // SAFETY: `count` parts by the caller's promise; both types have the same layout, as asserted.
     let parts = unsafe { std::slice::from_raw_parts(parts.cast::<Part>(), count) };
     // SAFETY: the caller's promise.
     unsafe { Copier::new(forward::CopyMethod::Haul).copy_batch(parts) };
 }
 
-/// haul_memset, told what happens to the target next; see haul_memcpy_hinted.
+/// As haul_memset, with a hint about the next use of the target; see haul_memcpy_hinted.
 ///
 /// # Safety
 /// target is writable for n bytes.

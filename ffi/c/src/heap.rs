@@ -1,4 +1,4 @@
-//! Heaps: made, shared, attached to, kept in order, and left.
+//! Creates, shares, attaches to, maintains and destroys heaps.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,57 +9,56 @@ use crate::argument::{give, text_of};
 use crate::status::haul_status;
 
 /// A heap of huge pages, private or shared between processes. Any number of threads may use it at
-/// once; after a fork the child may too.
+/// the same time, and after a fork also the child.
 #[derive(Debug)]
 pub struct haul_heap {
     pub(crate) heap: Heap,
 }
 
 impl haul_heap {
-    fn made(result: Result<Heap, Error>) -> Result<Self, haul_status> {
+    fn from_result(result: Result<Heap, Error>) -> Result<Self, haul_status> {
         Ok(Self { heap: result? })
     }
 }
 
-/// The pages that a heap should use. Where there are none of a kind, a lesser one is used.
+/// The pages that a heap should use. If there are none of a kind, the heap uses the next smaller.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_heap_pages {
-    /// The best there is; of the pool of huge pages in a shared heap alone, for a child of fork has
-    /// copies of a private one's, and the pool may have none for them.
+    /// The largest pages that there are. Only a shared heap takes pages from the pool of huge pages:
+    /// a child of fork needs copies of the pages of a private heap, and the pool may have none left.
     HAUL_HEAP_PAGES_AUTO = 0,
     /// Pages of 1 GiB from the pool of huge pages, in a shared heap.
     HAUL_HEAP_PAGES_HUGE_1G = 1,
     /// Pages of 2 MiB from the pool of huge pages, in a shared heap.
     HAUL_HEAP_PAGES_HUGE_2M = 2,
-    /// Plain pages that the kernel joins to huge ones.
+    /// Plain pages that the kernel may combine into huge pages.
     HAUL_HEAP_PAGES_TRANSPARENT = 3,
     /// Plain pages.
     HAUL_HEAP_PAGES_PLAIN = 4,
 }
 
-/// What a heap is asked to be. All zeros ask for the defaults.
+/// Options of a heap. All zeros select the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct haul_heap_options {
-    /// The most bytes of blocks and what they waste; 0: 64 GiB, or four times the machine's memory
-    /// if that is less. Addresses are set aside for all of it, memory is not.
+    /// The most bytes of blocks, their waste included; 0: 64 GiB, or four times the machine's memory
+    /// if that is less. The heap reserves addresses for all of the limit, but no memory.
     pub limit: u64,
     /// Bytes of free pages that haul_heap_maintain() keeps ready.
     pub grow_ahead: u64,
-    /// Milliseconds that haul_heap_maintain() lets a page lie free before its memory goes back;
-    /// 0: 10,000; UINT64_MAX: for ever.
+    /// Milliseconds that a page must be free before haul_heap_maintain() returns its memory to the
+    /// system; 0: 10,000; UINT64_MAX: never.
     pub decay_ms: u64,
     /// A haul_heap_pages.
     pub pages: u32,
-    /// NUMA nodes that are told apart; 0: those of the machine.
+    /// NUMA nodes that the heap distinguishes; 0: those of the machine.
     pub nodes: u32,
-    /// Caches, one for each thread in all processes and each node that it uses; 0: 4,096. Threads
-    /// that live beyond these have caches in common, and are served slower.
+    /// Caches; 0: 4,096. Each thread of every process needs one for each node that it uses. Further
+    /// threads share caches, which is slower.
     pub caches: u32,
-    /// MiB that have memory before the first request: they are made ready before the call returns,
-    /// and it is HAUL_ERROR_NO_MEMORY where there are not so many. haul_heap_maintain() gives
-    /// nothing of them back. 0: none.
+    /// MiB that have memory before the call returns; 0: none. The call returns HAUL_ERROR_NO_MEMORY
+    /// if there is less memory. haul_heap_maintain() never returns this memory to the system.
     pub ready_mib: u32,
 }
 
@@ -93,11 +92,11 @@ impl haul_heap_options {
     }
 }
 
-/// Makes a heap of this process alone and writes it to heap. options may be NULL. About twenty
-/// system calls and one malloc.
+/// Creates a heap for this process alone and writes it to heap. options may be NULL. Makes about
+/// twenty system calls and one malloc.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY. heap is written on
-/// HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY. heap is written only
+/// on HAUL_OK.
 ///
 /// # Safety
 /// options is NULL or readable; heap is NULL or writable.
@@ -109,11 +108,12 @@ pub unsafe extern "C" fn haul_heap_create(
     // SAFETY: the caller's promise for options.
     let builder = unsafe { builder_of(options) };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || haul_heap::made(builder.build())) }
+    unsafe { give(heap, || haul_heap::from_result(builder.build())) }
 }
 
-/// Makes a heap that processes of this user share by a name, and writes it to heap. It outlives
-/// them all, until haul_heap_remove_name(). As haul_heap_create(), and HAUL_ERROR_EXISTS.
+/// Creates a heap that processes of this user share by a name, and writes it to heap. The heap
+/// outlives its processes, until haul_heap_remove_name(). Returns as haul_heap_create(), and
+/// HAUL_ERROR_EXISTS.
 ///
 /// # Safety
 /// options is NULL or readable; name is NULL or a string; heap is NULL or writable.
@@ -131,11 +131,11 @@ pub unsafe extern "C" fn haul_heap_create_named(
         Err(status) => return status,
     };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || haul_heap::made(builder.shared_named(name))) }
+    unsafe { give(heap, || haul_heap::from_result(builder.shared_named(name))) }
 }
 
-/// Makes a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. It goes
-/// with the last process. As haul_heap_create().
+/// Creates a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. The heap
+/// ends with its last process. Returns as haul_heap_create().
 ///
 /// # Safety
 /// options is NULL or readable; heap is NULL or writable.
@@ -147,11 +147,11 @@ pub unsafe extern "C" fn haul_heap_create_shared(
     // SAFETY: the caller's promise for options.
     let builder = unsafe { builder_of(options) };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || haul_heap::made(builder.shared_fd())) }
+    unsafe { give(heap, || haul_heap::from_result(builder.shared_fd())) }
 }
 
-/// Attaches to the heap of this name, and writes it to heap. Nothing of what the file says is
-/// believed unchecked.
+/// Attaches to the heap of this name and writes it to heap. Every value in the heap's file is
+/// checked before use.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND;
 /// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_NOT_A_HEAP; HAUL_ERROR_FULL; HAUL_ERROR_NO_MEMORY;
@@ -170,12 +170,12 @@ pub unsafe extern "C" fn haul_heap_attach(
         Err(status) => return status,
     };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || haul_heap::made(Heap::builder().attach_named(name))) }
+    unsafe { give(heap, || haul_heap::from_result(Heap::builder().attach_named(name))) }
 }
 
-/// Attaches to the heap behind a descriptor, which stays the caller's, and writes it to heap. As
-/// haul_heap_attach(); HAUL_ERROR_NOT_SEALED where the file's size is not sealed, so that somebody
-/// could cut it short: a named heap is attached to by its name.
+/// Attaches to the heap of a descriptor, which the caller keeps, and writes the heap to heap.
+/// Returns as haul_heap_attach(), and HAUL_ERROR_NOT_SEALED if the size of the file is not sealed,
+/// because another process could truncate the file. Attach to a named heap by its name.
 ///
 /// # Safety
 /// heap is NULL or writable.
@@ -184,14 +184,15 @@ pub unsafe extern "C" fn haul_heap_attach_fd(fd: c_int, heap: *mut *mut haul_hea
     if fd < 0 {
         return haul_status::HAUL_ERROR_ARGUMENT;
     }
-    // SAFETY: not negative; one that is not open makes the first call on it fail, and it is used
-    // during this call alone.
+    // SAFETY: not negative; the first system call on a descriptor that is not open fails; it is used
+    // only during this call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || haul_heap::made(Heap::builder().attach_fd(fd))) }
+    unsafe { give(heap, || haul_heap::from_result(Heap::builder().attach_fd(fd))) }
 }
 
-/// Takes a shared heap's name away: nobody can attach by it any more. Who is attached stays so.
+/// Removes the name of a shared heap, so that no process can attach by it any more. Attached
+/// processes stay attached.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND; HAUL_ERROR_SYSTEM.
 ///
@@ -208,8 +209,8 @@ pub unsafe extern "C" fn haul_heap_remove_name(name: *const c_char) -> haul_stat
     }
 }
 
-/// Whether a name can be a heap's: 1 to 64 letters, digits, dots, hyphens and underscores, and no
-/// dot in front.
+/// Returns whether a name is valid for a heap: 1 to 64 letters, digits, dots, hyphens and
+/// underscores, not beginning with a dot.
 ///
 /// # Safety
 /// name is NULL or a string.
@@ -219,8 +220,8 @@ pub unsafe extern "C" fn haul_heap_is_name(name: *const c_char) -> bool {
     unsafe { text_of(name) }.is_ok_and(|name| Name::new(name).is_ok())
 }
 
-/// The descriptor of a shared heap's file, for haul_heap_attach_fd() in another process; -1 for a
-/// private heap and for NULL. It is closed on exec, and goes with the heap.
+/// Returns the descriptor of a shared heap's file, for haul_heap_attach_fd() in another process; -1
+/// for a private heap and for NULL. The descriptor is closed on exec and with the heap.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -231,8 +232,9 @@ pub unsafe extern "C" fn haul_heap_fd(heap: *const haul_heap) -> c_int {
     heap.and_then(|heap| heap.heap.fd()).map_or(-1, |fd| fd.as_raw_fd())
 }
 
-/// Leaves a heap: its memory is unmapped from this process, and a private heap's is gone. Blocks of
-/// a shared heap stay; they are reclaimed when this process dies. NULL is fine.
+/// Detaches this process from a heap: unmaps its memory, and releases it if the heap is private. The
+/// blocks of this process in a shared heap remain until the process dies; then they are reclaimed.
+/// heap may be NULL.
 ///
 /// # Safety
 /// heap is NULL or a heap that no thread uses any more.
@@ -241,13 +243,13 @@ pub unsafe extern "C" fn haul_heap_destroy(heap: *mut haul_heap) {
     if heap.is_null() {
         return;
     }
-    // SAFETY: made by `give` from a box, and the caller gives it up.
+    // SAFETY: `give` made it from a box, and the caller does not use it again.
     drop(unsafe { Box::from_raw(heap) });
 }
 
-/// Takes back what processes that died held, empties the caches of threads that ended, gives idle
-/// memory back and makes memory ready ahead. For a thread that calls it now and then; nobody waits
-/// for it. Does nothing for NULL.
+/// Reclaims the blocks of dead processes, empties the caches of ended threads, returns idle memory
+/// to the system and prepares memory ahead. A thread should call this from time to time; no other
+/// call waits for it. Does nothing for NULL.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -259,8 +261,8 @@ pub unsafe extern "C" fn haul_heap_maintain(heap: *const haul_heap) {
     }
 }
 
-/// Frees the live blocks of processes that died, and takes back what their threads held; how many
-/// blocks were freed. 0 for NULL. Recovery takes milliseconds and stops nobody.
+/// Frees the live blocks of dead processes and reclaims the caches of their threads. Returns the
+/// number of freed blocks; 0 for NULL. Takes milliseconds and stops no thread.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -270,8 +272,8 @@ pub unsafe extern "C" fn haul_heap_reap(heap: *const haul_heap) -> u64 {
     unsafe { heap.as_ref() }.map_or(0, |heap| heap.heap.reap().blocks)
 }
 
-/// Names the process that gets this one's live blocks when it dies; 0 for nobody: then they are
-/// freed.
+/// Names the process that receives the live blocks of this process when it dies. With pid 0 the
+/// blocks are freed instead.
 ///
 /// # Safety
 /// heap is NULL or a heap.

@@ -1,23 +1,23 @@
-//! libhaul: the C face of haul. `include/haul.h` is made from these files by cbindgen.
+//! libhaul: the C interface of haul. cbindgen generates `include/haul.h` from these files.
 //!
-//! Every function is `haul_*`. A pointer is checked for NULL, an output is written only on success,
-//! a code once given keeps its meaning, and nothing unwinds out: `extern "C"` ends the process
-//! before it would.
+//! Every function is `haul_*`. A function checks its pointers for NULL and writes an output only on
+//! success. A status code keeps its number. No panic unwinds into C, because `extern "C"` aborts the
+//! process first.
 //!
-//! - [`status`]: what a function returns that can fail;
-//! - `argument`: text and bytes that come in, results and objects that go out;
-//! - [`library`]: version, start;
-//! - [`copy`]: memcpy, memmove, memset, the same with a hint, and the copies of a burst;
-//! - [`thresholds`]: the sizes at which the way to copy changes, by name;
-//! - [`heap`]: heaps, made, shared and left;
-//! - [`block`]: their blocks;
-//! - [`options`]: how a channel is asked to behave, and its mechanisms;
-//! - [`channel`]: channels between processes, made and left;
-//! - [`account`]: what a transfer took;
-//! - [`buffer`]: memory for messages that arrive;
-//! - [`message`]: what goes through them;
-//! - [`sending`]: messages on their way, for an event loop.
-#![allow(non_camel_case_types, reason = "types are named as C names them")]
+//! - [`status`]: the result of a function that can fail;
+//! - `argument`: text and bytes from C, results and objects to C;
+//! - [`library`]: version and start;
+//! - [`copy`]: memcpy, memmove and memset, their variants with a hint, and the copies of a burst;
+//! - [`thresholds`]: the sizes at which the copying method changes, by name;
+//! - [`heap`]: creates, shares, maintains and destroys heaps;
+//! - [`block`]: the blocks of a heap;
+//! - [`options`]: the settings of a channel, and its mechanisms;
+//! - [`channel`]: opens and closes channels between processes;
+//! - [`account`]: the costs of a transfer;
+//! - [`buffer`]: memory for received messages;
+//! - [`message`]: sends and receives messages;
+//! - [`sending`]: messages in flight, for an event loop.
+#![allow(non_camel_case_types, reason = "C names its types like this")]
 
 pub mod status;
 

@@ -1,4 +1,4 @@
-//! Messages through a channel.
+//! Sends and receives messages.
 
 use std::ffi::c_void;
 use std::io::IoSlice;
@@ -6,13 +6,13 @@ use std::ptr;
 
 use haul_rust::channel::Building;
 
-use crate::account::{haul_channel_account, tell};
+use crate::account::{haul_channel_account, report};
 use crate::argument::{bytes_of, give, put, take};
 use crate::buffer::haul_channel_buffer;
 use crate::channel::{haul_channel, receiver_of, sender_of};
 use crate::status::haul_status;
 
-/// A message that is built where it will be handed over from.
+/// Memory in which a message is built in place, to be sent without a copy.
 #[derive(Debug)]
 pub struct haul_channel_building {
     building: Building,
@@ -22,19 +22,19 @@ pub struct haul_channel_building {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct haul_channel_part {
-    /// Where it stands; may be NULL where it has no bytes.
+    /// The address of the part; may be NULL if size is 0.
     pub data: *const c_void,
-    /// How many bytes it has.
+    /// The size of the part in bytes.
     pub size: usize,
 }
 
-/// Sends a message and returns as its bytes are the caller's again: nothing that is written to them
-/// afterwards is ever seen by the receiver. HAUL_OK does not say that the receiver has it. A peer
-/// that closed, or died 0.1 ms or more before, is HAUL_ERROR_PEER_GONE at once. account may be
-/// NULL; it is written on HAUL_OK alone.
+/// Sends a message. When the call returns, the caller may change the bytes: the receiver never sees
+/// a later change. HAUL_OK does not mean that the receiver has the message. If the peer has closed
+/// the channel, or died 0.1 ms or more before, the call returns HAUL_ERROR_PEER_GONE at once.
+/// account may be NULL; it is written only on HAUL_OK.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_TOO_LONG and
-/// HAUL_ERROR_UNAVAILABLE: nothing happened; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_TOO_LONG or
+/// HAUL_ERROR_UNAVAILABLE, if nothing was sent; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
 /// HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
 ///
 /// # Safety
@@ -55,12 +55,12 @@ pub unsafe extern "C" fn haul_channel_send(
     // SAFETY: the caller's promise for data.
     match unsafe { bytes_of(data, size) } {
         // SAFETY: the caller's promise for account.
-        Ok(bytes) => unsafe { tell(sender.send(bytes), account) },
+        Ok(bytes) => unsafe { report(sender.send(bytes), account) },
         Err(status) => status,
     }
 }
 
-/// Sends several parts as one message, as haul_channel_send().
+/// Sends several parts as one message; else as haul_channel_send().
 ///
 /// # Safety
 /// channel is NULL or a channel; parts is NULL or has count readable parts, each of which has size
@@ -96,14 +96,14 @@ pub unsafe extern "C" fn haul_channel_send_parts(
         }
     }
     // SAFETY: the caller's promise for account.
-    unsafe { tell(sender.send_vectored(&slices), account) }
+    unsafe { report(sender.send_vectored(&slices), account) }
 }
 
-/// Waits for a message, and writes its size to size; the message stays.
+/// Waits for a message and writes its size to size. The message is not received yet.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_CLOSED where there will be no more;
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_CLOSED if the peer sends no more messages;
 /// HAUL_ERROR_DEADLINE; HAUL_ERROR_TOO_LONG; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL;
-/// HAUL_ERROR_BROKEN. size is written on HAUL_OK alone.
+/// HAUL_ERROR_BROKEN. size is written only on HAUL_OK.
 ///
 /// # Safety
 /// channel is NULL or a channel; size is NULL or writable.
@@ -118,18 +118,18 @@ pub unsafe extern "C" fn haul_channel_wait_size(
     unsafe { put(size, || Ok(receiver?.wait_length()?)) }
 }
 
-/// Waits for a message and copies it to data, which has room for size bytes. account may be NULL,
-/// and has the message's size; it is written on HAUL_OK alone.
+/// Waits for a message and copies it to data, which has room for size bytes. account contains the
+/// size of the message; it may be NULL and is written only on HAUL_OK.
 ///
-/// As haul_channel_wait_size(), and HAUL_ERROR_TOO_SMALL: the message stays; HAUL_ERROR_INTEGRITY;
-/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is indeterminate. Where
-/// the peer is trusted and was stopped in the middle of HAUL_CHANNEL_DOUBLE, it can still write up
-/// to 1 MiB to data as it goes on: keep that memory until the peer is gone, or use
-/// haul_channel_recv(), which does.
+/// Returns as haul_channel_wait_size(); HAUL_ERROR_TOO_SMALL, after which the message can still be
+/// received; HAUL_ERROR_INTEGRITY; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the
+/// content of data is indeterminate. If the peer is trusted and was stopped in the middle of
+/// HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data when it continues. The caller must
+/// then keep that memory until the peer is gone; haul_channel_recv() does so by itself.
 ///
 /// # Safety
-/// channel is NULL or a channel; data is NULL or has size writable bytes, and after an error it is
-/// kept as just said; account is NULL or writable.
+/// channel is NULL or a channel; data is NULL or has size writable bytes, which the caller keeps
+/// after an error as described; account is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_recv_into(
     channel: *mut haul_channel,
@@ -149,19 +149,19 @@ pub unsafe extern "C" fn haul_channel_recv_into(
         return haul_status::HAUL_ERROR_NULL;
     }
     let data = if size == 0 { ptr::NonNull::dangling().as_ptr() } else { data.cast() };
-    // SAFETY: `size` writable bytes by the caller's promise, or none at all. That they may never
-    // have been written before does not matter, as they are only written.
+    // SAFETY: `size` writable bytes by the caller's promise, or none at all. They may be
+    // uninitialized, because they are only written.
     let target = unsafe { std::slice::from_raw_parts_mut(data, size) };
     // SAFETY: the caller keeps the target after an error, as it promised.
     let received = unsafe { receiver.recv_into_exposed(target) };
     // SAFETY: the caller's promise for account.
-    unsafe { tell(received, account) }
+    unsafe { report(received, account) }
 }
 
-/// Waits for a message and writes it, in memory of its own, to buffer.
+/// Waits for a message and writes it, in new memory, to buffer.
 ///
-/// As haul_channel_recv_into(). buffer is written on HAUL_OK alone, and is to be given back with
-/// haul_channel_buffer_free().
+/// Returns as haul_channel_recv_into(). buffer is written only on HAUL_OK. The caller must free it
+/// with haul_channel_buffer_free().
 ///
 /// # Safety
 /// channel is NULL or a channel; buffer is NULL or writable.
@@ -176,8 +176,8 @@ pub unsafe extern "C" fn haul_channel_recv(
     unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: receiver?.recv()? })) }
 }
 
-/// As haul_channel_recv(), and never waits: writes NULL to buffer where haul_channel_fd() is to be
-/// polled for reading first. The deadline is the caller's to keep.
+/// As haul_channel_recv(), but never waits: writes NULL to buffer if the caller has to poll
+/// haul_channel_fd() for reading first. The deadline does not apply; the caller keeps its own.
 ///
 /// # Safety
 /// channel is NULL or a channel; buffer is NULL or writable.
@@ -197,10 +197,11 @@ pub unsafe extern "C" fn haul_channel_try_recv(
     unsafe { put(buffer, make) }
 }
 
-/// Memory for a message of size bytes, 1 at least, that is built in place; written to building.
+/// Creates memory for a message of size bytes, at least 1, that is built in place, and writes it to
+/// building.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. building is written
-/// on HAUL_OK alone.
+/// only on HAUL_OK.
 ///
 /// # Safety
 /// building is NULL or writable.
@@ -213,7 +214,7 @@ pub unsafe extern "C" fn haul_channel_building_create(
     unsafe { give(building, || Ok(haul_channel_building { building: Building::new(size)? })) }
 }
 
-/// Where a message is built: zeroed memory; NULL for NULL.
+/// Returns the address of the message that is built, in zeroed memory; NULL for NULL.
 ///
 /// # Safety
 /// building is NULL or one that was not sent.
@@ -226,14 +227,14 @@ pub unsafe extern "C" fn haul_channel_building_data(
     building.map_or(ptr::null_mut(), |building| building.building.as_mut_ptr().cast())
 }
 
-/// Hands over what was built, without a copy. The building is the library's from here on, whatever
-/// is returned. account may be NULL.
+/// Sends a message that was built in place, without a copy. The library owns building from here on,
+/// also after an error. account may be NULL.
 ///
-/// As haul_channel_send().
+/// Returns as haul_channel_send().
 ///
 /// # Safety
-/// channel is NULL or a channel; building is NULL or one that was not sent, and is given up;
-/// account is NULL or writable.
+/// channel is NULL or a channel; building is NULL or one that was not sent, and the caller does not
+/// use it again; account is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_send_built(
     channel: *mut haul_channel,
@@ -249,13 +250,13 @@ pub unsafe extern "C" fn haul_channel_send_built(
         Err(status) => return status,
     };
     // SAFETY: the caller's promise for account.
-    unsafe { tell(sender.send_built(building.building), account) }
+    unsafe { report(sender.send_built(building.building), account) }
 }
 
-/// Gives up what was built and not sent. NULL is fine.
+/// Frees a message that was built and not sent. building may be NULL.
 ///
 /// # Safety
-/// building is NULL or one that was not sent, and is given up.
+/// building is NULL or one that was not sent, and the caller does not use it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_building_free(building: *mut haul_channel_building) {
     // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! How a channel is asked to behave, and the mechanisms by their numbers.
+//! The settings of a channel, and the numbers of the mechanisms.
 
 use std::time::Duration;
 
@@ -6,57 +6,57 @@ use haul_rust::channel::{Mechanism, Settings, Users};
 
 use crate::status::haul_status;
 
-/// The ways for bytes to get from one process to another.
+/// The mechanisms that move bytes from one process to another.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_channel_mechanism {
-    /// haul's choice.
+    /// haul chooses.
     HAUL_CHANNEL_AUTO = 0,
-    /// Small messages, inside their descriptor.
+    /// A small message lies inside its descriptor.
     HAUL_CHANNEL_INLINE = 1,
-    /// Chunks that stay in the cache, both copies overlapped.
+    /// Both ends copy chunks that stay in the cache, at the same time.
     HAUL_CHANNEL_RING = 2,
-    /// The whole message in shared memory.
+    /// The whole message lies in shared memory.
     HAUL_CHANNEL_STAGED = 3,
     /// The receiver reads the sender's memory; needs trust.
     HAUL_CHANNEL_PULL = 4,
-    /// Built in place: haul_channel_send_built().
+    /// The sender builds the message in place: haul_channel_send_built().
     HAUL_CHANNEL_SEALED = 5,
-    /// Both ends copy at once; needs trust.
+    /// Both ends copy a part each at the same time; needs trust.
     HAUL_CHANNEL_DOUBLE = 6,
-    /// The sender copies into the receiver's pool; needs trust.
+    /// The sender copies into a pool of the receiver; needs trust.
     HAUL_CHANNEL_LEASE = 7,
-    /// Pages through a pipe; needs trust.
+    /// The pages go through a pipe; needs trust.
     HAUL_CHANNEL_VMSPLICE = 8,
 }
 
-/// The peer is one of one's own: see trust in haul_channel_options.
+/// This end trusts the peer: see flags in haul_channel_options.
 pub const HAUL_CHANNEL_TRUST: u32 = 1;
-/// What is sent carries a checksum of what must arrive.
+/// Each sent message carries a checksum.
 pub const HAUL_CHANNEL_INTEGRITY: u32 = 2;
-/// The peer may be of any user, not only of one's own and root.
+/// The peer may be of any user, not only of the own one and root.
 pub const HAUL_CHANNEL_ANY_USER: u32 = 4;
-/// The peer may be of the user in haul_channel_options as well.
+/// The peer may also be of the user in haul_channel_options.
 pub const HAUL_CHANNEL_ALLOW_USER: u32 = 8;
 
-/// How a channel behaves at this end. All zeros ask for the defaults.
+/// Options of a channel at this end. All zeros select the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct haul_channel_options {
-    /// Largest message in bytes, to send or to take; 0: 64 GiB.
+    /// The largest message in bytes to send or to receive; 0: 64 GiB.
     pub size_max: u64,
-    /// Milliseconds that a transfer may take from the moment the peer begins with it; 0: 30,000.
+    /// Milliseconds that a transfer may take from the moment the peer begins it; 0: 30,000.
     pub deadline_ms: u64,
     /// Milliseconds that a call waits for the peer to begin; 0: 30,000; UINT64_MAX: as long as the
     /// peer lives.
     pub wait_ms: u64,
     /// HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY | HAUL_CHANNEL_ANY_USER |
-    /// HAUL_CHANNEL_ALLOW_USER, or
-    /// 0. If both ends trust each other, mechanisms are allowed that a hostile peer could abuse.
+    /// HAUL_CHANNEL_ALLOW_USER, or 0. If both ends trust each other, they may use mechanisms that a
+    /// hostile peer could abuse.
     pub flags: u32,
-    /// A haul_channel_mechanism to send by, whatever haul would choose.
+    /// The haul_channel_mechanism to send by, instead of the choice of haul.
     pub mechanism: u32,
-    /// The part of a message, in percent, that the receiver is expected to write to.
+    /// The part of a message, in percent, that the receiver probably writes to.
     pub dirty_percent: u32,
     /// The number of the user to allow with HAUL_CHANNEL_ALLOW_USER; else 0.
     pub user: u32,
@@ -104,7 +104,7 @@ impl haul_channel_options {
     }
 }
 
-/// A hundred years: longer times would not fit the clock.
+/// A hundred years in milliseconds; longer times would overflow the clock.
 const FOREVER_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
 
 pub(crate) fn mechanism_of(number: u32) -> Option<Mechanism> {

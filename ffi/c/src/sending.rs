@@ -1,4 +1,4 @@
-//! Messages on their way, for an event loop: begun, moved on, completed.
+//! Messages in flight, for an event loop: starts, advances and finishes them.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
@@ -6,18 +6,18 @@ use std::ptr::NonNull;
 
 use haul_rust::channel::{Sender, Sending};
 
-use crate::account::{haul_channel_account, tell};
+use crate::account::{haul_channel_account, report};
 use crate::argument::{bytes_of, give, put, take};
 use crate::channel::haul_channel;
 use crate::status::haul_status;
 
-/// A message on its way. Its bytes stay the library's until it is complete, and so does the sending
-/// half of its channel until this is finished or freed.
+/// A message in flight. The caller must not change its bytes until it is complete. It holds the
+/// sending half of its channel until it is finished or freed.
 #[derive(Debug)]
 pub struct haul_channel_sending {
-    /// `None` only while this is taken apart. It borrows `sender`, and the caller's bytes.
+    /// `None` only while this is being destroyed. It borrows `sender` and the caller's bytes.
     sending: Option<Sending<'static>>,
-    /// What the channel lent; given back in the end.
+    /// The half that the channel lent. `give_back` returns it.
     sender: NonNull<Sender>,
     channel: NonNull<haul_channel>,
 }
@@ -26,17 +26,17 @@ impl haul_channel_sending {
     /// Lends the channel's sending half to a new message.
     ///
     /// # Safety
-    /// The bytes live and do not change until the message is complete or given up; the channel
-    /// lives until what this returns was ended.
+    /// The bytes live and do not change until the message is complete or abandoned; the channel
+    /// lives until the returned value is finished or freed.
     unsafe fn start(
         channel: NonNull<haul_channel>,
         bytes: &'static [u8],
     ) -> Result<Self, haul_status> {
-        // SAFETY: a channel, which nobody else uses meanwhile.
+        // SAFETY: a channel, which no other thread uses meanwhile.
         let sender = unsafe { &mut *channel.as_ptr() }.sender.take();
         let sender = NonNull::from(Box::leak(sender.ok_or(haul_status::HAUL_ERROR_ARGUMENT)?));
         let mut this = Self { sending: None, sender, channel };
-        // SAFETY: just leaked, and borrowed by nothing but this message, which ends before it.
+        // SAFETY: just leaked; only this message borrows it, and the message ends before it.
         match unsafe { &mut *sender.as_ptr() }.start_send(bytes) {
             Ok(sending) => this.sending = Some(sending),
             Err(error) => {
@@ -47,29 +47,29 @@ impl haul_channel_sending {
         Ok(this)
     }
 
-    /// The message is over: the channel can send again.
+    /// Ends the message and returns the sending half to the channel.
     fn give_back(self) {
-        // What borrows the half, first: a message that is not complete is given up here.
+        // This borrows the half, so it ends first. A message that is not complete is abandoned here.
         drop(self.sending);
         // SAFETY: leaked by `start`, and nothing borrows it any more.
         let sender = unsafe { Box::from_raw(self.sender.as_ptr()) };
-        // SAFETY: the channel lives by the caller's promise, and nobody else uses it meanwhile.
+        // SAFETY: the channel lives by the caller's promise, and no other thread uses it meanwhile.
         unsafe { &mut *self.channel.as_ptr() }.sender = Some(sender);
     }
 }
 
-/// Begins to send a message, does what can be done without waiting, and writes what is left of it
-/// to sending. Until that was finished or freed the channel can receive, but not send, and must not
-/// be closed or split; until the message is complete its bytes must not be changed.
+/// Starts to send a message, proceeds as far as it can without waiting, and writes the message in
+/// flight to sending. Until sending is finished or freed, the channel can receive but not send, and
+/// must not be closed or split. The bytes must not be changed until the message is complete.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also where the channel has no sending
-/// half or another message is on its way; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE;
-/// HAUL_ERROR_BROKEN. sending is written on HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also if the channel has no sending half or
+/// another message is in flight; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE; HAUL_ERROR_BROKEN.
+/// sending is written only on HAUL_OK.
 ///
 /// # Safety
-/// channel is NULL or a channel that lives until sending was ended; data is NULL or has size
-/// readable bytes that nobody changes until the message is complete or given up; sending is NULL or
-/// writable.
+/// channel is NULL or a channel that lives until sending is finished or freed; data is NULL or has
+/// size readable bytes that do not change until the message is complete or abandoned; sending is
+/// NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_start_send(
     channel: *mut haul_channel,
@@ -91,16 +91,16 @@ pub unsafe extern "C" fn haul_channel_start_send(
     unsafe { give(sending, || started) }
 }
 
-/// Moves a message on without waiting, and writes to is_complete whether it is complete and its
-/// bytes are the caller's again; where it is not, haul_channel_sending_fd() is to be polled for
-/// reading first. The deadline is the caller's to keep.
+/// Advances a message without waiting, and writes to is_complete whether it is complete, so that the
+/// caller may change its bytes. If it is not, the caller must poll haul_channel_sending_fd() for
+/// reading before the next call. The deadline does not apply; the caller keeps its own.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN;
-/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete, its bytes
-/// are the caller's, and nothing is left but to free it. is_complete is written on HAUL_OK alone.
+/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete; the caller
+/// may change its bytes and can only free sending. is_complete is written only on HAUL_OK.
 ///
 /// # Safety
-/// sending is NULL or a message on its way; is_complete is NULL or writable.
+/// sending is NULL or a message in flight; is_complete is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_sending_advance(
     sending: *mut haul_channel_sending,
@@ -115,11 +115,11 @@ pub unsafe extern "C" fn haul_channel_sending_advance(
     unsafe { put(is_complete, || Ok(sending.advance()?)) }
 }
 
-/// What to poll for reading before haul_channel_sending_advance() is called again; -1 for NULL. It
-/// is that of haul_channel_fd().
+/// Returns the descriptor to poll for reading before haul_channel_sending_advance() is called again:
+/// that of haul_channel_fd(); -1 for NULL.
 ///
 /// # Safety
-/// sending is NULL or a message on its way.
+/// sending is NULL or a message in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_sending_fd(sending: *const haul_channel_sending) -> c_int {
     // SAFETY: the caller's promise.
@@ -127,14 +127,15 @@ pub unsafe extern "C" fn haul_channel_sending_fd(sending: *const haul_channel_se
     sending.map_or(-1, |sending| sending.as_fd().as_raw_fd())
 }
 
-/// Waits until a message is complete, at once if it is, and ends it: the channel can send again.
-/// sending is the library's from here on, whatever is returned. account may be NULL; it is written
-/// on HAUL_OK alone.
+/// Waits until a message is complete and frees sending, so that the channel can send again. Returns
+/// at once if the message is complete already. The library owns sending from here on, also after an
+/// error. account may be NULL; it is written only on HAUL_OK.
 ///
-/// As haul_channel_send().
+/// Returns as haul_channel_send().
 ///
 /// # Safety
-/// sending is NULL or a message on its way, and is given up; account is NULL or writable.
+/// sending is NULL or a message in flight, and the caller does not use it again; account is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_sending_finish(
     sending: *mut haul_channel_sending,
@@ -149,14 +150,14 @@ pub unsafe extern "C" fn haul_channel_sending_finish(
     };
     sending.give_back();
     // SAFETY: the caller's promise for account.
-    unsafe { tell(result, account) }
+    unsafe { report(result, account) }
 }
 
-/// Ends a message without waiting. One that is not complete is given up: the receiver gets an
-/// error, and the channel can do no more. NULL is fine.
+/// Frees a message without waiting. A message that is not complete is abandoned: the receiver gets
+/// an error, and the channel cannot be used any more. sending may be NULL.
 ///
 /// # Safety
-/// sending is NULL or a message on its way, and is given up.
+/// sending is NULL or a message in flight, and the caller does not use it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_sending_free(sending: *mut haul_channel_sending) {
     // SAFETY: the caller's promise.

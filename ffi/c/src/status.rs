@@ -1,71 +1,71 @@
-//! What a function returns that can fail.
+//! The result of a function that can fail.
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// What a function returns that can fail. New codes are added at the end; none changes its number.
+/// The result of a function that can fail. New codes are added at the end; none changes its number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_status {
-    /// It worked.
+    /// Success.
     HAUL_OK = 0,
-    /// An argument that must point somewhere is NULL.
+    /// A pointer argument is NULL.
     HAUL_ERROR_NULL = 1,
     /// No threshold has this name: haul_thresholds_name() lists them.
     HAUL_ERROR_NO_SUCH_THRESHOLD = 2,
-    /// There is a haul.toml, and it was ignored: it is unreadable, malformed or another machine's.
-    /// The defaults are in force, and standard error says what is wrong.
+    /// haul.toml was ignored because it is unreadable, malformed or for another machine. The
+    /// defaults apply, and standard error says what is wrong.
     HAUL_ERROR_TUNING_IGNORED = 3,
-    /// A defect of haul's own, told on standard error. What was in force before still is.
+    /// A defect of haul, reported on standard error. The thresholds are unchanged.
     HAUL_ERROR_INTERNAL = 4,
-    /// An argument is outside what it may be.
+    /// An argument is outside its range.
     HAUL_ERROR_ARGUMENT = 5,
-    /// A heap of this name, or a file at this path, is there already.
+    /// A heap of this name, or a file at this path, exists already.
     HAUL_ERROR_EXISTS = 6,
-    /// No heap has this name, or nobody listens at this path.
+    /// No heap has this name, or no process listens at this path.
     HAUL_ERROR_NOT_FOUND = 7,
-    /// The heap belongs to another user, or others may write to it; or the socket is not to be
-    /// used; or the peer is of a user that is not allowed.
+    /// The heap belongs to another user, or other users may write to it; or the permissions of the
+    /// socket forbid its use; or the peer is of a user that is not allowed.
     HAUL_ERROR_FORBIDDEN = 8,
-    /// The file is no heap, of another version, cut, unfinished or damaged.
+    /// The file is no heap, or a heap of another version, truncated, unfinished or damaged.
     HAUL_ERROR_NOT_A_HEAP = 9,
-    /// The system refused addresses or memory, or a limit of the process does.
+    /// The system, or a limit of the process, refused addresses or memory.
     HAUL_ERROR_NO_MEMORY = 10,
-    /// All places for processes are taken by live ones.
+    /// As many live processes as possible share the heap already.
     HAUL_ERROR_FULL = 11,
-    /// The system refused something else.
+    /// Another system call failed.
     HAUL_ERROR_SYSTEM = 12,
     /// The block is free already.
     HAUL_ERROR_DOUBLE_FREE = 13,
-    /// No block is there.
+    /// There is no block at the address.
     HAUL_ERROR_WILD_POINTER = 14,
-    /// The pointer leads into a block, not to its start.
+    /// The pointer is inside a block, not at its start.
     HAUL_ERROR_INTERIOR_POINTER = 15,
     /// The pointer is outside the heap.
     HAUL_ERROR_FOREIGN_POINTER = 16,
-    /// The heap's metadata is not what haul wrote.
+    /// The heap's metadata was overwritten.
     HAUL_ERROR_DAMAGED = 17,
-    /// The peer left before the transfer was complete; nothing of it counts.
+    /// The peer left before the transfer was complete. No part of the message is delivered.
     HAUL_ERROR_PEER_GONE = 18,
-    /// The peer closed the channel after a whole message: there is nothing more to come.
+    /// The peer closed the channel after a whole message and sends no more.
     HAUL_ERROR_CLOSED = 19,
-    /// The peer lives and did not move in time.
+    /// The peer is alive but made no progress in time.
     HAUL_ERROR_DEADLINE = 20,
-    /// The target is smaller than the message, which stays where it is.
+    /// The target is smaller than the message, which can still be received.
     HAUL_ERROR_TOO_SMALL = 21,
-    /// The message is over the limit of one of the two ends.
+    /// The message is longer than the limit of one of the two ends.
     HAUL_ERROR_TOO_LONG = 22,
-    /// The mechanism that was asked for cannot be had with this peer.
+    /// The requested mechanism is not available with this peer.
     HAUL_ERROR_UNAVAILABLE = 23,
-    /// What the peer says or hands over cannot be right; the channel is closed.
+    /// The peer sent an invalid value or descriptor. The channel is closed.
     HAUL_ERROR_PROTOCOL = 24,
-    /// A transfer failed or was given up earlier, and nothing after it can be believed; or another
-    /// process, which a fork gave a copy of the channel, uses it.
+    /// An earlier transfer failed or was abandoned, so that the channel is unusable; or another
+    /// process uses its copy of the channel after a fork.
     HAUL_ERROR_BROKEN = 25,
-    /// The message changed on its way: its checksum is another.
+    /// The message changed in transfer: its checksum does not match.
     HAUL_ERROR_INTEGRITY = 26,
     /// The process may not make a file as long as the heap (RLIMIT_FSIZE).
     HAUL_ERROR_FILE_SIZE = 27,
-    /// The size of the heap's file is not sealed, so that whoever has it could cut it short.
+    /// The size of the heap's file is not sealed, so that another process could truncate it.
     HAUL_ERROR_NOT_SEALED = 28,
 }
 
@@ -105,21 +105,21 @@ impl haul_status {
     const fn message(self) -> &'static CStr {
         match self {
             Self::HAUL_OK => c"success",
-            Self::HAUL_ERROR_NULL => c"an argument is NULL; pass a pointer to what it describes",
+            Self::HAUL_ERROR_NULL => c"a pointer argument is NULL; pass the address that the header asks for",
             Self::HAUL_ERROR_NO_SUCH_THRESHOLD => {
                 c"no threshold has this name; haul_thresholds_name() lists them"
             }
             Self::HAUL_ERROR_TUNING_IGNORED => {
-                c"haul.toml was ignored and the defaults hold; write it anew with `haul copy tune`"
+                c"haul.toml was ignored and the defaults apply; write a new one with `haul copy tune`"
             }
             Self::HAUL_ERROR_INTERNAL => {
                 c"a defect of haul; please report what standard error says"
             }
             Self::HAUL_ERROR_FILE_SIZE => {
-                c"the process may not make a file so long; raise ulimit -f, lower the limit, or make a heap of one process"
+                c"the process may not make a file as long as the heap; raise ulimit -f, lower the limit, or make a private heap"
             }
             Self::HAUL_ERROR_NOT_SEALED => {
-                c"the heap's file is not sealed, so that it could be cut short; attach to a named heap by its name, or send the descriptor of haul_heap_fd()"
+                c"the size of the heap's file is not sealed; attach to a named heap by its name, or send the descriptor of haul_heap_fd()"
             }
             other if (other as c_int) > Self::HAUL_ERROR_DAMAGED as c_int => {
                 other.channel_message()
@@ -130,38 +130,38 @@ impl haul_status {
 }
 
 impl haul_status {
-    /// The messages of what heaps return.
+    /// The messages of the codes that heaps return.
     const fn heap_message(self) -> &'static CStr {
         match self {
             Self::HAUL_ERROR_ARGUMENT => {
-                c"an argument is outside its range; the header says what it may be"
+                c"an argument is outside its range; see the range in haul.h"
             }
             Self::HAUL_ERROR_EXISTS => {
-                c"a heap of this name or a file at this path is there already; attach to it, remove it, or choose another"
+                c"a heap of this name or a file at this path exists already; attach to it, remove it, or choose another"
             }
             Self::HAUL_ERROR_NOT_FOUND => {
-                c"no heap has this name, or nobody listens at this path; create or start it first, as the same user"
+                c"no heap has this name, or no process listens at this path; create the heap or start the listener first, as the same user"
             }
             Self::HAUL_ERROR_FORBIDDEN => {
-                c"the heap, socket or peer is another user's or open to others; run both programs as one user, or allow a peer's user in the options"
+                c"the heap, socket or peer belongs to another user or is open to others; run both programs as one user, or allow the user of the peer in the options"
             }
             Self::HAUL_ERROR_NOT_A_HEAP => {
-                c"the file is no heap of this version, or is cut or damaged; remove it and create it again"
+                c"the file is no heap of this version, or is truncated or damaged; remove it and create the heap again"
             }
             Self::HAUL_ERROR_NO_MEMORY => {
                 c"the system refused addresses or memory; raise ulimit -v, -d or -f or vm.max_map_count, or lower the limit"
             }
             Self::HAUL_ERROR_FULL => {
-                c"all places for processes are taken by live ones; end one that shares the heap"
+                c"as many live processes as possible share the heap; end one of them"
             }
             Self::HAUL_ERROR_SYSTEM => {
-                c"the system refused a call; look for open files, /dev/shm and permissions"
+                c"a system call failed; check the number of open files, /dev/shm and permissions"
             }
             Self::HAUL_ERROR_DOUBLE_FREE => {
                 c"the block is free already; free a block once"
             }
             Self::HAUL_ERROR_WILD_POINTER => {
-                c"no block of the heap is there; free what was allocated"
+                c"the heap has no block at this address; free a pointer that was allocated"
             }
             Self::HAUL_ERROR_INTERIOR_POINTER => {
                 c"the pointer is not the start of a block; free the pointer that was allocated"
@@ -169,46 +169,46 @@ impl haul_status {
             Self::HAUL_ERROR_FOREIGN_POINTER => {
                 c"the pointer is outside the heap; use the heap that it came from"
             }
-            _ => c"the heap's metadata was overwritten; stop what shares the heap and make it anew",
+            _ => c"the heap's metadata was overwritten; stop the processes that share the heap and create it again",
         }
     }
 }
 
 impl haul_status {
-    /// The messages of what channels return.
+    /// The messages of the codes that channels return.
     const fn channel_message(self) -> &'static CStr {
         match self {
             Self::HAUL_ERROR_PEER_GONE => {
-                c"the peer left before the transfer was complete; connect anew and send it again"
+                c"the peer left before the transfer was complete; connect again and send the message again"
             }
             Self::HAUL_ERROR_CLOSED => {
-                c"the peer closed the channel; connect anew for more"
+                c"the peer closed the channel; connect again to receive more"
             }
             Self::HAUL_ERROR_DEADLINE => {
-                c"the peer did not move in time; look what it does, or allow more in the options"
+                c"the peer made no progress in time; check whether it is stopped or its machine is busy, or allow more time in the options"
             }
             Self::HAUL_ERROR_TOO_SMALL => {
-                c"the message does not fit; give a larger target, or call haul_channel_recv()"
+                c"the message does not fit; pass a larger target, or call haul_channel_recv()"
             }
             Self::HAUL_ERROR_TOO_LONG => {
-                c"the message is over size_max; send it in parts, or raise size_max at both ends"
+                c"the message is longer than size_max; send it in parts, or raise size_max at both ends"
             }
             Self::HAUL_ERROR_UNAVAILABLE => {
-                c"the mechanism cannot be had with this peer; leave the choice to haul"
+                c"the mechanism is not available with this peer; leave the choice to haul"
             }
             Self::HAUL_ERROR_PROTOCOL => {
-                c"what the peer said or handed over was refused; use one version of haul, and do not trust this peer"
+                c"the peer sent an invalid value or descriptor; use one version of haul at both ends, and do not trust this peer"
             }
             Self::HAUL_ERROR_BROKEN => {
-                c"a transfer failed or was given up earlier, or another process uses the channel since a fork; connect anew"
+                c"an earlier transfer failed or was abandoned, or another process uses the channel after a fork; connect again"
             }
-            _ => c"the message changed on its way; connect anew and send it again, and look at this machine's memory",
+            _ => c"the message changed in transfer; connect again and send it again, and test this machine's memory",
         }
     }
 }
 
-/// What a status means, with the remedy, as one line of English. Never NULL; the text is static and
-/// not to be freed. Any number is fine: one that is no status gets a text that says so.
+/// Returns the meaning of a status and the remedy, as one line of English. Never returns NULL. The
+/// text is static and must not be freed. For a number that is no status, the text says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_strerror(status: c_int) -> *const c_char {
     let known = haul_status::ALL.into_iter().find(|known| *known as c_int == status);

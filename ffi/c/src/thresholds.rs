@@ -1,4 +1,4 @@
-//! The sizes at which the way to copy changes, by name.
+//! The sizes at which the copying method changes, by name.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
@@ -9,26 +9,26 @@ use haul_copy::Thresholds;
 use crate::argument::put;
 use crate::status::haul_status;
 
-/// Two threads that set different thresholds at once must not undo each other's.
+/// Without it, a thread could undo a threshold that another thread sets at the same time.
 static SETTING: Mutex<()> = Mutex::new(());
 
-/// The names as C wants them, in the order of [`Thresholds::NAMES`].
+/// The names as C strings, in the order of [`Thresholds::NAMES`].
 static NAMES: LazyLock<Vec<CString>> = LazyLock::new(|| {
     let names = Thresholds::NAMES.iter();
-    names.map(|name| CString::new(*name).expect("names of thresholds hold no NUL")).collect()
+    names.map(|name| CString::new(*name).expect("names of thresholds contain no NUL")).collect()
 });
 
-/// The name of a threshold, counted from 0; NULL past the last one. The text is static and not to
-/// be freed.
+/// Returns the name of a threshold, counted from 0; NULL after the last one. The text is static and
+/// must not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_thresholds_name(index: usize) -> *const c_char {
     NAMES.get(index).map_or(ptr::null(), |name| name.as_ptr())
 }
 
-/// Writes the value in force of the threshold of this name to bytes. SIZE_MAX means never.
+/// Writes the current value of the threshold of this name to bytes. SIZE_MAX means never.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. bytes is written on HAUL_OK
-/// alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. bytes is written only on
+/// HAUL_OK.
 ///
 /// # Safety
 /// name is NULL or a string; bytes is NULL or writable.
@@ -47,11 +47,11 @@ pub unsafe extern "C" fn haul_thresholds_get(
     unsafe { put(bytes, value) }
 }
 
-/// Puts a threshold in force for all threads of this process. No value makes a copy wrong: one that
-/// is too small is raised to the smallest that makes sense, SIZE_MAX turns a way to copy off.
+/// Sets a threshold for all threads of this process. No value makes a copy wrong: a value that is
+/// too small is raised to the smallest useful one, and SIZE_MAX disables a copying method.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. Takes a lock against other calls
-/// of itself; copies that are under way go on.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. Takes a lock that only other
+/// calls of this function wait for; copies in other threads continue.
 ///
 /// # Safety
 /// name is NULL or a string.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn haul_thresholds_set(name: *const c_char, bytes: usize) 
         Ok(name) => name,
         Err(status) => return status,
     };
-    // The lock guards nothing that a panic could leave half done.
+    // The lock protects no state that a panic could leave inconsistent.
     let _one_at_a_time = SETTING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut thresholds = Thresholds::current();
     if !thresholds.set(name, bytes) {
@@ -80,6 +80,6 @@ unsafe fn known_name<'a>(name: *const c_char) -> Result<&'a str, haul_status> {
     }
     // SAFETY: not NULL, so a string by the caller's promise.
     let name = unsafe { CStr::from_ptr(name) };
-    // All names are ASCII: what is not UTF-8 is not one of them.
+    // All names are ASCII, so text that is not UTF-8 is none of them.
     name.to_str().map_err(|_| haul_status::HAUL_ERROR_NO_SUCH_THRESHOLD)
 }

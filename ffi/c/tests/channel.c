@@ -1,4 +1,4 @@
-/* Channels from C: every function, wrong arguments, two processes, ends that go. */
+/* Tests channels from C: every function, wrong arguments, two processes, closed and killed ends. */
 #define _POSIX_C_SOURCE 200809L
 #include <poll.h>
 #include <pthread.h>
@@ -44,7 +44,7 @@ static int is_filled(const unsigned char *bytes, size_t size, unsigned seed)
     return 1;
 }
 
-/* What the other process does: it sends six messages and waits until they were taken. */
+/* The other process: it sends six messages and waits until they were received. */
 static void child(int fd, const haul_channel_options *options)
 {
     haul_channel *channel = NULL;
@@ -78,7 +78,7 @@ static void child(int fd, const haul_channel_options *options)
 
 static void receive(haul_channel *channel, int is_checked)
 {
-    /* Not malloc: what the other process writes here itself, valgrind does not see. */
+    /* Not malloc: valgrind does not see the writes of the other process into this memory. */
     unsigned char *bytes = calloc(1, LARGE);
     haul_channel_account account;
     size_t size = 0;
@@ -109,7 +109,7 @@ static void receive(haul_channel *channel, int is_checked)
     haul_channel_buffer_free(buffer);
     CHECK(haul_channel_recv_into(channel, NULL, 0, &account) == HAUL_OK && account.size == 0);
 
-    /* The last one by polling. */
+    /* The last message, received by polling. */
     struct pollfd poller = {haul_channel_fd(channel), POLLIN, 0};
     do {
         CHECK(haul_channel_try_recv(channel, &buffer) == HAUL_OK);
@@ -122,7 +122,7 @@ static void receive(haul_channel *channel, int is_checked)
     free(bytes);
 }
 
-static void two_processes(const haul_channel_options *options, int is_checked)
+static void messages_reach_other_process(const haul_channel_options *options, int is_checked)
 {
     int fds[2];
     CHECK(haul_channel_pair(fds) == HAUL_OK);
@@ -146,7 +146,7 @@ static void two_processes(const haul_channel_options *options, int is_checked)
     CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Starts a process that does something with the other end, and gives this one. */
+/* Starts a process that calls `other` with its end, and writes this end to `channel`. */
 static pid_t start(void (*other)(haul_channel *), haul_channel **channel)
 {
     int fds[2];
@@ -171,7 +171,7 @@ static void wait_for(pid_t pid)
     CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Sends back what comes, until there is no more. */
+/* Sends each received message back until the peer closes the channel. */
 static void echo(haul_channel *channel)
 {
     haul_channel_buffer *buffer = NULL;
@@ -184,7 +184,7 @@ static void echo(haul_channel *channel)
     CHECK(status == HAUL_ERROR_CLOSED);
 }
 
-static void take_two_and_answer(haul_channel *channel)
+static void receive_two_and_answer(haul_channel *channel)
 {
     for (unsigned seed = 5; seed <= 6; seed++) {
         haul_channel_buffer *buffer = NULL;
@@ -198,10 +198,10 @@ static void take_two_and_answer(haul_channel *channel)
     free(bytes);
 }
 
-static void a_message_on_its_way(void)
+static void sending_advances_and_finishes(void)
 {
     haul_channel *channel = NULL;
-    pid_t pid = start(take_two_and_answer, &channel);
+    pid_t pid = start(receive_two_and_answer, &channel);
     unsigned char *bytes = malloc(LARGE);
     fill(bytes, LARGE, 5);
     haul_channel_sending *sending = NULL, *second = NULL;
@@ -221,7 +221,7 @@ static void a_message_on_its_way(void)
     fill(bytes, LARGE, 6);
     haul_channel_account account;
     CHECK(haul_channel_sending_finish(sending, &account) == HAUL_OK && account.size == LARGE);
-    /* One that is only waited for, and one that is nothing. */
+    /* A message that is finished without polling. */
     CHECK(haul_channel_start_send(channel, bytes, LARGE, &sending) == HAUL_OK);
     CHECK(haul_channel_sending_finish(sending, NULL) == HAUL_OK);
     memset(bytes, 0, LARGE);
@@ -236,22 +236,22 @@ static void a_message_on_its_way(void)
     free(bytes);
 }
 
-static void take_what_is_given_up(haul_channel *channel)
+static void receive_abandoned(haul_channel *channel)
 {
     haul_channel_buffer *buffer = NULL;
     CHECK(haul_channel_recv(channel, &buffer) == HAUL_ERROR_BROKEN && buffer == NULL);
 }
 
-static void a_message_given_up(void)
+static void free_abandons_message(void)
 {
     haul_channel *channel = NULL;
     unsigned char *bytes = calloc(1, LARGE);
-    pid_t pid = start(take_what_is_given_up, &channel);
+    pid_t pid = start(receive_abandoned, &channel);
     haul_channel_sending *sending = NULL;
     CHECK(haul_channel_start_send(channel, bytes, LARGE, &sending) == HAUL_OK);
     bool is_complete = true;
     CHECK(haul_channel_sending_advance(sending, &is_complete) == HAUL_OK);
-    /* The other process may have taken all of it by now only if it was quick. */
+    /* A fast receiver may already have the whole message. */
     if (!is_complete) {
         haul_channel_sending_free(sending);
         CHECK(haul_channel_send(channel, "x", 1, NULL) == HAUL_ERROR_BROKEN);
@@ -277,7 +277,7 @@ static void *send_some(void *half)
     return NULL;
 }
 
-static void two_halves(void)
+static void halves_work_in_two_threads(void)
 {
     haul_channel *channel = NULL, *half = NULL, *third = NULL;
     pid_t pid = start(echo, &channel);
@@ -306,7 +306,7 @@ static void two_halves(void)
     wait_for(pid);
 }
 
-static void a_listener_and_a_death(const char *path)
+static void receiver_sees_death_of_sender(const char *path)
 {
     haul_channel_listener *listener = NULL;
     haul_channel *channel = NULL;
@@ -337,18 +337,18 @@ static void a_listener_and_a_death(const char *path)
     CHECK(waitpid(pid, NULL, 0) == pid && access(path, F_OK) != 0);
 }
 
-/* A process of another user connects: it is refused, unless it is said that it may. */
-static void another_user(const char *path)
+/* A process of another user is refused unless the options allow that user. */
+static void accept_checks_user(const char *path)
 {
     enum { NOBODY = 65534 };
     if (geteuid() != 0) {
         fprintf(stderr, "SKIPPED: a peer of another user: not running as root: run the tests as root\n");
         return;
     }
-    haul_channel_options open = patient, stated = patient;
+    haul_channel_options open = patient, allowing = patient;
     open.flags = HAUL_CHANNEL_ANY_USER;
-    stated.flags = HAUL_CHANNEL_ALLOW_USER;
-    stated.user = NOBODY;
+    allowing.flags = HAUL_CHANNEL_ALLOW_USER;
+    allowing.user = NOBODY;
     haul_channel_listener *listener = NULL;
     CHECK(haul_channel_listen_for(path, &open, &listener) == HAUL_OK);
     pid_t pid = fork();
@@ -366,7 +366,7 @@ static void another_user(const char *path)
     }
     haul_channel *channel = NULL;
     CHECK(haul_channel_accept(listener, &patient, &channel) == HAUL_ERROR_FORBIDDEN && !channel);
-    CHECK(haul_channel_accept(listener, &stated, &channel) == HAUL_OK);
+    CHECK(haul_channel_accept(listener, &allowing, &channel) == HAUL_OK);
     haul_channel_identity peer;
     CHECK(haul_channel_peer(channel, &peer) == HAUL_OK);
     CHECK(peer.process == pid && peer.user == NOBODY);
@@ -381,7 +381,7 @@ static void another_user(const char *path)
     wait_for(pid);
 }
 
-static void wrong_arguments(void)
+static void wrong_arguments_return_errors(void)
 {
     haul_channel *channel = NULL;
     haul_channel_buffer *buffer = NULL;
@@ -444,9 +444,9 @@ static void wrong_arguments(void)
     CHECK(strstr(haul_strerror(HAUL_ERROR_NOT_SEALED + 1), "not a status") != NULL);
 }
 
-/* A server that forks for each connection: a worker answers, or this process does, while the other
- * one closes its copies of the channel and of the listener. */
-static void a_server_that_forks(const char *path)
+/* A server forks for each connection. The worker or the server answers; the other process closes its
+ * copies of the channel and of the listener. */
+static void forking_server_answers(const char *path)
 {
     haul_channel_listener *listener = NULL;
     CHECK(haul_channel_listen(path, &listener) == HAUL_OK);
@@ -491,8 +491,8 @@ static void a_server_that_forks(const char *path)
     }
 }
 
-/* The second process that uses a copy is told so, and closes it without harm. */
-static void two_processes_with_one_end(void)
+/* The second process that uses a copy gets an error, and can close its copy safely. */
+static void second_user_of_end_gets_error(void)
 {
     haul_channel *channel = NULL;
     pid_t peer = start(echo, &channel);
@@ -518,19 +518,19 @@ int main(void)
     CHECK(mkdtemp(folder) != NULL);
     char path[64];
     snprintf(path, sizeof path, "%s/socket", folder);
-    wrong_arguments();
-    two_processes(&patient, 0);
+    wrong_arguments_return_errors();
+    messages_reach_other_process(&patient, 0);
     haul_channel_options trusted = patient;
     trusted.flags = HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY;
-    two_processes(&trusted, 1);
-    a_message_on_its_way();
-    a_message_given_up();
-    two_halves();
-    a_listener_and_a_death(path);
-    a_server_that_forks(path);
-    two_processes_with_one_end();
+    messages_reach_other_process(&trusted, 1);
+    sending_advances_and_finishes();
+    free_abandons_message();
+    halves_work_in_two_threads();
+    receiver_sees_death_of_sender(path);
+    forking_server_answers(path);
+    second_user_of_end_gets_error();
     CHECK(chmod(folder, 0755) == 0);
-    another_user(path);
+    accept_checks_user(path);
     CHECK(rmdir(folder) == 0);
     return failures == 0 ? 0 : 1;
 }

@@ -1,7 +1,7 @@
-/* haul against libc: the same random calls on two equal arenas, which stay equal.
+/* Compares haul with libc: the same random calls on two equal arenas must keep them equal.
  *
- * differential SEED ROUNDS. Every call goes through the function and, where the header has it, through
- * the inline code; source and target overlap in any way. Exit code 0 when nothing differs. */
+ * differential SEED ROUNDS. Calls go through the functions and through the inline code of the header.
+ * Source and target overlap by random amounts. The exit code is 0 if the arenas are equal. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static uint64_t draw(uint64_t limit)
     return (state * UINT64_C(2685821657736338717)) % limit;
 }
 
-/* Mostly small, as calls are; some at the edges of size classes; few of hundreds of KiB. */
+/* Most sizes are small, as in real programs; some are at the edges of size classes; few are hundreds of
+ * KiB. */
 static size_t draw_size(void)
 {
     switch (draw(16)) {
@@ -50,7 +51,7 @@ static void fail(const char *what, size_t target, size_t source, size_t n)
     exit(1);
 }
 
-/* The arenas are compared around the target each time; all of them only at the end. */
+/* Compares the arenas around the target. Only the end of the program compares all of them. */
 static void compare(const char *what, size_t target, size_t source, size_t n)
 {
     size_t from = target < GUARD_BYTES ? 0 : target - GUARD_BYTES;
@@ -67,9 +68,9 @@ static void copy_once(size_t target, size_t source, size_t n)
 {
     static const char *const names[] = {"haul_memcpy", "haul_memmove", "(haul_memcpy)",
                                         "(haul_memmove)", "haul_memcpy_hinted"};
-    const unsigned way = (unsigned)draw(5);
+    const unsigned function = (unsigned)draw(5);
     void *result = NULL;
-    switch (way) {
+    switch (function) {
     case 0:
         result = haul_memcpy(ours + target, ours + source, n);
         break;
@@ -86,7 +87,7 @@ static void copy_once(size_t target, size_t source, size_t n)
         result = haul_memcpy_hinted(ours + target, ours + source, n, (haul_hint)draw(4));
     }
     memmove(theirs + target, theirs + source, n);
-    compare(names[way], target, source, n);
+    compare(names[function], target, source, n);
     if (result != ours + target) {
         fail("the returned pointer", target, source, n);
     }
@@ -95,10 +96,10 @@ static void copy_once(size_t target, size_t source, size_t n)
 static void set_once(size_t target, size_t n)
 {
     static const char *const names[] = {"haul_memset", "(haul_memset)", "haul_memset_hinted"};
-    const unsigned way = (unsigned)draw(3);
+    const unsigned function = (unsigned)draw(3);
     const int byte = (int)draw(1024) - 512;
     void *result = NULL;
-    switch (way) {
+    switch (function) {
     case 0:
         result = haul_memset(ours + target, byte, n);
         break;
@@ -109,13 +110,13 @@ static void set_once(size_t target, size_t n)
         result = haul_memset_hinted(ours + target, byte, n, (haul_hint)draw(4));
     }
     memset(theirs + target, byte, n);
-    compare(names[way], target, 0, n);
+    compare(names[function], target, 0, n);
     if (result != ours + target) {
         fail("the returned pointer", target, 0, n);
     }
 }
 
-/* Every small size at every distance of the two that can overlap, through the inline code. */
+/* Every small size, at every distance at which source and target overlap, through the inline code. */
 static void small_sizes(void)
 {
     for (size_t n = 0; n <= 80; n++) {
@@ -125,7 +126,7 @@ static void small_sizes(void)
             memmove(theirs + target, theirs + source, n);
             compare("haul_memmove", target, source, n);
             ours[source] = theirs[source] = (unsigned char)draw(256);
-            /* It promises the same, by code of its own. */
+            /* haul_memcpy must behave the same, but has different code. */
             haul_memcpy(ours + target, ours + source, n);
             memmove(theirs + target, theirs + source, n);
             compare("haul_memcpy", target, source, n);
@@ -137,7 +138,7 @@ static void small_sizes(void)
     }
 }
 
-/* Sizes that the compiler knows. */
+/* Sizes that are known at compile time. */
 static void known_sizes(void)
 {
 #define CHECK(n)                                                    \

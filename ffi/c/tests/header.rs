@@ -1,18 +1,17 @@
-//! `include/haul.h` is what cbindgen makes of the sources: the header and the code never drift
-//! apart.
+//! `include/haul.h` is the output of cbindgen for the sources, so that header and code agree.
 
 use std::path::Path;
 use std::{env, fs};
 
 use cbindgen::{Builder, Config};
 
-/// The header as it has to be.
+/// The header that cbindgen generates from the sources.
 fn generate() -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut config =
         Config::from_file(folder.join("cbindgen.toml")).expect("cbindgen.toml is valid");
     let includes =
-        config.after_includes.take().expect("cbindgen.toml says what follows the includes");
+        config.after_includes.take().expect("cbindgen.toml has the text after the includes");
     config.after_includes = Some(includes.replace("@VERSION@", env!("CARGO_PKG_VERSION")));
     config.trailer = Some(read("inline.h").trim_end().to_owned());
     let mut builder = Builder::new().with_config(config);
@@ -43,7 +42,7 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn the_header_is_the_generated_one() {
+fn header_matches_sources() {
     let generated = generate();
     if env::var_os("HAUL_BLESS").is_some() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/haul.h");
@@ -53,13 +52,13 @@ fn the_header_is_the_generated_one() {
     let line = header.lines().zip(generated.lines()).position(|(have, want)| have != want);
     assert!(
         header == generated,
-        "include/haul.h differs from what the sources say, from line {} on; \
-         HAUL_BLESS=1 cargo test -p haul-c --test header writes it anew",
+        "include/haul.h differs from the generated header from line {} on; \
+         write it with HAUL_BLESS=1 cargo test -p haul-c --test header",
         line.unwrap_or_else(|| header.lines().count().min(generated.lines().count())) + 1
     );
 }
 
-/// What `name` finds in each line, sorted.
+/// The results of `name` for all lines, sorted.
 fn names<'a>(text: &'a str, name: impl Fn(&'a str) -> Option<&'a str>) -> Vec<&'a str> {
     let mut names: Vec<&str> = text.lines().filter_map(name).collect();
     names.sort_unstable();
@@ -71,12 +70,12 @@ fn is_name(name: &str) -> bool {
 }
 
 #[test]
-fn every_function_of_the_header_has_a_version() {
+fn map_versions_every_function_of_header() {
     let header = read("include/haul.h");
     let (interface, inline) =
         header.split_once("/* Small copies without a call.").expect("the inline code follows");
-    // What the inline code looks at.
-    let looked_at = names(inline, |line| {
+    // The variables that the inline code reads.
+    let variables = names(inline, |line| {
         let name = line.strip_prefix("extern ")?.strip_suffix(';')?.rsplit(' ').next();
         name.filter(|name| is_name(name))
     });
@@ -85,8 +84,8 @@ fn every_function_of_the_header_has_a_version() {
         let before = line.starts_with(char::is_alphabetic).then(|| line.split_once('('))??.0;
         before.rsplit([' ', '*']).next().filter(|name| is_name(name))
     });
-    assert_eq!(looked_at, ["haul_small_by_masks"]);
-    declared.extend(looked_at);
+    assert_eq!(variables, ["haul_small_by_masks"]);
+    declared.extend(variables);
     declared.sort_unstable();
     let map = read("libhaul.map");
     let versioned = names(&map, |line| line.trim().strip_suffix(';').filter(|name| is_name(name)));

@@ -1,4 +1,4 @@
-/* The heap from C: every function, wrong arguments, wrong frees, two processes. */
+/* Tests the heap from C: every function, wrong arguments, wrong frees, two processes. */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@ static int failures;
         }                                                                      \
     } while (0)
 
-/* Small, so that valgrind grants the addresses. */
+/* Small enough for the address space under valgrind. */
 static const haul_heap_options options = {
     .limit = 64 << 20, .pages = HAUL_HEAP_PAGES_PLAIN, .nodes = 1, .caches = 64};
 
@@ -54,7 +54,7 @@ static void blocks(void)
     haul_iova iova = {0, 0, 7};
     CHECK(haul_heap_iova(heap, &iova, &iova) == HAUL_ERROR_FOREIGN_POINTER && iova.reserved == 7);
     CHECK(haul_heap_iova(heap, grown, &iova) == HAUL_OK && iova.reserved == 0);
-    /* What is no physical address does not pass for one. */
+    /* A virtual address is not reported as a physical one. */
     CHECK(iova.kind == HAUL_IOVA_PHYSICAL || iova.kind == HAUL_IOVA_VIRTUAL);
     CHECK((iova.kind == HAUL_IOVA_VIRTUAL) == (iova.address == (uintptr_t)grown));
     CHECK(haul_heap_free(heap, grown) == HAUL_OK);
@@ -69,9 +69,9 @@ static void ready(void)
 {
     haul_heap *heap = NULL;
     haul_heap_stats stats;
-    haul_heap_options asked = options;
-    asked.ready_mib = 8;
-    CHECK(haul_heap_create(&asked, &heap) == HAUL_OK);
+    haul_heap_options with_ready = options;
+    with_ready.ready_mib = 8;
+    CHECK(haul_heap_create(&with_ready, &heap) == HAUL_OK);
     CHECK(haul_heap_get_stats(heap, HAUL_NODE_ANY, &stats) == HAUL_OK);
     CHECK(stats.ready_bytes == 8 << 20 && stats.live_blocks == 0);
     haul_heap_maintain(heap);
@@ -79,8 +79,8 @@ static void ready(void)
     CHECK(stats.ready_bytes == 8 << 20);
     haul_heap_destroy(heap);
     heap = NULL;
-    asked.ready_mib = 65;
-    CHECK(haul_heap_create(&asked, &heap) == HAUL_ERROR_NO_MEMORY && heap == NULL);
+    with_ready.ready_mib = 65;
+    CHECK(haul_heap_create(&with_ready, &heap) == HAUL_ERROR_NO_MEMORY && heap == NULL);
 }
 
 static void statistics(void)
@@ -131,12 +131,12 @@ static void arguments(void)
     CHECK(haul_heap_create(&options, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_heap_create_named(&options, NULL, &heap) == HAUL_ERROR_NULL);
     CHECK(haul_heap_attach(NULL, &heap) == HAUL_ERROR_NULL);
-    CHECK(haul_heap_attach("there-is-none", &heap) == HAUL_ERROR_NOT_FOUND);
+    CHECK(haul_heap_attach("no-such-heap", &heap) == HAUL_ERROR_NOT_FOUND);
     CHECK(haul_heap_attach("../etc", &heap) == HAUL_ERROR_ARGUMENT);
     CHECK(haul_heap_attach_fd(-1, &heap) == HAUL_ERROR_ARGUMENT);
     CHECK(haul_heap_attach_fd(1000000, &heap) == HAUL_ERROR_SYSTEM);
     CHECK(haul_heap_remove_name(NULL) == HAUL_ERROR_NULL);
-    CHECK(haul_heap_remove_name("there-is-none") == HAUL_ERROR_NOT_FOUND);
+    CHECK(haul_heap_remove_name("no-such-heap") == HAUL_ERROR_NOT_FOUND);
     CHECK(haul_heap_is_name("a.b-c_1") && !haul_heap_is_name("a/b") && !haul_heap_is_name(NULL));
     bad.limit = 1;
     CHECK(haul_heap_create(&bad, &heap) == HAUL_ERROR_ARGUMENT);
@@ -157,7 +157,7 @@ static void arguments(void)
     haul_heap_destroy(NULL);
 }
 
-/* A child attaches, allocates, and is killed; its block comes back. */
+/* A child attaches, allocates and is killed; its block is reclaimed. */
 static void processes(void)
 {
     haul_heap *heap = NULL, *other = NULL;
@@ -198,9 +198,9 @@ static void processes(void)
     CHECK(haul_heap_attach_fd(haul_heap_fd(heap), &other) == HAUL_OK);
     CHECK(haul_heap_attach_fd(STDERR_FILENO, &other) != HAUL_OK);
     FILE *unsealed = tmpfile();
-    const char *said = haul_strerror(HAUL_ERROR_NOT_SEALED);
+    const char *message = haul_strerror(HAUL_ERROR_NOT_SEALED);
     CHECK(haul_heap_attach_fd(fileno(unsealed), &other) == HAUL_ERROR_NOT_SEALED);
-    CHECK(strstr(said, "sealed") && !strstr(said, "user"));
+    CHECK(strstr(message, "sealed") && !strstr(message, "user"));
     fclose(unsealed);
     haul_heap_destroy(other);
     haul_heap_destroy(heap);

@@ -24,7 +24,7 @@ int main()
         if (std::memcmp(target, source, size) != 0) return 2;
         if (size < n && target[size] != 0) return 3;
     }
-    // Commas that are not the preprocessor's.
+    // Arguments that contain commas.
     if (haul_memcpy(target, either<char, int>(source, nullptr), n) != target) return 6;
     if (haul_memmove(target, either<char, int>(source, nullptr), n) != target) return 7;
     if (haul_memset(target, sizeof(either<char, int>(source, nullptr)), n) != target) return 8;

@@ -1,4 +1,4 @@
-/* Compiled to assembly, not run: up to 64 bytes there is no call. */
+/* Compiled to assembly and not run: a copy of up to 64 bytes makes no call. */
 #include "haul.h"
 
 void copy_small(void *target, const void *source, size_t n)

@@ -1,10 +1,10 @@
-/* What the functions promise beside copying: codes, messages, outputs, NULL. */
+/* Tests the interface apart from copying: codes, messages, outputs, NULL. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "haul.h"
-/* Twice does no harm. */
+/* A second #include is harmless. */
 #include "haul.h"
 
 static int failures;
@@ -77,7 +77,7 @@ static void thresholds(void)
         CHECK(haul_thresholds_get(name, &before) == HAUL_OK);
         CHECK(haul_thresholds_set(name, 100000 + count) == HAUL_OK);
         CHECK(haul_thresholds_get(name, &bytes) == HAUL_OK && bytes == 100000 + count);
-        /* Too small is raised, the largest means never. */
+        /* A value that is too small is raised; the largest means never. */
         CHECK(haul_thresholds_set(name, 0) == HAUL_OK);
         CHECK(haul_thresholds_get(name, &bytes) == HAUL_OK && bytes > 0);
         CHECK(haul_thresholds_set(name, SIZE_MAX) == HAUL_OK);
@@ -101,7 +101,7 @@ static void thresholds(void)
     CHECK(bytes == 12345);
 }
 
-/* No bytes: the pointers may be anything. */
+/* If there are no bytes, the pointers may have any value. */
 static void nothing_to_copy(void)
 {
     void *const nowhere = (void *)(uintptr_t)64;
@@ -117,7 +117,7 @@ static void nothing_to_copy(void)
     CHECK(haul_memset_hinted(nowhere, 1, 0, HAUL_HINT_READ_SOON) == nowhere);
 }
 
-/* Arguments with commas in them, which a macro of three parameters would count. */
+/* Arguments that contain commas, at which a macro of three parameters would split. */
 static void commas(void)
 {
     int target[2] = {0, 0};
@@ -129,7 +129,7 @@ static void commas(void)
     CHECK(target[0] == 0x06060606 && target[1] == 0x06060606);
 }
 
-/* Through pointers, as another language calls. */
+/* Calls through pointers, as from another language. */
 static void pointers(void)
 {
     void *(*const copy)(void *, const void *, size_t) = haul_memcpy;
@@ -141,7 +141,7 @@ static void pointers(void)
     CHECK(memcmp(target, source, sizeof source) == 0);
 }
 
-/* A number that is no hint is none. */
+/* A number that is no hint counts as HAUL_HINT_UNKNOWN. */
 static void hints(void)
 {
     static unsigned char source[20000], target[20000];

@@ -1,5 +1,5 @@
-/* Does nothing but live: what it says on standard error is what the library said as it was loaded.
- * With any argument it calls haul_init() and tells what came back. */
+/* Only starts: all text on standard error comes from the library while it is loaded. With any argument
+ * it calls haul_init() and prints the result. */
 #include <stdio.h>
 
 #include "haul.h"
@@ -7,7 +7,7 @@
 int main(int argc, char **argv)
 {
     (void)argv;
-    /* Without a reference the linker would leave the shared library out. */
+    /* Without a reference the linker would omit the shared library. */
     printf("%s\n", haul_version());
     if (argc > 1) {
         const haul_status status = haul_init();

@@ -1,4 +1,4 @@
-//! The C that docs/ show compiles against `haul.h`, with every compiler that is here.
+//! The C code in README.md and docs/ compiles against `haul.h`, with every installed compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,8 +7,8 @@ use std::{env, fs};
 use crate::C_FLAGS;
 use crate::toolchain::{compilers, run};
 
-/// What the pieces of code take as given.
-const GIVEN: &str = "void example(void *target, const void *source, size_t n);\n\
+/// The head of the function that encloses a piece without one.
+const HEAD: &str = "void example(void *target, const void *source, size_t n);\n\
                      void example(void *target, const void *source, size_t n)\n{\n\
                      (void)target; (void)source; (void)n;\n";
 
@@ -16,7 +16,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every piece of C in the documents that includes `haul.h`, with its document's name.
+/// Every piece of C in the documents that includes `haul.h`, with the name of its document.
 fn pieces() -> Vec<(String, String)> {
     let mut pieces = Vec::new();
     let documents = fs::read_dir(root().join("docs")).expect("docs/").flatten();
@@ -33,20 +33,20 @@ fn pieces() -> Vec<(String, String)> {
     pieces
 }
 
-/// A piece as a file that can be compiled: one without a function is the body of one.
+/// A piece as a file that can be compiled. A piece without `main` becomes the body of a function.
 fn whole(piece: &str) -> String {
     if piece.contains("main(") {
         return piece.to_owned();
     }
     let (includes, body): (Vec<&str>, Vec<&str>) =
         piece.lines().partition(|line| line.starts_with('#'));
-    format!("{}\n#include <stddef.h>\n{GIVEN}{}\n}}\n", includes.join("\n"), body.join("\n"))
+    format!("{}\n#include <stddef.h>\n{HEAD}{}\n}}\n", includes.join("\n"), body.join("\n"))
 }
 
 #[test]
-fn the_c_that_documents_show_compiles() {
+fn c_code_of_documents_compiles() {
     let pieces = pieces();
-    assert!(!pieces.is_empty(), "docs/copy.md shows some");
+    assert!(!pieces.is_empty(), "docs/copy.md has C code");
     for (number, (document, piece)) in pieces.iter().enumerate() {
         let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("document-{number}.c"));
         fs::write(&source, whole(piece)).expect("written");

@@ -1,4 +1,4 @@
-//! The release build of libhaul, shared and static: what users get is what is tested.
+//! The release build of libhaul, shared and static, which is the one that users get.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::toolchain::run;
 
-/// Which of the two libraries a program is linked with.
+/// The library that a program is linked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Shared,
@@ -14,9 +14,9 @@ pub(crate) enum Link {
 }
 
 pub(crate) struct Library {
-    /// Where cargo builds.
+    /// The folder that cargo builds in.
     target: PathBuf,
-    /// Where this test builds.
+    /// The folder that this test builds in.
     folder: PathBuf,
 }
 
@@ -28,7 +28,7 @@ impl Library {
             let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("programs");
             let target =
                 Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent");
-            // What an earlier run left must not stand in for what this one fails to build.
+            // A file of an earlier run must not replace one that this run fails to build.
             let _ = std::fs::remove_dir_all(&folder);
             std::fs::create_dir_all(&folder).expect("cargo's folder for tests is writable");
             let library = Self { target: target.into(), folder };
@@ -49,7 +49,7 @@ impl Library {
             .expect("cargo's folder for tests is writable");
     }
 
-    /// Makes a cargo inside `command` build where this test was built.
+    /// Makes a cargo inside `command` build in the target folder of this test.
     pub(crate) fn cargo_environment<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("CARGO_TARGET_DIR", &self.target)
     }
@@ -100,15 +100,14 @@ impl Library {
         program
     }
 
-    /// The assembly that a compiler makes of a source of the tests at an optimization level: `-O2`.
+    /// The assembly of a source of the tests at an optimization level, such as `-O2`.
     pub(crate) fn assembly(&self, compiler: &str, level: &str, source: &str) -> String {
         let mut command = Command::new(compiler);
         command.args(["-std=c99", level, "-S", "-o", "-", "-I"]).arg(include());
         run(command.arg(self.source(source))).stdout
     }
 
-    /// The command that runs a program which [`Self::compile`] made, with the machine's own tuning
-    /// left out of it.
+    /// The command that runs a program of [`Self::compile`], without the tuning file of this machine.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         self.make_loadable(&mut command);

@@ -1,9 +1,9 @@
-//! C programs against libhaul, as a user compiles them: every compiler that is here, the shared and
-//! the static library, natively and under valgrind, from the build tree and installed.
+//! C programs with libhaul, compiled as a user does: with every installed compiler, the shared and the
+//! static library, natively and under valgrind, from the build tree and after installation.
 //!
-//! - [`toolchain`]: compilers and tools, and how their absence is told;
+//! - [`toolchain`]: compilers and tools, and the skips of missing ones;
 //! - [`library`]: the release build of libhaul, shared and static;
-//! - [`documents`]: the C that docs/ show.
+//! - [`documents`]: the C code in README.md and docs/.
 
 mod documents;
 mod library;
@@ -21,7 +21,7 @@ const ROUNDS_VALGRIND: &str = "2000";
 
 const C_FLAGS: [&str; 5] = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"];
 
-/// Compiles `source` with every C compiler and both ways to link, and hands each program to
+/// Compiles `source` with every C compiler, links it with each library, and passes each program to
 /// `check`.
 fn for_each_build(source: &str, flags: &[&str], check: impl Fn(&Library, Link, Command)) {
     let library = Library::get();
@@ -35,7 +35,7 @@ fn for_each_build(source: &str, flags: &[&str], check: impl Fn(&Library, Link, C
 }
 
 #[test]
-fn haul_and_libc_never_differ() {
+fn copies_match_libc() {
     for flags in [&["-O2"][..], &["-O0"], &["-O2", "-DHAUL_NO_INLINE"]] {
         for_each_build("differential.c", flags, |_, _, mut program| {
             run(program.args(["1", ROUNDS]));
@@ -44,28 +44,28 @@ fn haul_and_libc_never_differ() {
 }
 
 #[test]
-fn the_interface_keeps_its_promises() {
+fn interface_passes_c_test() {
     for_each_build("interface.c", &["-O2"], |_, _, mut program| {
         run(&mut program);
     });
 }
 
 #[test]
-fn the_heap_is_had_from_c() {
+fn heap_passes_c_test() {
     for_each_build("heap.c", &["-O2"], |_, _, mut program| {
         run(&mut program);
     });
 }
 
 #[test]
-fn channels_are_had_from_c() {
+fn channel_passes_c_test() {
     for_each_build("channel.c", &["-O2"], |_, _, mut program| {
         run(&mut program);
     });
 }
 
 #[test]
-fn memory_is_used_rightly_under_valgrind() {
+fn c_tests_pass_under_valgrind() {
     if !is_here("valgrind") {
         skip("C programs under valgrind", "no valgrind on PATH", "apt-get install valgrind");
         return;
@@ -86,7 +86,7 @@ fn memory_is_used_rightly_under_valgrind() {
 }
 
 #[test]
-fn the_header_is_cpp_too() {
+fn header_compiles_as_cpp() {
     let library = Library::get();
     for compiler in compilers("c++") {
         for inline in [&[][..], &["-DHAUL_NO_INLINE"]] {
@@ -98,10 +98,10 @@ fn the_header_is_cpp_too() {
     }
 }
 
-/// At every level that optimizes; without, the call for more than 64 bytes stays, though never
-/// reached.
+/// The test covers every optimizing level. Without optimization the call for more than 64 bytes
+/// remains in the code, although it is never reached.
 #[test]
-fn a_small_copy_is_no_call() {
+fn small_copy_makes_no_call() {
     let library = Library::get();
     for compiler in compilers("c") {
         for level in ["-O1", "-O2", "-O3", "-Os"] {
@@ -109,8 +109,7 @@ fn a_small_copy_is_no_call() {
             for function in ["copy_small:", "move_small:", "set_small:", "move_known:"] {
                 assert!(listing.contains(function), "{compiler} {level}: no {function}\n{listing}");
             }
-            // Where masks move small sizes, one that is not known is one call of the whole
-            // function.
+            // If masks move small sizes, a copy of unknown size is one call of the whole function.
             let is_other_call = |line: &&str| {
                 let whole = ["haul_memcpy", "haul_memmove", "haul_memset"];
                 let is_whole = |name: &str| whole.contains(&name.trim_end_matches("@PLT"));
@@ -128,7 +127,7 @@ fn a_small_copy_is_no_call() {
     }
 }
 
-/// Whether a line of assembly, x86-64's or aarch64's, calls, or jumps into haul.
+/// Whether a line of x86-64 or aarch64 assembly is a call, or a jump into haul.
 fn is_call(line: &str) -> bool {
     let mnemonic = line.split_whitespace().next().unwrap_or("");
     let jumps = line.starts_with('j') || line.starts_with("b\t");
@@ -136,23 +135,23 @@ fn is_call(line: &str) -> bool {
 }
 
 #[test]
-fn a_bad_tuning_file_is_told_at_load_and_does_no_harm() {
+fn library_reports_bad_tuning_file_at_load() {
     let bad = Library::get().folder().join("bad.toml");
     std::fs::write(&bad, "this is no tuning file [").expect("the test's folder is writable");
     for_each_build("start.c", &["-O2"], |_, link, mut program| {
         let output = run(program.env("HAUL_TUNING", &bad));
-        let told = output.stderr.contains("haul: warning: tuning file ignored");
-        assert_eq!(told, link == Link::Shared, "{link:?} said at load: {:?}", output.stderr);
+        let is_reported = output.stderr.contains("haul: warning: tuning file ignored");
+        assert_eq!(is_reported, link == Link::Shared, "{link:?} at load: {:?}", output.stderr);
 
         let output = run(program.arg("init"));
         let lines = output.stderr.matches("haul: warning").count();
-        assert_eq!(lines, 1, "{link:?} with haul_init() said: {:?}", output.stderr);
+        assert_eq!(lines, 1, "{link:?} with haul_init(): {:?}", output.stderr);
         assert!(output.stdout.contains("\n3 haul.toml was ignored"), "{:?}", output.stdout);
     });
 }
 
 #[test]
-fn the_shared_library_exports_haul_and_nothing_else() {
+fn shared_library_exports_only_haul() {
     let library = Library::get();
     let symbols =
         run(Command::new("nm").args(["-D", "--defined-only"]).arg(library.shared())).stdout;
@@ -170,7 +169,7 @@ fn the_shared_library_exports_haul_and_nothing_else() {
 }
 
 #[test]
-fn the_shared_library_has_its_name_and_starts_by_itself() {
+fn shared_library_has_soname_and_constructor() {
     let library = Library::get();
     let dynamic = run(Command::new("readelf").arg("-dW").arg(library.shared())).stdout;
     assert!(dynamic.contains("Library soname: [libhaul.so.0]"), "{dynamic}");
@@ -180,26 +179,26 @@ fn the_shared_library_has_its_name_and_starts_by_itself() {
 
 /// A program that links libhaul.a must keep its own memcpy.
 #[test]
-fn the_static_library_takes_no_name_of_the_c_library() {
+fn static_library_defines_no_libc_symbol() {
     let library = Library::get();
     let symbols =
         run(Command::new("nm").args(["-g", "--defined-only"]).arg(library.archive())).stdout;
     let names: Vec<&str> = symbols.lines().filter_map(|line| line.split(' ').nth(2)).collect();
-    assert!(names.contains(&"haul_memcpy"), "nm read nothing");
+    assert!(names.contains(&"haul_memcpy"), "nm lists no symbol");
     for name in ["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen", "malloc", "free"] {
         assert!(!names.contains(&name), "libhaul.a defines {name}");
     }
 }
 
-/// `make check` of `examples/c`, as a user runs it.
-fn the_examples_run_on_what_is_installed(library: &Library, prefix: &Path) {
+/// Runs `make check` of `examples/c` with the installed library, as a user does.
+fn check_examples(library: &Library, prefix: &Path) {
     if !is_here("make") {
         skip("the examples in C", "no make on PATH", "apt-get install make");
         return;
     }
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/c");
     let at = |name: &str, folder: PathBuf| format!("{name}={}", folder.display());
-    let said = run(Command::new("make")
+    let printed = run(Command::new("make")
         .args(["-C", examples, "check", "CFLAGS=-O2 -std=c11 -Wall -Wextra -Werror"])
         .arg(at("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")))
         .arg(at("LD_LIBRARY_PATH", prefix.join("lib")))
@@ -213,12 +212,12 @@ fn the_examples_run_on_what_is_installed(library: &Library, prefix: &Path) {
         "received 20 messages",
         "sent 20 messages",
     ] {
-        assert!(said.contains(part), "the examples do not say {part:?}: {said}");
+        assert!(printed.contains(part), "the examples do not print {part:?}: {printed}");
     }
 }
 
 #[test]
-fn an_installed_libhaul_is_found_by_pkg_config() {
+fn pkg_config_finds_installed_library() {
     let library = Library::get();
     let prefix = library.folder().join("prefix");
     let install = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install");
@@ -239,14 +238,14 @@ fn an_installed_libhaul_is_found_by_pkg_config() {
         skip("haul.pc", "no pkg-config on PATH", "apt-get install pkg-config");
         return;
     }
-    // The prefix may be moved: the file speaks of its own place.
+    // haul.pc finds its prefix from its own path, so the prefix may be moved.
     let moved = library.folder().join("moved");
     let _ = std::fs::remove_dir_all(&moved);
     std::fs::rename(&prefix, &moved).expect("the test's folder is writable");
     let mut pkg_config = Command::new("pkg-config");
     pkg_config.env("PKG_CONFIG_PATH", moved.join("lib/pkgconfig"));
     let flags = run(pkg_config.args(["--cflags", "--libs", "haul"])).stdout;
-    the_examples_run_on_what_is_installed(library, &moved);
+    check_examples(library, &moved);
     for compiler in compilers("c") {
         let program = library.folder().join(format!("installed-{compiler}"));
         let mut compile = Command::new(&compiler);

@@ -1,14 +1,14 @@
-//! Compilers and tools, and how their absence is told.
+//! Compilers and tools, and the skips of missing ones.
 
 use std::process::Command;
 
-/// What a program said.
+/// The output of a program.
 pub(crate) struct Output {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// Runs a command that has to succeed.
+/// Runs a command and panics if it fails.
 pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -23,12 +23,12 @@ pub(crate) fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Says that something was not tested, in the form that scripts/test counts.
+/// Reports a skipped test in the form that scripts/test counts.
 pub(crate) fn skip(what: &str, why: &str, remedy: &str) {
     eprintln!("SKIPPED: {what}: {why}: {remedy}");
 }
 
-/// The compilers for "c" or "c++" that are here; each one that is not is a skip.
+/// The installed compilers for "c" or "c++". Each missing one is a skip.
 pub(crate) fn compilers(language: &str) -> Vec<String> {
     let all = if language == "c" { ["gcc", "clang"] } else { ["g++", "clang++"] };
     let (here, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|compiler| is_here(compiler));
