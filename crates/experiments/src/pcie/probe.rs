@@ -310,7 +310,7 @@ pub(super) mod tests {
             let read = bursts(&program(vec![(COMMAND, answer)]), QUEUE);
             assert!(matches!(read, Err(Error::Probe { .. })), "{change}: {read:?}");
         }
-        let gone = json!({ "error": "this queue is not attached: /haul/burst/attach first" });
+        let gone = json!({ "error": "this queue is not attached: send /haul/burst/attach first" });
         assert_eq!(bursts(&program(vec![(COMMAND, gone)]), QUEUE).unwrap(), None);
     }
 

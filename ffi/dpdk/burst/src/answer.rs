@@ -1,14 +1,14 @@
-//! What a telemetry command answers: a dictionary of numbers, words and arrays.
+//! The reply to a telemetry command: a dictionary of numbers, strings and arrays.
 //!
-//! A reply holds 256 entries and 16 KiB at most (RTE_TEL_MAX_DICT_ENTRIES, MAX_OUTPUT_LEN); the
-//! commands keep far below both.
+//! A reply holds at most 256 entries and 16 KiB (RTE_TEL_MAX_DICT_ENTRIES, MAX_OUTPUT_LEN). The
+//! commands stay far below both limits.
 
 use core::ffi::{CStr, c_int};
 use std::ffi::CString;
 
 use crate::dpdk::{Functions, STRING_VALUES, TelData, UNSIGNED_VALUES};
 
-/// A reply that is being made.
+/// A reply under construction.
 pub(crate) struct Answer<'a> {
     dpdk: &'a Functions,
     data: *mut TelData,
@@ -18,7 +18,7 @@ impl<'a> Answer<'a> {
     /// Begins a dictionary.
     ///
     /// # Safety
-    /// `data` is what DPDK gave the handler that runs, for as long as the answer lives.
+    /// DPDK passed `data` to the running handler, which outlives the answer.
     pub(crate) unsafe fn new(dpdk: &'a Functions, data: *mut TelData) -> Self {
         // SAFETY: the caller's promise.
         unsafe { (dpdk.start_dict)(data) };
@@ -64,17 +64,17 @@ impl<'a> Answer<'a> {
         // SAFETY: a new structure.
         unsafe { (self.dpdk.start_array)(array, kind) };
         fill(self.dpdk, array);
-        // SAFETY: a dictionary was begun; 0 hands the array over to DPDK, which frees it.
+        // SAFETY: a dictionary was begun; with 0 DPDK owns the array and frees it.
         let added = unsafe { (self.dpdk.add_container)(self.data, name.as_ptr(), array, 0) };
         if added != 0 {
-            // SAFETY: DPDK did not take it.
+            // SAFETY: DPDK refused the array, so this function still owns it.
             unsafe { (self.dpdk.free_data)(array) };
         }
     }
 }
 
-/// Releases before 22.11's successors write strings into JSON as they are: what would break it is
-/// left out.
+/// DPDK up to 22.11 does not escape strings in JSON, so this omits the characters that would break
+/// it.
 fn printable(text: &str) -> String {
     let is_plain = |c: &char| (' '..='~').contains(c) && *c != '"' && *c != '\\';
     text.chars().filter(is_plain).collect()

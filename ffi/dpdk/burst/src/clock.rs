@@ -1,22 +1,22 @@
-//! The processor's counter of time.
+//! The processor's time counter.
 
-/// Ticks since some moment; the same for all threads.
+/// Ticks since a fixed moment, the same for all threads.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn cycles() -> u64 {
     // SAFETY: every processor of this architecture has the instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Ticks since some moment; the same for all threads.
+/// Ticks since a fixed moment, the same for all threads.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn cycles() -> u64 {
     let ticks: u64;
-    // SAFETY: Linux lets every process read this register; nothing else is touched.
+    // SAFETY: Linux allows every process to read this register; the code accesses nothing else.
     unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
     ticks
 }
 
-/// Ticks since some moment; the same for all threads. Nanoseconds where no register is known.
+/// Ticks since a fixed moment, the same for all threads: nanoseconds, because no register is known.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn cycles() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -25,7 +25,8 @@ pub(crate) fn cycles() -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// Ticks a second; `dpdk_hz` is what DPDK measured of its own counter, which on x86 is ours.
+/// Ticks a second. `dpdk_hz` is the frequency that DPDK measured of its counter, which on x86 is the
+/// same as ours.
 pub(crate) fn cycles_per_s(dpdk_hz: u64) -> u64 {
     if cfg!(target_arch = "x86_64") {
         return dpdk_hz;
@@ -33,7 +34,7 @@ pub(crate) fn cycles_per_s(dpdk_hz: u64) -> u64 {
     #[cfg(target_arch = "aarch64")]
     {
         let hz: u64;
-        // SAFETY: Linux lets every process read this register; nothing else is touched.
+        // SAFETY: Linux allows every process to read this register; the code accesses nothing else.
         unsafe { core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack)) };
         hz
     }

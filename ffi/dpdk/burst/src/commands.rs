@@ -2,8 +2,8 @@
 //!
 //! | command | parameters | answer |
 //! |---|---|---|
-//! | `/haul/burst/attach` | `[PORT][,exact or nothing]` | how many queues were attached |
-//! | `/haul/burst/detach` | `[PORT]` | how many were detached |
+//! | `/haul/burst/attach` | `[PORT][,exact or nothing]` | the number of attached queues |
+//! | `/haul/burst/detach` | `[PORT]` | the number of detached queues |
 //! | `/haul/burst/list` | `[FROM]` | the attached queues |
 //! | `/haul/burst/port` | `PORT` | driver and burst modes |
 //! | `/haul/burst/histogram` | `PORT,QUEUE[,rx or tx[,MOMENT,FROM]]` | the counters |
@@ -19,7 +19,7 @@ use crate::slot::{
     BATCH_MAX, BYTES, Counters, FIRST_GAP, GAP_CYCLES, GAPS, LARGER, LARGER_PACKETS, PACKETS_SIZED,
 };
 
-/// Name, handler, help; DPDK takes names below 56 and helps below 64 characters.
+/// Name, handler and help. DPDK accepts names below 56 and helps below 64 characters.
 pub(crate) const COMMANDS: [(&CStr, Handler, &CStr); 5] = [
     (c"/haul/burst/attach", attach, c"Counts bursts. Parameters: [port][,exact|nothing]"),
     (c"/haul/burst/detach", detach, c"Stops counting bursts. Parameters: [port]"),
@@ -28,26 +28,26 @@ pub(crate) const COMMANDS: [(&CStr, Handler, &CStr); 5] = [
     (c"/haul/burst/histogram", histogram, c"Parameters: port,queue[,rx|tx[,moment,from]]"),
 ];
 
-/// Pairs of one answer, two entries each.
+/// Most sizes with their counts in one answer. Each takes two entries.
 const PAIRS_MAX: usize = 100;
-/// Names of one list.
+/// Most names in one list.
 const NAMES_MAX: usize = 150;
-/// Answers of several pages that are kept for their next page.
+/// Most answers of several pages that are kept for their next page.
 const MOMENTS_MAX: usize = 16;
 /// `ENOTSUP`: DPDK was built without callbacks.
 const NOT_SUPPORTED: c_int = libc::ENOTSUP;
 
-/// Runs a command; what it cannot do is answered as `error`.
+/// Runs a command. An error becomes the entry `error` of the answer.
 ///
 /// # Safety
-/// `parameters` is null or a C string, `data` a reply to be made: what DPDK gives a handler.
+/// `parameters` is null or a C string and `data` a new reply, as DPDK passes them to a handler.
 unsafe fn answer(
     parameters: *const c_char,
     data: *mut TelData,
     command: impl FnOnce(&Functions, &[&str], &mut Answer<'_>) -> Result<(), String>,
 ) -> c_int {
     let Ok(dpdk) = dpdk::functions() else {
-        // Nothing to answer with; DPDK answers null.
+        // Without DPDK's functions there is no answer; DPDK answers null.
         return -libc::ENOTSUP;
     };
     let text = match parameters.is_null() {
@@ -64,7 +64,7 @@ unsafe fn answer(
     0
 }
 
-/// Declares the handlers, each of a function of the same name.
+/// Declares the handlers, each of which calls one function.
 macro_rules! handlers {
     ($($handler:ident = $command:path,)*) => {
         $(unsafe extern "C" fn $handler(
@@ -99,12 +99,12 @@ fn attach_to(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Resul
     let all = ports.attached.len();
     drop(ports);
     if all == 0 && done.refused == Some(NOT_SUPPORTED) {
-        return Err("this DPDK was built without callbacks (RTE_ETHDEV_RXTX_CALLBACKS): rebuild \
-                    it with them"
+        return Err("this DPDK was built without callbacks (RTE_ETHDEV_RXTX_CALLBACKS): build \
+                    DPDK with them"
             .to_owned());
     }
     if all == 0 {
-        return Err("no port has a queue yet: ask again when ports are set up".to_owned());
+        return Err("no port has a queue yet: try again when the ports are configured".to_owned());
     }
     answer.number(c"ports", done.ports);
     answer.number(c"queues", done.queues);
@@ -116,7 +116,7 @@ fn detach_from(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Res
     let only = match words {
         [] => None,
         [port] => Some(number("port", port)?),
-        _ => return Err("write at most a port".to_owned()),
+        _ => return Err("detach takes at most one parameter: a port".to_owned()),
     };
     let mut ports = ports::lock(dpdk);
     let done = ports.detach(dpdk, only);
@@ -130,7 +130,7 @@ fn list_from(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Resul
     let from = match words {
         [] => 0,
         [from] => usize::from(number("from", from)?),
-        _ => return Err("write at most where to begin".to_owned()),
+        _ => return Err("list takes at most one parameter: the first entry to list".to_owned()),
     };
     let ports = ports::lock(dpdk);
     let there: Vec<String> = ports
@@ -151,13 +151,13 @@ fn list_from(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Resul
 
 fn port_of(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Result<(), String> {
     let Some(port) = optional_port(dpdk, words)? else {
-        return Err("write a port".to_owned());
+        return Err("this command needs a port".to_owned());
     };
     answer.number(c"port", u64::from(port));
     answer.text(c"name", &ports::name(dpdk, port).unwrap_or_default());
     let mut info = DeviceInfo::EMPTY;
-    // SAFETY: the port was there just now, and DPDK looks again; there is room for more than it
-    // writes.
+    // SAFETY: the port existed just now, and DPDK checks it again; the structure is larger than what
+    // DPDK writes.
     let found = unsafe { (dpdk.device_info)(port, &raw mut info) };
     if found == 0 && !info.driver.is_null() {
         // SAFETY: DPDK wrote a pointer to its driver's name, a constant.
@@ -178,23 +178,23 @@ fn port_of(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Result<
 fn histogram_of(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Result<(), String> {
     let (port, queue, more) = match words {
         [port, queue, more @ ..] => (number("port", port)?, number("queue", queue)?, more),
-        _ => return Err("write a port and a queue".to_owned()),
+        _ => return Err("histogram needs a port and a queue".to_owned()),
     };
     let direction = match more.first() {
         None | Some(&"rx") => Direction::Rx,
         Some(&"tx") => Direction::Tx,
-        Some(_) => return Err("a direction is rx or tx".to_owned()),
+        Some(_) => return Err("the direction must be rx or tx".to_owned()),
     };
     let (moment, from) = match more.get(1..).unwrap_or_default() {
         [] => (Arc::new(Moment::now(dpdk, port, queue, direction)?), 0),
         [moment, from] => {
-            let moment = moment.parse().map_err(|_| "a moment is a number".to_owned())?;
+            let moment = moment.parse().map_err(|_| "the moment must be a number".to_owned())?;
             (kept(moment)?, usize::from(number("from", from)?))
         }
-        _ => return Err("write a moment with where to begin".to_owned()),
+        _ => return Err("a moment needs the first entry to list".to_owned()),
     };
     if (moment.port, moment.queue, moment.direction) != (port, queue, direction) {
-        return Err("this moment is of another queue".to_owned());
+        return Err("this moment belongs to another queue".to_owned());
     }
     moment.write(dpdk, from, answer);
     Ok(())
@@ -207,19 +207,19 @@ struct Moment {
     queue: u16,
     direction: Direction,
     is_exact: bool,
-    /// Since it was attached.
+    /// Cycles since the queue was attached.
     cycles: u64,
     counters: Counters,
     pairs: Vec<(usize, u64)>,
 }
 
-/// The last ones whose answer has several pages, with the number of the next.
+/// The number of the next moment, and the last moments whose answer has several pages.
 static MOMENTS: Mutex<(u64, Vec<Arc<Moment>>)> = Mutex::new((1, Vec::new()));
 
 fn kept(id: u64) -> Result<Arc<Moment>, String> {
     let moments = MOMENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let found = moments.1.iter().find(|moment| moment.id == id);
-    found.cloned().ok_or_else(|| "this moment is forgotten: begin anew".to_owned())
+    found.cloned().ok_or_else(|| "this moment is forgotten: ask for the histogram again".to_owned())
 }
 
 impl Moment {
@@ -228,10 +228,11 @@ impl Moment {
         let found = ports.find(port, queue, direction).filter(|each| each.is_there(dpdk));
         let slot = found.map(|each| Arc::clone(&each.slot));
         drop(ports);
-        let slot =
-            slot.ok_or_else(|| "this queue is not attached: /haul/burst/attach first".to_owned())?;
+        let slot = slot.ok_or_else(|| {
+            "this queue is not attached: send /haul/burst/attach first".to_owned()
+        })?;
         let counters = slot.read().ok_or_else(|| {
-            "the thread that polls this queue stands still in a burst: ask again".to_owned()
+            "the thread that polls this queue is stopped in a burst: try again".to_owned()
         })?;
         let cycles = clock::cycles().saturating_sub(slot.since);
         let sizes = counters[..=BATCH_MAX].iter().copied().enumerate();
@@ -240,7 +241,7 @@ impl Moment {
         Ok(Self { id: 0, port, queue, direction, is_exact, cycles, counters, pairs })
     }
 
-    /// Writes a page of it.
+    /// Writes one page of the moment.
     fn write(self: Arc<Self>, dpdk: &Functions, from: usize, answer: &mut Answer<'_>) {
         let page = self.pairs.get(from..).unwrap_or_default();
         let is_last = page.len() <= PAIRS_MAX;
@@ -263,7 +264,7 @@ impl Moment {
     fn write_head(&self, dpdk: &Functions, answer: &mut Answer<'_>) {
         let counters = &self.counters;
         let in_sizes: u64 = self.pairs.iter().map(|(size, count)| *size as u64 * count).sum();
-        // SAFETY: the call has no conditions once DPDK has begun, and it answers commands.
+        // SAFETY: the call has no conditions once DPDK is initialized, and DPDK answers commands.
         let hz = clock::cycles_per_s(unsafe { (dpdk.tsc_hz)() });
         let exact = u64::from(self.is_exact);
         for (name, value) in [
@@ -291,7 +292,7 @@ impl Moment {
         answer.numbers(c"gap_bits", &gaps);
     }
 
-    /// Keeps it for its next page; under which number.
+    /// Keeps a moment for its next page and returns its number.
     fn keep(moment: &Self) -> u64 {
         let mut moments = MOMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let id = moments.0;
@@ -306,10 +307,10 @@ impl Moment {
 }
 
 fn number(name: &str, text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| format!("a {name} is a number of at most 65535"))
+    text.parse().map_err(|_| format!("the {name} must be a number of at most 65535"))
 }
 
-/// The port that is named, where one is.
+/// The port in the parameters, if there is one.
 fn optional_port(dpdk: &Functions, words: &[&str]) -> Result<Option<u16>, String> {
     match words {
         [] => Ok(None),
@@ -320,6 +321,6 @@ fn optional_port(dpdk: &Functions, words: &[&str]) -> Result<Option<u16>, String
                 false => Err(format!("there is no port {port}")),
             }
         }
-        _ => Err("write at most one port".to_owned()),
+        _ => Err("this command takes at most one port".to_owned()),
     }
 }

@@ -1,6 +1,6 @@
-//! What DPDK exports, found by name in the running program. Nothing of it is linked or included.
+//! DPDK's functions, found by name in the running program. Nothing of DPDK is linked or included.
 //!
-//! Signatures and the few offsets are those of its stable ABI, unchanged from 22.11 to 26.07, for
+//! Signatures and the few offsets are those of the stable ABI, unchanged from 22.11 to 26.07, for
 //! 64-bit little-endian machines: lib/ethdev/rte_ethdev.h, lib/telemetry/rte_telemetry.h,
 //! lib/mbuf/rte_mbuf_core.h.
 
@@ -8,7 +8,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-/// A reply that is being made: `struct rte_tel_data`, whose inside nobody may see.
+/// A reply under construction: `struct rte_tel_data`, which is opaque.
 #[repr(C)]
 pub(crate) struct TelData {
     inside: [u8; 0],
@@ -25,11 +25,11 @@ pub(crate) type TxCallback =
 /// `rte_eth_dev_cb_fn`.
 pub(crate) type PortEvent = unsafe extern "C" fn(u16, c_int, *mut c_void, *mut c_void) -> c_int;
 
-/// The front of `struct rte_mbuf`.
+/// The first fields of `struct rte_mbuf`.
 #[repr(C)]
 pub(crate) struct Mbuf {
     front: [u8; 36],
-    /// Bytes of the packet, all its segments.
+    /// Bytes of the packet, in all its segments.
     pub(crate) packet_bytes: u32,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct BurstMode {
     pub(crate) info: [u8; 1024],
 }
 
-/// `struct rte_eth_dev_info`, with room for what later releases add to it.
+/// `struct rte_eth_dev_info`, with room for fields that later releases add.
 #[repr(C)]
 pub(crate) struct DeviceInfo {
     device: *const c_void,
@@ -70,32 +70,32 @@ impl DeviceInfo {
         Self { device: core::ptr::null(), driver: core::ptr::null(), rest: [0; 1022] };
 }
 
-/// Strings in an array (rte_telemetry.h: RTE_TEL_STRING_VAL).
+/// An array of strings (rte_telemetry.h: RTE_TEL_STRING_VAL).
 pub(crate) const STRING_VALUES: c_int = 0;
-/// Unsigned numbers in an array (RTE_TEL_U64_VAL, from 23.03 on RTE_TEL_UINT_VAL).
+/// An array of unsigned numbers (RTE_TEL_U64_VAL, from 23.03 on RTE_TEL_UINT_VAL).
 pub(crate) const UNSIGNED_VALUES: c_int = 2;
-/// A port is released (rte_ethdev.h: RTE_ETH_EVENT_DESTROY).
+/// The event of a released port (rte_ethdev.h: RTE_ETH_EVENT_DESTROY).
 pub(crate) const EVENT_DESTROY: c_int = 8;
-/// The longest name of a port, with its NUL (RTE_ETH_NAME_MAX_LEN is 64).
+/// Room for the longest name of a port and its NUL (RTE_ETH_NAME_MAX_LEN is 64).
 pub(crate) const NAME_BYTES: usize = 256;
 
-/// Declares the table of functions, each found by its name or by an older one.
+/// Declares the table of functions. Each is found by its name or by an older name.
 macro_rules! functions {
     ($($(#[$text:meta])* $name:ident: $kind:ty = $($symbol:literal)|+,)*) => {
-        /// DPDK's functions: all of them, or no table.
+        /// DPDK's functions. The table exists only if all of them were found.
         pub(crate) struct Functions {
             $($(#[$text])* pub(crate) $name: $kind,)*
         }
 
         impl Functions {
             /// # Errors
-            /// The name of the first function that this program has not.
+            /// The name of the first function that this program lacks.
             fn find(libraries: &[Library]) -> Result<Self, &'static str> {
                 Ok(Self {
                     $($name: {
                         let symbol = None$(.or_else(|| symbol(libraries, $symbol)))+;
                         let symbol = symbol.ok_or(stringify!($name))?;
-                        // SAFETY: it is the address of DPDK's function of this name, which has
+                        // SAFETY: this is the address of DPDK's function of this name, which has
                         // this signature in every version that has the name.
                         unsafe { core::mem::transmute::<*mut c_void, $kind>(symbol) }
                     },)*
@@ -145,8 +145,8 @@ functions! {
         = c"rte_tel_data_add_array_string",
 }
 
-/// DPDK's functions, or the name of the first that is missing. Found once, when a command first
-/// comes: by then the program has loaded all of DPDK that it uses.
+/// DPDK's functions, or the name of the first missing one. They are looked up once, at the first
+/// command, because by then the program has loaded every part of DPDK that it uses.
 pub(crate) fn functions() -> Result<&'static Functions, &'static str> {
     static FUNCTIONS: OnceLock<Result<Functions, &'static str>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| Functions::find(&libraries())).as_ref().map_err(|missing| *missing)
@@ -155,26 +155,26 @@ pub(crate) fn functions() -> Result<&'static Functions, &'static str> {
 /// `rte_telemetry_register_cmd`.
 pub(crate) type Register = unsafe extern "C" fn(*const c_char, Handler, *const c_char) -> c_int;
 
-/// The function that registers a command, where this program has one.
+/// The function that registers a command, if this program has it.
 pub(crate) fn register() -> Option<Register> {
     let symbol = symbol(&libraries(), c"rte_telemetry_register_cmd")?;
-    // SAFETY: it is the address of DPDK's function of this name, which has this signature in every
+    // SAFETY: this is the address of DPDK's function of this name, which has this signature in every
     // version since 20.05.
     Some(unsafe { core::mem::transmute::<*mut c_void, Register>(symbol) })
 }
 
-/// The calling thread's `rte_errno` (rte_errno.h), which is a variable.
+/// The calling thread's `rte_errno` (rte_errno.h), which is a thread-local variable.
 pub(crate) fn error_number() -> Option<c_int> {
     let number = symbol(&libraries(), c"per_lcore__rte_errno")?;
-    // SAFETY: the address of a variable of this thread is that of an `int` in every version.
+    // SAFETY: the variable of this thread is an `int` in every version.
     Some(unsafe { number.cast::<c_int>().read() })
 }
 
-/// Where names are looked up.
+/// A handle of dlopen in which names are looked up.
 struct Library(*mut c_void);
 
-/// The program with what it is linked to, and DPDK's libraries where a program loaded them by
-/// itself and kept their names to itself (dlopen).
+/// The program with the libraries that it is linked to, and DPDK's libraries if the program loaded
+/// them with dlopen and local names.
 fn libraries() -> Vec<Library> {
     let mut libraries = vec![Library(libc::RTLD_DEFAULT)];
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -184,8 +184,8 @@ fn libraries() -> Vec<Library> {
             path.contains(name).then(|| CString::new(path).ok()).flatten()
         });
         let Some(path) = path else { continue };
-        // SAFETY: `path` is a C string; RTLD_NOLOAD runs no constructor, the library is there
-        // already.
+        // SAFETY: `path` is a C string; with RTLD_NOLOAD no constructor runs, because the library is
+        // loaded already.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if !handle.is_null() {
             libraries.push(Library(handle));
@@ -196,8 +196,8 @@ fn libraries() -> Vec<Library> {
 
 fn symbol(libraries: &[Library], name: &CStr) -> Option<*mut c_void> {
     libraries.iter().find_map(|library| {
-        // SAFETY: the handle is RTLD_DEFAULT or one that dlopen gave and nobody closes; `name` is a
-        // C string.
+        // SAFETY: the handle is RTLD_DEFAULT or one of dlopen that is never closed; `name` is a C
+        // string.
         let symbol = unsafe { libc::dlsym(library.0, name.as_ptr()) };
         (!symbol.is_null()).then_some(symbol)
     })

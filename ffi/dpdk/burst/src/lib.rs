@@ -1,20 +1,20 @@
-//! `libhaul_dpdk_burst.so`: how many packets each burst of an unmodified DPDK program has.
+//! `libhaul_dpdk_burst.so`: counts the packets of each burst of an unmodified DPDK program.
 //!
-//! `program -d libhaul_dpdk_burst.so ...`: DPDK loads it as it loads its drivers. Its constructor
-//! registers telemetry commands and does nothing else. A command attaches a callback to every
-//! queue of every port; from then on each burst adds one to a counter of its own size, which only
-//! the thread that polls the queue writes. Another command takes the callbacks off again.
+//! `program -d libhaul_dpdk_burst.so ...`: DPDK loads it like a driver. Its constructor registers
+//! telemetry commands and does nothing else. One command attaches a callback to every queue of every
+//! port. From then on each burst increments the counter of its size, which only the polling thread
+//! writes. Another command removes the callbacks.
 //!
-//! Nothing of DPDK is needed to build this, and nothing of it is linked: a second copy of DPDK
-//! would come into the process otherwise. Modules, lowest first:
+//! The build needs no DPDK and the library links none, because a second copy of DPDK would otherwise
+//! come into the process. Modules, lowest first:
 //!
 //! - `notice`: a line on standard error;
-//! - `clock`: the processor's counter of time;
-//! - `dpdk`: DPDK's functions, and what of its structures is read;
+//! - `clock`: the processor's time counter;
+//! - `dpdk`: DPDK's functions, and the fields of its structures that the probe reads;
 //! - `slot`: the counters of one queue in one direction;
-//! - `threads`: whether every thread has left a callback that was taken off;
-//! - `ports`: which queues are attached, and which wait to be freed;
-//! - `answer`: what a telemetry command answers;
+//! - `threads`: whether every thread has left a removed callback;
+//! - `ports`: the attached queues, and the removed callbacks that wait to be freed;
+//! - `answer`: the reply to a telemetry command;
 //! - `commands`: the commands;
 //! - `start`: the constructor.
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-/// Says why the probe does nothing.
-pub(crate) fn tell(text: std::fmt::Arguments<'_>) {
+/// Prints why the probe does nothing.
+pub(crate) fn warn(text: std::fmt::Arguments<'_>) {
     let mut line = String::from("haul: burst: ");
     // Writing into a String cannot fail.
     let _ = writeln!(line, "{text}");

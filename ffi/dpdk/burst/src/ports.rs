@@ -1,4 +1,4 @@
-//! Which queues are attached, and which wait to be freed.
+//! The attached queues, and the removed callbacks that wait to be freed.
 
 use core::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +11,12 @@ use crate::threads::Suspects;
 
 /// More ports than any build of DPDK has (RTE_MAX_ETHPORTS is 32 unless it is changed).
 pub(crate) const PORTS_MAX: u16 = 1024;
-/// Queues of a port at most (RTE_MAX_QUEUES_PER_PORT).
+/// Most queues of a port (RTE_MAX_QUEUES_PER_PORT).
 const QUEUES_MAX: u16 = 1024;
-/// How long a detach waits for threads to leave; who has not left then is looked for again by the
-/// next command.
+/// How long a detach waits for threads to leave. The next command checks the remaining threads again.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Which way a queue's packets go.
+/// The direction of a queue's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Rx,
@@ -36,11 +35,11 @@ impl Direction {
 /// How bursts are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Each in its size, and one in some as a sample.
+    /// Counts every burst by its size, and samples one in some.
     Samples,
-    /// Each as a sample.
+    /// Samples every burst.
     Exact,
-    /// Not at all, to see what the call alone takes.
+    /// Counts nothing, to measure the call alone.
     Nothing,
 }
 
@@ -58,59 +57,59 @@ pub(crate) struct Attached {
     pub(crate) port: u16,
     pub(crate) queue: u16,
     pub(crate) direction: Direction,
-    /// The port's name as it was attached.
+    /// The port's name when it was attached.
     pub(crate) name: String,
     pub(crate) slot: Arc<Slot>,
-    /// DPDK's own structure of the callback.
+    /// DPDK's structure of the callback.
     callback: *const c_void,
-    /// Set when the port was released: the number may be another port's now.
+    /// Set when the port is released, because another port may get its number.
     is_gone: Arc<AtomicBool>,
 }
 
-/// What was taken off, and may still be in use.
+/// A removed callback that a thread may still use.
 struct Retired {
     slot: Arc<Slot>,
     callback: *const c_void,
     suspects: Suspects,
 }
 
-/// All of it.
+/// All attached queues and removed callbacks.
 pub(crate) struct Ports {
     pub(crate) attached: Vec<Attached>,
     retired: Vec<Retired>,
-    /// Callbacks that DPDK does not let us take off, as their port or queue is gone. It may still
-    /// call them, should the number come back, so that they stay.
+    /// Callbacks that DPDK refused to remove because their port or queue is gone. They stay, because
+    /// DPDK may still call them if another port gets the number.
     stranded: Vec<Attached>,
 }
 
-// SAFETY: the pointers are DPDK's structures, which any thread may hand back to it.
+// SAFETY: the pointers are DPDK's structures, which any thread may return to DPDK.
 unsafe impl Send for Ports {}
 
-/// What an attach or a detach did.
+/// The result of an attach or a detach.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) ports: u64,
     pub(crate) queues: u64,
-    /// Taken off and waiting for threads to leave.
+    /// Removed callbacks that wait for threads to leave.
     pub(crate) waiting: u64,
-    /// Why DPDK refused the first one that it refused (`rte_errno`).
+    /// The reason of DPDK's first refusal (`rte_errno`).
     pub(crate) refused: Option<c_int>,
 }
 
 static PORTS: Mutex<Ports> =
     Mutex::new(Ports { attached: Vec::new(), retired: Vec::new(), stranded: Vec::new() });
 
-/// All ports, for one command at a time; what nobody uses any more is freed first.
+/// All ports, for one command at a time. Frees the removed callbacks that no thread uses any more.
 pub(crate) fn lock(dpdk: &Functions) -> MutexGuard<'static, Ports> {
     let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
-    ports.free_what_was_left(dpdk);
+    ports.free_unused(dpdk);
     ports
 }
 
 impl Ports {
-    /// Attaches to every queue that has no callback of ours yet, of one port or of all.
+    /// Attaches to every queue of one port or of all that has no callback of the probe yet.
     pub(crate) fn attach(&mut self, dpdk: &Functions, only: Option<u16>, how: How) -> Done {
-        self.set_aside_gone(dpdk);
+        self.remove_gone(dpdk);
         let mut done = Done::default();
         for port in (0..PORTS_MAX).filter(|port| only.is_none_or(|only| only == *port)) {
             if !is_port(dpdk, port) {
@@ -142,14 +141,15 @@ impl Ports {
             let user = Arc::as_ptr(&slot).cast::<c_void>().cast_mut();
             let (received, sending) = how.callbacks();
             let callback = match direction {
-                // SAFETY: the callback's type is DPDK's; the slot lives until it is taken off and
-                // every thread has left it.
+                // SAFETY: the callback's type is DPDK's; the slot lives until the callback is removed
+                // and every thread has left it.
                 Direction::Rx => unsafe { (dpdk.add_rx)(port, queue, received, user) },
                 // SAFETY: as above.
                 Direction::Tx => unsafe { (dpdk.add_tx)(port, queue, sending, user) },
             };
             if callback.is_null() {
-                // Behind the last queue, for one; who attached nothing looks at the reason.
+                // The usual reason is that there are no more queues. The caller uses the reason only
+                // if nothing was attached.
                 done.refused = done.refused.or(dpdk::error_number());
                 return;
             }
@@ -159,22 +159,22 @@ impl Ports {
         }
     }
 
-    /// A mark that is set when the port is released.
+    /// Returns a mark that is set when the port is released.
     fn watch(&self, dpdk: &Functions, port: u16) -> Arc<AtomicBool> {
         let known = self.attached.iter().find(|attached| attached.port == port);
         if let Some(known) = known {
             return Arc::clone(&known.is_gone);
         }
         let mark = Arc::new(AtomicBool::new(false));
-        // Some bytes stay for each time that a port is attached: DPDK may call for good.
+        // Each attached port leaks some bytes, because DPDK may call the function at any later time.
         let user = Arc::into_raw(Arc::clone(&mark)).cast::<c_void>().cast_mut();
-        // SAFETY: the callback's type is DPDK's, and what it is given is never freed. Where DPDK
-        // refuses, the port's name tells.
+        // SAFETY: the callback's type is DPDK's, and its argument is never freed. If DPDK refuses, the
+        // port's name shows whether the port is gone.
         unsafe { (dpdk.on_event)(port, EVENT_DESTROY, released, user) };
         mark
     }
 
-    /// Takes callbacks off one port or all, and frees what no thread uses any more.
+    /// Removes the callbacks of one port or of all, and frees those that no thread uses any more.
     pub(crate) fn detach(&mut self, dpdk: &Functions, only: Option<u16>) -> Done {
         let mut done = Done::default();
         let all = std::mem::take(&mut self.attached);
@@ -182,20 +182,20 @@ impl Ports {
             all.into_iter().partition(|each| only.is_none_or(|only| only == each.port));
         self.attached = kept;
         done.queues = off.len() as u64;
-        off.into_iter().for_each(|each| self.take_off(dpdk, each));
+        off.into_iter().for_each(|each| self.remove(dpdk, each));
         let end = Instant::now() + PATIENCE;
         while !self.retired.is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
-            self.free_what_was_left(dpdk);
+            self.free_unused(dpdk);
         }
         done.waiting = self.retired.len() as u64;
         done
     }
 
-    fn take_off(&mut self, dpdk: &Functions, attached: Attached) {
+    fn remove(&mut self, dpdk: &Functions, attached: Attached) {
         let Attached { port, queue, callback, .. } = attached;
         let result = match attached.direction {
-            // SAFETY: DPDK compares the pointer with those that it has, and reads nothing of it.
+            // SAFETY: DPDK compares the pointer with its own and does not dereference it.
             Direction::Rx => unsafe { (dpdk.remove_rx)(port, queue, callback) },
             // SAFETY: as above.
             Direction::Tx => unsafe { (dpdk.remove_tx)(port, queue, callback) },
@@ -209,21 +209,21 @@ impl Ports {
         }
     }
 
-    /// Sets aside what is attached to ports that are gone, or whose number another one has.
-    fn set_aside_gone(&mut self, dpdk: &Functions) {
+    /// Removes the callbacks of ports that are gone or whose number another port has.
+    fn remove_gone(&mut self, dpdk: &Functions) {
         for each in std::mem::take(&mut self.attached) {
             match each.is_there(dpdk) {
                 true => self.attached.push(each),
-                false => self.take_off(dpdk, each),
+                false => self.remove(dpdk, each),
             }
         }
     }
 
-    fn free_what_was_left(&mut self, dpdk: &Functions) {
+    fn free_unused(&mut self, dpdk: &Functions) {
         for mut retired in std::mem::take(&mut self.retired) {
             if retired.suspects.have_left() {
-                // SAFETY: DPDK's own structure, which it gives to who took it off, to be freed when
-                // no thread uses it, which holds now.
+                // SAFETY: the caller of the removal owns DPDK's structure and must free it when no
+                // thread uses it any more, which is the case now.
                 unsafe { (dpdk.free)(retired.callback.cast_mut()) };
                 drop(retired.slot);
             } else {
@@ -232,7 +232,7 @@ impl Ports {
         }
     }
 
-    /// The slot of a queue.
+    /// Finds an attached queue.
     pub(crate) fn find(&self, port: u16, queue: u16, direction: Direction) -> Option<&Attached> {
         let is_it = |each: &&Attached| {
             each.port == port && each.queue == queue && each.direction == direction
@@ -249,28 +249,28 @@ impl Attached {
     }
 }
 
-/// What DPDK calls when a port is released.
+/// DPDK calls this when a port is released.
 unsafe extern "C" fn released(
     _port: u16,
     _event: c_int,
     mark: *mut c_void,
     _more: *mut c_void,
 ) -> c_int {
-    // SAFETY: it was given with this function, and is never freed.
+    // SAFETY: the mark was registered with this function and is never freed.
     let mark = unsafe { &*mark.cast_const().cast::<AtomicBool>() };
     mark.store(true, Ordering::Relaxed);
     0
 }
 
 pub(crate) fn is_port(dpdk: &Functions, port: u16) -> bool {
-    // SAFETY: any number may be asked for.
+    // SAFETY: the function accepts any number.
     unsafe { (dpdk.is_port)(port) != 0 }
 }
 
-/// The port's name; `None` where there is no such port.
+/// The port's name; `None` if there is no such port.
 pub(crate) fn name(dpdk: &Functions, port: u16) -> Option<String> {
     let mut name = [0_u8; NAME_BYTES];
-    // SAFETY: more room than the longest name takes.
+    // SAFETY: the buffer is larger than the longest name.
     let result = unsafe { (dpdk.port_name)(port, name.as_mut_ptr().cast()) };
     let name = CStr::from_bytes_until_nul(&name).ok().filter(|_| result == 0)?;
     Some(name.to_string_lossy().into_owned())

@@ -1,22 +1,22 @@
 //! The counters of one queue in one direction.
 //!
-//! One thread polls a queue, so one thread writes its counters: no counter is ever locked or
-//! exchanged. A burst costs one load and store of the counter of its size, and a look at one word
-//! of a cache line that is there already, which that of empty polls is in as well. Whatever costs
-//! more (the clock, the packets' sizes) is done for one burst in [`PERIOD`].
+//! One thread polls a queue, so only one thread writes its counters, without locks or exchanges. A
+//! burst costs a load and a store of the counter of its size, and a load of one word of a cache line
+//! that is in the cache already: the counter of empty polls is in it as well. The costly work (the
+//! clock, the packets' sizes) is done for one burst in [`PERIOD`].
 //!
 //! ```text
 //! count(burst):  counters[size] += 1
-//!                if that is a multiple of 128, or something is wanted: rare(burst)
-//! rare(burst):   sizes of this burst and the time to the next one; a wanted copy of all counters
-//! read():        two equal reads of all counters -> they were so between the two
-//!                else the thread is busy: ask it for a copy, which it makes between two bursts
+//!                if that is a multiple of 128, or a copy is requested: rare(burst)
+//! rare(burst):   sizes of this burst and the time to the next one; a requested copy of all counters
+//! read():        if two reads of all counters are equal, they had these values between the two
+//!                else the thread is busy: request a copy, which it makes between two bursts
 //! ```
 //!
-//! A reader thus gets all counters of one moment, and sums of them agree. Tried and lost: a
-//! sequence number around each burst, which a reader of 500 counters never finds unchanged while
-//! empty polls come every 20 ns; totals beside the counters, one more store a burst that the sum
-//! over the counters gives for nothing; a countdown to the next sample (1 ns of an empty poll).
+//! A reader therefore gets all counters of one moment, and their sums agree. Tried and lost: a
+//! sequence number around each burst, which a reader of 500 counters never finds unchanged while an
+//! empty poll takes 20 ns; totals beside the counters, which cost one more store a burst and are the
+//! sum of the counters; a countdown to the next sample (1 ns of an empty poll).
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,69 +26,67 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::dpdk::Mbuf;
 
-/// The largest burst with a counter of its own; larger than testpmd's (MAX_PKT_BURST) and than
-/// those of the programs that we know.
+/// The largest burst with a counter of its own. It is larger than the bursts of testpmd
+/// (MAX_PKT_BURST) and of other known programs.
 pub(crate) const BATCH_MAX: usize = 512;
-/// Bursts above [`BATCH_MAX`].
+/// The counter of bursts above [`BATCH_MAX`].
 pub(crate) const LARGER: usize = BATCH_MAX + 1;
-/// Their packets.
+/// The packets of those bursts.
 pub(crate) const LARGER_PACKETS: usize = LARGER + 1;
 /// Packets whose sizes were added to [`BYTES`].
 pub(crate) const PACKETS_SIZED: usize = LARGER_PACKETS + 1;
 pub(crate) const BYTES: usize = PACKETS_SIZED + 1;
-/// Cycles from a burst to the next, where that was taken.
+/// Cycles from a sampled burst to the next.
 pub(crate) const GAP_CYCLES: usize = BYTES + 1;
-/// How often it was taken, by the number of bits of the cycles: [`GAPS`] of them from here on.
+/// The first of [`GAPS`] counters of gaps, one for each number of bits of the cycles.
 pub(crate) const FIRST_GAP: usize = GAP_CYCLES + 1;
 pub(crate) const GAPS: usize = 65;
 pub(crate) const WORDS: usize = FIRST_GAP + GAPS;
 
-/// One burst in these many of its size is a sample: 3 reads of the clock, some 30 ns, are 0.2 ns a
-/// burst then. Its size's own counter tells, so that nothing more is counted, and each size is
-/// sampled as often as it comes.
+/// Of each size, one burst in this many is a sample. The 3 reads of the clock, some 30 ns, then cost
+/// 0.2 ns a burst. The counter of the size decides, so that no other counter is needed and each size
+/// is sampled in proportion.
 const PERIOD: u64 = 128;
 
-/// How long the polling thread is given to answer; it polls every microsecond or so, or it is idle
-/// and two reads agree.
+/// How long a reader waits for the polling thread. That thread polls about every microsecond, or it
+/// is idle and two reads agree.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Between two looks at its answer.
-const NAP: Duration = Duration::from_micros(20);
-/// How many looks before two reads are compared again: the thread may have gone idle.
-const LOOKS: u32 = 50;
+/// Time between two checks for the copy.
+const PAUSE: Duration = Duration::from_micros(20);
+/// Checks before two reads are compared again, because the thread may have become idle.
+const CHECKS: u32 = 50;
 
-/// The next burst ends a gap, or every burst is a sample. The polling thread's own bit.
+/// The next burst ends a gap, or every burst is a sample. Only the polling thread writes this bit.
 const OPEN: u32 = 1;
-/// The other bits: how far a copy is.
+/// The other bits: the state of a copy.
 const COPY: u32 = !OPEN;
-/// Nobody wants a copy.
+/// No reader requests a copy.
 const IDLE: u32 = 0;
-/// A reader wants one.
-const WANTED: u32 = 2;
-/// The polling thread makes it.
+/// A reader requests a copy.
+const REQUESTED: u32 = 2;
+/// The polling thread makes the copy.
 const COPYING: u32 = 4;
-/// It is there.
-const THERE: u32 = 6;
+/// The copy is complete.
+const COMPLETE: u32 = 6;
 
 /// All counters at one moment.
 pub(crate) type Counters = Box<[u64; WORDS]>;
 
-/// See the module.
+/// The counters of one queue in one direction: see the module.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// When the burst before this one was, where that was a sample; else 0. The polling thread's
-    /// alone.
+    /// The time of the previous burst if that was a sample, else 0. Only the polling thread uses it.
     last: AtomicU64,
-    /// Whether a burst is one of the rare ones: [`OPEN`], and how far a copy is. One word, so that
-    /// a burst looks at one. SYNC: copy of a slot.
+    /// [`OPEN`] and the state of a copy, in one word, so that a burst loads only one. If it is not
+    /// zero, the burst takes the rare path. SYNC: copy of a slot.
     state: AtomicU32,
-    /// Whether every packet's size is added, not those of samples alone; every burst is a sample
-    /// then.
+    /// Whether every burst is a sample, so that the size of every packet is added.
     is_exact: bool,
     counters: [AtomicU64; WORDS],
     copy: [AtomicU64; WORDS],
-    /// When it was made.
+    /// The time at which the slot was created.
     pub(crate) since: u64,
-    /// One reader at a time.
+    /// Admits one reader at a time.
     reader: Mutex<()>,
 }
 
@@ -109,21 +107,19 @@ impl Slot {
         self.is_exact
     }
 
-    /// Counts a burst; called by the thread that polls the queue.
+    /// Counts a burst and returns `count`. Only the thread that polls the queue may call this. The rare
+    /// path is a tail call, so that a burst keeps nothing on the stack for it.
     ///
     /// # Safety
     /// `packets` points to `count` pointers to packets, all valid for reads.
-    ///
-    /// Returns `count`, and ends in the rare path where it takes that: so nothing is kept on the
-    /// stack for it.
     #[inline]
     unsafe fn count(&self, packets: *const *const Mbuf, count: u16) -> u16 {
         if usize::from(count) > BATCH_MAX {
             // SAFETY: the caller's promise.
-            return unsafe { self.larger(packets, count) };
+            return unsafe { self.count_larger(packets, count) };
         }
         let is_sample = self.add(usize::from(count), 1).is_multiple_of(PERIOD);
-        // SYNC: copy of a slot. Relaxed: the rare path looks again.
+        // SYNC: copy of a slot. Relaxed: the rare path loads it again.
         if is_sample || self.state.load(Ordering::Relaxed) != IDLE {
             // SAFETY: the caller's promise.
             return unsafe { self.rare(is_sample, packets, count) };
@@ -133,7 +129,7 @@ impl Slot {
 
     #[cold]
     #[inline(never)]
-    unsafe fn larger(&self, packets: *const *const Mbuf, count: u16) -> u16 {
+    unsafe fn count_larger(&self, packets: *const *const Mbuf, count: u16) -> u16 {
         let is_sample = self.add(LARGER, 1).is_multiple_of(PERIOD);
         self.add(LARGER_PACKETS, u64::from(count));
         // SAFETY: the caller's promise.
@@ -159,80 +155,81 @@ impl Slot {
                 self.state.fetch_and(!OPEN, Ordering::Relaxed);
             }
         }
-        self.copy_if_wanted();
+        self.copy_if_requested();
         if is_sample || self.is_exact {
             self.state.fetch_or(OPEN, Ordering::Relaxed);
-            // Last, so that the gap holds little of this function. 0 means none.
+            // Last, so that the gap contains little of this function. 0 means that there is no sample.
             self.last.store(clock::cycles().max(1), Ordering::Relaxed);
         }
-        // A compiler that knew that it is the argument would keep that on the stack of every burst.
+        // If the compiler knew that this is the argument, it would spill the argument in every burst.
         core::hint::black_box(count)
     }
 
-    /// How far a copy is.
-    fn copying(&self) -> u32 {
+    /// The state of a copy.
+    fn copy_state(&self) -> u32 {
         self.state.load(Ordering::Acquire) & COPY
     }
 
-    /// Goes from one state of the copy to another; false where it is in none of the first.
-    fn go(&self, from: u32, to: u32) -> bool {
+    /// Changes the state of the copy from `from` to `to`. Returns whether it was in `from`.
+    fn change(&self, from: u32, to: u32) -> bool {
         let next = |state: u32| (state & COPY == from).then_some(state & OPEN | to);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).is_ok()
     }
 
-    /// Only the polling thread writes, so that a load and a store are enough. The new value.
+    /// Adds to a counter and returns the new value. Only the polling thread writes counters, so a load
+    /// and a store suffice.
     #[inline]
     fn add(&self, word: usize, more: u64) -> u64 {
         let counter = &self.counters[word];
         let sum = counter.load(Ordering::Relaxed).wrapping_add(more);
-        // Release: who reads two counters sees none of a later burst without all of an earlier one.
+        // Release: a reader that sees a later burst also sees all of an earlier one.
         counter.store(sum, Ordering::Release);
         sum
     }
 
-    fn copy_if_wanted(&self) {
-        // SYNC: copy of a slot. An exchange: where a program breaks DPDK's rule and two threads are
-        // here at once, one of them makes the copy.
-        if self.go(WANTED, COPYING) {
+    fn copy_if_requested(&self) {
+        // SYNC: copy of a slot. An exchange, because if a program breaks DPDK's rule and two threads
+        // poll one queue, only one of them may make the copy.
+        if self.change(REQUESTED, COPYING) {
             for (copy, counter) in self.copy.iter().zip(&self.counters) {
                 copy.store(counter.load(Ordering::Relaxed), Ordering::Relaxed);
             }
-            self.go(COPYING, THERE);
+            self.change(COPYING, COMPLETE);
         }
     }
 
-    /// All counters of one moment; `None` where the polling thread neither rests nor answers, which
-    /// a thread does that is stopped in the midst of a copy.
+    /// All counters of one moment. `None` if the polling thread is neither idle nor answers, as when
+    /// it is stopped in the middle of a copy.
     ///
     /// Cost: some microseconds, and up to [`PATIENCE`].
     pub(crate) fn read(&self) -> Option<Counters> {
         let _turn = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let end = Instant::now() + PATIENCE;
         loop {
-            // SYNC: copy of a slot. A copy that an earlier reader did not wait for is dropped.
-            self.go(THERE, IDLE);
-            if let Some(counters) = self.at_rest() {
+            // SYNC: copy of a slot. This drops a copy that an earlier reader did not wait for.
+            self.change(COMPLETE, IDLE);
+            if let Some(counters) = self.read_idle() {
                 return Some(counters);
             }
-            self.go(IDLE, WANTED);
-            for _ in 0..LOOKS {
-                if self.copying() == THERE {
+            self.change(IDLE, REQUESTED);
+            for _ in 0..CHECKS {
+                if self.copy_state() == COMPLETE {
                     let counters = read(&self.copy);
-                    self.go(THERE, IDLE);
+                    self.change(COMPLETE, IDLE);
                     return Some(counters);
                 }
-                std::thread::sleep(NAP);
+                std::thread::sleep(PAUSE);
             }
-            self.go(WANTED, IDLE);
+            self.change(REQUESTED, IDLE);
             if Instant::now() >= end {
                 return None;
             }
         }
     }
 
-    /// The counters, where two reads of them are equal: they only grow, so that all had these
-    /// values from the end of the first read to the beginning of the second.
-    fn at_rest(&self) -> Option<Counters> {
+    /// The counters, if two reads of them are equal. Counters only grow, so all had these values from
+    /// the end of the first read to the beginning of the second.
+    fn read_idle(&self) -> Option<Counters> {
         let (first, second) = (read(&self.counters), read(&self.counters));
         (first == second).then_some(second)
     }
@@ -263,7 +260,7 @@ unsafe fn bytes_of(packets: *const *const Mbuf, count: u16) -> u64 {
     bytes
 }
 
-/// What DPDK calls after each receive burst, empty ones too; `slot` is a [`Slot`].
+/// DPDK calls this after each receive burst, also an empty one; `slot` is a [`Slot`].
 pub(crate) unsafe extern "C" fn received(
     _port: u16,
     _queue: u16,
@@ -272,14 +269,14 @@ pub(crate) unsafe extern "C" fn received(
     _most: u16,
     slot: *mut c_void,
 ) -> u16 {
-    // SAFETY: it was given with this function, and lives until the callback was taken off and every
-    // thread has left it.
+    // SAFETY: the slot was registered with this function, and lives until the callback is removed and
+    // every thread has left it.
     let slot = unsafe { &*slot.cast_const().cast::<Slot>() };
-    // SAFETY: DPDK gives as many packets as it says.
+    // SAFETY: DPDK passes `count` packets.
     unsafe { slot.count(packets, count) }
 }
 
-/// What DPDK calls before each transmit burst, with the packets that the program wants sent.
+/// DPDK calls this before each transmit burst, with the packets that the program sends.
 pub(crate) unsafe extern "C" fn sending(
     _port: u16,
     _queue: u16,
@@ -287,14 +284,14 @@ pub(crate) unsafe extern "C" fn sending(
     count: u16,
     slot: *mut c_void,
 ) -> u16 {
-    // SAFETY: it was given with this function, and lives until the callback was taken off and every
-    // thread has left it.
+    // SAFETY: the slot was registered with this function, and lives until the callback is removed and
+    // every thread has left it.
     let slot = unsafe { &*slot.cast_const().cast::<Slot>() };
-    // SAFETY: the program gives as many packets as it says, as DPDK's driver relies on as well.
+    // SAFETY: the program passes `count` packets, which DPDK's driver requires as well.
     unsafe { slot.count(packets, count) }
 }
 
-/// Counts nothing: what DPDK itself takes to call a callback after a receive burst.
+/// Counts nothing. It shows the time that DPDK itself needs to call a callback after a receive burst.
 pub(crate) unsafe extern "C" fn nothing_received(
     _port: u16,
     _queue: u16,
@@ -306,7 +303,7 @@ pub(crate) unsafe extern "C" fn nothing_received(
     count
 }
 
-/// The same before a transmit burst.
+/// Counts nothing before a transmit burst.
 pub(crate) unsafe extern "C" fn nothing_sending(
     _port: u16,
     _queue: u16,
@@ -323,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// What any counters at one moment have in common.
+    /// All packets, which agree with the other counters of one moment.
     fn packets(counters: &Counters) -> u64 {
         (0..=BATCH_MAX).map(|size| size as u64 * counters[size]).sum::<u64>()
             + counters[LARGER_PACKETS]
@@ -336,12 +333,12 @@ mod tests {
     fn burst(slot: &Slot, count: u16) {
         let packet = Mbuf::of(100);
         let packets = vec![&raw const packet; usize::from(count)];
-        // SAFETY: as many pointers to a live packet as are said.
+        // SAFETY: `count` pointers to a live packet.
         assert_eq!(unsafe { slot.count(packets.as_ptr(), count) }, count);
     }
 
     #[test]
-    fn every_burst_is_counted_in_its_size() {
+    fn count_increments_counter_of_size() {
         let slot = Slot::new(true);
         for size in [0, 1, 1, 512, 513, 65_535] {
             burst(&slot, size);
@@ -353,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_one_burst_in_a_period() {
+    fn slot_samples_one_burst_in_a_period() {
         let slot = Slot::new(false);
         for _ in 0..10 * PERIOD + 1 {
             burst(&slot, 4);
@@ -366,10 +363,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_of_one_moment_while_bursts_go_on() {
+    fn read_returns_counters_of_one_moment_during_bursts() {
         let (slot, stop) = (Slot::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // Sizes 1, 2, ..., 8, 1, ...: at every moment sizes differ by one burst at most.
+            // Sizes 1, 2, ..., 8, 1, ...: their counters differ by at most one at every moment.
             scope.spawn(|| {
                 for size in (1..=8).cycle() {
                     burst(&slot, size);
@@ -389,7 +386,7 @@ mod tests {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        let counters = slot.read().expect("nobody writes any more");
+        let counters = slot.read().expect("no thread writes any more");
         assert_eq!(packets(&counters), polls(&counters) / 8 * 36);
     }
 }

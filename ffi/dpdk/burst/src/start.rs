@@ -1,10 +1,10 @@
-//! The constructor: registers the commands, and keeps the library where it is.
+//! The constructor: registers the commands and keeps the library loaded.
 
 use core::ffi::c_void;
 
 use crate::commands::COMMANDS;
 use crate::dpdk;
-use crate::notice::tell;
+use crate::notice::warn;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -12,19 +12,19 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     let Some(register) = dpdk::register() else {
-        tell(format_args!(
-            "no rte_telemetry_register_cmd in this program: it is no DPDK program, or one that is \
-             linked statically and shows its functions to nobody (-Wl,--export-dynamic); bursts are \
+        warn(format_args!(
+            "no rte_telemetry_register_cmd in this program: it is no DPDK program, or is linked \
+             statically without exported functions (link it with -Wl,--export-dynamic); bursts are \
              not counted"
         ));
         return;
     };
-    stay();
+    stay_loaded();
     for (name, handler, help) in COMMANDS {
-        // SAFETY: both are C strings, which DPDK copies; the handler has its type, and stays.
+        // SAFETY: both are C strings, which DPDK copies; the handler has its type and stays loaded.
         let result = unsafe { register(name.as_ptr(), handler, help.as_ptr()) };
         if result != 0 {
-            tell(format_args!(
+            warn(format_args!(
                 "DPDK refuses the command {}: {}",
                 name.to_string_lossy(),
                 std::io::Error::from_raw_os_error(-result)
@@ -33,8 +33,8 @@ extern "C" fn start() {
     }
 }
 
-/// Whoever unloads this library would leave DPDK with functions that are not there.
-fn stay() {
+/// Prevents that the program unloads this library, which would leave DPDK with dangling handlers.
+fn stay_loaded() {
     // SAFETY: all bytes zero are a value of this structure of pointers.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
     let address = (start as extern "C" fn()) as *const c_void;
@@ -43,6 +43,6 @@ fn stay() {
         return;
     }
     let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-    // SAFETY: the loader's own name of this library, a C string; it runs no constructor again.
+    // SAFETY: the loader's own name of this library, a C string; no constructor runs again.
     unsafe { libc::dlopen(found.dli_fname, flags) };
 }

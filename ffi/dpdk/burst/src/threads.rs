@@ -1,31 +1,31 @@
-//! Whether every thread has left a callback that was taken off.
+//! Whether every thread has left a removed callback.
 //!
-//! DPDK's burst functions walk their callbacks without a lock. A thread that began before a
-//! callback was taken off may still be in it, or about to load the pointer to the next from it, and
-//! nothing says when it is done. What is certain: the callback and that load are some hundred
-//! instructions without a system call. So a thread has left them that has run for [`ENOUGH`] since,
-//! that sleeps in a system call, or that has ended; one that the scheduler keeps waiting has not,
-//! however long that lasts.
+//! DPDK's burst functions walk their callbacks without a lock. A thread that began before a callback
+//! was removed may still run it, or may be about to load the pointer to the next callback from it.
+//! DPDK does not report when the thread is done. But the callback and that load are only some
+//! hundred instructions without a system call. A thread has therefore left them if it has run for
+//! [`ENOUGH`] since, sleeps in a system call, or has ended. A thread that waits for a processor has
+//! not left, however long it waits.
 
 use std::fs;
 use std::time::Duration;
 
-/// Time on a processor after which a thread is far beyond a callback, page faults and interrupts
+/// Processor time after which a thread has certainly left a callback, page faults and interrupts
 /// included.
 const ENOUGH: Duration = Duration::from_millis(10);
 
 /// A thread that may be in a callback.
 struct Suspect {
     id: u32,
-    /// When it was started; another thread may get its number.
+    /// The start time, because another thread may get the same number later.
     started: u64,
     ran: Duration,
 }
 
-/// The threads that may be in a callback which was just taken off.
+/// The threads that may be in a callback that was just removed.
 pub(crate) struct Suspects(Vec<Suspect>);
 
-/// What the kernel says of a thread.
+/// The state of a thread as the kernel reports it.
 struct Seen {
     state: u8,
     started: u64,
@@ -41,15 +41,15 @@ impl Suspects {
         let ids = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let others = ids.filter(|id| i64::from(*id) != own);
         let seen = others.filter_map(|id: u32| {
-            let seen = look(id)?;
+            let seen = read_state(id)?;
             Some(Suspect { id, started: seen.started, ran: seen.ran })
         });
         Self(seen.collect())
     }
 
-    /// Whether none of them can be in it any more. Those that have left are forgotten.
+    /// Whether every thread has left the callback. Drops those that have left from the list.
     pub(crate) fn have_left(&mut self) -> bool {
-        self.0.retain(|suspect| match look(suspect.id) {
+        self.0.retain(|suspect| match read_state(suspect.id) {
             None => false,
             Some(seen) => {
                 let is_same = seen.started == suspect.started;
@@ -57,19 +57,19 @@ impl Suspects {
                 is_same && !is_beyond && !matches!(seen.state, b'S' | b'Z' | b'X')
             }
         });
-        // Without /proc nobody can be seen to have left; then nobody is seen at all.
+        // Without /proc the list is always empty, so that it does not show that threads have left.
         self.0.is_empty() && fs::exists("/proc/self/task").unwrap_or(false)
     }
 }
 
-/// `None` where the thread has ended.
-fn look(id: u32) -> Option<Seen> {
+/// `None` if the thread has ended.
+fn read_state(id: u32) -> Option<Seen> {
     let stat = fs::read_to_string(format!("/proc/self/task/{id}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain any characters.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
-    // proc_pid_stat(5), counted from `state`: utime and stime in ticks of 10 ms, which are rounded
-    // down; where the kernel counts nanoseconds, those.
+    // proc_pid_stat(5), counted from `state`: utime and stime in ticks of 10 ms, rounded down. If the
+    // kernel reports nanoseconds, those are used instead.
     let ticks = number(11)? + number(12)?;
     let nanoseconds = fs::read_to_string(format!("/proc/self/task/{id}/schedstat"))
         .ok()
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_runs_has_left_after_a_while_and_not_at_once() {
+    fn running_thread_has_left_after_a_while() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -97,7 +97,7 @@ mod tests {
                     std::hint::spin_loop();
                 }
             });
-            // Wait until it runs.
+            // Wait until the thread runs.
             while Suspects::all().0.iter().all(|suspect| suspect.ran.is_zero()) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -108,19 +108,19 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
             stop.store(true, Ordering::Relaxed);
-            assert!(!is_at_once, "a thread that runs cannot be known to have left at once");
+            assert!(!is_at_once, "a running thread cannot have left at once");
             assert!(suspects.0.is_empty());
         });
     }
 
     #[test]
-    fn a_thread_that_waits_or_has_ended_has_left() {
+    fn sleeping_and_ended_threads_have_left() {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let waits = std::thread::spawn(move || receiver.recv());
         std::thread::sleep(Duration::from_millis(50));
-        // Only this test's own thread is waited for: others of the test run may be busy.
+        // Only sleeping threads are kept, because other threads of the test run may be busy.
         let mut suspects = Suspects::all();
-        let asleep = |id: u32| look(id).is_some_and(|seen| seen.state == b'S');
+        let asleep = |id: u32| read_state(id).is_some_and(|seen| seen.state == b'S');
         suspects.0.retain(|suspect| asleep(suspect.id));
         assert!(!suspects.0.is_empty());
         drop(sender);

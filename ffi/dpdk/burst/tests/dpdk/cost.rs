@@ -1,9 +1,8 @@
-//! What an empty poll costs: without the probe, with a callback of DPDK's that does nothing, and
-//! with the probe, in turns within one run of testpmd. The second is what DPDK itself takes to
-//! call.
+//! The cost of an empty poll without the probe, with a callback that does nothing, and with the probe,
+//! in turns within one run of testpmd. The second is the time that DPDK itself needs for the call.
 //!
-//! testpmd counts its own polls (`record-burst-stats`), in each of the three. `HAUL_ROUNDS` asks
-//! for more rounds, each of half a second a state, as `bench/definitions/burst-probe` does.
+//! testpmd counts its polls in all three states (`record-burst-stats`). `HAUL_ROUNDS` sets more
+//! rounds, each of half a second a state, as `bench/definitions/burst-probe` does.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +11,14 @@ use haul::telemetry::Telemetry;
 use crate::ask;
 use crate::testpmd::{Testpmd, is_here, own_statistics};
 
-/// What is attached.
+/// The callback in each state.
 const STATES: [(&str, Option<&str>); 3] = [
     ("detached", None),
     ("nothing", Some("/haul/burst/attach,nothing")),
     ("probe", Some("/haul/burst/attach")),
 ];
 
-/// Nanoseconds of an empty poll of a ring.
+/// Nanoseconds for an empty poll of a ring.
 fn poll_ns(testpmd: &mut Testpmd, flow: Duration) -> f64 {
     testpmd.say("start");
     let begun = Instant::now();
@@ -38,9 +37,9 @@ fn state_ns(
     if let Some(attach) = attach {
         ask(telemetry, attach);
     }
-    let taken = poll_ns(testpmd, flow);
+    let measured = poll_ns(testpmd, flow);
     ask(telemetry, "/haul/burst/detach");
-    taken
+    measured
 }
 
 fn quantile(values: &[f64], share: f64) -> f64 {
@@ -48,41 +47,45 @@ fn quantile(values: &[f64], share: f64) -> f64 {
 }
 
 #[test]
-fn an_empty_poll_costs_little_more_than_dpdks_own_call() {
-    if !is_here("an_empty_poll_costs_little_more_than_dpdks_own_call") {
+fn probe_costs_little_more_than_empty_callback() {
+    if !is_here("probe_costs_little_more_than_empty_callback") {
         return;
     }
-    let asked = std::env::var("HAUL_ROUNDS").ok().and_then(|text| text.parse::<usize>().ok());
-    let (rounds, flow) = match asked {
+    let requested = std::env::var("HAUL_ROUNDS").ok().and_then(|text| text.parse::<usize>().ok());
+    let (rounds, flow) = match requested {
         Some(rounds) => (rounds, Duration::from_millis(500)),
         None => (5, Duration::from_millis(60)),
     };
     let mut testpmd = Testpmd::start(&["-l0-1", "--vdev=net_ring0"], &[]);
     let mut telemetry = testpmd.telemetry();
     testpmd.say("set record-burst-stats on");
-    let mut taken = [const { Vec::new() }; STATES.len()];
+    let mut measured = [const { Vec::new() }; STATES.len()];
     for round in 0..rounds {
         for turn in 0..STATES.len() {
-            // Each comes first, second and last as often.
+            // Each state is first, second and last equally often.
             let place = (round + turn) % STATES.len();
             let (_, attach) = STATES[place];
-            taken[place].push(state_ns(&mut testpmd, &mut telemetry, attach, flow));
+            measured[place].push(state_ns(&mut testpmd, &mut telemetry, attach, flow));
         }
     }
-    let pairs = |a: usize, b: usize| -> Vec<f64> {
-        taken[b].iter().zip(&taken[a]).map(|(more, less)| more - less).collect()
+    let differences_of = |a: usize, b: usize| -> Vec<f64> {
+        measured[b].iter().zip(&measured[a]).map(|(more, less)| more - less).collect()
     };
-    let differences = [("call", pairs(0, 1)), ("counting", pairs(1, 2)), ("all", pairs(0, 2))];
+    let differences = [
+        ("call", differences_of(0, 1)),
+        ("counting", differences_of(1, 2)),
+        ("all", differences_of(0, 2)),
+    ];
     for (name, values) in STATES
         .iter()
         .map(|(name, _)| *name)
-        .zip(&taken)
+        .zip(&measured)
         .chain(differences.iter().map(|(name, values)| (*name, values)))
     {
         let [low, median, high] = [0.25, 0.5, 0.75].map(|share| quantile(values, share));
         eprintln!("{name:>9} {median:6.2} ns ({low:.2} to {high:.2})");
     }
-    // A lock, a look at the clock for each burst or counters that threads share would be more.
-    let [_, nothing, probe] = [0, 1, 2].map(|place| quantile(&taken[place], 0.5));
+    // A lock, a read of the clock for each burst, or counters that threads share would cost more.
+    let [_, nothing, probe] = [0, 1, 2].map(|place| quantile(&measured[place], 0.5));
     assert!(probe < 3.0 * nothing, "{probe:.1} ns beside {nothing:.1}");
 }

@@ -1,7 +1,7 @@
 //! The probe in Debian's testpmd, against testpmd's own statistics.
 //!
-//! - [`testpmd`]: the program, and what the probe says of it;
-//! - [`cost`]: what an empty poll costs with it and without.
+//! - [`testpmd`]: the program, and the probe's counters of it;
+//! - [`cost`]: the cost of an empty poll with the probe and without.
 
 mod cost;
 mod testpmd;
@@ -15,7 +15,7 @@ use haul::telemetry::Telemetry;
 use serde_json::Value;
 use testpmd::{Histogram, Testpmd, histogram, is_here, own_statistics};
 
-/// How long packets flow where a test counts them.
+/// How long packets flow while a test counts them.
 const FLOW: Duration = Duration::from_millis(300);
 
 fn ask(telemetry: &mut Telemetry, command: &str) -> Value {
@@ -26,8 +26,8 @@ fn attach(telemetry: &mut Telemetry) -> u64 {
     ask(telemetry, "/haul/burst/attach")["attached"].as_u64().expect("it attaches")
 }
 
-/// Sums agree, and as many bursts and the same shares as testpmd counted itself.
-fn agrees(histogram: &Histogram, text: &str, direction: &str) {
+/// Asserts that the sums agree, and that bursts and shares are those of testpmd's own statistics.
+fn assert_agrees(histogram: &Histogram, text: &str, direction: &str) {
     let bursts: u64 = histogram.batches.iter().map(|(_, bursts)| bursts).sum();
     let packets: u64 = histogram.batches.iter().map(|(size, bursts)| size * bursts).sum();
     assert_eq!((bursts, packets), (histogram.polls, histogram.packets), "{histogram:?}");
@@ -37,7 +37,7 @@ fn agrees(histogram: &Histogram, text: &str, direction: &str) {
     for (place, (size, percent)) in shares.iter().enumerate() {
         let found = histogram.batches.iter().find(|(own, _)| own == size);
         let count = found.map_or(0, |(_, bursts)| *bursts);
-        // Where it names every size, it prints what is left to 100 of the last one.
+        // If it names every size, it prints the rest to 100 for the last one.
         let is_rest = sum == 100 && place > 0 && place + 1 == shares.len();
         let is_it = if is_rest { count > 0 } else { count * 100 / bursts == *percent };
         assert!(is_it, "{percent}% {direction} of {size}: {histogram:?}\n{text}");
@@ -45,8 +45,8 @@ fn agrees(histogram: &Histogram, text: &str, direction: &str) {
 }
 
 #[test]
-fn null_devices_are_counted_as_testpmd_counts_them() {
-    if !is_here("null_devices_are_counted_as_testpmd_counts_them") {
+fn probe_matches_testpmd_on_null_device() {
+    if !is_here("probe_matches_testpmd_on_null_device") {
         return;
     }
     let mut testpmd = Testpmd::start(&["-l0-1", "--vdev=net_null0"], &[]);
@@ -59,7 +59,7 @@ fn null_devices_are_counted_as_testpmd_counts_them() {
     for (queue, direction) in [("0,0,rx", "RX"), ("0,0,tx", "TX")] {
         let counted = histogram(&mut telemetry, queue);
         assert!(counted.packets > 0, "{counted:?}");
-        agrees(&counted, &text, direction);
+        assert_agrees(&counted, &text, direction);
         assert_eq!(counted.bytes_sized, 64 * counted.packets_sized, "net_null has 64 B packets");
     }
     let stats = ask(&mut telemetry, "/ethdev/stats,0");
@@ -68,30 +68,30 @@ fn null_devices_are_counted_as_testpmd_counts_them() {
 }
 
 #[test]
-fn rings_with_batches_of_several_sizes_are_counted_as_testpmd_counts_them() {
-    if !is_here("rings_with_batches_of_several_sizes_are_counted_as_testpmd_counts_them") {
+fn probe_matches_testpmd_on_ring() {
+    if !is_here("probe_matches_testpmd_on_ring") {
         return;
     }
     let mut testpmd = Testpmd::start(&["-l0-1", "--vdev=net_ring0"], &["--burst=20"]);
     let mut telemetry = testpmd.telemetry();
     testpmd.say("set record-burst-stats on");
     attach(&mut telemetry);
-    // Ring 0 is its own other end: five bursts of 20 go round.
+    // Ring 0 is its own other end, so five bursts of 20 circulate.
     testpmd.say("start tx_first 5");
     std::thread::sleep(FLOW);
     let text = testpmd.say("stop");
     for (queue, direction) in [("0,0,rx", "RX"), ("0,0,tx", "TX")] {
         let counted = histogram(&mut telemetry, queue);
         assert!(counted.packets > 0, "{counted:?}");
-        agrees(&counted, &text, direction);
+        assert_agrees(&counted, &text, direction);
     }
 }
 
-/// The guest's card, with haul as the switch: it is polled as packets come, so that calls find
-/// whatever number is there.
+/// The guest's card, with haul as the switch. testpmd polls it while packets arrive, so bursts have
+/// varying sizes.
 #[test]
-fn a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it() {
-    if !is_here("a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it") {
+fn probe_matches_testpmd_on_virtio_card() {
+    if !is_here("probe_matches_testpmd_on_virtio_card") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -110,7 +110,7 @@ fn a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it() {
     testpmd.say("start");
     std::thread::sleep(FLOW);
     let text = testpmd.say("stop");
-    // What is left over where a ring is full is in the probe's bursts, and not in testpmd's.
+    // If a ring is full, the probe's bursts include the dropped packets and testpmd's do not.
     let number = |key: &str| -> u64 {
         let word = text.split(key).nth(1).and_then(|rest| rest.split_whitespace().next());
         word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no {key} in {text}"))
@@ -120,11 +120,11 @@ fn a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it() {
         assert!(counted.packets > 0, "{counted:?}");
         assert_eq!(counted.packets, number(&format!("{direction}-total: ")), "{text}");
         if direction == "RX" || number("TX-dropped: ") == 0 {
-            agrees(&counted, &text, direction);
+            assert_agrees(&counted, &text, direction);
         }
         assert_eq!(counted.bytes_sized, 64 * counted.packets_sized, "haul sends 64 B packets");
     }
-    // And as haul counts what it put into the ring, and found there.
+    // The counts also agree with the packets that haul put into the ring and found there.
     let received = histogram(&mut telemetry, "0,0,rx").packets;
     let sent = ask(&mut telemetry, "/ethdev/stats,0")["opackets"].as_u64().unwrap();
     drop(testpmd);
@@ -134,7 +134,7 @@ fn a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it() {
     assert!(counters.rx.packets <= sent, "{} of {sent}", counters.rx.packets);
 }
 
-/// A generator and a vhost port, between which haul forwards.
+/// A worker that forwards between a generator and a vhost port.
 fn switch(socket: &std::path::Path) -> Running {
     let traffic = Traffic { rate: Some(100e3), flows: 4, ..Traffic::default() };
     let generator = Generator::new("gen0", &traffic).unwrap();
@@ -145,8 +145,8 @@ fn switch(socket: &std::path::Path) -> Running {
 }
 
 #[test]
-fn empty_polls_are_counted_to_the_last() {
-    if !is_here("empty_polls_are_counted_to_the_last") {
+fn probe_counts_every_empty_poll() {
+    if !is_here("probe_counts_every_empty_poll") {
         return;
     }
     let mut testpmd = Testpmd::start(&["-l0-1", "--vdev=net_ring0"], &[]);
@@ -158,15 +158,15 @@ fn empty_polls_are_counted_to_the_last() {
     let text = testpmd.say("stop");
     let counted = histogram(&mut telemetry, "0,0,rx");
     assert_eq!((counted.packets, counted.empty), (0, counted.polls));
-    agrees(&counted, &text, "RX");
+    assert_agrees(&counted, &text, "RX");
 }
 
 #[test]
-fn a_batch_has_a_size_for_each_of_its_packets() {
-    if !is_here("a_batch_has_a_size_for_each_of_its_packets") {
+fn exact_probe_adds_size_of_every_packet() {
+    if !is_here("exact_probe_adds_size_of_every_packet") {
         return;
     }
-    // Bursts grow in size: more sizes than one answer has, so that it has pages of one moment.
+    // More sizes than fit into one answer, so that the answer has several pages of one moment.
     let mut testpmd = Testpmd::start(&["-l0-1", "--vdev=net_null0"], &["--burst=1"]);
     let mut telemetry = testpmd.telemetry();
     assert_eq!(ask(&mut telemetry, "/haul/burst/attach,0,exact")["queues"], 2);
@@ -185,8 +185,8 @@ fn a_batch_has_a_size_for_each_of_its_packets() {
 }
 
 #[test]
-fn several_cores_and_queues_are_counted_each() {
-    if !is_here("several_cores_and_queues_are_counted_each") {
+fn probe_counts_each_core_and_queue() {
+    if !is_here("probe_counts_each_core_and_queue") {
         return;
     }
     let cores = "--lcores=0@0,1@0,2@1";
@@ -196,7 +196,7 @@ fn several_cores_and_queues_are_counted_each() {
     assert_eq!(attach(&mut telemetry), 8);
     testpmd.say("start");
     std::thread::sleep(FLOW);
-    // While they run, sums agree.
+    // The sums agree while both cores run.
     for _ in 0..50 {
         for queue in ["0,0,rx", "0,1,tx", "1,1,rx"] {
             let counted = histogram(&mut telemetry, queue);
@@ -218,15 +218,15 @@ fn several_cores_and_queues_are_counted_each() {
 }
 
 #[test]
-fn attached_and_detached_under_traffic_nothing_is_lost_or_left() {
-    if !is_here("attached_and_detached_under_traffic_nothing_is_lost_or_left") {
+fn detach_under_traffic_frees_callbacks() {
+    if !is_here("detach_under_traffic_frees_callbacks") {
         return;
     }
     let mut testpmd = Testpmd::start(&["-l0-1", "--vdev=net_null0", "--vdev=net_ring0"], &[]);
     let (mut telemetry, mut other) = (testpmd.telemetry(), testpmd.telemetry());
     testpmd.say("start");
     std::thread::scope(|scope| {
-        // A second client reads and lists meanwhile; queues come and go under it.
+        // A second client reads and lists while queues are attached and detached.
         let reads = scope.spawn(|| {
             for _ in 0..200 {
                 ask(&mut other, "/haul/burst/list");
@@ -240,7 +240,7 @@ fn attached_and_detached_under_traffic_nothing_is_lost_or_left() {
         }
         reads.join().expect("it ends");
     });
-    // Whoever was not seen to have left is looked for again by each command.
+    // Each command checks again whether the remaining threads have left.
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         let waiting = ask(&mut telemetry, "/haul/burst/detach")["waiting"].clone();
@@ -256,8 +256,8 @@ fn attached_and_detached_under_traffic_nothing_is_lost_or_left() {
 }
 
 #[test]
-fn ports_stop_start_go_and_come_back() {
-    if !is_here("ports_stop_start_go_and_come_back") {
+fn probe_follows_ports_that_stop_and_return() {
+    if !is_here("probe_follows_ports_that_stop_and_return") {
         return;
     }
     let mut testpmd = Testpmd::start(&["-l0-1", "--vdev=net_null0", "--vdev=net_null1"], &[]);
@@ -274,7 +274,7 @@ fn ports_stop_start_go_and_come_back() {
         }
         assert_eq!(histogram(&mut telemetry, "0,0,rx").polls, polls, "round {round}");
     }
-    // Unplugged: the queue is gone, and what is attached to the other port goes on.
+    // Unplugged: the queue is gone, and the other port stays attached.
     for line in ["port stop 0", "port close 0", "device detach net_null0"] {
         testpmd.say(line);
     }
@@ -282,7 +282,7 @@ fn ports_stop_start_go_and_come_back() {
     assert_eq!(listed["queues"], serde_json::json!(["1,0,rx", "1,0,tx"]), "{listed}");
     let answer = ask(&mut telemetry, "/haul/burst/histogram,0,0,rx");
     assert!(answer["error"].as_str().is_some_and(|text| text.contains("not attached")), "{answer}");
-    // Plugged in again under the same number: nothing of it is counted before it is attached.
+    // Plugged in again with the same number: it is not counted before it is attached.
     for line in ["port attach net_null0", "port start 0"] {
         testpmd.say(line);
     }
@@ -297,8 +297,8 @@ fn ports_stop_start_go_and_come_back() {
 }
 
 #[test]
-fn words_that_are_none_are_answered_with_what_to_write() {
-    if !is_here("words_that_are_none_are_answered_with_what_to_write") {
+fn command_rejects_wrong_parameters() {
+    if !is_here("command_rejects_wrong_parameters") {
         return;
     }
     let testpmd = Testpmd::start(&["-l0-1", "--vdev=net_null0"], &[]);
@@ -307,15 +307,15 @@ fn words_that_are_none_are_answered_with_what_to_write() {
         ("/haul/burst/attach,9", "no port 9"),
         ("/haul/burst/attach,x", "a number"),
         ("/haul/burst/attach,0,1", "one port"),
-        ("/haul/burst/detach,1,2", "at most a port"),
-        ("/haul/burst/port", "write a port"),
+        ("/haul/burst/detach,1,2", "at most one parameter"),
+        ("/haul/burst/port", "needs a port"),
         ("/haul/burst/histogram", "a port and a queue"),
         ("/haul/burst/histogram,0", "a port and a queue"),
         ("/haul/burst/histogram,0,0,up", "rx or tx"),
         ("/haul/burst/histogram,0,0,rx", "attach first"),
         ("/haul/burst/histogram,0,0,rx,7,0", "forgotten"),
-        ("/haul/burst/histogram,0,0,rx,7", "where to begin"),
-        ("/haul/burst/list,1,2", "where to begin"),
+        ("/haul/burst/histogram,0,0,rx,7", "the first entry"),
+        ("/haul/burst/list,1,2", "at most one parameter"),
         ("/haul/burst/list,99999", "a number"),
         ("/haul/burst/histogram,0,\"\\,rx", "a number"),
     ] {
@@ -328,8 +328,8 @@ fn words_that_are_none_are_answered_with_what_to_write() {
 }
 
 #[test]
-fn attached_a_burst_costs_little() {
-    if !is_here("attached_a_burst_costs_little") {
+fn attached_probe_costs_little_per_burst() {
+    if !is_here("attached_probe_costs_little_per_burst") {
         return;
     }
     let mut testpmd = Testpmd::start(&["-l0-1", "--vdev=net_null0"], &[]);
@@ -354,7 +354,7 @@ fn attached_a_burst_costs_little() {
         })
         .collect();
     ratios.sort_by(f64::total_cmp);
-    // Beside bursts of 32 packets it is below the noise; what is far from it is another thing: a
-    // lock, a clock read for each burst, counters that two threads share.
+    // For bursts of 32 packets the cost is below the noise. A lock, a read of the clock for each burst,
+    // or counters that two threads share would cost far more.
     assert!(ratios[4] > 0.8, "packets a second, attached over detached: {ratios:.3?}");
 }

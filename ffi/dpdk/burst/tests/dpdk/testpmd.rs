@@ -1,4 +1,4 @@
-//! Debian's testpmd with the probe, and its own prompt and telemetry.
+//! Debian's testpmd with the probe, its prompt and its telemetry.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use haul::telemetry::{Telemetry, Wish};
 use serde_json::Value;
 
-/// What nothing in these tests needs on a busy machine.
+/// Longer than any step of these tests takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PROMPT: &str = "testpmd> ";
 
-/// One at a time: they share the machine's processors.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Only one testpmd runs at a time, because all share the machine's processors.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// A running testpmd.
 pub(crate) struct Testpmd {
@@ -28,7 +28,7 @@ pub(crate) struct Testpmd {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// A burst's counters, as the probe answers.
+/// The counters of a queue, as the probe reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Histogram {
     pub(crate) polls: u64,
@@ -37,12 +37,12 @@ pub(crate) struct Histogram {
     pub(crate) bytes_sized: u64,
     pub(crate) packets_sized: u64,
     pub(crate) gaps: u64,
-    /// Size and bursts, ascending.
+    /// Sizes and their bursts, in ascending order.
     pub(crate) batches: Vec<(u64, u64)>,
 }
 
-/// The library as users build it, where DPDK takes it from: no folder above it may be written by
-/// everybody.
+/// The library as users build it, in a folder that DPDK accepts: neither that folder nor one above it
+/// may be writable by all users.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -57,7 +57,8 @@ fn library() -> &'static Path {
         assert!(status.success(), "the release build failed");
         let homes = [Some(scratch.to_path_buf()), std::env::var_os("HOME").map(PathBuf::from)];
         let private = homes.into_iter().flatten().find(|folder| is_private(folder));
-        let private = private.expect("a folder that not everybody may write to, or above");
+        let private =
+            private.expect("a folder that is not writable by all users, nor one above it");
         let folder = private.join(format!("haul-burst-{}", std::process::id()));
         let _ = std::fs::DirBuilder::new().mode(0o700).create(&folder);
         let library = folder.join("libhaul_dpdk_burst.so");
@@ -72,7 +73,7 @@ fn is_private(folder: &Path) -> bool {
     })
 }
 
-/// Whether testpmd is there; if not, the skip is said.
+/// Whether testpmd is installed. Prints the skip if it is not.
 pub(crate) fn is_here(what: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join("dpdk-testpmd").is_file());
@@ -83,13 +84,13 @@ pub(crate) fn is_here(what: &str) -> bool {
 }
 
 impl Testpmd {
-    /// Starts it with these EAL and application options, and waits for its prompt.
+    /// Starts testpmd with these EAL and application options and waits for its prompt.
     pub(crate) fn start(eal: &[&str], own: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("haul-burst-{}-{number}", std::process::id());
-        // By lines: its prompt does not wait for what is printed before it.
+        // Buffered by lines, so that earlier output comes before the prompt.
         let mut command = Command::new("stdbuf");
         command.args(["-oL", "dpdk-testpmd"]).args([
             "--no-pci",
@@ -108,7 +109,7 @@ impl Testpmd {
         let input = child.stdin.take().expect("standard input is a pipe");
         let mut pipe = child.stdout.take().expect("standard output is a pipe");
         let (sender, output) = std::sync::mpsc::channel();
-        // It ends with the program.
+        // The thread ends with the program.
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length) = pipe.read(&mut buffer) {
@@ -123,7 +124,7 @@ impl Testpmd {
         testpmd
     }
 
-    /// What it prints until its next prompt.
+    /// The output of testpmd up to its next prompt.
     fn answer(&mut self) -> String {
         let (mut text, end) = (String::new(), Instant::now() + PATIENCE);
         while !text.ends_with(PROMPT) {
@@ -136,7 +137,7 @@ impl Testpmd {
         text
     }
 
-    /// Types a line at its prompt, and returns what it answers.
+    /// Types a line at the prompt and returns the answer.
     pub(crate) fn say(&mut self, line: &str) -> String {
         writeln!(self.input, "{line}").unwrap_or_else(|error| panic!("{line}: {error}"));
         self.answer()
@@ -151,7 +152,7 @@ impl Drop for Testpmd {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // It was given no time to remove them.
+        // A killed testpmd does not remove its folders.
         for folder in haul::telemetry::folders() {
             let _ = std::fs::remove_dir_all(folder.join(&self.prefix));
         }
@@ -186,7 +187,7 @@ fn numbers(value: &Value) -> Vec<u64> {
     values.map(|value| value.as_u64().expect("a number")).collect()
 }
 
-/// What testpmd counted itself (`set record-burst-stats on`) of one stream and direction: how many
+/// Testpmd's own statistics (`set record-burst-stats on`) of one stream and direction: the number of
 /// bursts, and the percentage of each size that it prints.
 pub(crate) fn own_statistics(text: &str, direction: &str) -> (u64, Vec<(u64, u64)>) {
     let line = text
