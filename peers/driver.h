@@ -1,7 +1,7 @@
-/* What every driver in C has in common: the conversation with the run, memory, content, clocks.
+/* The common part of the drivers in C: the protocol with the run, memory, content, clocks.
  *
- * A driver includes this, defines way_open, way_send and way_receive, and calls drive() in main.
- * What is said, and what the content is, is the same as in crates/experiments/src/channel. */
+ * A driver includes this, defines transport_send and transport_receive, and calls begin() and serve() in
+ * main. Protocol and content are the same as in crates/experiments/src/channel. */
 #ifndef HAUL_PEERS_DRIVER_H
 #define HAUL_PEERS_DRIVER_H
 
@@ -21,21 +21,21 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Each returns NULL, or why it failed. A message is whole when its call returns. */
-static const char *way_send(const void *message, size_t bytes);
-static const char *way_receive(void *target, size_t bytes);
+/* Each returns NULL, or the reason of a failure. A message is complete when its call returns. */
+static const char *transport_send(const void *message, size_t bytes);
+static const char *transport_receive(void *target, size_t bytes);
 
 struct region {
     unsigned char *base;
     size_t bytes;
 };
 
-struct took {
+struct costs {
     uint64_t start_ns, end_ns, cpu_ns, faults, switches;
 };
 
-/* Memory at the start: what the transport has beside its buffers is what is there beyond. */
-static uint64_t started_with;
+/* Memory at the start. The transport's own memory is the growth beyond this and the buffers. */
+static uint64_t bytes_at_start;
 static struct region source, target;
 
 static uint64_t clock_ns(clockid_t clock) {
@@ -59,24 +59,24 @@ static uint64_t own_and_shared_bytes(void) {
     return sum;
 }
 
-static void give_back(struct region *region) {
+static void release(struct region *region) {
     if (region->base)
         munmap(region->base, region->bytes);
     region->base = NULL;
     region->bytes = 0;
 }
 
-/* Private memory aligned to 2 MiB, as haul's own drivers have it; touched where it is to be warm. */
-static const char *make(struct region *region, size_t bytes, int warm) {
+/* Allocates private memory aligned to 2 MiB, as in haul's own drivers, and touches it if it is to be warm. */
+static const char *allocate(struct region *region, size_t bytes, int warm) {
     const size_t huge = 2u << 20;
     size_t length = (bytes + 4095) / 4096 * 4096;
     if (warm && region->base && region->bytes == length)
         return NULL;
-    give_back(region);
+    release(region);
     unsigned char *map = mmap(NULL, length + huge, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
-        return "no memory for the messages";
+        return "cannot map memory for the messages";
     size_t skip = (huge - (uintptr_t)map % huge) % huge;
     if (skip)
         munmap(map, skip);
@@ -104,7 +104,7 @@ static void fill(unsigned char *messages, size_t bytes, uint64_t seed) {
     memcpy(messages + index * 8, &last, bytes % 8);
 }
 
-/* Whether every byte is what was sent. */
+/* Whether every byte is that of the sender. */
 static int is_content(const unsigned char *messages, size_t bytes, uint64_t seed) {
     uint64_t different = 0, found;
     size_t index = 0;
@@ -122,42 +122,42 @@ static const char *perform(int is_b, int echo, size_t size, size_t count) {
         const unsigned char *from = source.base + index * size;
         unsigned char *to = target.base + index * size;
         if (!is_b)
-            failed = way_send(from, size);
+            failed = transport_send(from, size);
         if (!failed && (is_b || echo))
-            failed = way_receive(to, size);
+            failed = transport_receive(to, size);
         if (!failed && is_b && echo)
-            failed = way_send(to, size);
+            failed = transport_send(to, size);
     }
     return failed;
 }
 
 static const char *timed(int is_b, int echo, size_t size, size_t count, uint64_t at_ns,
-                         struct took *took) {
+                         struct costs *costs) {
     struct rusage before, after;
     while (clock_ns(CLOCK_MONOTONIC_RAW) < at_ns)
         ;
     getrusage(RUSAGE_SELF, &before);
     uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-    took->start_ns = clock_ns(CLOCK_MONOTONIC_RAW);
+    costs->start_ns = clock_ns(CLOCK_MONOTONIC_RAW);
     const char *failed = perform(is_b, echo, size, count);
-    took->end_ns = clock_ns(CLOCK_MONOTONIC_RAW);
+    costs->end_ns = clock_ns(CLOCK_MONOTONIC_RAW);
     getrusage(RUSAGE_SELF, &after);
-    took->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
-    took->faults = (uint64_t)(after.ru_minflt - before.ru_minflt + after.ru_majflt - before.ru_majflt);
-    took->switches = (uint64_t)(after.ru_nivcsw - before.ru_nivcsw);
+    costs->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
+    costs->faults = (uint64_t)(after.ru_minflt - before.ru_minflt + after.ru_majflt - before.ru_majflt);
+    costs->switches = (uint64_t)(after.ru_nivcsw - before.ru_nivcsw);
     return failed;
 }
 
-/* "0,1" */
+/* Runs this process on the processors of a list such as "0,1". */
 static const char *pin(char *list) {
     cpu_set_t set;
     CPU_ZERO(&set);
     for (char *cpu = strtok(list, ", \n"); cpu; cpu = strtok(NULL, ", \n"))
         CPU_SET((size_t)atol(cpu), &set);
-    return sched_setaffinity(0, sizeof set, &set) ? "it may not run on its processors" : NULL;
+    return sched_setaffinity(0, sizeof set, &set) ? "cannot run on the given processors" : NULL;
 }
 
-/* Serves the run until it closes the conversation; the process's exit code. */
+/* Serves the run until it closes the connection. Returns the exit code of the process. */
 static int serve(const char *control, int is_b, const char *version) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char line[512], kind[16], temperature[16];
@@ -166,7 +166,7 @@ static int serve(const char *control, int is_b, const char *version) {
     int socket_fd = socket(AF_UNIX, SOCK_STREAM, 0);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", control);
     if (socket_fd < 0 || connect(socket_fd, (struct sockaddr *)&address, sizeof address)) {
-        perror("the run's socket");
+        perror("cannot connect to the run's socket");
         return 1;
     }
     FILE *in = fdopen(socket_fd, "r"), *out = fdopen(dup(socket_fd), "w");
@@ -175,7 +175,7 @@ static int serve(const char *control, int is_b, const char *version) {
     int echo = 0;
     while (fgets(line, sizeof line, in)) {
         const char *failed = NULL;
-        struct took took = {0};
+        struct costs costs = {0};
         int timing = 0;
         if (!strncmp(line, "pin ", 4)) {
             failed = pin(line + 4);
@@ -183,27 +183,27 @@ static int serve(const char *control, int is_b, const char *version) {
                           temperature, &seed) == 5) {
             echo = !strcmp(kind, "echo");
             if (!is_b) {
-                failed = make(&source, size * count, 1);
+                failed = allocate(&source, size * count, 1);
                 if (!failed)
                     fill(source.base, size * count, seed);
             }
             if (!failed && (is_b || echo))
-                failed = make(&target, size * count, strcmp(temperature, "cold"));
+                failed = allocate(&target, size * count, strcmp(temperature, "cold"));
         } else if (sscanf(line, "go %" SCNu64, &at_ns) == 1) {
             timing = 1;
-            failed = timed(is_b, echo, size, count, at_ns, &took);
+            failed = timed(is_b, echo, size, count, at_ns, &costs);
             if (!failed && (is_b || echo) && !is_content(target.base, size * count, seed))
-                failed = "what it has is not what was sent";
+                failed = "the received content differs from the sent content";
         } else {
-            failed = "no driver understands this";
+            failed = "unknown line";
         }
         if (failed) {
             fprintf(out, "failed %s\n", failed);
         } else if (timing) {
-            uint64_t used = started_with + source.bytes + target.bytes;
+            uint64_t used = bytes_at_start + source.bytes + target.bytes;
             uint64_t now = own_and_shared_bytes();
             fprintf(out, "done %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " -\n",
-                    took.start_ns, took.end_ns, took.cpu_ns, took.faults, took.switches,
+                    costs.start_ns, costs.end_ns, costs.cpu_ns, costs.faults, costs.switches,
                     now > used ? now - used : 0);
         } else {
             fprintf(out, "ready\n");
@@ -213,11 +213,11 @@ static int serve(const char *control, int is_b, const char *version) {
     return 0;
 }
 
-/* To be called first in main: what is there now is not the transport's, and whoever started this
- * process takes it along. */
+/* Must be called first in main. It records the memory before the transport starts, and makes this process
+ * end with its parent. */
 static void begin(void) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    started_with = own_and_shared_bytes();
+    bytes_at_start = own_and_shared_bytes();
 }
 
 #endif

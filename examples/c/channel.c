@@ -1,4 +1,4 @@
-/* 64 MiB to another process: a private copy there, whole or not at all. */
+/* Sends 64 MiB to another process, which gets a private copy, whole or not at all. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static int failed(const char *attempt, haul_status status)
     return 1;
 }
 
-static int sends(int fd)
+static int send_message(int fd)
 {
     haul_channel *channel;
     haul_status status = haul_channel_connect_fd(fd, NULL, &channel);
@@ -26,7 +26,7 @@ static int sends(int fd)
     if (bytes == NULL)
         return 1;
     memset(bytes, 7, BYTES);
-    /* When it returns, the bytes are this process's again. */
+    /* After the call this process may change the bytes. */
     status = haul_channel_send(channel, bytes, BYTES, NULL);
     char answer[9];
     if (status == HAUL_OK)
@@ -36,7 +36,7 @@ static int sends(int fd)
     return status == HAUL_OK ? memcmp(answer, "thank you", 9) != 0 : failed("send", status);
 }
 
-static int receives(int fd)
+static int receive_message(int fd)
 {
     haul_channel *channel;
     haul_status status = haul_channel_accept_fd(fd, NULL, &channel);
@@ -60,17 +60,17 @@ static int receives(int fd)
 
 int main(void)
 {
-    /* Two connected ends; haul_channel_listen() and haul_channel_connect() meet by a path. */
+    /* Two connected ends. haul_channel_listen() and haul_channel_connect() use a path instead. */
     int fds[2];
     haul_status status = haul_channel_pair(fds);
     if (status != HAUL_OK)
         return failed("make a channel", status);
     if (fork() == 0) {
         close(fds[1]);
-        int failure = sends(fds[0]);
+        int failure = send_message(fds[0]);
         fflush(stdout);
         _exit(failure);
     }
     close(fds[0]);
-    return receives(fds[1]);
+    return receive_message(fds[1]);
 }

@@ -1,4 +1,4 @@
-/* Copies and fills: as memcpy, memmove and memset, by what suits this processor. */
+/* Copies and fills like memcpy, memmove and memset, with the best kernel for this processor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ int main(void)
     for (size_t i = 0; i < n; i++)
         source[i] = (unsigned char)i;
 
-    haul_memcpy(target, source, 100); /* up to 64 bytes: code in the caller, then one call */
+    haul_memcpy(target, source, 100); /* one call above 64 bytes, else code in the caller */
     haul_memcpy(target, source, n);
     if (memcmp(target, source, n) != 0)
         return 1;
@@ -25,7 +25,7 @@ int main(void)
     if (target[0] != 0 || target[4095] != 0)
         return 1;
 
-    /* Nobody reads the target soon: it need not come into the caches. */
+    /* No thread reads the target soon, so it need not enter the caches. */
     haul_memcpy_hinted(target, source, n, HAUL_HINT_STREAMED);
     if (memcmp(target, source, n) != 0)
         return 1;

@@ -1,4 +1,4 @@
-/* Messages in an event loop: no call waits, and what is left to do makes a descriptor readable. */
+/* Messages in an event loop: no call waits, and a descriptor becomes readable when there is work. */
 #define _POSIX_C_SOURCE 200809L
 #include <poll.h>
 #include <stdio.h>
@@ -11,14 +11,14 @@
 
 enum { MESSAGES = 20, BYTES = 4 << 20 };
 
-/* One turn of the loop: here all that a program serves would be polled. */
+/* One turn of the loop. A real program would poll all its descriptors here. */
 static int turn(int fd)
 {
     struct pollfd wanted = {.fd = fd, .events = POLLIN};
     return poll(&wanted, 1, 60000) == 1;
 }
 
-static int sends(int fd)
+static int send_messages(int fd)
 {
     haul_channel *channel;
     unsigned char *bytes = malloc(BYTES);
@@ -49,7 +49,7 @@ static int sends(int fd)
     return ended != 0;
 }
 
-static int receives(int fd)
+static int receive_messages(int fd)
 {
     haul_channel *channel;
     if (haul_channel_accept_fd(fd, NULL, &channel) != HAUL_OK)
@@ -82,8 +82,8 @@ int main(void)
         return 1;
     if (fork() == 0) {
         close(fds[1]);
-        _exit(receives(fds[0]));
+        _exit(receive_messages(fds[0]));
     }
     close(fds[0]);
-    return sends(fds[1]);
+    return send_messages(fds[1]);
 }

@@ -1,4 +1,4 @@
-/* A heap that two processes share: one writes into a block, the other reads it in place. */
+/* A heap that two processes share: one writes to a block, the other reads it in place. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 static const char text[] = "from one process to the other, without a copy";
 
-static int reads(const char *name, uint64_t offset)
+static int read_block(const char *name, uint64_t offset)
 {
     haul_heap *heap;
     haul_status status = haul_heap_attach(name, &heap);
@@ -28,14 +28,14 @@ static int reads(const char *name, uint64_t offset)
 int main(int count, char **arguments)
 {
     if (count == 3)
-        return reads(arguments[1], strtoull(arguments[2], NULL, 10));
+        return read_block(arguments[1], strtoull(arguments[2], NULL, 10));
 
     char name[64], number[32];
     snprintf(name, sizeof name, "example-c-%ld", (long)getpid());
     haul_heap *heap;
     haul_status status = haul_heap_create_named(&(haul_heap_options){.limit = 1 << 30}, name, &heap);
     if (status != HAUL_OK) {
-        fprintf(stderr, "cannot make a heap: %s\n", haul_strerror(status));
+        fprintf(stderr, "cannot create a heap: %s\n", haul_strerror(status));
         return 1;
     }
     char *block = haul_heap_alloc(heap, sizeof text, 64);
@@ -44,7 +44,7 @@ int main(int count, char **arguments)
         return 1;
     memcpy(block, text, sizeof text);
 
-    /* Processes map the heap at addresses of their own: what is handed on is an offset. */
+    /* Each process maps the heap at another address, so processes exchange offsets. */
     snprintf(number, sizeof number, "%llu", (unsigned long long)offset);
     pid_t child = fork();
     if (child == 0) {

@@ -1,4 +1,4 @@
-//! 64 MiB to another process: a private copy there, whole or not at all.
+//! Sends 64 MiB to another process, which gets a private copy, whole or not at all.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn receive() -> Result<(), Box<dyn Error>> {
 
 fn send(socket: &Path) -> Result<(), Box<dyn Error>> {
     let mut channel = Channel::connect(socket, &Settings::default())?;
-    // When it returns, the bytes are this process's again.
+    // After the call this process may change the bytes.
     let account = channel.send(&vec![7; BYTES])?;
     println!("sent {BYTES} B by {}", account.mechanism);
     let mut answer = [0; 9];

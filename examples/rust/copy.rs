@@ -1,15 +1,15 @@
-//! Copies and fills: as memcpy, memmove and memset, by what suits this processor.
+//! Copies and fills like memcpy, memmove and memset, with the best kernel for this processor.
 
 use haul::copy::{Hint, Policy, copy, copy_within, fill};
 
 fn main() {
-    // Once, early: reads this machine's haul.toml where there is one.
+    // Called once, early. It reads this machine's haul.toml if there is one.
     haul::init();
-    println!("small copies and loops go by {:?}", Policy::current());
+    println!("the policy for this processor is {:?}", Policy::current());
 
     let source: Vec<u8> = (0..1 << 20).map(|n: u32| n.to_le_bytes()[0]).collect();
     let mut target = vec![0; 1 << 20];
-    copy(&mut target[..100], &source[..100]); // code in the caller up to 64 bytes, then one call
+    copy(&mut target[..100], &source[..100]); // one call above 64 bytes, else code in the caller
     copy(&mut target, &source);
     assert_eq!(target, source);
 
@@ -19,7 +19,7 @@ fn main() {
     fill(&mut target[..4096], 0);
     assert!(target[..4096].iter().all(|byte| *byte == 0));
 
-    // Nobody reads the target soon: it need not come into the caches.
+    // No thread reads the target soon, so it need not enter the caches.
     Hint::Streamed.copy(&mut target, &source);
     assert_eq!(target, source);
     println!("copied and filled");

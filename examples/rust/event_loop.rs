@@ -1,4 +1,4 @@
-//! Messages in an event loop: no call waits, and what is left to do makes a descriptor readable.
+//! Messages in an event loop: no call waits, and a descriptor becomes readable when there is work.
 
 use std::error::Error;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -53,7 +53,7 @@ fn receive() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One turn of the loop: here all that a program serves would be polled.
+/// One turn of the loop. A real program would poll all its descriptors here.
 fn wait(channel: BorrowedFd<'_>) -> Result<(), Box<dyn Error>> {
     poll(&mut [PollFd::new(&channel, PollFlags::IN)], None)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! A heap that two processes share: one writes into a block, the other reads it in place.
+//! A heap that two processes share: one writes to a block, the other reads it in place.
 
 use std::error::Error;
 use std::ptr::NonNull;
@@ -20,11 +20,11 @@ fn write() -> Result<(), Box<dyn Error>> {
     let name = format!("example-{}", process::id());
     let heap = Heap::builder().limit(1 << 30).shared_named(&name)?;
     let block = heap.alloc(TEXT.len(), 64, Node::ANY)?;
-    // SAFETY: the block is of that length at least, and nobody else has it yet.
+    // SAFETY: the block has at least that length, and no other thread has it yet.
     unsafe { slice::from_raw_parts_mut(block.as_ptr(), TEXT.len()) }.copy_from_slice(TEXT);
 
-    // Processes map the heap at addresses of their own: what is handed on is an offset.
-    let offset = heap.offset(block).ok_or("not of this heap")?;
+    // Each process maps the heap at another address, so processes exchange offsets.
+    let offset = heap.offset(block).ok_or("the block is not in this heap")?;
     let status = process::Command::new(env::current_exe()?)
         .args([&name, &offset.bytes().to_string()])
         .status()?;
@@ -36,8 +36,9 @@ fn write() -> Result<(), Box<dyn Error>> {
 
 fn read(name: &str, offset: u64) -> Result<(), Box<dyn Error>> {
     let heap = Heap::builder().attach_named(name)?;
-    let block: NonNull<u8> = heap.pointer(Offset::new(offset)).ok_or("no such place")?;
-    // SAFETY: the other process keeps the block as it is until this one has ended.
+    let block: NonNull<u8> =
+        heap.pointer(Offset::new(offset)).ok_or("the offset is outside the heap")?;
+    // SAFETY: the other process does not change the block until this one has ended.
     let text = unsafe { slice::from_raw_parts(block.as_ptr(), TEXT.len()) };
     assert_eq!(text, TEXT);
     println!("process {} reads: {}", process::id(), String::from_utf8_lossy(text));

@@ -1,5 +1,5 @@
 /* UCX as its users call it: tag send and receive between two workers, each polled by its process.
- * Which transports it takes (posix, sysv, cma) it chooses itself. */
+ * UCX chooses its transports (posix, sysv, cma) itself. */
 #include "driver.h"
 
 #include <ucp/api/ucp.h>
@@ -19,17 +19,17 @@ static const char *finish(ucs_status_ptr_t request) {
     return status == UCS_OK ? NULL : ucs_status_string(status);
 }
 
-static const char *way_send(const void *message, size_t bytes) {
+static const char *transport_send(const void *message, size_t bytes) {
     ucp_request_param_t parameters = {0};
     return finish(ucp_tag_send_nbx(peer, message, bytes, TAG, &parameters));
 }
 
-static const char *way_receive(void *buffer, size_t bytes) {
+static const char *transport_receive(void *buffer, size_t bytes) {
     ucp_request_param_t parameters = {0};
     return finish(ucp_tag_recv_nbx(worker, buffer, bytes, TAG, (ucp_tag_t)-1, &parameters));
 }
 
-/* This end's address, as a file beside the run's socket that appears whole. */
+/* Writes this end's address to a file beside the run's socket. The file appears in one step. */
 static int publish(const char *path, const void *address, size_t bytes) {
     char hidden[512];
     snprintf(hidden, sizeof hidden, "%s.new", path);
@@ -39,7 +39,7 @@ static int publish(const char *path, const void *address, size_t bytes) {
     return rename(hidden, path);
 }
 
-/* The other end's, as soon as it is there. */
+/* Waits for the file with the other end's address and reads it. */
 static int await(const char *path, void *address, size_t room) {
     for (int attempt = 0; attempt < 10000; attempt++) {
         FILE *file = fopen(path, "r");
@@ -53,18 +53,18 @@ static int await(const char *path, void *address, size_t room) {
     return -1;
 }
 
-static const char *meet(const char *control, int is_b) {
+static const char *connect_ends(const char *control, int is_b) {
     char own[480], other[480], remote[65536];
     ucp_address_t *address;
     size_t bytes;
     snprintf(own, sizeof own, "%s.%c", control, is_b ? 'b' : 'a');
     snprintf(other, sizeof other, "%s.%c", control, is_b ? 'a' : 'b');
     if (ucp_worker_get_address(worker, &address, &bytes) != UCS_OK)
-        return "its worker has no address";
+        return "the worker has no address";
     int published = publish(own, address, bytes);
     ucp_worker_release_address(worker, address);
     if (published || await(other, remote, sizeof remote))
-        return "the other end does not come";
+        return "the other end did not start in time";
     ucp_ep_params_t parameters = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
                                   .address = (ucp_address_t *)remote};
     ucs_status_t status = ucp_ep_create(worker, &parameters, &peer);
@@ -90,15 +90,15 @@ static const char *start(void) {
 int main(int argc, char **argv) {
     begin();
     if (argc != 3) {
-        fprintf(stderr, "driver SOCKET A|B: haul channel bench starts it\n");
+        fprintf(stderr, "usage: driver SOCKET A|B; haul channel bench starts it\n");
         return 2;
     }
     int is_b = argv[2][0] == 'B';
     const char *failed = start();
     if (!failed)
-        failed = meet(argv[1], is_b);
+        failed = connect_ends(argv[1], is_b);
     if (failed) {
-        fprintf(stderr, "UCX does not start: %s\n", failed);
+        fprintf(stderr, "cannot start UCX: %s\n", failed);
         return 1;
     }
     return serve(argv[1], is_b, ucp_get_version_string());

@@ -1,8 +1,8 @@
 //! One end of a transfer by iceoryx2: `haul-peer-iceoryx2 SOCKET A|B`, started by `haul channel
 //! bench`.
 //!
-//! iceoryx2 shares memory: the subscriber reads what the publisher may still write to. For a
-//! private copy at both ends, A copies its message into a loaned sample, and B copies it out.
+//! iceoryx2 shares memory: the publisher can still write to a message while the subscriber reads it.
+//! For private memory at both ends, A copies its message into a loaned sample and B copies it out.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,10 +16,10 @@ use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::port::update_connections::UpdateConnections;
 use iceoryx2::prelude::*;
 
-/// The longest that two ends take to see each other.
-const MEETING: Duration = Duration::from_secs(10);
+/// How long an end waits for the other end.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Samples that may lie between the two ends: as many as make a megabyte, within these.
+/// Samples between the two ends: those of 1 MiB, within these bounds.
 const BUFFERED_BYTES: usize = 1 << 20;
 const BUFFERED_MIN: usize = 2;
 const BUFFERED_MAX: usize = 256;
@@ -28,7 +28,7 @@ const LOCK: &str = include_str!("../Cargo.lock");
 
 type Service = ipc::Service;
 
-/// Both directions.
+/// The ports of both directions.
 struct Ports {
     publisher: Publisher<Service, [u8], ()>,
     subscriber: Subscriber<Service, [u8], ()>,
@@ -36,9 +36,9 @@ struct Ports {
 
 struct Iceoryx2 {
     side: Side,
-    /// The run's own name, so that services of two runs are two.
+    /// The name of the run, so that two runs have different services.
     name: String,
-    /// Made for the messages of the first task: a run has one size.
+    /// Created for the messages of the first task, because all messages of a run have one size.
     ports: Option<Ports>,
 }
 
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     set_log_level(LogLevel::Error);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [control, side] = &arguments[..] else {
-        eprintln!("haul-peer-iceoryx2 SOCKET A|B: haul channel bench starts it");
+        eprintln!("usage: haul-peer-iceoryx2 SOCKET A|B; haul channel bench starts it");
         return ExitCode::from(2);
     };
     let served = side.parse().and_then(|side| {
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Which iceoryx2 it is: what the lock file says.
+/// The version of iceoryx2 in the lock file.
 fn version() -> &'static str {
     let own = LOCK.split("[[package]]").find(|text| text.contains("name = \"iceoryx2\"\n"));
     let version = own.and_then(|text| text.split("version = \"").nth(1)?.split('"').next());
@@ -75,15 +75,15 @@ fn open(_name: &str, side: Side, folder: &Path) -> Result<Box<dyn Transport>, St
 
 impl Iceoryx2 {
     fn ports(&mut self) -> Result<&mut Ports, String> {
-        self.ports.as_mut().ok_or_else(|| "it was not prepared".to_owned())
+        self.ports.as_mut().ok_or_else(|| "no task was prepared".to_owned())
     }
 
-    /// Makes or opens the services of both directions, and waits until each has both its ends.
-    fn meet(&self, size: usize) -> Result<Ports, String> {
-        let node = NodeBuilder::new().create::<Service>().map_err(told)?;
+    /// Creates or opens the services of both directions, and waits until each has both ends.
+    fn connect(&self, size: usize) -> Result<Ports, String> {
+        let node = NodeBuilder::new().create::<Service>().map_err(text_of)?;
         let service = |direction: &str| {
             let name = format!("{}/{direction}", self.name);
-            let name = ServiceName::new(&name).map_err(told)?;
+            let name = ServiceName::new(&name).map_err(text_of)?;
             node.service_builder(&name)
                 .publish_subscribe::<[u8]>()
                 .max_publishers(1)
@@ -95,7 +95,7 @@ impl Iceoryx2 {
                     (BUFFERED_BYTES / size).clamp(BUFFERED_MIN, BUFFERED_MAX),
                 )
                 .open_or_create()
-                .map_err(told)
+                .map_err(text_of)
         };
         let (there, back) = (service("there")?, service("back")?);
         let (out, into) = if self.side == Side::A { (&there, &back) } else { (&back, &there) };
@@ -105,18 +105,18 @@ impl Iceoryx2 {
             .max_loaned_samples(1)
             .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
             .create()
-            .map_err(told)?;
-        let subscriber = into.subscriber_builder().create().map_err(told)?;
+            .map_err(text_of)?;
+        let subscriber = into.subscriber_builder().create().map_err(text_of)?;
         let started = Instant::now();
         while out.dynamic_config().number_of_subscribers() == 0
             || into.dynamic_config().number_of_publishers() == 0
         {
-            if started.elapsed() > MEETING {
-                return Err("the other end does not come".to_owned());
+            if started.elapsed() > PATIENCE {
+                return Err("the other end did not start in time".to_owned());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        publisher.update_connections().map_err(told)?;
+        publisher.update_connections().map_err(text_of)?;
         Ok(Ports { publisher, subscriber })
     }
 }
@@ -124,10 +124,10 @@ impl Iceoryx2 {
 impl Transport for Iceoryx2 {
     fn send(&mut self, message: &[u8]) -> Result<(), String> {
         let ports = self.ports()?;
-        let sample = ports.publisher.loan_slice_uninit(message.len()).map_err(told)?;
-        match sample.write_from_slice(message).send().map_err(told)? {
+        let sample = ports.publisher.loan_slice_uninit(message.len()).map_err(text_of)?;
+        match sample.write_from_slice(message).send().map_err(text_of)? {
             1 => Ok(()),
-            count => Err(format!("{count} subscribers had the message instead of 1")),
+            count => Err(format!("{count} subscribers got the message instead of 1")),
         }
     }
 
@@ -135,27 +135,27 @@ impl Transport for Iceoryx2 {
         let ports = self.ports()?;
         loop {
             // Polled, as in iceoryx2's own benchmarks.
-            let Some(sample) = ports.subscriber.receive().map_err(told)? else {
+            let Some(sample) = ports.subscriber.receive().map_err(text_of)? else {
                 std::hint::spin_loop();
                 continue;
             };
-            let came = sample.payload();
-            if came.len() != target.len() {
-                return Err(format!("{} B came instead of {}", came.len(), target.len()));
+            let payload = sample.payload();
+            if payload.len() != target.len() {
+                return Err(format!("received {} B instead of {}", payload.len(), target.len()));
             }
-            target.copy_from_slice(came);
+            target.copy_from_slice(payload);
             return Ok(());
         }
     }
 
     fn before(&mut self, task: &Task, _source: &[u8]) -> Result<(), String> {
         if self.ports.is_none() {
-            self.ports = Some(self.meet(task.size)?);
+            self.ports = Some(self.connect(task.size)?);
         }
         Ok(())
     }
 }
 
-fn told(error: impl std::fmt::Debug) -> String {
+fn text_of(error: impl std::fmt::Debug) -> String {
     format!("{error:?}")
 }
