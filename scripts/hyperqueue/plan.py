@@ -1,7 +1,7 @@
-"""Does a plan's tasks by HyperQueue: plan.py HAUL PLAN [WORKERS | --server DIR]; scripts/sim-hyperqueue calls it.
+"""Runs a plan's tasks by HyperQueue: plan.py HAUL PLAN [WORKERS | --server DIR]; scripts/sim-hyperqueue calls it.
 
-A task of the plan is a task of the job. All are handed in: one that is done already ends at once. A task
-that fails harms no other; it is told at the end, and done by calling this again.
+Each task of the plan is a task of the job. All tasks are submitted; one that is done already ends at once.
+A failed task does not affect the others. It is reported at the end, and runs again if this is called again.
 """
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-# The client's bar draws over what is told here; it is asked for as the client is loaded.
+# The client's progress bar would overwrite our output. The client reads this variable when it is loaded.
 os.environ["TQDM_DISABLE"] = "1"
 
 from hyperqueue import Job, LocalCluster
@@ -17,38 +17,38 @@ from hyperqueue.client import Client
 from hyperqueue.cluster import WorkerConfig
 from hyperqueue.output import StdioDef
 
-# Failed tasks that are told one by one.
-TOLD_MAX = 10
+# Most failed tasks that are reported one by one.
+REPORTED_MAX = 10
 
 
 def tasks_of(plan):
-    """How many tasks the plan's header tells; haul itself checks the lines."""
+    """The number of tasks in the plan's header. haul itself checks the lines."""
     try:
         with open(plan, encoding="utf-8") as lines:
             return int(json.loads(lines.readline())["tasks"])
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-        sys.exit(f"sim-hyperqueue: {plan} is no plan of haul sim sweep: {error}")
+        sys.exit(f"sim-hyperqueue: {plan} is not a plan of haul sim sweep: {error}")
 
 
 def submit_and_wait(client, haul, plan, count):
-    """Whether all tasks ended well; tells those that did not."""
-    # What a task says is kept where it failed. Tasks run here: a plan's program may be a relative path.
+    """Returns whether all tasks succeeded, and reports those that failed."""
+    # The output of a failed task is kept. Tasks run here, because a plan's program may be a relative path.
     output = StdioDef.remove_if_finished(f"{plan}.log/%{{TASK_ID}}")
     job = Job(max_fails=None, name=os.path.basename(plan), default_workdir=os.getcwd())
     for index in range(count):
         job.program([haul, "sim", "task", plan, str(index)], stdout=None, stderr=output)
     began = time.monotonic()
     submitted = client.submit(job)
-    ended_well = client.wait_for_jobs([submitted], raise_on_error=False)
-    print(f"{count} tasks handed in, all ended after {time.monotonic() - began:.1f} s")
-    if not ended_well:
+    is_success = client.wait_for_jobs([submitted], raise_on_error=False)
+    print(f"{count} tasks submitted, all ended after {time.monotonic() - began:.1f} s")
+    if not is_success:
         failed = client.get_failed_tasks(submitted)
-        for index, context in sorted(failed.items())[:TOLD_MAX]:
+        for index, context in sorted(failed.items())[:REPORTED_MAX]:
             why = context.error.strip().replace("\n", " ")
             print(f"task {index}: {why}; {context.stderr}", file=sys.stderr)
-        print(f"sim-hyperqueue: {len(failed)} of {count} tasks failed; those that are done are kept: "
-              f"call it again", file=sys.stderr)
-    return ended_well
+        print(f"sim-hyperqueue: {len(failed)} of {count} tasks failed; the results of the others are kept: "
+              f"run the command again", file=sys.stderr)
+    return is_success
 
 
 def main():
@@ -58,9 +58,9 @@ def main():
     if rest[:1] == ["--server"] and len(rest) == 2:
         return submit_and_wait(Client(rest[1]), haul, plan, count)
     if len(rest) > 1 or (rest and not (rest[0].isdecimal() and 1 <= int(rest[0]) <= 1024)):
-        sys.exit(f"sim-hyperqueue: {' '.join(rest)!r} is no number of workers from 1 to 1024")
+        sys.exit(f"sim-hyperqueue: {' '.join(rest)!r} is not a number of workers from 1 to 1024")
     with tempfile.TemporaryDirectory(prefix="haul-hyperqueue-") as folder, LocalCluster(folder) as cluster:
-        # The workers' sockets, which HyperQueue leaves behind, go with the folder.
+        # HyperQueue leaves the workers' sockets behind. Here they are removed with the folder.
         os.environ["TMPDIR"] = folder
         for _ in range(int(rest[0]) if rest else 2):
             cluster.start_worker(WorkerConfig(cores=1))

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::reach::normal;
 use crate::tree::Tree;
 
-/// The hosts that our text may link to. A host outside this list is a slip or belongs here.
+/// The hosts that our text may link to. Another host is a mistake or must be added here.
 const HOSTS: [&str; 16] = [
     "choosealicense.com",
     "crates.io",
@@ -26,10 +26,10 @@ const HOSTS: [&str; 16] = [
     "www.w3.org",
 ];
 
-/// Where a reader begins.
+/// The documents that a reader opens first.
 const ENTRIES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// Largest file of `bench/record/`, in bytes: twice the largest of today, compact and packed.
+/// Largest file of `bench/record/`, in bytes: twice the largest compact record of today.
 const RECORD_BYTES_MAX: u64 = 400_000;
 
 /// Largest file of `docs/`, in bytes.
@@ -56,7 +56,7 @@ struct Link<'a> {
     target: &'a str,
 }
 
-/// Links to files or headings that are not there.
+/// Links to missing files or headings.
 pub(crate) fn broken_links(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -185,8 +185,8 @@ pub(crate) fn promises_without_a_test(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// Files under `docs/` that no chain of links leads to from where a reader begins, and scripts that
-/// neither a document nor another script names.
+/// Files under `docs/` that no chain of links from [`ENTRIES`] reaches, and scripts that neither a
+/// document nor another script names.
 pub(crate) fn unmentioned(tree: &Tree) -> Vec<String> {
     let mut open: Vec<String> = ENTRIES.iter().map(ToString::to_string).collect();
     let mut seen: BTreeSet<String> = open.iter().cloned().collect();
@@ -218,8 +218,8 @@ fn is_named(tree: &Tree, script: &str) -> bool {
         .any(|file| file.text.contains(script))
 }
 
-/// Records, and what `docs/` shows, above what one of their kind may take, in bytes: a clone has
-/// every record that ever was. `haul report --compact` makes records small.
+/// Records and files of `docs/` that are larger than their limit, because a clone contains every record
+/// that ever was committed. `haul report --compact` makes records small.
 pub(crate) fn heavy(tree: &Tree) -> Vec<String> {
     let limit_of = |path: &str| match path {
         _ if path.starts_with("bench/record/") => Some(RECORD_BYTES_MAX),
@@ -232,7 +232,7 @@ pub(crate) fn heavy(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// Text that holds for one machine only: home folders, and hosts that are not the public's.
+/// Text that is true of one machine only: home folders, and hosts that are not public.
 pub(crate) fn machine_names(path: &str, text: &str) -> Vec<String> {
     // Spelled in two halves, so that this file does not find itself.
     let folders = [
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broken_link_is_found() {
+    fn broken_links_finds_missing_target() {
         let findings = |text: &str| {
             broken_links(&Tree::of(&[
                 ("README.md", text),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_without_its_test_is_found() {
+    fn promises_without_a_test_finds_missing_test() {
         let findings = |row: &str| {
             let page = format!("| promise | shown by |\n|---|---|\n{row}\n");
             let test = ("src/a.rs", "#[test]\nfn it_holds() {}\n");
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unmentioned_file_is_found() {
+    fn unmentioned_finds_unlinked_file() {
         let tree = Tree::of(&[
             ("README.md", "[a](docs/a.md), scripts/one"),
             ("docs/a.md", "[b](b.md)"),
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_found() {
+    fn machine_names_finds_folder_and_host() {
         for clean in ["$HOME/x", "see https://docs.rs/x.", "let s = \"https://\";"] {
             assert_eq!(machine_names("a", clean), [""; 0], "{clean}");
         }

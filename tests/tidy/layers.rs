@@ -1,9 +1,9 @@
-//! Which crate may import which: lower never imports higher.
+//! The crates that a crate may import: a lower crate never imports a higher one.
 
 use crate::manifest::{Manifest, Table};
 use crate::tree::Tree;
 
-/// Our crates from the bottom up; none imports one that stands after it.
+/// Our crates from the bottom up. A crate must not import a later one.
 const ORDER: [&str; 13] = [
     "haul-copy",
     "haul-heap",
@@ -24,14 +24,14 @@ const ORDER: [&str; 13] = [
 const SEES_ONLY: [(&str, &[&str]); 4] =
     [("haul-copy", &[]), ("haul-heap", &[]), ("haul-model", &[]), ("haul-report", &["haul-model"])];
 
-/// What the crates under `ffi/` stand on.
+/// The crates that those under `ffi/` may import.
 const FFI_SEES_ONLY: [&str; 5] = ["haul-copy", "haul-heap", "haul-model", "haul-machine", "haul"];
 
-/// Crates that depend on nothing at all.
+/// Crates without any dependency.
 const ALONE: [&str; 1] = ["haul-copy"];
 
-/// Dependencies of any kind that point upwards. Tests are held to the order too; only the demand
-/// to depend on nothing at all speaks of the product alone.
+/// Dependencies of any kind on a higher crate. The order holds for tests too; only the rule of no
+/// dependency at all exempts them.
 pub(crate) fn crate_findings(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for file in tree.member_manifests() {
@@ -49,7 +49,7 @@ pub(crate) fn crate_findings(tree: &Tree) -> Vec<String> {
             let finding =
                 |why: &str| format!("{}: {name} must not depend on {dependency}: {why}", file.path);
             if ALONE.contains(&name) && *table == Table::Normal {
-                findings.push(finding("it depends on nothing"));
+                findings.push(finding("it must have no dependency"));
             }
             if !is_ours(dependency) {
                 continue;
@@ -60,7 +60,7 @@ pub(crate) fn crate_findings(tree: &Tree) -> Vec<String> {
                 may_see(name, place, dependency)
             };
             if !allowed {
-                findings.push(finding("it stands higher, or outside what this crate may see"));
+                findings.push(finding("it is higher, or this crate may not import it"));
             }
         }
     }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_imports_upwards_is_found() {
+    fn crate_findings_finds_upward_import() {
         let measure = "crates/measure/Cargo.toml";
         assert_eq!(
             findings_for(measure, "haul-measure", "[dependencies]\nhaul-model.workspace = true"),

@@ -1,10 +1,10 @@
-//! House style as a test: what the compiler and clippy cannot see.
+//! House style as a test: the rules that the compiler and clippy do not check.
 //!
-//! Each rule is a function from text to findings, with unit tests that show it going red; the tests
-//! in this file run the rules over the whole tree. `haul-model` owns this test only because it is
-//! the quickest crate to build: nothing of it is used here.
+//! Each rule is a function from text to findings, with unit tests that show its findings. The tests in
+//! this file apply the rules to the whole tree. `haul-model` has this test only because it builds
+//! fastest; the test uses nothing of it.
 //!
-//! A line that breaks a rule for a reason says so, on itself or in the comment lines right above
+//! A line that must break a rule carries the reason, on the line itself or in the comment right above
 //! it: `// tidy: allow(RULE): the reason`.
 //!
 //! - [`tree`]: the files of the repository;
@@ -57,12 +57,12 @@ fn in_rust_files(rule: impl Fn(&str, &Source) -> Vec<String>) -> Vec<String> {
 }
 
 #[test]
-fn crates_import_only_what_stands_below_them() {
+fn crates_import_only_lower_crates() {
     assert_clean(layers::crate_findings(&Tree::load()));
 }
 
 #[test]
-fn modules_import_only_what_stands_below_them() {
+fn modules_import_only_lower_modules() {
     assert_clean(modules::findings(&Tree::load()));
 }
 
@@ -86,12 +86,12 @@ fn functions_are_short() {
 }
 
 #[test]
-fn guards_are_made_where_they_are_taken() {
+fn guards_are_created_lazily() {
     assert_clean(in_rust_files(style::eager_guards));
 }
 
 #[test]
-fn nothing_is_left_for_later() {
+fn code_has_no_mark_of_unfinished_work() {
     let tree = Tree::load();
     assert_clean(tree.files.iter().flat_map(|f| style::left_for_later(&f.path, &f.text)).collect());
 }

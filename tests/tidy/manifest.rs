@@ -1,6 +1,6 @@
-//! What a Cargo.toml says, as far as the rules need it: the package's name and its dependencies.
+//! The parts of a Cargo.toml that the rules need: the package's name and its dependencies.
 
-/// Which table a dependency stands in.
+/// The table of a dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Table {
     Normal,
@@ -12,12 +12,12 @@ pub(crate) enum Table {
 #[derive(Debug)]
 pub(crate) struct Manifest {
     pub(crate) name: String,
-    /// The packages it depends on, under their own names where they were renamed.
+    /// The packages that it depends on, by their original names.
     pub(crate) dependencies: Vec<(Table, String)>,
 }
 
 impl Manifest {
-    /// Reads the form that this repository writes: one dependency a line, or a table of its own.
+    /// Reads the form that this repository uses: one dependency for each line, or a table for each.
     pub(crate) fn parse(text: &str) -> Self {
         let mut manifest = Self { name: String::new(), dependencies: Vec::new() };
         let mut table = String::new();
@@ -48,14 +48,14 @@ impl Manifest {
     }
 }
 
-/// The kind of a dependency table, and the dependency that it is the own table of, if it is one.
+/// The kind of a dependency table, and the dependency if the table is for only one.
 fn dependency_table(table: &str) -> Option<(Table, Option<&str>)> {
     let kinds = [
         ("dev-dependencies", Table::Development),
         ("build-dependencies", Table::Build),
         ("dependencies", Table::Normal),
     ];
-    // `target.'cfg(...)'.dependencies` holds for some machines; a layer holds for all.
+    // `target.'cfg(...)'.dependencies` is for some machines only, but the layers are for all.
     let parts: Vec<_> = table.rsplit('.').collect();
     kinds.into_iter().find_map(|(name, kind)| match parts[..] {
         [last, ..] if last == name => Some((kind, None)),
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_write_a_dependency_is_read() {
+    fn parse_reads_every_form_of_dependency() {
         let manifest = Manifest::parse(
             "[package]\nname = \"haul-x\"\n\n[dependencies]\nhaul-copy.workspace = true\n\
              inner = { package = \"haul\", path = \"..\" }\nlibc = \"0.2\"\n# gone = \"1\"\n\

@@ -1,10 +1,9 @@
-//! Which module may import which: in every folder, lower never imports higher.
+//! The modules that a module may import: in every folder, a lower module never imports a higher one.
 //!
-//! A module that has others below it is a room. A room lists them in its own documentation, in
-//! lines `//! - [`name`]: what it is`, from the bottom up (rustfmt sorts the `mod` lines, so these
-//! can't tell the order). Where no import goes up, no circle of files can be closed. What a room
-//! itself defines, such as a contract that its modules fulfil, is open to all of them; test code
-//! may look up.
+//! A module with submodules is a room. It lists them in its documentation from the bottom up, in lines
+//! `//! - [`name`]: what it is`, because rustfmt sorts the `mod` lines. Without upward imports, files
+//! cannot form a cycle. All modules of a room may import the items that the room itself defines, such
+//! as a contract. Test code may import upwards.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +11,21 @@ use crate::reach::test_files;
 use crate::source::{Source, closing_brace, identifier, line_of, starts_word};
 use crate::tree::Tree;
 
-/// A module's names from the crate's root down; the root's is empty.
+/// The names of a module from the crate's root down. The path of the root is empty.
 type Path = Vec<String>;
 
 /// A module that declares others.
 struct Room {
     file: String,
-    /// Its modules as its documentation lists them, from the bottom up.
+    /// Its modules in the order of its documentation, from the bottom up.
     order: Vec<String>,
-    /// Its modules as they are declared, without those for tests.
+    /// Its declared modules, without those for tests.
     declared: Vec<String>,
-    /// Names that it re-exports, with the module below it that each comes from.
+    /// Names that it re-exports, each with its module.
     reexports: Vec<(String, String)>,
 }
 
-/// Modules that their room does not list, and imports of a module that is listed later.
+/// Modules that their room does not list, and imports of modules that are listed later.
 pub(crate) fn findings(tree: &Tree) -> Vec<String> {
     let for_tests = test_files(tree);
     let mut findings = Vec::new();
@@ -63,7 +62,7 @@ fn module_path(below_sources: &str) -> Path {
     path
 }
 
-/// The room of a file that declares several modules; the root is always one.
+/// The room of a file that declares several modules. The root is always a room.
 fn room(path: &Path, file: &str, source: &Source) -> Option<Room> {
     let declared = declared_modules(source, path.is_empty());
     let is_room = if path.is_empty() { !declared.is_empty() } else { declared.len() > 1 };
@@ -107,8 +106,8 @@ fn listed_modules(text: &str) -> Vec<String> {
     modules
 }
 
-/// Modules declared outside of tests. Those within the file count in the root alone: elsewhere the
-/// file is there to be read.
+/// Modules that are declared outside of tests. Inline modules count only in the root, because elsewhere
+/// a reader sees them in the file.
 fn declared_modules(source: &Source, is_root: bool) -> Vec<String> {
     let spans = inline_modules(&source.code);
     let mut modules: Vec<String> = Vec::new();
@@ -125,7 +124,7 @@ fn declared_modules(source: &Source, is_root: bool) -> Vec<String> {
     modules
 }
 
-/// Where modules within the file begin and end.
+/// The start and end of the inline modules.
 fn inline_modules(code: &str) -> Vec<(usize, usize)> {
     let starts = code.match_indices("mod ").filter(|&(start, _)| starts_word(code, start));
     starts
@@ -138,7 +137,7 @@ fn inline_modules(code: &str) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Names that a room re-exports, with the module that each comes from.
+/// Names that a room re-exports, each with its module.
 fn reexports(room: &Source) -> Vec<(String, String)> {
     let mut names = Vec::new();
     for (start, word) in room.code.match_indices("use ") {
@@ -177,10 +176,10 @@ fn upward_imports(
         };
         for names in paths(rest) {
             let imported = resolve(rooms, [base.clone(), names].concat());
-            if stands_higher(rooms, importer, &imported) {
+            if is_higher(rooms, importer, &imported) {
                 let line = line_of(&code, start);
                 let name = imported.join("::");
-                findings.push(format!("{file}:{line}: imports `{name}`, which stands higher"));
+                findings.push(format!("{file}:{line}: imports `{name}`, which is higher"));
             }
         }
     }
@@ -192,7 +191,7 @@ fn product_code(source: &Source) -> String {
     lines.map(|(line, is_test)| if *is_test { "\n".into() } else { format!("{line}\n") }).collect()
 }
 
-/// Where paths from the root or from a parent begin, and by which word.
+/// The starts of paths from the root or from a parent, each with its first word.
 fn import_starts(code: &str) -> Vec<(usize, &'static str)> {
     let mut starts = Vec::new();
     for word in ["crate::", "super::"] {
@@ -206,7 +205,7 @@ fn import_starts(code: &str) -> Vec<(usize, &'static str)> {
     starts
 }
 
-/// The module that a path starts from, and what follows; none where that is within the file.
+/// The module at which a path starts, and the rest of the path. `None` if it stays within the file.
 fn base<'a>(importer: &Path, depth: usize, path: &'a str, from: &str) -> Option<(Path, &'a str)> {
     if from == "crate::" {
         return Some((Vec::new(), &path[from.len()..]));
@@ -222,7 +221,7 @@ fn base<'a>(importer: &Path, depth: usize, path: &'a str, from: &str) -> Option<
     Some((importer[..kept].to_vec(), rest))
 }
 
-/// The module that a path of names leads to: as far as names are modules, through re-exports.
+/// The module to which a path of names leads, through re-exports.
 fn resolve(rooms: &BTreeMap<Path, Room>, names: Path) -> Path {
     let mut at = Vec::new();
     for name in names {
@@ -240,8 +239,8 @@ fn resolve(rooms: &BTreeMap<Path, Room>, names: Path) -> Path {
     at
 }
 
-/// Whether the two part in a room that lists the imported one later.
-fn stands_higher(rooms: &BTreeMap<Path, Room>, importer: &Path, imported: &Path) -> bool {
+/// Whether the two paths diverge in a room that lists the imported module later.
+fn is_higher(rooms: &BTreeMap<Path, Room>, importer: &Path, imported: &Path) -> bool {
     let shared = importer.iter().zip(imported).take_while(|(a, b)| a == b).count();
     let (Some(low), Some(high)) = (importer.get(shared), imported.get(shared)) else {
         return false;
@@ -249,12 +248,12 @@ fn stands_higher(rooms: &BTreeMap<Path, Room>, importer: &Path, imported: &Path)
     let Some(room) = rooms.get(&importer[..shared]) else {
         return false;
     };
-    let place = |module| room.order.iter().position(|each| each == module);
-    matches!((place(low), place(high)), (Some(low), Some(high)) if high > low)
+    let rank = |module| room.order.iter().position(|each| each == module);
+    matches!((rank(low), rank(high)), (Some(low), Some(high)) if high > low)
 }
 
-/// Every path that a use tree or an expression spells: `a::b` is [a, b]; `{a::{b, c}, d}` is
-/// [a, b], [a, c], [d].
+/// Every path in a use tree or an expression: `a::b` is [a, b]; `{a::{b, c}, d}` is [a, b], [a, c],
+/// [d].
 fn paths(text: &str) -> Vec<Path> {
     let mut found = Vec::new();
     collect(text, &Vec::new(), &mut found);
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_imports_upwards_is_found() {
+    fn findings_include_upward_import() {
         for clean in [
             "use std::fmt;\n",
             "// crate::high\n",
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_outside_the_list_is_found() {
+    fn findings_include_unlisted_module() {
         let tree =
             Tree::of(&[("crates/x/Cargo.toml", ""), ("crates/x/src/lib.rs", "pub mod low;\n")]);
         assert_eq!(findings(&tree).len(), 1);
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_modules_are_held_to_their_rooms_list() {
+    fn findings_include_upward_import_in_nested_room() {
         assert_eq!(nested("use super::Contract;\n", "use super::first::x;\n"), [""; 0]);
         assert_eq!(nested("", "use crate::room::first::x;\n"), [""; 0]);
         for dirty in [

@@ -1,4 +1,4 @@
-//! Source files that no `mod` reaches: the compiler never sees them, so nothing else would tell.
+//! Source files that no `mod` reaches. The compiler never reads them, so only this rule finds them.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,7 @@ pub(crate) fn dead_files(tree: &Tree) -> Vec<String> {
     dead.map(|path| format!("{path}: no `mod` reaches it: declare it or delete it")).collect()
 }
 
-/// Rust files that are compiled for tests alone, because a `mod` under `#[cfg(test)]` declares
-/// them.
+/// Rust files that are compiled only for tests, because a `mod` under `#[cfg(test)]` declares them.
 pub(crate) fn test_files(tree: &Tree) -> BTreeSet<String> {
     let rust = tree.files.iter().filter(|file| file.path.ends_with(".rs"));
     let declared = rust
@@ -24,7 +23,7 @@ pub(crate) fn test_files(tree: &Tree) -> BTreeSet<String> {
     reach(tree, declared.collect())
 }
 
-/// `open` and every file that is reached from it.
+/// The files in `open` and every file that they reach.
 fn reach(tree: &Tree, mut open: Vec<String>) -> BTreeSet<String> {
     let mut reached: BTreeSet<String> = open.iter().cloned().collect();
     while let Some(path) = open.pop() {
@@ -55,7 +54,7 @@ fn is_root(tree: &Tree, path: &str) -> bool {
     by_place || is_named_in_a_manifest(tree, path)
 }
 
-/// Whether a Cargo.toml names it by `path = "..."`, from its own folder.
+/// Whether a Cargo.toml names the file by `path = "..."`, relative to its folder.
 fn is_named_in_a_manifest(tree: &Tree, path: &str) -> bool {
     tree.files.iter().filter(|file| file.path.ends_with("Cargo.toml")).any(|manifest| {
         let folder = manifest.path.trim_end_matches("Cargo.toml");
@@ -69,7 +68,7 @@ fn is_named_in_a_manifest(tree: &Tree, path: &str) -> bool {
 /// A file that another one declares as a module or includes.
 struct Child {
     path: String,
-    /// Whether the declaration stands under `#[cfg(test)]`.
+    /// Whether the declaration is under `#[cfg(test)]`.
     is_test: bool,
 }
 
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_file_is_found() {
+    fn dead_files_finds_unreached_file() {
         let dead = dead_files(&Tree::of(&[
             ("crates/x/Cargo.toml", "[[test]]\nname = \"y\"\npath = \"../../tests/y/main.rs\"\n"),
             ("crates/x/src/lib.rs", "mod a;\npub(crate) mod b;\n// mod gone;\nmod inline {}\n"),
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn files_for_tests_alone_are_known() {
+    fn test_files_finds_files_under_cfg_test() {
         let files = test_files(&Tree::of(&[
             ("crates/x/src/lib.rs", "mod a;\n\n#[cfg(test)]\nmod tests;\n"),
             ("crates/x/src/a.rs", ""),
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_become_normal() {
+    fn normal_removes_dots() {
         assert_eq!(normal("a/b/../../c/./d"), "c/d");
         assert_eq!(normal("a/../../b"), "../b");
     }

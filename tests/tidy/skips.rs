@@ -1,11 +1,11 @@
-//! Skips: each reason that a test may print is one that `scripts/skip-probes` can hold against the
-//! machine. Without this an unknown reason would show only on the machine that lacks something.
+//! Skips: `scripts/skip-probes` can check each reason that a test may print. Without this rule an unknown
+//! reason would show only on a machine that lacks something.
 
 use std::process::Command;
 
 use crate::tree::Tree;
 
-/// What a test prints before it gives up; in two halves, so that this file does not find itself.
+/// The start of the line of a skip, in two halves, so that the rule does not find this file.
 const MARK: &str = concat!("SKIPPED", ": ");
 
 /// Reasons in the sources that no probe knows.
@@ -14,7 +14,7 @@ pub(crate) fn unknown_reasons(tree: &Tree) -> Vec<String> {
     for file in tree.files.iter().filter(|f| f.path.ends_with(".rs") && !f.path.contains("tidy")) {
         for line in skip_lines(&file.text) {
             let reason = line.split(": ").nth(2).unwrap_or_default();
-            // A reason that is put together elsewhere is checked where it is printed.
+            // A reason that other code composes is checked when it is printed.
             if reason.starts_with('{') {
                 continue;
             }
@@ -39,7 +39,7 @@ fn skip_lines(text: &str) -> Vec<String> {
     joined.collect()
 }
 
-/// The line with a number in place of everything that is filled in when the test runs.
+/// The line with a number in place of each value that the test inserts.
 fn with_samples(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;
@@ -51,7 +51,7 @@ fn with_samples(line: &str) -> String {
     out + rest
 }
 
-/// What `scripts/skip-probes` says of a line; empty where the skip stands.
+/// The output of `scripts/skip-probes` for a line; empty if the skip was necessary.
 fn probe(line: &str) -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let script = "source scripts/skip-probes && probe_skip \"$1\"";
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_held_against_the_machine() {
+    fn probe_checks_reason_on_machine() {
         let stands = |reason: &str| probe(&format!("{MARK}x: {reason}: y")).is_empty();
         assert!(stands("no haul-no-such-program on PATH"));
         assert!(!stands("no bash on PATH"));

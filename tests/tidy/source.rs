@@ -1,10 +1,10 @@
-//! Rust text with its comments and strings blanked out, so that a rule sees only code.
+//! Rust text in which comments and strings are blank, so that a rule sees only code.
 
-/// A Rust file three ways; all have the same length and the same line breaks.
+/// A Rust file in three forms, which have the same length and the same line breaks.
 pub(crate) struct Source {
-    /// As written.
+    /// The original text.
     pub(crate) text: String,
-    /// Comments, strings and character literals are spaces.
+    /// The text with spaces for comments, strings and character literals.
     pub(crate) code: String,
     /// For each line, whether it is under `#[cfg(test)]`.
     pub(crate) is_test: Vec<bool>,
@@ -17,7 +17,7 @@ impl Source {
         Self { text: text.into(), code, is_test }
     }
 
-    /// Line number (from 1) and code of every line that is not a test's.
+    /// The line number (from 1) and the code of every line outside of tests.
     pub(crate) fn product_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.code
             .lines()
@@ -26,16 +26,16 @@ impl Source {
             .map(|(index, line)| (index + 1, line))
     }
 
-    /// Whether the line, or the comment lines right above it, say `tidy: allow(RULE): why`.
+    /// Whether the line, or a comment line right above it, contains `tidy: allow(RULE): why`.
     pub(crate) fn is_allowed(&self, line: usize, rule: &str) -> bool {
         let lines: Vec<&str> = self.text.lines().collect();
-        let says_so = |text: &str| {
+        let has_reason = |text: &str| {
             text.split_once(&format!("// tidy: allow({rule}): "))
                 .is_some_and(|(_, why)| why.len() > 8)
         };
         let above =
             lines[..line - 1].iter().rev().take_while(|text| text.trim_start().starts_with("//"));
-        says_so(lines[line - 1]) || above.into_iter().any(|text| says_so(text))
+        has_reason(lines[line - 1]) || above.into_iter().any(|text| has_reason(text))
     }
 }
 
@@ -49,13 +49,13 @@ pub(crate) fn starts_word(text: &str, index: usize) -> bool {
     !text[..index].ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
-/// The identifier that `text` starts with; empty where it starts with none.
+/// The identifier at the start of `text`; empty if there is none.
 pub(crate) fn identifier(text: &str) -> &str {
     let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
     &text[..end]
 }
 
-/// The byte after the brace that closes the one at `open`; the end where it is never closed.
+/// The byte after the brace that closes the one at `open`; the end of the text if there is none.
 pub(crate) fn closing_brace(code: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (index, byte) in code.bytes().enumerate().skip(open) {
@@ -89,7 +89,7 @@ fn blank(text: &str) -> String {
     String::from_utf8(out).expect("whole literals were blanked")
 }
 
-/// The length of the comment, string or character literal that starts at `at`; 0 where none does.
+/// The length of the comment, string or character literal at `at`; 0 if there is none.
 fn literal_length(text: &str, at: usize) -> usize {
     let bytes = text.as_bytes();
     match bytes[at] {
@@ -104,7 +104,7 @@ fn literal_length(text: &str, at: usize) -> usize {
     }
 }
 
-/// Whether an `r` here can open a raw string: it continues no word, but for the `b` or `c` of one.
+/// Whether an `r` here can open a raw string: it does not continue a word, except after `b` or `c`.
 fn raw_prefix_is_free(text: &str, at: usize) -> bool {
     starts_word(text, at) || (text[..at].ends_with(['b', 'c']) && starts_word(text, at - 1))
 }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_strings_and_characters_are_blank() {
+    fn code_blanks_comments_strings_and_characters() {
         for (text, code) in [
             ("a // b {", "a       "),
             ("a /* b /* c */ d */ e", "a                   e"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn test_code_is_known() {
+    fn product_lines_excludes_tests() {
         let source =
             Source::new("fn a() {}\n#[cfg(test)]\nmod tests {\n  fn b() {}\n}\nfn c() {}\n");
         let lines: Vec<_> = source.product_lines().map(|(line, _)| line).collect();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowance_needs_its_rule_and_a_reason() {
+    fn is_allowed_needs_rule_and_reason() {
         let allows = |text: &str| Source::new(text).is_allowed(2, "unwrap");
         assert!(allows("// tidy: allow(unwrap): checked just above\nx.unwrap();"));
         assert!(allows("//\nx.unwrap(); // tidy: allow(unwrap): checked just above"));

@@ -3,17 +3,17 @@
 use crate::source::{Source, closing_brace, identifier, line_of, starts_word};
 use crate::tree::Tree;
 
-/// Lines that a file aims at.
+/// Lines that a file should not exceed.
 pub(crate) const FILE_LINES_AIM: usize = 400;
 /// Lines at which a file must be split.
 pub(crate) const FILE_LINES_MAX: usize = 1000;
 /// Lines, from `fn` to its closing brace, at which a function must be split.
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// Columns at which a line of a comment ends, as rustfmt ends those of code.
+/// Most columns of a line of a comment, as rustfmt allows for code.
 const COLUMNS_MAX: usize = 100;
 
-/// Endings of files that people write code in.
+/// Endings of files with code.
 const CODE: [&str; 9] = [".rs", ".c", ".cc", ".cpp", ".h", ".js", ".css", ".py", ".toml"];
 
 /// Attributes that a crate's root must carry.
@@ -26,7 +26,7 @@ const ATTRIBUTES: [(&str, &str); 6] = [
     ("crates/copy/src/lib.rs", "no_builtins"),
 ];
 
-/// A call that product code does not make: its text, the rule's name, and what to do instead.
+/// A call that product code must not make: its text, the rule's name, and the alternative.
 struct Ban {
     call: &'static str,
     rule: &'static str,
@@ -52,15 +52,15 @@ const BANS: [Ban; 7] = [
 
 /// Files of code with more lines than `limit`.
 pub(crate) fn long_files(tree: &Tree, limit: usize) -> Vec<String> {
-    let code = tree.files.iter().filter(|file| is_code(&file.path) && !is_made(&file.text));
+    let code = tree.files.iter().filter(|file| is_code(&file.path) && !is_generated(&file.text));
     code.map(|file| (&file.path, file.text.lines().count()))
         .filter(|&(_, lines)| lines > limit)
         .map(|(path, lines)| format!("{path}: {lines} lines, the limit is {limit}"))
         .collect()
 }
 
-/// Whether a program made it and says so at the top: its length is that of its sources.
-fn is_made(text: &str) -> bool {
+/// Whether a program generated the file, whose head says so. Then its length is that of its sources.
+fn is_generated(text: &str) -> bool {
     text.lines().take(5).any(|line| line.contains("do not edit"))
 }
 
@@ -68,8 +68,8 @@ fn is_code(path: &str) -> bool {
     CODE.iter().any(|ending| path.ends_with(ending)) || path.starts_with("scripts/")
 }
 
-/// Lines of comments that are longer than a screen is wide; rustfmt sees to those of code. A row of
-/// a table and a word that cannot be broken, such as an address, may be.
+/// Lines of comments that are too long; rustfmt wraps those of code. A row of a table, and a word that
+/// cannot be broken, such as an address, may be longer.
 pub(crate) fn long_comments(path: &str, source: &Source) -> Vec<String> {
     let lines = source.text.lines().enumerate();
     lines
@@ -81,7 +81,7 @@ pub(crate) fn long_comments(path: &str, source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Functions that do not fit a screen.
+/// Functions that are too long.
 pub(crate) fn long_functions(path: &str, source: &Source) -> Vec<String> {
     let mut findings = Vec::new();
     for (start, _) in source.code.match_indices("fn ") {
@@ -103,7 +103,7 @@ pub(crate) fn long_functions(path: &str, source: &Source) -> Vec<String> {
     findings
 }
 
-/// Where the body of the function at `start` opens; `None` for a declaration.
+/// The start of the body of the function at `start`; `None` for a declaration.
 fn body(code: &str, start: usize) -> Option<usize> {
     let mut depth = 0i32;
     for (index, byte) in code.bytes().enumerate().skip(start) {
@@ -118,8 +118,8 @@ fn body(code: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// Values with a drop that are made whatever the condition says: `then_some` takes one that is
-/// there already, and where the condition does not hold drops it, which undoes what it never did.
+/// Values with a `Drop` that are created regardless of a condition: `then_some` takes an existing value
+/// and drops it if the condition is false, which undoes an action that was never done.
 pub(crate) fn eager_guards(path: &str, source: &Source) -> Vec<String> {
     const DROP: &str = "impl Drop for ";
     const EAGER: &str = ".then_some(";
@@ -133,11 +133,13 @@ pub(crate) fn eager_guards(path: &str, source: &Source) -> Vec<String> {
     eager
         .map(|(at, _)| line_of(code, at))
         .filter(|line| !source.is_allowed(*line, "guard"))
-        .map(|line| format!("{path}:{line}: a guard is made only where it is taken: .then(|| ..)"))
+        .map(|line| {
+            format!("{path}:{line}: create a guard only if the condition holds: .then(|| ..)")
+        })
         .collect()
 }
 
-/// Words that mark unfinished work; the second may stand with the number of an issue.
+/// Words that mark unfinished work. The second is allowed with the number of an issue.
 pub(crate) fn left_for_later(path: &str, text: &str) -> Vec<String> {
     if !is_code(path) {
         return Vec::new();
@@ -162,7 +164,7 @@ fn names_an_issue(rest: &str) -> bool {
         .is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Calls that product code does not make.
+/// Calls that product code must not make.
 pub(crate) fn banned_calls(path: &str, source: &Source) -> Vec<String> {
     let is_product =
         (path.starts_with("crates/") || path.starts_with("ffi/")) && path.contains("/src/");
@@ -184,8 +186,8 @@ pub(crate) fn banned_calls(path: &str, source: &Source) -> Vec<String> {
     findings
 }
 
-/// Crates whose root lacks an attribute that the design rests on, or whose manifest lacks the
-/// workspace's lints.
+/// Crates whose root lacks an attribute that the design needs, or whose manifest lacks the workspace's
+/// lints.
 pub(crate) fn missing_attributes(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, attribute) in ATTRIBUTES {
@@ -206,14 +208,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_file_is_found() {
+    fn long_files_finds_long_file() {
         let tree =
             Tree::of(&[("a.rs", "x\nx\nx\n"), ("b.md", "x\nx\nx\n"), ("scripts/c", "x\nx\n")]);
         assert_eq!(long_files(&tree, 2), ["a.rs: 3 lines, the limit is 2"]);
     }
 
     #[test]
-    fn a_long_function_is_found() {
+    fn long_functions_finds_long_function() {
         let of_lines = |lines: usize| {
             format!(
                 "fn a() {{}}\n\nfn b(\n    x: [u8; 2],\n) {{\n{}}}\n",
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_is_made_in_vain_is_found() {
+    fn eager_guards_finds_guard_in_then_some() {
         let findings = |text: &str| eager_guards("a.rs", &Source::new(text));
         let guard = "impl Drop for Guard<'_> {}\nfn a() {\n    x.then_some(Self(m));\n}\n";
         assert_eq!(findings(guard).len(), 1);
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_work_is_found() {
+    fn left_for_later_finds_marks() {
         let (todo, fixme) = (concat!("TO", "DO"), concat!("FIX", "ME"));
         assert_eq!(left_for_later("a.rs", &format!("// {todo}: x")).len(), 1);
         assert_eq!(left_for_later("a.rs", &format!("// {fixme}: x")).len(), 1);
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_banned_call_is_found() {
+    fn banned_calls_finds_call_outside_tests() {
         let findings = |path: &str, text: &str| banned_calls(path, &Source::new(text)).len();
         let library = "crates/haul/src/lib.rs";
         for call in
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_attribute_is_found() {
+    fn missing_attributes_finds_root_and_manifest() {
         let lints = "[lints]\nworkspace = true\n";
         let findings = |root: &str, manifest: &str| {
             missing_attributes(&Tree::of(&[
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_end_at_the_limit() {
+    fn long_comments_finds_long_line() {
         let long = "word ".repeat(21);
         let found = |text: &str| long_comments("x.rs", &Source::new(text)).len();
         assert_eq!(found(&format!("/// {0}\n//! {0}\n    // {0}\n", long.trim_end())), 3);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Folders that hold what was built or found by running, not what was written.
+/// Folders with generated files.
 const SKIPPED_FOLDERS: [&str; 6] =
     [".git", "target", "fuzz/corpus", "fuzz/artifacts", "fuzz/coverage", "fuzz/target"];
 
@@ -19,12 +19,12 @@ pub(crate) struct File {
 pub(crate) struct Tree {
     pub(crate) files: Vec<File>,
     pub(crate) paths: Vec<String>,
-    /// What each file of `paths` takes, in bytes.
+    /// The size of each file of `paths` in bytes.
     pub(crate) sizes: BTreeMap<String, u64>,
 }
 
 impl Tree {
-    /// The tree that this test was compiled from.
+    /// The tree from which this test was compiled.
     pub(crate) fn load() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut tree = Self { files: Vec::new(), paths: Vec::new(), sizes: BTreeMap::new() };
@@ -35,7 +35,7 @@ impl Tree {
         tree
     }
 
-    /// A made-up tree, for the rules' own tests.
+    /// An artificial tree, for the unit tests of the rules.
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let files: Vec<_> = files
             .iter()
@@ -72,8 +72,8 @@ impl Tree {
                 }
             // In a worktree .git is a file.
             } else if kind.is_file() && path != ".git" {
-                // A file that vanishes between listing and reading is another program's; one that
-                // is not UTF-8 is a picture or a table, and the rules speak of text.
+                // A file that vanishes between listing and reading belongs to another program. One
+                // that is not UTF-8 is a picture or a record, to which the rules do not apply.
                 if let Ok(text) = fs::read_to_string(entry.path()) {
                     self.files.push(File { path: path.clone(), text });
                 }

@@ -214,8 +214,9 @@ typedef enum haul_hint {
  */
 typedef enum haul_heap_pages {
     /**
-     * The largest pages that there are. Only a shared heap takes pages from the pool of huge pages:
-     * a child of fork needs copies of the pages of a private heap, and the pool may have none left.
+     * The largest pages that there are. Only a shared heap takes pages from the pool of huge
+     * pages: a child of fork needs copies of the pages of a private heap, and the pool may have
+     * none left.
      */
     HAUL_HEAP_PAGES_AUTO = 0,
     /**
@@ -359,8 +360,8 @@ typedef struct haul_copy_part {
  */
 typedef struct haul_heap_options {
     /**
-     * The most bytes of blocks, their waste included; 0: 64 GiB, or four times the machine's memory
-     * if that is less. The heap reserves addresses for all of the limit, but no memory.
+     * The most bytes of blocks, their waste included; 0: 64 GiB, or four times the machine's
+     * memory if that is less. The heap reserves addresses for all of the limit, but no memory.
      */
     uint64_t limit;
     /**
@@ -580,8 +581,8 @@ const char *haul_version(void);
 
 /**
  * Reads haul.toml once in a process and applies its thresholds. Later calls return the result of
- * the first. libhaul.so calls this when it is loaded. A program that links libhaul.a should call it
- * early in main. Until then the defaults for the processor apply, which are correct as well.
+ * the first. libhaul.so calls this when it is loaded. A program that links libhaul.a should call
+ * it early in main. Until then the defaults for the processor apply, which are correct as well.
  *
  * Looks for the file at HAUL_TUNING, in the user's configuration directory and in /etc. A
  * set-user-id program reads no file. Makes some system calls and allocates; thread-safe; not
@@ -639,8 +640,8 @@ extern void *haul_memmove_above_64(void *target, const void *source, size_t n);
 extern void *haul_memset_above_64(void *target, int byte, size_t n);
 
 /**
- * As haul_memmove, with a hint about the next use of the target. A number that is no hint counts as
- * HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the bytes are
+ * As haul_memmove, with a hint about the next use of the target. A number that is no hint counts
+ * as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the bytes are
  * visible to other threads and devices like those of any copy.
  *
  * # Safety
@@ -700,8 +701,8 @@ enum haul_status haul_thresholds_set(const char *name, size_t bytes);
  * Creates a heap for this process alone and writes it to heap. options may be NULL. Makes about
  * twenty system calls and one malloc.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY. heap is written only
- * on HAUL_OK.
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY. heap is written
+ * only on HAUL_OK.
  *
  * # Safety
  * options is NULL or readable; heap is NULL or writable.
@@ -783,9 +784,9 @@ bool haul_heap_is_name(const char *name);
 int haul_heap_fd(const struct haul_heap *heap);
 
 /**
- * Detaches this process from a heap: unmaps its memory, and releases it if the heap is private. The
- * blocks of this process in a shared heap remain until the process dies; then they are reclaimed.
- * heap may be NULL.
+ * Detaches this process from a heap: unmaps its memory, and releases it if the heap is private.
+ * The blocks of this process in a shared heap remain until the process dies; then they are
+ * reclaimed. heap may be NULL.
  *
  * # Safety
  * heap is NULL or a heap that no thread uses any more.
@@ -853,8 +854,8 @@ void *haul_heap_zalloc(const struct haul_heap *heap, size_t size, size_t align);
 
 /**
  * Resizes a block to size bytes at a multiple of align. The block stays at its address if the new
- * size fits there; else its content moves to a new block. Returns NULL on failure, which leaves the
- * block unchanged. If block is NULL, allocates as haul_heap_alloc().
+ * size fits there; else its content moves to a new block. Returns NULL on failure, which leaves
+ * the block unchanged. If block is NULL, allocates as haul_heap_alloc().
  *
  * # Safety
  * heap is NULL or a heap. If block is a live block of the heap, the caller owns it, and after a
@@ -871,7 +872,8 @@ void *haul_heap_realloc(const struct haul_heap *heap, void *block, size_t size, 
  * HAUL_ERROR_DAMAGED.
  *
  * # Safety
- * heap is NULL or a heap. If block is a live block of the heap, no thread or process uses it again.
+ * heap is NULL or a heap. If block is a live block of the heap, no thread or process uses it
+ * again.
  */
 enum haul_status haul_heap_free(const struct haul_heap *heap, void *block);
 
@@ -917,8 +919,9 @@ enum haul_status haul_heap_offset(const struct haul_heap *heap,
 void *haul_heap_pointer(const struct haul_heap *heap, uint64_t offset);
 
 /**
- * Writes the content of the heap on a node (or HAUL_NODE_ANY) to stats. The numbers are exact if no
- * thread changes the heap meanwhile; the call stops no thread. Reads the metadata of every block.
+ * Writes the content of the heap on a node (or HAUL_NODE_ANY) to stats. The numbers are exact if
+ * no thread changes the heap meanwhile; the call stops no thread. Reads the metadata of every
+ * block.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT. stats is written only on HAUL_OK.
  *
@@ -965,8 +968,8 @@ enum haul_status haul_heap_iova(const struct haul_heap *heap,
 enum haul_status haul_channel_listen(const char *path, struct haul_channel_listener **listener);
 
 /**
- * As haul_channel_listen(), for the users that options allow; options may be NULL. If options allow
- * a user other than the own one and root, every process that can reach path may connect, and
+ * As haul_channel_listen(), for the users that options allow; options may be NULL. If options
+ * allow a user other than the own one and root, every process that can reach path may connect, and
  * haul_channel_accept() with the same options refuses processes of other users.
  *
  * Returns as haul_channel_listen().
@@ -1043,8 +1046,8 @@ enum haul_status haul_channel_accept_fd(int fd,
                                         struct haul_channel **channel);
 
 /**
- * Returns the descriptor to poll for reading before haul_channel_try_recv() is called again; -1 for
- * NULL. The channel owns the descriptor, which is closed on exec and with the channel.
+ * Returns the descriptor to poll for reading before haul_channel_try_recv() is called again; -1
+ * for NULL. The channel owns the descriptor, which is closed on exec and with the channel.
  *
  * # Safety
  * channel is NULL or a channel.
@@ -1072,8 +1075,8 @@ enum haul_status haul_channel_peer(const struct haul_channel *channel,
                                    struct haul_channel_identity *identity);
 
 /**
- * Returns whether a haul_channel_mechanism can be used to send to this peer; false for NULL and for
- * a channel without a sending half.
+ * Returns whether a haul_channel_mechanism can be used to send to this peer; false for NULL and
+ * for a channel without a sending half.
  *
  * # Safety
  * channel is NULL or a channel.
@@ -1081,10 +1084,10 @@ enum haul_status haul_channel_peer(const struct haul_channel *channel,
 bool haul_channel_offers(const struct haul_channel *channel, uint32_t mechanism);
 
 /**
- * Moves the sending half of a channel, for another thread, to sender: a channel that can only send.
- * From here on channel can only receive. Each half must be closed. A call that a half does not
- * support returns HAUL_ERROR_ARGUMENT. Both halves have the same descriptor, so only one of them at
- * a time can be driven by polling.
+ * Moves the sending half of a channel, for another thread, to sender: a channel that can only
+ * send. From here on channel can only receive. Each half must be closed. A call that a half does
+ * not support returns HAUL_ERROR_ARGUMENT. Both halves have the same descriptor, so only one of
+ * them at a time can be driven by polling.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the channel is a half already or a
  * message is in flight. sender is written only on HAUL_OK.
@@ -1095,9 +1098,9 @@ bool haul_channel_offers(const struct haul_channel *channel, uint32_t mechanism)
 enum haul_status haul_channel_split(struct haul_channel *channel, struct haul_channel **sender);
 
 /**
- * Closes a channel, or one of its halves. The peer can still receive messages that were sent whole.
- * After a fork another process can continue with its own copy, unless this process has used the
- * channel since the fork. channel may be NULL.
+ * Closes a channel, or one of its halves. The peer can still receive messages that were sent
+ * whole. After a fork another process can continue with its own copy, unless this process has used
+ * the channel since the fork. channel may be NULL.
  *
  * # Safety
  * channel is NULL or a channel that no thread uses any more, with no message in flight.
@@ -1148,8 +1151,8 @@ size_t haul_channel_buffer_size(const struct haul_channel_buffer *buffer);
  * Announces that the caller will write to size bytes of a received message from offset on. A
  * sealed message from a peer without trust is a view: the first write to each page of 4 KiB causes
  * a page fault that copies the page. This call copies the pages at once, in a quarter of the time
- * for 2 MiB and more. It copies a whole huge page of 2 MiB if 1 MiB of it or more is announced. The
- * content does not change. For other messages the call does nothing.
+ * for 2 MiB and more. It copies a whole huge page of 2 MiB if 1 MiB of it or more is announced.
+ * The content does not change. For other messages the call does nothing.
  * haul_channel_buffer_account() counts the copied bytes.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the bytes are not inside the message.
@@ -1311,8 +1314,8 @@ void haul_channel_building_free(struct haul_channel_building *building);
  * flight to sending. Until sending is finished or freed, the channel can receive but not send, and
  * must not be closed or split. The bytes must not be changed until the message is complete.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also if the channel has no sending half or
- * another message is in flight; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE; HAUL_ERROR_BROKEN.
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also if the channel has no sending half
+ * or another message is in flight; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE; HAUL_ERROR_BROKEN.
  * sending is written only on HAUL_OK.
  *
  * # Safety
@@ -1326,9 +1329,9 @@ enum haul_status haul_channel_start_send(struct haul_channel *channel,
                                          struct haul_channel_sending **sending);
 
 /**
- * Advances a message without waiting, and writes to is_complete whether it is complete, so that the
- * caller may change its bytes. If it is not, the caller must poll haul_channel_sending_fd() for
- * reading before the next call. The deadline does not apply; the caller keeps its own.
+ * Advances a message without waiting, and writes to is_complete whether it is complete, so that
+ * the caller may change its bytes. If it is not, the caller must poll haul_channel_sending_fd()
+ * for reading before the next call. The deadline does not apply; the caller keeps its own.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN;
  * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete; the caller
@@ -1341,8 +1344,8 @@ enum haul_status haul_channel_sending_advance(struct haul_channel_sending *sendi
                                               bool *is_complete);
 
 /**
- * Returns the descriptor to poll for reading before haul_channel_sending_advance() is called again:
- * that of haul_channel_fd(); -1 for NULL.
+ * Returns the descriptor to poll for reading before haul_channel_sending_advance() is called
+ * again: that of haul_channel_fd(); -1 for NULL.
  *
  * # Safety
  * sending is NULL or a message in flight.

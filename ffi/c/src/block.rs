@@ -84,8 +84,8 @@ pub unsafe extern "C" fn haul_heap_zalloc(
 }
 
 /// Resizes a block to size bytes at a multiple of align. The block stays at its address if the new
-/// size fits there; else its content moves to a new block. Returns NULL on failure, which leaves the
-/// block unchanged. If block is NULL, allocates as haul_heap_alloc().
+/// size fits there; else its content moves to a new block. Returns NULL on failure, which leaves
+/// the block unchanged. If block is NULL, allocates as haul_heap_alloc().
 ///
 /// # Safety
 /// heap is NULL or a heap. If block is a live block of the heap, the caller owns it, and after a
@@ -116,7 +116,8 @@ pub unsafe extern "C" fn haul_heap_realloc(
 /// HAUL_ERROR_DAMAGED.
 ///
 /// # Safety
-/// heap is NULL or a heap. If block is a live block of the heap, no thread or process uses it again.
+/// heap is NULL or a heap. If block is a live block of the heap, no thread or process uses it
+/// again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_heap_free(heap: *const haul_heap, block: *mut c_void) -> haul_status {
     // SAFETY: the caller's promise.
@@ -196,8 +197,9 @@ pub unsafe extern "C" fn haul_heap_pointer(heap: *const haul_heap, offset: u64) 
     heap.heap.pointer(Offset::new(offset)).map_or(ptr::null_mut(), |block| block.as_ptr().cast())
 }
 
-/// Writes the content of the heap on a node (or HAUL_NODE_ANY) to stats. The numbers are exact if no
-/// thread changes the heap meanwhile; the call stops no thread. Reads the metadata of every block.
+/// Writes the content of the heap on a node (or HAUL_NODE_ANY) to stats. The numbers are exact if
+/// no thread changes the heap meanwhile; the call stops no thread. Reads the metadata of every
+/// block.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT. stats is written only on HAUL_OK.
 ///

@@ -105,8 +105,8 @@ pub unsafe extern "C" fn haul_channel_listen(
     unsafe { haul_channel_listen_for(path, ptr::null(), listener) }
 }
 
-/// As haul_channel_listen(), for the users that options allow; options may be NULL. If options allow
-/// a user other than the own one and root, every process that can reach path may connect, and
+/// As haul_channel_listen(), for the users that options allow; options may be NULL. If options
+/// allow a user other than the own one and root, every process that can reach path may connect, and
 /// haul_channel_accept() with the same options refuses processes of other users.
 ///
 /// Returns as haul_channel_listen().
@@ -234,8 +234,8 @@ pub unsafe extern "C" fn haul_channel_accept_fd(
     unsafe { open(options, channel, |settings| Channel::accept_over(socket, settings)) }
 }
 
-/// Returns the descriptor to poll for reading before haul_channel_try_recv() is called again; -1 for
-/// NULL. The channel owns the descriptor, which is closed on exec and with the channel.
+/// Returns the descriptor to poll for reading before haul_channel_try_recv() is called again; -1
+/// for NULL. The channel owns the descriptor, which is closed on exec and with the channel.
 ///
 /// # Safety
 /// channel is NULL or a channel.
@@ -277,8 +277,8 @@ pub unsafe extern "C" fn haul_channel_peer(
     unsafe { put(identity, make) }
 }
 
-/// Returns whether a haul_channel_mechanism can be used to send to this peer; false for NULL and for
-/// a channel without a sending half.
+/// Returns whether a haul_channel_mechanism can be used to send to this peer; false for NULL and
+/// for a channel without a sending half.
 ///
 /// # Safety
 /// channel is NULL or a channel.
@@ -289,10 +289,10 @@ pub unsafe extern "C" fn haul_channel_offers(channel: *const haul_channel, mecha
     sender.zip(mechanism_of(mechanism)).is_some_and(|(sender, mechanism)| sender.offers(mechanism))
 }
 
-/// Moves the sending half of a channel, for another thread, to sender: a channel that can only send.
-/// From here on channel can only receive. Each half must be closed. A call that a half does not
-/// support returns HAUL_ERROR_ARGUMENT. Both halves have the same descriptor, so only one of them at
-/// a time can be driven by polling.
+/// Moves the sending half of a channel, for another thread, to sender: a channel that can only
+/// send. From here on channel can only receive. Each half must be closed. A call that a half does
+/// not support returns HAUL_ERROR_ARGUMENT. Both halves have the same descriptor, so only one of
+/// them at a time can be driven by polling.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the channel is a half already or a
 /// message is in flight. sender is written only on HAUL_OK.
@@ -316,9 +316,9 @@ pub unsafe extern "C" fn haul_channel_split(
     unsafe { give(sender, || Ok(half)) }
 }
 
-/// Closes a channel, or one of its halves. The peer can still receive messages that were sent whole.
-/// After a fork another process can continue with its own copy, unless this process has used the
-/// channel since the fork. channel may be NULL.
+/// Closes a channel, or one of its halves. The peer can still receive messages that were sent
+/// whole. After a fork another process can continue with its own copy, unless this process has used
+/// the channel since the fork. channel may be NULL.
 ///
 /// # Safety
 /// channel is NULL or a channel that no thread uses any more, with no message in flight.

@@ -93,8 +93,8 @@ unsafe extern "C" {
     pub fn haul_memset_above_64(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
 }
 
-/// As haul_memmove, with a hint about the next use of the target. A number that is no hint counts as
-/// HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the bytes are
+/// As haul_memmove, with a hint about the next use of the target. A number that is no hint counts
+/// as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the bytes are
 /// visible to other threads and devices like those of any copy.
 ///
 /// # Safety

@@ -25,8 +25,9 @@ impl haul_heap {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_heap_pages {
-    /// The largest pages that there are. Only a shared heap takes pages from the pool of huge pages:
-    /// a child of fork needs copies of the pages of a private heap, and the pool may have none left.
+    /// The largest pages that there are. Only a shared heap takes pages from the pool of huge
+    /// pages: a child of fork needs copies of the pages of a private heap, and the pool may have
+    /// none left.
     HAUL_HEAP_PAGES_AUTO = 0,
     /// Pages of 1 GiB from the pool of huge pages, in a shared heap.
     HAUL_HEAP_PAGES_HUGE_1G = 1,
@@ -42,8 +43,8 @@ pub enum haul_heap_pages {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct haul_heap_options {
-    /// The most bytes of blocks, their waste included; 0: 64 GiB, or four times the machine's memory
-    /// if that is less. The heap reserves addresses for all of the limit, but no memory.
+    /// The most bytes of blocks, their waste included; 0: 64 GiB, or four times the machine's
+    /// memory if that is less. The heap reserves addresses for all of the limit, but no memory.
     pub limit: u64,
     /// Bytes of free pages that haul_heap_maintain() keeps ready.
     pub grow_ahead: u64,
@@ -95,8 +96,8 @@ impl haul_heap_options {
 /// Creates a heap for this process alone and writes it to heap. options may be NULL. Makes about
 /// twenty system calls and one malloc.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY. heap is written only
-/// on HAUL_OK.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY. heap is written
+/// only on HAUL_OK.
 ///
 /// # Safety
 /// options is NULL or readable; heap is NULL or writable.
@@ -184,8 +185,8 @@ pub unsafe extern "C" fn haul_heap_attach_fd(fd: c_int, heap: *mut *mut haul_hea
     if fd < 0 {
         return haul_status::HAUL_ERROR_ARGUMENT;
     }
-    // SAFETY: not negative; the first system call on a descriptor that is not open fails; it is used
-    // only during this call.
+    // SAFETY: not negative; the first system call on a descriptor that is not open fails; it is
+    // used only during this call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     // SAFETY: the caller's promise for heap.
     unsafe { give(heap, || haul_heap::from_result(Heap::builder().attach_fd(fd))) }
@@ -232,9 +233,9 @@ pub unsafe extern "C" fn haul_heap_fd(heap: *const haul_heap) -> c_int {
     heap.and_then(|heap| heap.heap.fd()).map_or(-1, |fd| fd.as_raw_fd())
 }
 
-/// Detaches this process from a heap: unmaps its memory, and releases it if the heap is private. The
-/// blocks of this process in a shared heap remain until the process dies; then they are reclaimed.
-/// heap may be NULL.
+/// Detaches this process from a heap: unmaps its memory, and releases it if the heap is private.
+/// The blocks of this process in a shared heap remain until the process dies; then they are
+/// reclaimed. heap may be NULL.
 ///
 /// # Safety
 /// heap is NULL or a heap that no thread uses any more.

@@ -1,8 +1,8 @@
 //! libhaul: the C interface of haul. cbindgen generates `include/haul.h` from these files.
 //!
 //! Every function is `haul_*`. A function checks its pointers for NULL and writes an output only on
-//! success. A status code keeps its number. No panic unwinds into C, because `extern "C"` aborts the
-//! process first.
+//! success. A status code keeps its number. No panic unwinds into C, because `extern "C"` aborts
+//! the process first.
 //!
 //! - [`status`]: the result of a function that can fail;
 //! - `argument`: text and bytes from C, results and objects to C;

@@ -49,7 +49,8 @@ impl haul_channel_sending {
 
     /// Ends the message and returns the sending half to the channel.
     fn give_back(self) {
-        // This borrows the half, so it ends first. A message that is not complete is abandoned here.
+        // This borrows the half, so it ends first. A message that is not complete is abandoned
+        // here.
         drop(self.sending);
         // SAFETY: leaked by `start`, and nothing borrows it any more.
         let sender = unsafe { Box::from_raw(self.sender.as_ptr()) };
@@ -62,8 +63,8 @@ impl haul_channel_sending {
 /// flight to sending. Until sending is finished or freed, the channel can receive but not send, and
 /// must not be closed or split. The bytes must not be changed until the message is complete.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also if the channel has no sending half or
-/// another message is in flight; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE; HAUL_ERROR_BROKEN.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also if the channel has no sending half
+/// or another message is in flight; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE; HAUL_ERROR_BROKEN.
 /// sending is written only on HAUL_OK.
 ///
 /// # Safety
@@ -91,9 +92,9 @@ pub unsafe extern "C" fn haul_channel_start_send(
     unsafe { give(sending, || started) }
 }
 
-/// Advances a message without waiting, and writes to is_complete whether it is complete, so that the
-/// caller may change its bytes. If it is not, the caller must poll haul_channel_sending_fd() for
-/// reading before the next call. The deadline does not apply; the caller keeps its own.
+/// Advances a message without waiting, and writes to is_complete whether it is complete, so that
+/// the caller may change its bytes. If it is not, the caller must poll haul_channel_sending_fd()
+/// for reading before the next call. The deadline does not apply; the caller keeps its own.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN;
 /// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete; the caller
@@ -115,8 +116,8 @@ pub unsafe extern "C" fn haul_channel_sending_advance(
     unsafe { put(is_complete, || Ok(sending.advance()?)) }
 }
 
-/// Returns the descriptor to poll for reading before haul_channel_sending_advance() is called again:
-/// that of haul_channel_fd(); -1 for NULL.
+/// Returns the descriptor to poll for reading before haul_channel_sending_advance() is called
+/// again: that of haul_channel_fd(); -1 for NULL.
 ///
 /// # Safety
 /// sending is NULL or a message in flight.

@@ -1,8 +1,9 @@
 //! One end of a transfer by iceoryx2: `haul-peer-iceoryx2 SOCKET A|B`, started by `haul channel
 //! bench`.
 //!
-//! iceoryx2 shares memory: the publisher can still write to a message while the subscriber reads it.
-//! For private memory at both ends, A copies its message into a loaned sample and B copies it out.
+//! iceoryx2 shares memory: the publisher can still write to a message while the subscriber reads
+//! it. For private memory at both ends, A copies its message into a loaned sample and B copies it
+//! out.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -107,7 +107,8 @@ impl Library {
         run(command.arg(self.source(source))).stdout
     }
 
-    /// The command that runs a program of [`Self::compile`], without the tuning file of this machine.
+    /// The command that runs a program of [`Self::compile`], without the tuning file of this
+    /// machine.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         self.make_loadable(&mut command);

@@ -1,5 +1,5 @@
-//! C programs with libhaul, compiled as a user does: with every installed compiler, the shared and the
-//! static library, natively and under valgrind, from the build tree and after installation.
+//! C programs with libhaul, compiled as a user does: with every installed compiler, the shared and
+//! the static library, natively and under valgrind, from the build tree and after installation.
 //!
 //! - [`toolchain`]: compilers and tools, and the skips of missing ones;
 //! - [`library`]: the release build of libhaul, shared and static;
