@@ -25,8 +25,8 @@ pub(crate) fn cycles() -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// Ticks a second. `dpdk_hz` is the frequency that DPDK measured of its counter, which on x86 is the
-/// same as ours.
+/// Ticks a second. `dpdk_hz` is the frequency that DPDK measured of its counter, which on x86 is
+/// the same as ours.
 pub(crate) fn cycles_per_s(dpdk_hz: u64) -> u64 {
     if cfg!(target_arch = "x86_64") {
         return dpdk_hz;

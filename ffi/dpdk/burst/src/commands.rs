@@ -156,8 +156,8 @@ fn port_of(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Result<
     answer.number(c"port", u64::from(port));
     answer.text(c"name", &ports::name(dpdk, port).unwrap_or_default());
     let mut info = DeviceInfo::EMPTY;
-    // SAFETY: the port existed just now, and DPDK checks it again; the structure is larger than what
-    // DPDK writes.
+    // SAFETY: the port existed just now, and DPDK checks it again; the structure is larger than
+    // what DPDK writes.
     let found = unsafe { (dpdk.device_info)(port, &raw mut info) };
     if found == 0 && !info.driver.is_null() {
         // SAFETY: DPDK wrote a pointer to its driver's name, a constant.

@@ -158,8 +158,8 @@ pub(crate) type Register = unsafe extern "C" fn(*const c_char, Handler, *const c
 /// The function that registers a command, if this program has it.
 pub(crate) fn register() -> Option<Register> {
     let symbol = symbol(&libraries(), c"rte_telemetry_register_cmd")?;
-    // SAFETY: this is the address of DPDK's function of this name, which has this signature in every
-    // version since 20.05.
+    // SAFETY: this is the address of DPDK's function of this name, which has this signature in
+    // every version since 20.05.
     Some(unsafe { core::mem::transmute::<*mut c_void, Register>(symbol) })
 }
 
@@ -184,8 +184,8 @@ fn libraries() -> Vec<Library> {
             path.contains(name).then(|| CString::new(path).ok()).flatten()
         });
         let Some(path) = path else { continue };
-        // SAFETY: `path` is a C string; with RTLD_NOLOAD no constructor runs, because the library is
-        // loaded already.
+        // SAFETY: `path` is a C string; with RTLD_NOLOAD no constructor runs, because the library
+        // is loaded already.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if !handle.is_null() {
             libraries.push(Library(handle));

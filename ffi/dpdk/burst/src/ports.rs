@@ -13,7 +13,8 @@ use crate::threads::Suspects;
 pub(crate) const PORTS_MAX: u16 = 1024;
 /// Most queues of a port (RTE_MAX_QUEUES_PER_PORT).
 const QUEUES_MAX: u16 = 1024;
-/// How long a detach waits for threads to leave. The next command checks the remaining threads again.
+/// How long a detach waits for threads to leave. The next command checks the remaining threads
+/// again.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The direction of a queue's packets.
@@ -77,8 +78,8 @@ struct Retired {
 pub(crate) struct Ports {
     pub(crate) attached: Vec<Attached>,
     retired: Vec<Retired>,
-    /// Callbacks that DPDK refused to remove because their port or queue is gone. They stay, because
-    /// DPDK may still call them if another port gets the number.
+    /// Callbacks that DPDK refused to remove because their port or queue is gone. They stay,
+    /// because DPDK may still call them if another port gets the number.
     stranded: Vec<Attached>,
 }
 
@@ -141,15 +142,15 @@ impl Ports {
             let user = Arc::as_ptr(&slot).cast::<c_void>().cast_mut();
             let (received, sending) = how.callbacks();
             let callback = match direction {
-                // SAFETY: the callback's type is DPDK's; the slot lives until the callback is removed
-                // and every thread has left it.
+                // SAFETY: the callback's type is DPDK's; the slot lives until the callback is
+                // removed and every thread has left it.
                 Direction::Rx => unsafe { (dpdk.add_rx)(port, queue, received, user) },
                 // SAFETY: as above.
                 Direction::Tx => unsafe { (dpdk.add_tx)(port, queue, sending, user) },
             };
             if callback.is_null() {
-                // The usual reason is that there are no more queues. The caller uses the reason only
-                // if nothing was attached.
+                // The usual reason is that there are no more queues. The caller uses the reason
+                // only if nothing was attached.
                 done.refused = done.refused.or(dpdk::error_number());
                 return;
             }
@@ -166,10 +167,11 @@ impl Ports {
             return Arc::clone(&known.is_gone);
         }
         let mark = Arc::new(AtomicBool::new(false));
-        // Each attached port leaks some bytes, because DPDK may call the function at any later time.
+        // Each attached port leaks some bytes, because DPDK may call the function at any later
+        // time.
         let user = Arc::into_raw(Arc::clone(&mark)).cast::<c_void>().cast_mut();
-        // SAFETY: the callback's type is DPDK's, and its argument is never freed. If DPDK refuses, the
-        // port's name shows whether the port is gone.
+        // SAFETY: the callback's type is DPDK's, and its argument is never freed. If DPDK refuses,
+        // the port's name shows whether the port is gone.
         unsafe { (dpdk.on_event)(port, EVENT_DESTROY, released, user) };
         mark
     }

@@ -1,22 +1,22 @@
 //! The counters of one queue in one direction.
 //!
 //! One thread polls a queue, so only one thread writes its counters, without locks or exchanges. A
-//! burst costs a load and a store of the counter of its size, and a load of one word of a cache line
-//! that is in the cache already: the counter of empty polls is in it as well. The costly work (the
-//! clock, the packets' sizes) is done for one burst in [`PERIOD`].
+//! burst costs a load and a store of the counter of its size, and a load of one word of a cache
+//! line that is in the cache already: the counter of empty polls is in it as well. The costly work
+//! (the clock, the packets' sizes) is done for one burst in [`PERIOD`].
 //!
 //! ```text
 //! count(burst):  counters[size] += 1
 //!                if that is a multiple of 128, or a copy is requested: rare(burst)
-//! rare(burst):   sizes of this burst and the time to the next one; a requested copy of all counters
+//! rare(burst):   sizes of this burst, the time to the next, a requested copy of all counters
 //! read():        if two reads of all counters are equal, they had these values between the two
 //!                else the thread is busy: request a copy, which it makes between two bursts
 //! ```
 //!
 //! A reader therefore gets all counters of one moment, and their sums agree. Tried and lost: a
 //! sequence number around each burst, which a reader of 500 counters never finds unchanged while an
-//! empty poll takes 20 ns; totals beside the counters, which cost one more store a burst and are the
-//! sum of the counters; a countdown to the next sample (1 ns of an empty poll).
+//! empty poll takes 20 ns; totals beside the counters, which cost one more store a burst and are
+//! the sum of the counters; a countdown to the next sample (1 ns of an empty poll).
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -43,9 +43,9 @@ pub(crate) const FIRST_GAP: usize = GAP_CYCLES + 1;
 pub(crate) const GAPS: usize = 65;
 pub(crate) const WORDS: usize = FIRST_GAP + GAPS;
 
-/// Of each size, one burst in this many is a sample. The 3 reads of the clock, some 30 ns, then cost
-/// 0.2 ns a burst. The counter of the size decides, so that no other counter is needed and each size
-/// is sampled in proportion.
+/// Of each size, one burst in this many is a sample. The 3 reads of the clock, some 30 ns, then
+/// cost 0.2 ns a burst. The counter of the size decides, so that no other counter is needed and
+/// each size is sampled in proportion.
 const PERIOD: u64 = 128;
 
 /// How long a reader waits for the polling thread. That thread polls about every microsecond, or it
@@ -75,7 +75,8 @@ pub(crate) type Counters = Box<[u64; WORDS]>;
 /// The counters of one queue in one direction: see the module.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// The time of the previous burst if that was a sample, else 0. Only the polling thread uses it.
+    /// The time of the previous burst if that was a sample, else 0. Only the polling thread uses
+    /// it.
     last: AtomicU64,
     /// [`OPEN`] and the state of a copy, in one word, so that a burst loads only one. If it is not
     /// zero, the burst takes the rare path. SYNC: copy of a slot.
@@ -107,8 +108,8 @@ impl Slot {
         self.is_exact
     }
 
-    /// Counts a burst and returns `count`. Only the thread that polls the queue may call this. The rare
-    /// path is a tail call, so that a burst keeps nothing on the stack for it.
+    /// Counts a burst and returns `count`. Only the thread that polls the queue may call this. The
+    /// rare path is a tail call, so that a burst keeps nothing on the stack for it.
     ///
     /// # Safety
     /// `packets` points to `count` pointers to packets, all valid for reads.
@@ -158,10 +159,12 @@ impl Slot {
         self.copy_if_requested();
         if is_sample || self.is_exact {
             self.state.fetch_or(OPEN, Ordering::Relaxed);
-            // Last, so that the gap contains little of this function. 0 means that there is no sample.
+            // Last, so that the gap contains little of this function. 0 means that there is no
+            // sample.
             self.last.store(clock::cycles().max(1), Ordering::Relaxed);
         }
-        // If the compiler knew that this is the argument, it would spill the argument in every burst.
+        // If the compiler knew that this is the argument, it would spill the argument in every
+        // burst.
         core::hint::black_box(count)
     }
 
@@ -176,8 +179,8 @@ impl Slot {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).is_ok()
     }
 
-    /// Adds to a counter and returns the new value. Only the polling thread writes counters, so a load
-    /// and a store suffice.
+    /// Adds to a counter and returns the new value. Only the polling thread writes counters, so a
+    /// load and a store suffice.
     #[inline]
     fn add(&self, word: usize, more: u64) -> u64 {
         let counter = &self.counters[word];
@@ -188,8 +191,8 @@ impl Slot {
     }
 
     fn copy_if_requested(&self) {
-        // SYNC: copy of a slot. An exchange, because if a program breaks DPDK's rule and two threads
-        // poll one queue, only one of them may make the copy.
+        // SYNC: copy of a slot. An exchange, because if a program breaks DPDK's rule and two
+        // threads poll one queue, only one of them may make the copy.
         if self.change(REQUESTED, COPYING) {
             for (copy, counter) in self.copy.iter().zip(&self.counters) {
                 copy.store(counter.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -198,8 +201,8 @@ impl Slot {
         }
     }
 
-    /// All counters of one moment. `None` if the polling thread is neither idle nor answers, as when
-    /// it is stopped in the middle of a copy.
+    /// All counters of one moment. `None` if the polling thread is neither idle nor answers, as
+    /// when it is stopped in the middle of a copy.
     ///
     /// Cost: some microseconds, and up to [`PATIENCE`].
     pub(crate) fn read(&self) -> Option<Counters> {
@@ -227,8 +230,8 @@ impl Slot {
         }
     }
 
-    /// The counters, if two reads of them are equal. Counters only grow, so all had these values from
-    /// the end of the first read to the beginning of the second.
+    /// The counters, if two reads of them are equal. Counters only grow, so all had these values
+    /// from the end of the first read to the beginning of the second.
     fn read_idle(&self) -> Option<Counters> {
         let (first, second) = (read(&self.counters), read(&self.counters));
         (first == second).then_some(second)
@@ -269,8 +272,8 @@ pub(crate) unsafe extern "C" fn received(
     _most: u16,
     slot: *mut c_void,
 ) -> u16 {
-    // SAFETY: the slot was registered with this function, and lives until the callback is removed and
-    // every thread has left it.
+    // SAFETY: the slot was registered with this function, and lives until the callback is removed
+    // and every thread has left it.
     let slot = unsafe { &*slot.cast_const().cast::<Slot>() };
     // SAFETY: DPDK passes `count` packets.
     unsafe { slot.count(packets, count) }
@@ -284,14 +287,15 @@ pub(crate) unsafe extern "C" fn sending(
     count: u16,
     slot: *mut c_void,
 ) -> u16 {
-    // SAFETY: the slot was registered with this function, and lives until the callback is removed and
-    // every thread has left it.
+    // SAFETY: the slot was registered with this function, and lives until the callback is removed
+    // and every thread has left it.
     let slot = unsafe { &*slot.cast_const().cast::<Slot>() };
     // SAFETY: the program passes `count` packets, which DPDK's driver requires as well.
     unsafe { slot.count(packets, count) }
 }
 
-/// Counts nothing. It shows the time that DPDK itself needs to call a callback after a receive burst.
+/// Counts nothing. It shows the time that DPDK itself needs to call a callback after a receive
+/// burst.
 pub(crate) unsafe extern "C" fn nothing_received(
     _port: u16,
     _queue: u16,

@@ -1,11 +1,11 @@
 //! Whether every thread has left a removed callback.
 //!
-//! DPDK's burst functions walk their callbacks without a lock. A thread that began before a callback
-//! was removed may still run it, or may be about to load the pointer to the next callback from it.
-//! DPDK does not report when the thread is done. But the callback and that load are only some
-//! hundred instructions without a system call. A thread has therefore left them if it has run for
-//! [`ENOUGH`] since, sleeps in a system call, or has ended. A thread that waits for a processor has
-//! not left, however long it waits.
+//! DPDK's burst functions walk their callbacks without a lock. A thread that began before a
+//! callback was removed may still run it, or may be about to load the pointer to the next callback
+//! from it. DPDK does not report when the thread is done. But the callback and that load are only
+//! some hundred instructions without a system call. A thread has therefore left them if it has run
+//! for [`ENOUGH`] since, sleeps in a system call, or has ended. A thread that waits for a processor
+//! has not left, however long it waits.
 
 use std::fs;
 use std::time::Duration;
@@ -68,8 +68,8 @@ fn read_state(id: u32) -> Option<Seen> {
     // The name, in parentheses, may contain any characters.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
-    // proc_pid_stat(5), counted from `state`: utime and stime in ticks of 10 ms, rounded down. If the
-    // kernel reports nanoseconds, those are used instead.
+    // proc_pid_stat(5), counted from `state`: utime and stime in ticks of 10 ms, rounded down. If
+    // the kernel reports nanoseconds, those are used instead.
     let ticks = number(11)? + number(12)?;
     let nanoseconds = fs::read_to_string(format!("/proc/self/task/{id}/schedstat"))
         .ok()

@@ -1,4 +1,4 @@
-//! DPDK's statistics, as if there were no drop-in: what a heap holds and has not handed out is
+//! DPDK's statistics as without the drop-in: memory that a heap has and has not allocated counts as
 //! free.
 
 use core::ffi::{c_int, c_uint};
@@ -10,31 +10,31 @@ use haul_heap::Node;
 use crate::dpdk::SocketStats;
 use crate::dropin::{Dropin, SocketHeap};
 
-/// How often the counts are read again when an extent was on its way meanwhile, and the pause
-/// before: together what DPDK takes to clear the longest extent. One that never arrives, because
-/// its process died, makes the counts wrong by its size, and every look as long.
-const LOOKS: u32 = 50;
+/// How often the counts are read if an extent is in transit meanwhile, with a pause before each
+/// retry. Together they last as long as DPDK needs to clear the longest extent. If an extent never
+/// arrives because its process died, the counts are wrong by its size and every read lasts as long.
+const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Corrects what `ask` has DPDK count on a socket: it takes our extents for blocks. Returns what
-/// `ask` does, and that is 0 where it counted.
+/// Lets `ask` read DPDK's statistics of a socket, in which our extents are blocks, and corrects
+/// them. Returns the result of `ask`, which is 0 on success.
 pub(crate) fn count(
     dropin: &Dropin,
     socket: c_int,
     stats: &mut SocketStats,
     ask: impl Fn(&mut SocketStats) -> c_int,
 ) -> c_int {
-    for look in 0..LOOKS {
-        let before = dropin.directory.settled();
+    for tried in 1..=TRIES {
+        let before = dropin.directory.transit_epoch();
         let result = ask(stats);
         if result != 0 {
             return result;
         }
         correct(dropin, socket, stats);
-        if before.is_some() && before == dropin.directory.settled() {
+        if before.is_some() && before == dropin.directory.transit_epoch() {
             break;
         }
-        if look + 1 < LOOKS {
+        if tried < TRIES {
             std::thread::sleep(PAUSE);
         }
     }
@@ -54,7 +54,7 @@ fn correct(dropin: &Dropin, socket: c_int, stats: &mut SocketStats) {
         stats.allocated_count.saturating_sub(held.count).saturating_add(live.count);
 }
 
-/// What the heaps hold, for people: one paragraph a socket.
+/// The content of the heaps as text: one paragraph for each socket.
 pub(crate) fn describe(dropin: &Dropin) -> String {
     let mut text = String::new();
     for heap in &dropin.heaps {

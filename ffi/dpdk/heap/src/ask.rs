@@ -1,5 +1,5 @@
-//! What DPDK could not give: whether idle memory of the heaps would make up for it, and the giving
-//! back of as much as that takes.
+//! Requests that DPDK refused: decides whether idle memory of the heaps would suffice, and returns
+//! as much of it to DPDK as the request needs.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -11,83 +11,85 @@ use std::time::{Duration, Instant};
 use crate::dpdk::{SocketStats, error_number};
 use crate::dropin::Dropin;
 use crate::lifecycle;
-use crate::wish::Wish;
+use crate::request::Request;
 
-/// The largest request for which idle memory is given back to DPDK, in bytes: beyond it, a size is
-/// a mistake and not a wish (1 TiB; DPDK reserves addresses for 512 GiB at most, RTE_MAX_MEM_MB).
-const WISH_MAX: usize = 1 << 40;
+/// The largest request for which idle memory is returned to DPDK, in bytes. A larger size is a
+/// mistake (1 TiB; DPDK reserves addresses for 512 GiB at most, RTE_MAX_MEM_MB).
+const REQUEST_MAX: usize = 1 << 40;
 
-/// How often DPDK is asked again at most. Each time twice as much was given, so this is for extents
-/// on their way only.
+/// Most retries with DPDK. Each retry follows twice as much returned memory, so this limit matters
+/// only while extents are in transit.
 const ROUNDS: u32 = 64;
 
-/// How long one on its way is waited for: DPDK takes some 10 ms to clear and unmap the longest.
+/// How long to wait for an extent in transit: DPDK needs some 10 ms to clear and unmap the longest.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A folder for each size of huge pages, with the numbers of the kernel's pool (hugetlbpage.rst).
+/// A folder for each size of huge pages, with the counters of the kernel's pool (hugetlbpage.rst).
 const POOLS: &str = "/sys/kernel/mm/hugepages";
 
-/// Threads of this process that ask DPDK for memory just now, or give it some.
-static PASSING: AtomicU32 = AtomicU32::new(0);
+/// Threads of this process that are allocating from DPDK or returning memory to it.
+static DPDK_CALLS: AtomicU32 = AtomicU32::new(0);
 
-/// While one lives, this thread asks DPDK for memory, or gives it some: that can take long, under
+/// Marks that this thread allocates from DPDK or returns memory to it, which can take long under
 /// DPDK's lock.
-pub(crate) struct Passing {
-    /// What [`Directory::settled`](crate::directory::Directory::settled) said when it began.
+pub(crate) struct DpdkCall {
+    /// The result of [`Directory::transit_epoch`](crate::directory::Directory::transit_epoch) when
+    /// the call began.
     before: Option<u32>,
 }
 
-impl Passing {
+impl DpdkCall {
     pub(crate) fn begin() -> Self {
-        lifecycle::note_asked();
-        PASSING.fetch_add(1, Relaxed);
+        lifecycle::note_dpdk_use();
+        DPDK_CALLS.fetch_add(1, Relaxed);
         let dropin = lifecycle::current().filter(|_| !lifecycle::is_over());
-        Self { before: dropin.and_then(|dropin| dropin.directory.settled()) }
+        Self { before: dropin.and_then(|dropin| dropin.directory.transit_epoch()) }
     }
 
-    /// Whether an extent set out or arrived since it began.
-    fn has_seen_one(&self, dropin: &Dropin) -> bool {
-        self.before.is_none() || dropin.directory.settled() != self.before
+    /// Whether an extent started or ended a transit since the call began.
+    fn has_seen_transit(&self, dropin: &Dropin) -> bool {
+        self.before.is_none() || dropin.directory.transit_epoch() != self.before
     }
 }
 
-impl Drop for Passing {
+impl Drop for DpdkCall {
     fn drop(&mut self) {
-        PASSING.fetch_sub(1, Relaxed);
+        DPDK_CALLS.fetch_sub(1, Relaxed);
     }
 }
 
-/// Whether a thread of this process asks DPDK for memory just now: who needs none at once does not
-/// ask then, for DPDK's locks spin, perhaps on the processor that the other thread needs.
+/// Whether a thread of this process is allocating from DPDK. A thread that needs no memory at once
+/// should not ask then, because DPDK's locks spin, possibly on the processor that the other thread
+/// needs.
 pub(crate) fn is_dpdk_busy() -> bool {
-    PASSING.load(Relaxed) != 0
+    DPDK_CALLS.load(Relaxed) != 0
 }
 
-impl Wish {
-    /// Asks DPDK, and again as the heaps give back what they do not use, in steps that double: each
-    /// costs DPDK some milliseconds for 64 MiB, which it clears, and an answer that it still has
-    /// none tens of microseconds.
+impl Request {
+    /// Asks DPDK, and asks again after the heaps have returned idle memory, in steps that double.
+    /// Each step costs DPDK some milliseconds for 64 MiB, which it clears; a refusal costs tens of
+    /// microseconds.
     ///
-    /// `ask_heaps` asks those that were not asked before: first, for of what is given back DPDK
-    /// makes two to three times fewer small blocks than they; and last, for what was on its way
-    /// meanwhile.
+    /// `ask_heaps` asks the heaps that were not asked before. It runs before memory is returned,
+    /// because DPDK makes two to three times fewer small blocks of that memory than a heap does. It
+    /// runs again at the end, for memory that was in transit meanwhile.
     pub(crate) fn ask<T>(self, ask: impl Fn() -> *mut T, ask_heaps: impl Fn() -> *mut T) -> *mut T {
-        let passing = Passing::begin();
-        let ways: [&dyn Fn() -> *mut T; 4] =
-            [&ask, &ask_heaps, &|| self.ask_again(&passing, &ask), &ask_heaps];
-        ways.iter().map(|way| way()).find(|given| !given.is_null()).unwrap_or(null_mut())
+        let call = DpdkCall::begin();
+        let sources: [&dyn Fn() -> *mut T; 4] =
+            [&ask, &ask_heaps, &|| self.ask_again(&call, &ask), &ask_heaps];
+        sources.iter().map(|source| source()).find(|given| !given.is_null()).unwrap_or(null_mut())
     }
 
-    /// As [`Wish::ask`], for functions that say in `rte_errno` why they do not give.
-    pub(crate) fn ask_telling<T>(self, ask: impl Fn() -> *mut T) -> *mut T {
-        let passing = Passing::begin();
+    /// As [`Request::ask`], for functions that report the reason of a failure in `rte_errno`.
+    pub(crate) fn ask_with_errno<T>(self, ask: impl Fn() -> *mut T) -> *mut T {
+        let call = DpdkCall::begin();
         let given = ask();
         let is_memory_lacking = || error_number().is_none_or(|number| number == libc::ENOMEM);
-        if given.is_null() && is_memory_lacking() { self.ask_again(&passing, ask) } else { given }
+        if given.is_null() && is_memory_lacking() { self.ask_again(&call, ask) } else { given }
     }
 
     #[cold]
-    fn ask_again<T>(self, passing: &Passing, ask: impl Fn() -> *mut T) -> *mut T {
+    fn ask_again<T>(self, call: &DpdkCall, ask: impl Fn() -> *mut T) -> *mut T {
         let mut given = null_mut();
         if lifecycle::is_over() {
             return given;
@@ -104,13 +106,13 @@ impl Wish {
             return given;
         }
         let mut step = self.bytes;
-        // Another's may have arrived since DPDK was asked.
-        let mut has_more = passing.has_seen_one(dropin);
+        // The extent of another thread may have arrived since DPDK was asked.
+        let mut has_more = call.has_seen_transit(dropin);
         for _ in 0..ROUNDS {
-            // What another thread is giving back may be what is missing.
+            // Memory that another thread is returning may be sufficient.
             has_more |= dropin.give_back(step) > 0 || Self::has_waited(dropin);
-            // A refusal can cost DPDK as much as the memory: it gets what pages there are, and
-            // returns them.
+            // A refusal can cost DPDK as much as an allocation: it takes the available pages from
+            // the kernel and returns them.
             if !has_more {
                 break;
             }
@@ -124,46 +126,46 @@ impl Wish {
         given
     }
 
-    /// Whether an extent was on its way, and arrived.
+    /// Waits for an extent in transit. Returns whether there was one and it has arrived.
     fn has_waited(dropin: &Dropin) -> bool {
-        let is_settled = || dropin.directory.settled().is_some();
-        let was_settled = is_settled();
+        let has_arrived = || dropin.directory.transit_epoch().is_some();
+        let had_arrived = has_arrived();
         let start = Instant::now();
-        while !is_settled() && start.elapsed() < PATIENCE {
+        while !has_arrived() && start.elapsed() < PATIENCE {
             std::thread::yield_now();
         }
-        !was_settled && is_settled()
+        !had_arrived && has_arrived()
     }
 
-    /// Whether it is a request that DPDK could meet.
+    /// Whether DPDK could serve the request.
     fn is_sound(self, dropin: &Dropin) -> bool {
-        self.bytes.wrapping_sub(1) < WISH_MAX
+        self.bytes.wrapping_sub(1) < REQUEST_MAX
             && self.align & self.align.wrapping_sub(1) == 0
             && dropin.has_heap_of(self.socket)
     }
 
-    /// Whether the heaps' `idle` bytes, with what DPDK has free, came to as much if it were in one
-    /// piece; or with the kernel's pool, of which DPDK takes the whole block anew. Where it does
-    /// not, giving back is in vain: DPDK would look for the memory once more, which takes it as
-    /// long as having it, and the heaps would have to take theirs anew.
+    /// Whether the heaps' `idle` bytes and DPDK's free memory would suffice if they were
+    /// contiguous, or the idle bytes and the kernel's pool, from which DPDK takes the whole block.
+    /// If not, returning memory is useless: DPDK would search again, which takes as long as an
+    /// allocation, and the heaps would have to allocate their memory again.
     fn is_within_reach(self, dropin: &Dropin, idle: usize) -> bool {
         let is_with = |more: usize| self.bytes <= idle.saturating_add(more);
         let sockets = dropin.heaps.iter().map(|each| each.range.socket);
         let free: usize = sockets.map(|socket| free_bytes(dropin, socket)).sum();
-        // The kernel is asked last: that takes longer than the rest.
+        // The kernel is asked last, because that takes longest.
         is_with(free) || (dropin.has_sockets && is_with(pool_bytes(Path::new(POOLS))))
     }
 }
 
-/// What DPDK itself has free on a socket.
+/// DPDK's own free memory on a socket, in bytes.
 fn free_bytes(dropin: &Dropin, socket: c_int) -> usize {
     let mut stats = SocketStats::default();
-    // SAFETY: the structure is DPDK's, and takes what the function writes.
+    // SAFETY: the structure is DPDK's, and the function writes it.
     let result = unsafe { (dropin.functions.rte_malloc_get_socket_stats)(socket, &raw mut stats) };
     if result == 0 { stats.free_bytes } else { 0 }
 }
 
-/// What the kernel may give of huge pages, in bytes: as much as one likes where nobody can tell.
+/// The huge pages that the kernel may still provide, in bytes; unlimited if that is unknown.
 fn pool_bytes(pools: &Path) -> usize {
     let Ok(sizes) = fs::read_dir(pools) else {
         return usize::MAX;
@@ -174,7 +176,7 @@ fn pool_bytes(pools: &Path) -> usize {
     })
 }
 
-/// The same of one size, whose folder is named like `hugepages-2048kB`.
+/// The huge pages of one size, whose folder has a name like `hugepages-2048kB`.
 fn bytes_of_size(folder: &Path) -> Option<usize> {
     let name = folder.file_name()?.to_str()?;
     let kib: usize = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
@@ -190,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pool_is_what_is_free_and_what_may_be_added() {
+    fn pool_counts_free_and_overcommit_pages() {
         let pools = std::env::temp_dir().join(format!("haul-pools-{}", std::process::id()));
         let write = |size: &str, free: &str, more: &str| {
             let folder = pools.join(size);
@@ -202,7 +204,7 @@ mod tests {
         write("hugepages-1048576kB", "1\n", "0\n");
         assert_eq!(pool_bytes(&pools), (5 << 21) + (1 << 30));
         write("hugepages-2048kB", "many\n", "0\n");
-        assert_eq!(pool_bytes(&pools), usize::MAX, "a number that nobody can read is no limit");
+        assert_eq!(pool_bytes(&pools), usize::MAX, "an unreadable number is no limit");
         fs::remove_dir_all(&pools).expect("the folder can be removed");
         assert_eq!(pool_bytes(&pools), usize::MAX);
     }

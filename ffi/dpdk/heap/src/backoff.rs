@@ -1,50 +1,51 @@
-//! When a heap that has nothing left of a size is not asked for it.
+//! The time in which an exhausted heap is not asked again.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Of the time, one part in so many at most goes into refusals: before a heap says no it looks at
-/// all of its slots, milliseconds where there are many, and DPDK may have what is asked for.
+/// At most one part in this many of the time is spent on refusals: before a heap refuses, it
+/// searches all of its slots, which takes milliseconds if there are many, and DPDK may have the
+/// memory.
 const REFUSAL_SHARE: u32 = 20;
 
-/// The longest refusal that counts: what takes longer was interrupted, and memory may have come
-/// free since.
+/// The longest refusal that counts. A longer one was interrupted, and memory may have become free
+/// since.
 const REFUSAL_MAX: Duration = Duration::from_millis(100);
 
-/// What times are counted from.
+/// The origin of all times.
 static EPOCH: OnceLock<Instant> = OnceLock::new();
 
-/// Sizes and alignments whose logarithms to the base of 2 are the same when rounded up: 1 B to 2
-/// MiB.
+/// Kinds of requests: those with the same rounded-up binary logarithm of size or alignment, 1 B to
+/// 2 MiB.
 const KINDS: usize = 22;
 
-/// Until when a heap is not asked, by how much.
+/// The back-offs of a heap, by the kind of a request.
 #[derive(Default)]
-pub(crate) struct Rests([Rest; KINDS]);
+pub(crate) struct Backoffs([Backoff; KINDS]);
 
-impl Rests {
-    /// For blocks of so many bytes at this alignment, a power of two.
+impl Backoffs {
+    /// The back-off for blocks of this size and alignment, a power of two.
     #[inline]
-    pub(crate) fn of(&self, bytes: usize, align: usize) -> &Rest {
+    pub(crate) fn of(&self, bytes: usize, align: usize) -> &Backoff {
         let kind = usize::BITS - (bytes.max(align).saturating_sub(1)).leading_zeros();
         &self.0[(kind as usize).min(KINDS - 1)]
     }
 
-    /// Has the heap asked again for blocks of any size.
+    /// Ends all back-offs.
     pub(crate) fn end(&self) {
-        self.0.iter().for_each(Rest::end);
+        self.0.iter().for_each(Backoff::end);
     }
 }
 
-/// Until when a heap is not asked.
+/// The back-off of one kind of request.
 #[derive(Default)]
-pub(crate) struct Rest {
-    /// In nanoseconds from [`EPOCH`]; 0 while it does not rest.
+pub(crate) struct Backoff {
+    /// The end of the back-off in nanoseconds from [`EPOCH`]; 0 if there is none.
     until: AtomicU64,
 }
 
-impl Rest {
+impl Backoff {
     /// Whether the heap may be asked.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
@@ -60,14 +61,14 @@ impl Rest {
         is_over
     }
 
-    /// Lets the heap rest after a refusal that took so long.
-    pub(crate) fn begin(&self, took: Duration) {
-        let rest = took.min(REFUSAL_MAX).saturating_mul(REFUSAL_SHARE - 1).as_nanos();
-        let rest = u64::try_from(rest).unwrap_or(u64::MAX);
-        self.until.store(now().saturating_add(rest).max(1), Relaxed);
+    /// Begins a back-off after a refusal that lasted so long.
+    pub(crate) fn begin(&self, refusal: Duration) {
+        let backoff = refusal.min(REFUSAL_MAX).saturating_mul(REFUSAL_SHARE - 1).as_nanos();
+        let backoff = u64::try_from(backoff).unwrap_or(u64::MAX);
+        self.until.store(now().saturating_add(backoff).max(1), Relaxed);
     }
 
-    /// Has the heap asked again.
+    /// Ends the back-off.
     pub(crate) fn end(&self) {
         self.until.store(0, Relaxed);
     }
@@ -82,34 +83,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_rest_apart() {
-        let rests = Rests::default();
-        rests.of(256 << 10, 64).until.store(u64::MAX, Relaxed);
-        assert!(!rests.of((128 << 10) + 1, 64).is_over() && !rests.of(64, 256 << 10).is_over());
-        assert!(rests.of(64, 64).is_over() && rests.of(128 << 10, 64).is_over());
-        assert!(rests.of(0, 0).is_over() && rests.of(usize::MAX, 64).is_over());
+    fn sizes_have_separate_backoffs() {
+        let backoffs = Backoffs::default();
+        backoffs.of(256 << 10, 64).until.store(u64::MAX, Relaxed);
+        assert!(
+            !backoffs.of((128 << 10) + 1, 64).is_over() && !backoffs.of(64, 256 << 10).is_over()
+        );
+        assert!(backoffs.of(64, 64).is_over() && backoffs.of(128 << 10, 64).is_over());
+        assert!(backoffs.of(0, 0).is_over() && backoffs.of(usize::MAX, 64).is_over());
     }
 
     #[test]
-    fn a_heap_rests_longer_than_it_refused() {
-        let rest = Rest::default();
-        assert!(rest.is_over());
-        let range = |took: u32| {
+    fn backoff_is_longer_than_refusal() {
+        let backoff = Backoff::default();
+        assert!(backoff.is_over());
+        let range = |refusal: u32| {
             let before = now();
-            rest.begin(Duration::from_millis(took.into()));
-            (rest.until.load(Relaxed) - before, now() - before)
+            backoff.begin(Duration::from_millis(refusal.into()));
+            (backoff.until.load(Relaxed) - before, now() - before)
         };
-        // 19 times as long, and what passed meanwhile; an interruption of hours is none of the
-        // heap's.
-        for (took, rests) in [(10, 190_000_000), (100, 1_900_000_000), (u32::MAX, 1_900_000_000)] {
-            let (until, passed) = range(took);
-            assert!((rests..=rests + passed).contains(&until), "{took} ms: {until}");
+        // 19 times as long, plus the time that passed meanwhile. An interruption of hours does not
+        // count as a refusal.
+        for (refusal, expected) in
+            [(10, 190_000_000), (100, 1_900_000_000), (u32::MAX, 1_900_000_000)]
+        {
+            let (until, passed) = range(refusal);
+            assert!((expected..=expected + passed).contains(&until), "{refusal} ms: {until}");
         }
-        rest.until.store(u64::MAX, Relaxed);
-        assert!(!rest.is_over() && !rest.is_over());
-        rest.end();
-        assert!(rest.is_over());
-        rest.begin(Duration::ZERO);
-        assert!(rest.is_over());
+        backoff.until.store(u64::MAX, Relaxed);
+        assert!(!backoff.is_over() && !backoff.is_over());
+        backoff.end();
+        assert!(backoff.is_over());
+        backoff.begin(Duration::ZERO);
+        assert!(backoff.is_over());
     }
 }

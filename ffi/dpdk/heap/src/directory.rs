@@ -1,47 +1,49 @@
-//! What the processes of one DPDK application share beside the heaps' own metadata: a memzone,
-//! found by its name, that says where each heap is and which extents it was given.
+//! The directory that the processes of one DPDK application share beside the heaps' metadata: a
+//! memzone, found by its name, with the location and the extents of each heap.
 //!
-//! A memzone lies at the same address in every process, and dies with the application. Whatever is
-//! read from it is checked: another process may have written anything.
+//! A memzone lies at the same address in every process and ends with the application. Every value
+//! is checked when it is read, because another process may have overwritten it.
 
 use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::counter::Counter;
 use crate::dpdk::{Functions, SOCKET_ANY};
 use crate::extent::{EXTENT_PAGES_MAX, Extent, PAGE, find_run, mask};
+use crate::location::{HeapLocation, LocationWords, Problem};
+use crate::mailbox::Mailbox;
 use crate::memory::SOCKETS_MAX;
-use crate::place::{HeapPlace, Place, Problem};
 
 /// The memzone's name.
 const NAME: &CStr = c"haul_rte_malloc";
 
-/// "haulrtem" in ASCII, read as a big-endian number: written last, so that a directory which
-/// carries it is whole.
+/// "haulrtem" in ASCII, read as a big-endian number. It is written last, so that a directory with
+/// it is complete.
 const MAGIC: u64 = 0x6861_756c_7274_656d;
 
-/// Version of this layout and of the heap's under it: processes of different ones do not mix.
+/// Version of this layout and of the heap's layout. Processes of different versions cannot share
+/// it.
 const VERSION: u32 = 6;
 
-/// Extents of all heaps at most. They grow with the heap, to 64 MiB each, so this is enough for
+/// Most extents of all heaps. Extents grow with the heap, up to 64 MiB each, so this suffices for
 /// about 256 GiB.
 const EXTENTS_MAX: usize = 4096;
 
-/// A block of DPDK's that is an extent of a heap. Its state word is `address`.
+/// A block of DPDK that is an extent of a heap. Its state word is `address`.
 #[repr(C)]
 struct Slot {
-    /// 0 nobody's, [`TAKEN`] while its other words are written, else the block's address.
+    /// 0 if the slot is free, [`TAKEN`] while its other words are written, else the block's
+    /// address.
     address: AtomicU64,
     /// Pages, with the socket in the upper half.
     pages: AtomicU64,
-    /// Where DPDK's block begins.
+    /// The start of DPDK's block.
     block: AtomicU64,
-    /// A bit for each page: set while the heap does not have it.
+    /// A bit for each page, which is set while the page is idle.
     idle: AtomicU64,
 }
 
-/// The state of a slot that is being filled. No block has this address.
+/// The state of a slot while it is written. No block has this address.
 const TAKEN: u64 = 1;
 
 /// The memzone's contents.
@@ -50,29 +52,31 @@ pub(crate) struct Directory {
     magic: AtomicU64,
     version: AtomicU32,
     heaps: AtomicU32,
-    /// No slot from this one on was ever used.
+    /// No slot from this index on was ever used.
     end: AtomicU64,
-    /// The primary process, which gets the blocks of those that die.
+    /// The primary process, which receives the blocks of processes that die.
     primary: AtomicU32,
-    /// Extents on their way between DPDK and the heaps, in the lower half; in the upper, how many
-    /// ever set out.
+    /// The lower half counts extents in transit between DPDK and the heaps. The upper half counts
+    /// all transits that ever began.
     transit: AtomicU32,
-    /// 1 once a secondary process came.
+    /// 1 once a secondary process has attached.
     secondaries: AtomicU64,
-    /// How secondary processes ask the primary one for memory.
-    pub(crate) counter: Counter,
-    places: [Place; SOCKETS_MAX],
+    /// The requests of secondary processes to the primary one.
+    pub(crate) mailbox: Mailbox,
+    locations: [LocationWords; SOCKETS_MAX],
     extents: [Slot; EXTENTS_MAX],
 }
 
 const _: () = {
-    assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, places) == 120);
-    assert!(size_of::<Counter>() == 80 && size_of::<Place>() == 48 && size_of::<Slot>() == 32);
+    assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, locations) == 120);
+    assert!(
+        size_of::<Mailbox>() == 80 && size_of::<LocationWords>() == 48 && size_of::<Slot>() == 32
+    );
     assert!(size_of::<Directory>() == 120 + 48 * SOCKETS_MAX + 32 * EXTENTS_MAX);
 };
 
 impl Directory {
-    /// Reserves the memzone in the primary process: empty, and not yet to be found whole.
+    /// Reserves the memzone in the primary process, empty and not yet published.
     pub(crate) fn create(functions: &Functions) -> Option<&'static Self> {
         let bytes = size_of::<Self>();
         // SAFETY: the name is a C string; DPDK's memory is initialised, or it returns NULL.
@@ -83,20 +87,20 @@ impl Directory {
         if start.is_null() || zone.bytes < bytes {
             return None;
         }
-        // SAFETY: the memzone has `bytes` bytes, is ours alone until the magic number is there, and
-        // is never freed.
+        // SAFETY: the memzone has `bytes` bytes, no other process uses it before the magic number
+        // is written, and it is never freed.
         unsafe { start.write_bytes(0, bytes) };
-        // SAFETY: as above; a memzone is aligned to a cache line, and zero is a value of every
-        // field.
+        // SAFETY: as above; a memzone is aligned to a cache line, and zero is a valid value of
+        // every field.
         Some(unsafe { &*start.cast::<Self>() })
     }
 
-    /// Frees the memzone: nobody reads the directory from then on.
+    /// Frees the memzone. No thread may use the directory afterwards.
     pub(crate) fn free(functions: &Functions) {
         // SAFETY: the name is a C string; DPDK's memory is initialised.
         let zone = unsafe { (functions.rte_memzone_lookup)(NAME.as_ptr()) };
         if !zone.is_null() {
-            // SAFETY: DPDK's own descriptor, as it was found.
+            // SAFETY: the descriptor that DPDK returned.
             unsafe { (functions.rte_memzone_free)(zone) };
         }
     }
@@ -112,32 +116,32 @@ impl Directory {
             return Err(Problem::Unusable);
         }
         // SAFETY: the memzone is mapped here, is as long as the structure and aligned for it, and
-        // every field is an atomic integer, which any bytes are a value of.
+        // every field is an atomic integer, for which any bytes are a valid value.
         let directory = unsafe { &*start };
         // SYNC: directory published.
-        let is_whole = directory.magic.load(Ordering::Acquire) == MAGIC;
-        let is_ours = directory.version.load(Ordering::Relaxed) == VERSION;
-        if is_whole && is_ours { Ok(directory) } else { Err(Problem::Unusable) }
+        let is_complete = directory.magic.load(Ordering::Acquire) == MAGIC;
+        let is_same_version = directory.version.load(Ordering::Relaxed) == VERSION;
+        if is_complete && is_same_version { Ok(directory) } else { Err(Problem::Unusable) }
     }
 
-    /// Writes down the heaps and lets secondary processes find them.
-    pub(crate) fn publish(&self, places: &[HeapPlace]) {
-        for (target, place) in self.places.iter().zip(places) {
-            target.write(place);
+    /// Records the locations of the heaps and lets secondary processes find them.
+    pub(crate) fn publish(&self, locations: &[HeapLocation]) {
+        for (target, location) in self.locations.iter().zip(locations) {
+            target.write(location);
         }
-        self.heaps.store(places.len().min(SOCKETS_MAX) as u32, Ordering::Relaxed);
+        self.heaps.store(locations.len().min(SOCKETS_MAX) as u32, Ordering::Relaxed);
         self.version.store(VERSION, Ordering::Relaxed);
         self.primary.store(std::process::id(), Ordering::Relaxed);
         // SYNC: directory published.
         self.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Notes that a secondary process comes.
+    /// Notes that a secondary process attaches.
     pub(crate) fn note_secondary(&self) {
         self.secondaries.store(1, Ordering::Relaxed);
     }
 
-    /// Whether a secondary process ever came.
+    /// Whether a secondary process ever attached.
     pub(crate) fn had_secondary(&self) -> bool {
         self.secondaries.load(Ordering::Relaxed) != 0
     }
@@ -147,31 +151,31 @@ impl Directory {
         self.primary.load(Ordering::Relaxed)
     }
 
-    /// The heaps, as the primary process wrote them down.
-    pub(crate) fn places(&self) -> Result<Vec<HeapPlace>, Problem> {
+    /// The locations of the heaps, as the primary process recorded them.
+    pub(crate) fn locations(&self) -> Result<Vec<HeapLocation>, Problem> {
         let heaps = self.heaps.load(Ordering::Relaxed) as usize;
         if heaps == 0 || heaps > SOCKETS_MAX {
             return Err(Problem::Unusable);
         }
-        self.places[..heaps].iter().map(Place::read).collect()
+        self.locations[..heaps].iter().map(LocationWords::read).collect()
     }
 
-    /// Says that an extent may be on its way, until the guard is dropped: DPDK counts it as
-    /// allocated and it is not in the directory, or the other way round.
-    pub(crate) fn set_out(&self) -> Transit<'_> {
-        // SYNC: extents on their way.
-        self.transit.fetch_add(SET_OUT + 1, Ordering::SeqCst);
+    /// Marks that an extent may be in transit, until the guard is dropped: DPDK counts it as
+    /// allocated and it is not in the directory, or the reverse.
+    pub(crate) fn begin_transit(&self) -> Transit<'_> {
+        // SYNC: extents in transit.
+        self.transit.fetch_add(TRANSIT_STEP + 1, Ordering::SeqCst);
         Transit { directory: self }
     }
 
-    /// A number that changes when an extent sets out; `None` while one is on its way.
-    pub(crate) fn settled(&self) -> Option<u32> {
-        // SYNC: extents on their way.
+    /// A number that changes when a transit begins; `None` while an extent is in transit.
+    pub(crate) fn transit_epoch(&self) -> Option<u32> {
+        // SYNC: extents in transit.
         let transit = self.transit.load(Ordering::SeqCst);
-        transit.is_multiple_of(SET_OUT).then_some(transit)
+        transit.is_multiple_of(TRANSIT_STEP).then_some(transit)
     }
 
-    /// Writes down an extent, the heap's or idle; false when there is no room.
+    /// Records an extent, in use or idle. Returns false if the directory is full.
     pub(crate) fn add(&self, extent: Extent, is_idle: bool) -> bool {
         let is_taken = |slot: &Slot| {
             let taking =
@@ -181,13 +185,13 @@ impl Directory {
         let Some(index) = self.extents.iter().position(is_taken) else {
             return false;
         };
-        // Before the slot is filled: who sees the extent sees it within the end.
+        // Before the slot is written, so that every visible extent lies before the end.
         self.end.fetch_max(index as u64 + 1, Ordering::Relaxed);
         let slot = &self.extents[index];
         slot.pages.store((extent.socket as u64) << 32 | extent.pages as u64, Ordering::Relaxed);
         slot.block.store(extent.block as u64, Ordering::Relaxed);
         slot.idle.store(if is_idle { mask(extent.pages) } else { 0 }, Ordering::Relaxed);
-        // SYNC: extent written down.
+        // SYNC: extent recorded.
         slot.address.store(extent.address as u64, Ordering::Release);
         true
     }
@@ -197,13 +201,13 @@ impl Directory {
         self.slots().map(|(_, extent)| extent)
     }
 
-    /// Slots that hold an extent, each with it.
+    /// The slots with an extent, each with its extent.
     fn slots(&self) -> impl Iterator<Item = (&Slot, Extent)> {
         let end = self.end.load(Ordering::Relaxed).min(EXTENTS_MAX as u64) as usize;
         self.extents[..end].iter().filter_map(|slot| Some((slot, slot.extent()?)))
     }
 
-    /// Bytes of the extents that are idle as a whole, as DPDK counts them.
+    /// Bytes of the extents that are completely idle, as DPDK counts them.
     pub(crate) fn idle_bytes(&self) -> usize {
         let is_idle =
             |slot: &Slot, extent: &Extent| slot.idle.load(Ordering::Relaxed) == mask(extent.pages);
@@ -211,21 +215,21 @@ impl Directory {
         idle.map(|(_, extent)| extent.cost_bytes()).sum()
     }
 
-    /// Whether an address lies in an extent of this socket, and not in a block of DPDK's that ends
-    /// or lies in the page that the extent begins in.
+    /// Whether an address lies in an extent of this socket. Part of the extent's first page may
+    /// belong to other blocks of DPDK and does not count.
     pub(crate) fn covers(&self, socket: c_int, address: usize) -> bool {
         let mut of_socket = self.extents().filter(|extent| extent.socket == socket);
         of_socket.any(|extent| extent.contains(address) && address >= extent.block)
     }
 
-    /// Whether an extent of this socket has so many idle pages in a row.
+    /// Whether an extent of this socket has `pages` contiguous idle pages.
     pub(crate) fn has_idle(&self, socket: c_int, pages: usize) -> bool {
         let mut of_socket = self.slots().filter(|(_, extent)| extent.socket == socket);
         of_socket.any(|(slot, _)| find_run(slot.idle.load(Ordering::Relaxed), pages).is_some())
     }
 
-    /// Hands idle pages of an extent of this socket out again: `pages` in a row, as an extent of
-    /// their own.
+    /// Takes `pages` contiguous idle pages from an extent of this socket, and returns them as an
+    /// extent.
     pub(crate) fn take_idle(&self, socket: c_int, pages: usize) -> Option<Extent> {
         for (slot, extent) in self.slots().filter(|(_, extent)| extent.socket == socket) {
             let mut idle = slot.idle.load(Ordering::Relaxed);
@@ -240,7 +244,8 @@ impl Directory {
                     Ok(_) if slot.extent() == Some(extent) => {
                         return Some(extent.part(run.trailing_zeros() as usize, pages));
                     }
-                    // The place was struck out and taken again meanwhile: the pages are another's.
+                    // The slot was freed and reused meanwhile, so these are pages of another
+                    // extent.
                     Ok(_) => {
                         slot.idle.fetch_or(run, Ordering::Release);
                         break;
@@ -252,8 +257,8 @@ impl Directory {
         None
     }
 
-    /// Lays pages of an extent aside: they are idle now.
-    pub(crate) fn lay_aside(&self, address: usize, pages: usize) -> Result<(), NotOurs> {
+    /// Marks pages of an extent as idle.
+    pub(crate) fn mark_idle(&self, address: usize, pages: usize) -> Result<(), NotOurs> {
         let (slot, extent) =
             self.slots().find(|(_, each)| each.contains(address)).ok_or(NotOurs)?;
         let first = (address - extent.address) / PAGE;
@@ -265,13 +270,12 @@ impl Directory {
         Ok(())
     }
 
-    /// Strikes out an extent of which every page is idle: then it is the caller's to give back to
-    /// DPDK.
-    pub(crate) fn strike_out(&self) -> Option<Extent> {
+    /// Removes an extent whose pages are all idle. The caller owns it and must return it to DPDK.
+    pub(crate) fn remove_idle(&self) -> Option<Extent> {
         let (slot, extent) = self.slots().find(|(slot, extent)| {
             let all = mask(extent.pages);
-            // SYNC: idle pages. Whoever clears all bits at once is alone with the extent, if it is
-            // still the same: the place may have been struck out and taken again meanwhile.
+            // SYNC: idle pages. The thread that clears all bits at once owns the extent if the slot
+            // still has the same one. The slot may have been freed and reused meanwhile.
             let is_taken =
                 slot.idle.compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();
             let is_same = is_taken && slot.extent() == Some(*extent);
@@ -285,29 +289,29 @@ impl Directory {
     }
 }
 
-/// What one that sets out adds to the upper half of `transit`.
-const SET_OUT: u32 = 1 << 16;
+/// The unit of the upper half of `transit`, which each transit adds.
+const TRANSIT_STEP: u32 = 1 << 16;
 
-/// While it lives, an extent may be on its way.
+/// While this lives, an extent may be in transit.
 pub(crate) struct Transit<'a> {
     directory: &'a Directory,
 }
 
 impl Drop for Transit<'_> {
     fn drop(&mut self) {
-        // SYNC: extents on their way.
+        // SYNC: extents in transit.
         self.directory.transit.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// The pages are part of no extent.
+/// The error for pages that are part of no extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotOurs;
 
 impl Slot {
-    /// What the slot holds; `None` for nothing, and for what cannot be.
+    /// The extent of the slot; `None` if the slot is free or its values are impossible.
     fn extent(&self) -> Option<Extent> {
-        // SYNC: extent written down.
+        // SYNC: extent recorded.
         let address = self.address.load(Ordering::Acquire);
         if address <= TAKEN {
             return None;
@@ -328,11 +332,11 @@ mod tests {
     use haul_heap::EXTENT_STEP;
 
     fn empty() -> Box<Directory> {
-        // SAFETY: every field is an atomic integer, which zero is a value of.
+        // SAFETY: every field is an atomic integer, for which zero is a valid value.
         unsafe { Box::new_zeroed().assume_init() }
     }
 
-    const PLACE: HeapPlace = HeapPlace {
+    const LOCATION: HeapLocation = HeapLocation {
         range: SocketRange { socket: 1, base: 4 << 30, bytes: 64 << 30 },
         file_number: 77,
         descriptor: Some(5),
@@ -340,36 +344,36 @@ mod tests {
     };
 
     #[test]
-    fn what_was_published_is_read() {
+    fn directory_returns_published_locations() {
         let directory = empty();
-        assert_eq!(directory.places(), Err(Problem::Unusable));
-        directory.publish(&[PLACE, PLACE]);
-        assert_eq!(directory.places(), Ok(vec![PLACE, PLACE]));
+        assert_eq!(directory.locations(), Err(Problem::Unusable));
+        directory.publish(&[LOCATION, LOCATION]);
+        assert_eq!(directory.locations(), Ok(vec![LOCATION, LOCATION]));
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn directory_rejects_impossible_values() {
         let directory = empty();
-        directory.publish(&[PLACE]);
+        directory.publish(&[LOCATION]);
         for damage in [
             |d: &Directory| d.heaps.store(9, Ordering::Relaxed),
-            |d: &Directory| d.places[0].base.store(4096, Ordering::Relaxed),
-            |d: &Directory| d.places[0].bytes.store(0, Ordering::Relaxed),
-            |d: &Directory| d.places[0].bytes.store(1 << 63, Ordering::Relaxed),
-            |d: &Directory| d.places[0].socket.store(u64::MAX, Ordering::Relaxed),
+            |d: &Directory| d.locations[0].base.store(4096, Ordering::Relaxed),
+            |d: &Directory| d.locations[0].bytes.store(0, Ordering::Relaxed),
+            |d: &Directory| d.locations[0].bytes.store(1 << 63, Ordering::Relaxed),
+            |d: &Directory| d.locations[0].socket.store(u64::MAX, Ordering::Relaxed),
         ] {
-            directory.publish(&[PLACE]);
+            directory.publish(&[LOCATION]);
             damage(&directory);
-            if directory.places().is_ok() {
-                // An end beyond all addresses needs a base to overflow with.
-                directory.places[0].base.store(1 << 63, Ordering::Relaxed);
+            if directory.locations().is_ok() {
+                // An end beyond all addresses needs a base with which it overflows.
+                directory.locations[0].base.store(1 << 63, Ordering::Relaxed);
             }
-            assert_eq!(directory.places(), Err(Problem::Unusable));
+            assert_eq!(directory.locations(), Err(Problem::Unusable));
         }
     }
 
     #[test]
-    fn an_extent_is_struck_out_when_all_of_it_is_idle() {
+    fn directory_removes_extent_when_all_pages_are_idle() {
         let directory = empty();
         let extent = Extent::of(1, (4 << 30) + HEADER, 4);
         assert!(directory.add(extent, false));
@@ -379,36 +383,36 @@ mod tests {
         assert!(!directory.covers(1, extent.address - 1));
         assert!(!directory.covers(0, extent.address));
 
-        directory.lay_aside(extent.address, 3).expect("it is an extent");
+        directory.mark_idle(extent.address, 3).expect("it is an extent");
         assert_eq!(directory.idle_bytes(), 0);
-        assert_eq!(directory.take_idle(0, 1), None, "another socket's");
-        assert_eq!(directory.take_idle(1, 4), None, "longer than what is idle");
+        assert_eq!(directory.take_idle(0, 1), None, "an extent of another socket");
+        assert_eq!(directory.take_idle(1, 4), None, "more pages than are idle");
         assert_eq!(
             [(0, 1), (1, 4), (1, 2)].map(|(socket, pages)| directory.has_idle(socket, pages)),
             [false, false, true]
         );
         assert_eq!(directory.take_idle(1, 2), Some(Extent { pages: 2, ..extent }));
-        directory.lay_aside(extent.address + 3 * PAGE, 1).expect("it is an extent");
-        assert_eq!(directory.strike_out(), None, "two of its pages are in use");
-        directory.lay_aside(extent.address, 2).expect("it is an extent");
-        assert_eq!(directory.strike_out(), Some(extent));
+        directory.mark_idle(extent.address + 3 * PAGE, 1).expect("it is an extent");
+        assert_eq!(directory.remove_idle(), None, "two of its pages are in use");
+        directory.mark_idle(extent.address, 2).expect("it is an extent");
+        assert_eq!(directory.remove_idle(), Some(extent));
         assert_eq!(directory.extents().count(), 0);
-        assert_eq!(directory.lay_aside(extent.address, 2), Err(NotOurs));
+        assert_eq!(directory.mark_idle(extent.address, 2), Err(NotOurs));
     }
 
     #[test]
-    fn an_extent_of_a_whole_word_is_one_run() {
+    fn extent_of_64_pages_is_one_run() {
         let directory = empty();
         let extent = Extent::of(0, 4 << 30, EXTENT_PAGES_MAX);
         assert!(directory.add(extent, true));
         assert_eq!(directory.take_idle(0, EXTENT_PAGES_MAX), Some(extent));
-        assert_eq!(directory.lay_aside(extent.address + PAGE, EXTENT_PAGES_MAX), Err(NotOurs));
-        assert_eq!(directory.lay_aside(extent.address, EXTENT_PAGES_MAX), Ok(()));
-        assert_eq!(directory.strike_out(), Some(extent));
+        assert_eq!(directory.mark_idle(extent.address + PAGE, EXTENT_PAGES_MAX), Err(NotOurs));
+        assert_eq!(directory.mark_idle(extent.address, EXTENT_PAGES_MAX), Ok(()));
+        assert_eq!(directory.remove_idle(), Some(extent));
     }
 
     #[test]
-    fn what_lies_before_a_block_in_its_page_is_not_covered() {
+    fn directory_does_not_cover_memory_before_block() {
         let directory = empty();
         let middle = Extent::of(0, 8 * PAGE + 5 * EXTENT_STEP + 64, 4);
         assert!(directory.add(middle, false));
@@ -416,20 +420,20 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_an_extent_crossed_is_known() {
+    fn transit_epoch_changes_with_each_transit() {
         let directory = empty();
-        let before = directory.settled();
+        let before = directory.transit_epoch();
         assert!(before.is_some());
-        let (first, second) = (directory.set_out(), directory.set_out());
-        assert_eq!(directory.settled(), None);
+        let (first, second) = (directory.begin_transit(), directory.begin_transit());
+        assert_eq!(directory.transit_epoch(), None);
         drop(first);
-        assert_eq!(directory.settled(), None, "the other is on its way");
+        assert_eq!(directory.transit_epoch(), None, "the other extent is in transit");
         drop(second);
-        assert!(directory.settled().is_some() && directory.settled() != before);
+        assert!(directory.transit_epoch().is_some() && directory.transit_epoch() != before);
     }
 
     #[test]
-    fn a_full_directory_says_so() {
+    fn full_directory_refuses_extent() {
         let directory = empty();
         let extent = |address| Extent::of(0, address, 1);
         for index in 0..EXTENTS_MAX {

@@ -1,20 +1,20 @@
-//! What DPDK exports: its functions behind ours, found when they are first needed, and the few
-//! structures that cross the border. Nothing of DPDK is linked or included.
+//! DPDK's functions, which ours hide and which are looked up when they are first needed, and the
+//! few structures of its interface. Nothing of DPDK is linked or included.
 //!
-//! The layouts are DPDK's stable ABI, unchanged from 18.11 to 26.07, for 64-bit little-endian
-//! machines: lib/eal/include/rte_memory.h, rte_memzone.h, rte_malloc.h.
+//! The layouts are those of DPDK's stable ABI, unchanged from 18.11 to 26.07, for 64-bit
+//! little-endian machines: lib/eal/include/rte_memory.h, rte_memzone.h, rte_malloc.h.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::offset_of;
 use std::sync::OnceLock;
 
-/// "No socket in particular" (rte_memory.h: SOCKET_ID_ANY).
+/// Any socket (rte_memory.h: SOCKET_ID_ANY).
 pub(crate) const SOCKET_ANY: c_int = -1;
 
-/// "No IO address" (rte_common.h: RTE_BAD_IOVA).
+/// No IO address (rte_common.h: RTE_BAD_IOVA).
 pub(crate) const BAD_IOVA: u64 = u64::MAX;
 
-/// The IO addresses are the virtual ones (rte_bus.h: RTE_IOVA_VA, a bit of `enum rte_iova_mode`).
+/// The IO addresses are virtual addresses (rte_bus.h: RTE_IOVA_VA, a bit of `enum rte_iova_mode`).
 pub(crate) const IOVA_VIRTUAL: c_int = 2;
 
 /// The process that owns DPDK's memory (rte_eal.h: RTE_PROC_PRIMARY).
@@ -32,7 +32,7 @@ pub(crate) struct SocketStats {
     pub(crate) allocated_bytes: usize,
 }
 
-/// The front of `struct rte_memseg_list`: pages of one size on one socket, at one range of
+/// The first fields of `struct rte_memseg_list`: pages of one size on one socket, at one range of
 /// addresses.
 #[repr(C)]
 pub(crate) struct MemsegList {
@@ -44,14 +44,14 @@ pub(crate) struct MemsegList {
     pub(crate) is_external: c_uint,
 }
 
-/// The front of `struct rte_memseg`: one page.
+/// The first fields of `struct rte_memseg`: one page.
 #[repr(C)]
 pub(crate) struct Memseg {
     pub(crate) iova: u64,
     pub(crate) address: usize,
 }
 
-/// The front of `struct rte_memzone`.
+/// The first fields of `struct rte_memzone`.
 #[repr(C)]
 pub(crate) struct Memzone {
     name: [c_char; 32],
@@ -69,23 +69,23 @@ const _: () = {
     assert!(offset_of!(Memzone, address) == 40 && offset_of!(Memzone, bytes) == 48);
 };
 
-/// What `rte_memseg_list_walk` calls; a result other than 0 ends the walk.
+/// The callback of `rte_memseg_list_walk`. A result other than 0 ends the walk.
 pub(crate) type WalkLists = extern "C" fn(*const MemsegList, *mut c_void) -> c_int;
 
-/// What a POSIX thread runs.
+/// The main function of a POSIX thread.
 pub(crate) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// What a DPDK thread runs since 23.11.
+/// The main function of a DPDK thread since 23.11.
 pub(crate) type ControlMain = extern "C" fn(*mut c_void) -> u32;
 
-/// Declares the table of functions: each is looked up by its name, as the program's own reference
-/// would be if our library were not there.
+/// Declares the table of functions. Each is looked up by its name, with the result that a reference
+/// of the program would have without our library.
 macro_rules! functions {
     (
         required { $($(#[$text:meta])* $name:ident: $kind:ty,)* }
         optional { $($(#[$optional_text:meta])* $optional:ident: $optional_kind:ty,)* }
     ) => {
-        /// DPDK's functions. All of `required` are there, or there is no table.
+        /// DPDK's functions. The table exists only if all of `required` were found.
         pub(crate) struct Functions {
             $($(#[$text])* pub(crate) $name: $kind,)*
             $($(#[$optional_text])* pub(crate) $optional: Option<$optional_kind>,)*
@@ -151,7 +151,7 @@ functions! {
     }
 }
 
-/// The literal, which the macro ended with a NUL.
+/// The literal, which the macro has ended with a NUL.
 const fn name(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(name) => name,
@@ -161,7 +161,7 @@ const fn name(text: &'static str) -> &'static CStr {
 
 /// DPDK's functions, or `None` while no DPDK is loaded in this process.
 ///
-/// Cost: one load once they were found; before, a lookup each time.
+/// Cost: one load after they were found; a lookup for each call before.
 pub(crate) fn functions() -> Option<&'static Functions> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(found) = FUNCTIONS.get() {
@@ -172,26 +172,25 @@ pub(crate) fn functions() -> Option<&'static Functions> {
     Some(FUNCTIONS.get_or_init(|| found))
 }
 
-/// The calling thread's `rte_errno` (rte_errno.h), which is a variable; `None` where it is not
-/// found. Looked up each time, for failures only.
+/// The calling thread's `rte_errno` (rte_errno.h), which is a thread-local variable; `None` if it
+/// is not found. Each call looks it up, because only failures need it.
 pub(crate) fn error_number() -> Option<c_int> {
     const NAME: &CStr = c"per_lcore__rte_errno";
     let number = Library::next().symbol(NAME).or_else(|| Library::loaded()?.symbol(NAME))?;
-    // SAFETY: the address of a variable of this thread is that of an `int` in every version since
-    // 18.11.
+    // SAFETY: the variable of this thread is an `int` in every version since 18.11.
     Some(unsafe { number.cast::<c_int>().read() })
 }
 
-/// Where names are looked up.
+/// A handle of dlopen in which names are looked up.
 struct Library(*mut c_void);
 
 impl Library {
-    /// What stands behind our library in the loader's order.
+    /// The libraries after ours in the loader's order.
     fn next() -> Self {
         Self(libc::RTLD_NEXT)
     }
 
-    /// DPDK, where the program loaded it itself (dlopen) and kept its names to itself.
+    /// DPDK, if the program loaded it with dlopen and local names.
     fn loaded() -> Option<Self> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let path = maps.lines().find_map(|line| {
@@ -199,14 +198,14 @@ impl Library {
             path.contains("/librte_eal.so").then_some(path)
         })?;
         let path = std::ffi::CString::new(path).ok()?;
-        // SAFETY: `path` is a C string; RTLD_NOLOAD runs no constructor, the library is there
-        // already.
+        // SAFETY: `path` is a C string; with RTLD_NOLOAD no constructor runs, because the library
+        // is loaded already.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         (!handle.is_null()).then_some(Self(handle))
     }
 
     fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: the handle is RTLD_NEXT or one that dlopen gave and nobody closes; `name` is a C
+        // SAFETY: the handle is RTLD_NEXT or one of dlopen that is never closed; `name` is a C
         // string.
         let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         (!symbol.is_null()).then_some(symbol)

@@ -1,5 +1,5 @@
-//! The heaps under a DPDK program, one a socket, and what DPDK's functions mean for them. Whatever
-//! a function here answers with "not ours" goes on to DPDK.
+//! The heaps under a DPDK program, one for each socket, and DPDK's functions in terms of heaps. A
+//! call that no heap serves goes to DPDK.
 
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
@@ -7,72 +7,72 @@ use std::time::Instant;
 
 use haul_heap::{AllocError, Heap, Misuse, Node, Tag};
 
+use crate::backoff::{Backoff, Backoffs};
 use crate::directory::Directory;
 use crate::dpdk::{Functions, SOCKET_ANY};
 use crate::extent::PAGE;
-use crate::extents::{SocketExtents, Sparing};
+use crate::extents::{NoGrowth, SocketExtents};
 use crate::leaving::Leave;
 use crate::memory::SocketRange;
 use crate::names::Names;
 use crate::notice;
-use crate::rest::{Rest, Rests};
-use crate::wish::Wish;
+use crate::request::Request;
 
 /// The least alignment, in bytes: DPDK's cache line (`RTE_CACHE_LINE_SIZE` as Debian builds it).
 const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
 
-/// The largest block that a heap grows for, in bytes: its largest class. Larger ones are DPDK's,
-/// unless memory lies idle here: what they cost is their memory, not the search, and a heap that
-/// had grown for them would make the next request of DPDK pay for the clearing of all of it.
+/// The largest block that a heap grows for, in bytes: its largest class. DPDK serves larger blocks,
+/// unless a heap has idle memory for them: their cost is the memory and not the search, and if a
+/// heap grew for them, the next request to DPDK would have to clear all of that memory.
 pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
 
-/// The largest block that is put into idle memory, in bytes: a quarter of the largest extent. While
-/// it lives, the rest of its extent cannot go back to DPDK.
+/// The largest block that a heap serves from idle memory, in bytes: a quarter of the largest
+/// extent. While the block lives, the rest of its extent cannot be returned to DPDK.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// The least number that DPDK gives to a heap of the program's own memory (RTE_MAX_NUMA_NODES): 32
-/// as Debian builds it, 4 in the smallest build.
+/// The lowest socket number that DPDK assigns to a heap of the program's own memory
+/// (RTE_MAX_NUMA_NODES): 32 as Debian builds it, 4 in the smallest build.
 const SOCKETS_EXTERNAL: c_int = 4;
 
-/// One socket's heap.
+/// The heap of one socket.
 pub(crate) struct SocketHeap {
     pub(crate) heap: Heap,
     pub(crate) range: SocketRange,
     pub(crate) extents: &'static SocketExtents,
     pub(crate) names: Names,
-    pub(crate) rests: Rests,
+    pub(crate) backoffs: Backoffs,
 }
 
-/// All of it, from the time DPDK's memory is there.
+/// All heaps, from the time at which DPDK's memory exists.
 pub(crate) struct Dropin {
     pub(crate) functions: &'static Functions,
     pub(crate) directory: &'static Directory,
-    /// At least one.
+    /// The heaps, at least one.
     pub(crate) heaps: Vec<SocketHeap>,
-    /// Whether DPDK tells sockets apart: not without huge pages.
+    /// Whether DPDK distinguishes sockets, which it does only with huge pages.
     pub(crate) has_sockets: bool,
     pub(crate) is_primary: bool,
 }
 
-/// A block of a heap of ours.
+/// A block of one of the heaps.
 pub(crate) struct Owned<'a> {
     owner: &'a SocketHeap,
     pointer: NonNull<u8>,
     bytes: usize,
 }
 
-/// What became of a pointer that a program brought.
-pub(crate) enum Brought<T> {
-    /// It is a block of ours.
+/// The result of looking up a program's pointer.
+pub(crate) enum Lookup<T> {
+    /// The pointer is a block of a heap.
     Ours(T),
-    /// It lies in our memory and is no live block; that was told.
-    Wrong,
-    /// It is DPDK's.
+    /// The pointer is in a heap's memory but is no live block, which was reported.
+    Misuse,
+    /// The pointer belongs to DPDK.
     NotOurs,
 }
 
 impl Dropin {
-    /// A block, or `None`: then DPDK is asked.
+    /// Allocates a block. If it returns `None`, the caller asks DPDK.
     ///
     /// # Safety
     ///
@@ -81,9 +81,9 @@ impl Dropin {
     pub(crate) unsafe fn allocate(
         &self,
         name: *const c_char,
-        Wish { bytes, align, socket }: Wish,
+        Request { bytes, align, socket }: Request,
     ) -> Option<NonNull<u8>> {
-        // A size of 0 wraps around; DPDK says no to it, and to alignments that are no power of two.
+        // A size of 0 wraps around. DPDK refuses it, and an alignment that is no power of two.
         if bytes.wrapping_sub(1) >= HELD_BYTES_MAX
             || align > PAGE
             || align & align.wrapping_sub(1) != 0
@@ -105,21 +105,23 @@ impl Dropin {
         self.others(first).find_map(|each| unsafe { each.allocate(name, bytes, align) })
     }
 
-    /// As [`Dropin::allocate`], for when DPDK has nothing either: heaps that rest are asked after
-    /// all.
+    /// As [`Dropin::allocate`], after DPDK has refused: also asks the heaps that are in back-off.
     ///
     /// # Safety
     ///
     /// `name` is NULL or a C string.
     #[cold]
-    pub(crate) unsafe fn allocate_after_all(
+    pub(crate) unsafe fn allocate_in_backoff(
         &self,
         name: *const c_char,
-        Wish { bytes, align, socket }: Wish,
+        Request { bytes, align, socket }: Request,
     ) -> Option<NonNull<u8>> {
         let align = align.max(ALIGN_MIN);
-        let rests = || self.heaps.iter().map(|each| each.rests.of(bytes, align));
-        if bytes.wrapping_sub(1) >= GROWN_BYTES_MAX || align > PAGE || rests().all(Rest::is_over) {
+        let backoffs = || self.heaps.iter().map(|each| each.backoffs.of(bytes, align));
+        if bytes.wrapping_sub(1) >= GROWN_BYTES_MAX
+            || align > PAGE
+            || backoffs().all(Backoff::is_over)
+        {
             return None;
         }
         let first = self.heap_of(socket)?;
@@ -135,12 +137,12 @@ impl Dropin {
         self.heaps.iter().filter(|each| !core::ptr::eq(*each, first))
     }
 
-    /// Says that this process leaves, if others stay, until what it returns is dropped.
+    /// Announces that this process leaves while others stay, until the returned guards are dropped.
     pub(crate) fn leave(&self) -> Vec<Leave<'_>> {
         self.heaps.iter().filter_map(|each| each.extents.leave()).collect()
     }
 
-    /// The heap that serves a socket's number; the caller's own for any.
+    /// The heap of a socket; for any socket, the heap of the caller's socket.
     #[inline]
     fn heap_of(&self, socket: c_int) -> Option<&SocketHeap> {
         let first = self.heaps.first()?;
@@ -150,7 +152,7 @@ impl Dropin {
         self.heaps.iter().find(|each| each.range.socket == socket)
     }
 
-    /// Whether a request for a socket could be met from a heap's memory.
+    /// Whether a heap's memory could serve a request for a socket.
     pub(crate) fn has_heap_of(&self, socket: c_int) -> bool {
         let is_any = socket == SOCKET_ANY || (!self.has_sockets && socket < SOCKETS_EXTERNAL);
         is_any || self.heaps.iter().any(|each| each.range.socket == socket)
@@ -163,78 +165,78 @@ impl Dropin {
         self.heaps.iter().find(|each| each.range.socket == own).unwrap_or(first)
     }
 
-    /// Frees a block of ours.
+    /// Frees a block of a heap.
     ///
     /// # Safety
     ///
-    /// Nobody uses the block any more.
+    /// No thread uses the block any more.
     #[inline]
-    pub(crate) unsafe fn free(&self, pointer: NonNull<u8>) -> Brought<()> {
+    pub(crate) unsafe fn free(&self, pointer: NonNull<u8>) -> Lookup<()> {
         // SAFETY: as the caller promises.
-        self.bring("rte_free", pointer, |owner| unsafe { owner.heap.free(pointer) })
+        self.look_up("rte_free", pointer, |owner| unsafe { owner.heap.free(pointer) })
     }
 
-    /// The block that begins at `pointer`, for `what` a function wants of it.
-    pub(crate) fn find(&self, what: &str, pointer: NonNull<u8>) -> Brought<Owned<'_>> {
-        self.bring(what, pointer, |owner| {
-            // SAFETY: the heap is not in debug mode, in which alone anything of the block is read.
+    /// The block that begins at `pointer`. A misuse is reported for the function `caller`.
+    pub(crate) fn find(&self, caller: &str, pointer: NonNull<u8>) -> Lookup<Owned<'_>> {
+        self.look_up(caller, pointer, |owner| {
+            // SAFETY: the call reads the block only in debug mode, in which the heap is not.
             let bytes = unsafe { owner.heap.usable_size(pointer) };
             bytes.map(|bytes| Owned { owner, pointer, bytes })
         })
     }
 
-    /// Asks the heaps in whose range the pointer lies.
+    /// Asks the heaps whose range contains the pointer.
     #[inline]
-    fn bring<'a, T>(
+    fn look_up<'a, T>(
         &'a self,
-        what: &str,
+        caller: &str,
         pointer: NonNull<u8>,
         ask: impl Fn(&'a SocketHeap) -> Result<T, Misuse>,
-    ) -> Brought<T> {
+    ) -> Lookup<T> {
         let address = pointer.addr().get();
         for owner in &self.heaps {
             if !owner.range.contains(address) {
                 continue;
             }
             match ask(owner) {
-                Ok(answer) => return Brought::Ours(answer),
+                Ok(answer) => return Lookup::Ours(answer),
                 Err(misuse) if self.is_misuse(owner, address) => {
-                    notice::misuse(what, &misuse);
-                    return Brought::Wrong;
+                    notice::report_misuse(caller, &misuse);
+                    return Lookup::Misuse;
                 }
                 Err(_) => {}
             }
         }
-        Brought::NotOurs
+        Lookup::NotOurs
     }
 
-    /// Whether a pointer that is no live block lies in a heap's memory all the same, rather than in
-    /// DPDK's beside it.
+    /// Whether a pointer that is no live block lies in a heap's memory, and not in DPDK's memory
+    /// beside it.
     #[cold]
     fn is_misuse(&self, owner: &SocketHeap, address: usize) -> bool {
         self.directory.covers(owner.range.socket, address)
     }
 
-    /// Whether an address is in memory that a heap of ours was given.
+    /// Whether an address lies in an extent of one of the heaps.
     pub(crate) fn covers(&self, address: usize) -> bool {
         self.heaps.iter().any(|each| {
             each.range.contains(address) && self.directory.covers(each.range.socket, address)
         })
     }
 
-    /// Names the primary process as who gets this one's blocks when it dies: to DPDK a block is the
-    /// application's, whichever process allocated it.
+    /// Makes the primary process the heir of this process's blocks: for DPDK a block belongs to the
+    /// application, no matter which process allocated it.
     pub(crate) fn name_heir(&self) {
         for each in &self.heaps {
             each.heap.set_heir(Some(self.directory.primary()));
         }
     }
 
-    /// Gives everything back to DPDK, at its end, whatever is live: the program may not touch it
-    /// any more, and DPDK removes the files of those huge pages alone that are free. Not where a
-    /// secondary process may use it. Nobody may call a heap from then on.
-    pub(crate) fn give_all_back(&self) {
-        // A child of fork has its parent's memory of DPDK's, in which the parent's heaps live.
+    /// Returns all memory to DPDK at its end, live blocks included: the program may not use them
+    /// any more, and DPDK removes only the files of huge pages that are free. Does nothing if a
+    /// secondary process may use the memory. No thread may call a heap afterwards.
+    pub(crate) fn return_all(&self) {
+        // A child of fork shares DPDK's memory with its parent, whose heaps are in it.
         let is_own = self.directory.primary() == std::process::id();
         if !self.is_primary || !is_own || self.directory.had_secondary() {
             return;
@@ -246,26 +248,26 @@ impl Dropin {
         Directory::free(self.functions);
     }
 
-    /// Whether a pointer lies where the heaps may have memory.
+    /// Whether a pointer lies in the address range of a heap.
     pub(crate) fn is_in_range(&self, pointer: NonNull<u8>) -> bool {
         self.heaps.iter().any(|each| each.range.contains(pointer.addr().get()))
     }
 
-    /// Lays aside what the heaps do not use, so that [`Self::give_back`] finds it.
+    /// Marks the unused pages of the heaps as idle, so that [`Self::give_back`] finds them.
     #[cold]
     pub(crate) fn trim(&self) {
         self.heaps.iter().for_each(|each| _ = each.heap.trim());
     }
 
-    /// Has extents that are idle go back to DPDK, which needs them for itself, until they come to
-    /// `wanted` bytes: how many bytes went. DPDK clears each, so no more of them than needed.
+    /// Returns idle extents of at least `wanted` bytes to DPDK, which needs the memory itself, and
+    /// returns their bytes. It returns no more extents than needed, because DPDK clears each.
     #[cold]
     pub(crate) fn give_back(&self, wanted: usize) -> usize {
         let give_one = || self.heaps.first().and_then(|heap| heap.extents.give_back_one());
-        let given = self.directory.counter.give_back(self.is_primary, wanted, give_one);
+        let given = self.directory.mailbox.give_back(self.is_primary, wanted, give_one);
         if given > 0 {
-            // DPDK has some again to grow by.
-            self.heaps.iter().for_each(SocketHeap::end_rest);
+            // DPDK has memory again by which the heaps can grow.
+            self.heaps.iter().for_each(SocketHeap::end_backoff);
         }
         given
     }
@@ -282,7 +284,7 @@ impl SocketHeap {
         bytes: usize,
         align: usize,
     ) -> Option<NonNull<u8>> {
-        if !self.rests.of(bytes, align).is_over() {
+        if !self.backoffs.of(bytes, align).is_over() {
             return None;
         }
         // SAFETY: as the caller promises.
@@ -294,28 +296,28 @@ impl SocketHeap {
         block.ok()
     }
 
-    /// Asks a heap once more that had nothing, by the clock: it rests if it has nothing now, and no
-    /// longer if it has.
+    /// Asks an exhausted heap once more and measures the time. If the heap refuses again, its
+    /// back-off begins; else it ends.
     #[cold]
     fn allocate_again(&self, bytes: usize, align: usize, tag: Tag) -> Option<NonNull<u8>> {
         let start = Instant::now();
         let block = self.heap.alloc_tagged(bytes, align, Node::ANY, tag);
-        let rest = self.rests.of(bytes, align);
+        let backoff = self.backoffs.of(bytes, align);
         match block {
-            Err(AllocError::Exhausted) => rest.begin(start.elapsed()),
-            _ => rest.end(),
+            Err(AllocError::Exhausted) => backoff.begin(start.elapsed()),
+            _ => backoff.end(),
         }
         block.ok()
     }
 
-    /// Has the heap and DPDK asked again, where memory came free.
-    fn end_rest(&self) {
-        self.rests.end();
-        self.extents.end_respite();
+    /// Ends the back-offs of the heap and of DPDK, after memory became free.
+    fn end_backoff(&self) {
+        self.backoffs.end();
+        self.extents.end_backoff();
     }
 
-    /// A large block, of memory that lies idle here: with the heap, or laid aside for DPDK, which
-    /// would have to clear it first.
+    /// Allocates a large block from idle memory of the heap, or from idle pages that would be
+    /// returned to DPDK, which would have to clear them first.
     ///
     /// # Safety
     ///
@@ -333,14 +335,14 @@ impl SocketHeap {
         if block.is_some() || !self.extents.has_idle(bytes, align) {
             return block;
         }
-        let _sparing = Sparing::begin();
-        let laid_aside = |tag| self.heap.alloc_tagged(bytes, align, Node::ANY, tag).ok();
+        let _no_growth = NoGrowth::begin();
+        let idle = |tag| self.heap.alloc_tagged(bytes, align, Node::ANY, tag).ok();
         // SAFETY: as the caller promises.
-        unsafe { tagged(&self.heap, &self.names, name, laid_aside) }
+        unsafe { tagged(&self.heap, &self.names, name, idle) }
     }
 }
 
-/// A block that `heap` may not have, tagged by its type's name.
+/// Allocates a block, with the tag of its type's name, that `heap` may refuse.
 ///
 /// # Safety
 ///
@@ -355,9 +357,9 @@ unsafe fn tagged(
     let tag = match unsafe { names.known(name) } {
         Some(tag) => tag,
         None => {
-            // A tag stays for good, and there are few: none for what goes on to DPDK after all.
+            // Tags are few and permanent, so a block that DPDK serves in the end gets none.
             let probe = allocate(Tag::NONE)?;
-            // SAFETY: allocated just now, and nobody has it.
+            // SAFETY: allocated just now, and no other thread has it.
             unsafe { heap.free(probe) }.ok()?;
             // SAFETY: as the caller promises.
             unsafe { names.tag(heap, name) }
@@ -373,7 +375,7 @@ impl SocketRange {
 }
 
 impl Owned<'_> {
-    /// What the block holds, in bytes.
+    /// The size of the block in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -382,17 +384,18 @@ impl Owned<'_> {
         self.pointer
     }
 
-    /// Whether the block is where a request for `socket` would be.
+    /// Whether the block is on the socket of a request for `socket`.
     pub(crate) fn is_on(&self, dropin: &Dropin, socket: c_int) -> bool {
         let own = self.owner.range.socket;
         socket == SOCKET_ANY || socket == own || (!dropin.has_sockets && socket < SOCKETS_EXTERNAL)
     }
 
-    /// Resizes within the heap, moving if it must; `None` when it cannot, and nothing changed then.
+    /// Resizes the block within the heap, and moves it if necessary. On failure returns `None` and
+    /// changes nothing.
     ///
     /// # Safety
     ///
-    /// Nobody uses the block by its old pointer any more, if there is a new one.
+    /// If a new pointer is returned, no thread uses the old one any more.
     pub(crate) unsafe fn resize(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if align > PAGE {
             return None;
@@ -413,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_block_that_is_held_takes_a_tag() {
+    fn refused_block_takes_no_tag() {
         let heap = Heap::builder().limit(64 << 20).build().expect("a small heap is built");
         let names = Names::new();
         let held = |name: &core::ffi::CStr| {
@@ -422,11 +425,11 @@ mod tests {
             unsafe { tagged(&heap, &names, name.as_ptr(), held) }
         };
         for name in [c"a", c"b", c"c"] {
-            assert_eq!(held(name), None, "nothing lies idle");
+            assert_eq!(held(name), None, "the heap has no idle memory");
         }
         assert_eq!(heap.tag("first").number(), 1, "refused requests have tags");
         let idle = heap.alloc(2 << 20, 64, Node::ANY).expect("the heap is empty");
-        // SAFETY: allocated just now, and nobody has it.
+        // SAFETY: allocated just now, and no other thread has it.
         unsafe { heap.free(idle) }.expect("it lives");
         assert!(held(c"second").is_some());
         assert_eq!(heap.tag("second").number(), 2);

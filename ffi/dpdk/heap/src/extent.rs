@@ -1,10 +1,10 @@
-//! Extents: blocks of DPDK's own heap, counted in pages of the heaps'.
+//! Extents: blocks of DPDK's own heap, divided into pages of the heaps.
 
 use core::ffi::c_int;
 
 use haul_heap::{EXTENT_BYTES, EXTENT_STEP};
 
-/// An extent: a block of DPDK's own heap that is ours to cut up.
+/// An extent: a block of DPDK's own heap, which the heaps divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) socket: c_int,
@@ -12,19 +12,19 @@ pub(crate) struct Extent {
     pub(crate) address: usize,
     /// 1 to [`EXTENT_PAGES_MAX`].
     pub(crate) pages: usize,
-    /// Where DPDK's block begins: in the first page, or late in the page before.
+    /// The start of DPDK's block, in the first page or near the end of the page before.
     pub(crate) block: usize,
 }
 
-/// What extents are counted in, in bytes: the heap's page.
+/// The unit of extents in bytes: the heap's page.
 pub(crate) const PAGE: usize = EXTENT_BYTES;
 
-/// What DPDK has before each block, in bytes (MALLOC_ELEM_HEADER_LEN: two cache lines of 64 bytes;
-/// a build with longer ones, or with room behind blocks, makes blocks that don't fit and are given
-/// back).
+/// The header of DPDK before each block, in bytes (MALLOC_ELEM_HEADER_LEN: two cache lines of 64
+/// bytes). A build with longer headers, or with trailers, makes blocks that do not fit and are
+/// freed.
 pub(crate) const HEADER: usize = 128;
 
-/// Pages of one extent at most: the bits of a word.
+/// Most pages of one extent: the bits of a word.
 pub(crate) const EXTENT_PAGES_MAX: usize = 64;
 
 impl Extent {
@@ -32,9 +32,9 @@ impl Extent {
         self.pages * PAGE
     }
 
-    /// The pages of a block that is as long as `pages` pages but for DPDK's header. Of the first
-    /// one the heap has the slices behind the block's start; where that leaves none, it is left
-    /// out.
+    /// The pages of a block that has the size of `pages` pages without DPDK's header. The heap uses
+    /// the slices of the first page after the start of the block. If there are none, the extent
+    /// begins with the next page.
     pub(crate) fn of(socket: c_int, block: usize, pages: usize) -> Self {
         let first = block & !(PAGE - 1);
         let is_lost = block - first > PAGE - EXTENT_STEP;
@@ -42,18 +42,18 @@ impl Extent {
         Self { socket, address, pages: pages - usize::from(is_lost), block }
     }
 
-    /// Bytes at the start that are not the heap's, a multiple of [`EXTENT_STEP`].
+    /// Bytes at the start that the heap must not use, a multiple of [`EXTENT_STEP`].
     pub(crate) fn kept(&self) -> usize {
         self.block.saturating_sub(self.address).next_multiple_of(EXTENT_STEP)
     }
 
-    /// Some of its pages.
+    /// Some pages of the extent, as an extent.
     pub(crate) fn part(&self, first: usize, pages: usize) -> Self {
         let address = self.address + first * PAGE;
         Self { address, pages, block: self.block.min(address + PAGE), ..*self }
     }
 
-    /// What DPDK counts as allocated for it.
+    /// The bytes that DPDK counts as allocated for the extent.
     pub(crate) fn cost_bytes(&self) -> usize {
         self.bytes() + if self.block < self.address { PAGE } else { 0 }
     }
@@ -68,9 +68,9 @@ pub(crate) fn mask(count: usize) -> u64 {
     u64::MAX >> (64 - count.clamp(1, 64))
 }
 
-/// The lowest `count` set bits in a row.
+/// The lowest run of `count` set bits.
 pub(crate) fn find_run(bits: u64, count: usize) -> Option<u64> {
-    // The usual answer first: most extents have nothing idle.
+    // The usual case first: most extents have no idle page.
     if count == 0 || (bits.count_ones() as usize) < count {
         return None;
     }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_begins_anywhere_has_its_pages() {
+    fn extent_has_pages_for_any_start_of_block() {
         let page = 8 * PAGE;
         let whole = Extent::of(0, page + HEADER, 4);
         assert_eq!((whole.address, whole.pages, whole.kept()), (page, 4, EXTENT_STEP));

@@ -1,9 +1,9 @@
-//! Waiting for a word that another process changes.
+//! Waits for a word that another process changes.
 
 use core::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Waits while the word has this value, at most so long; returns early at will.
+/// Waits while the word has this value, for at most `most`. It may return earlier.
 pub(crate) fn wait(word: &AtomicU32, value: u32, most: Duration) {
     let most = libc::timespec {
         tv_sec: libc::time_t::try_from(most.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -15,7 +15,7 @@ pub(crate) fn wait(word: &AtomicU32, value: u32, most: Duration) {
     };
 }
 
-/// Wakes everyone who waits for the word, in all processes.
+/// Wakes all threads that wait for the word, in all processes.
 pub(crate) fn wake(word: &AtomicU32) {
     // SAFETY: FUTEX_WAKE does not touch the word, whose address is valid.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
@@ -27,9 +27,9 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
-    /// How long a wait for a word that holds `holds`, of at most `most`, takes while it is expected
-    /// to hold `value`, if a second thread wakes it again and again where `is_woken`.
-    fn waited(holds: u32, value: u32, most: Duration, is_woken: bool) -> Duration {
+    /// The duration of a wait of at most `most` for a word that has the value `holds` and is
+    /// expected to have `value`. If `is_woken`, a second thread wakes the word repeatedly.
+    fn wait_of(holds: u32, value: u32, most: Duration, is_woken: bool) -> Duration {
         let (word, is_over) = (AtomicU32::new(holds), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
@@ -38,7 +38,7 @@ mod tests {
                 is_over.store(true, Ordering::Release);
                 start.elapsed()
             });
-            // The word never changes: nothing but the wake or the time can end the wait.
+            // The word never changes, so only a wake or the time can end the wait.
             while is_woken && !is_over.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(20));
                 wake(&word);
@@ -48,20 +48,20 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_is_woken() {
+    fn wake_ends_wait() {
         let most = Duration::from_secs(20);
-        let took = waited(0, 0, most, true);
-        assert!(took < most / 2, "{took:?}");
+        let waited = wait_of(0, 0, most, true);
+        assert!(waited < most / 2, "{waited:?}");
     }
 
     #[test]
-    fn a_wait_ends_by_itself() {
+    fn wait_ends_after_time_and_for_other_value() {
         let most = Duration::from_millis(200);
-        let took = waited(7, 7, most, false);
-        assert!(took > most / 2, "it did not wait: {took:?}");
-        // Another value than the expected one: not at all, and a hang would be told as one.
+        let waited = wait_of(7, 7, most, false);
+        assert!(waited > most / 2, "the call did not wait: {waited:?}");
+        // The word has another value, so the call must not wait. The limit makes a hang visible.
         let most = Duration::from_secs(20);
-        let took = waited(7, 8, most, false);
-        assert!(took < most / 2, "it waited for what was over: {took:?}");
+        let waited = wait_of(7, 8, most, false);
+        assert!(waited < most / 2, "the call waited although the word had changed: {waited:?}");
     }
 }

@@ -1,6 +1,5 @@
-//! A thread of the primary process that keeps memory ready before it is needed, gives back what is
-//! idle, and cleans up after processes that died. Nothing waits for it, and everything works
-//! without.
+//! A thread of the primary process that prepares memory before it is needed, returns idle memory,
+//! and reclaims the blocks of dead processes. No call waits for it, and the heaps work without it.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::null_mut;
@@ -8,33 +7,33 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::counter::Counter;
 use crate::dropin::Dropin;
-use crate::extents::Sparing;
+use crate::extents::NoGrowth;
+use crate::mailbox::Mailbox;
 use crate::{ask, futex, lifecycle};
 
-/// How often it looks: rarely enough to cost nothing, often enough that a page is ready when a
-/// thread that allocates 2 MiB in that time wants one.
+/// The period of its checks: long enough to cost nothing, and short enough that a page is ready for
+/// a thread that allocates 2 MiB in that time.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// While DPDK is asked for memory, one part in so many of the time at most is spent under its lock
-/// to give memory back that nobody asked for.
+/// While the program allocates from DPDK, at most one part in this many of the time is spent under
+/// DPDK's lock to return memory without a request.
 const LOCK_SHARE: u32 = 100;
 
-/// At most 15 characters, as the kernel keeps them.
+/// The thread's name. The kernel keeps at most 15 characters.
 const NAME: &CStr = c"haul-rte-malloc";
 
-static IS_ASKED_TO_STOP: AtomicBool = AtomicBool::new(false);
+static IS_STOPPING: AtomicBool = AtomicBool::new(false);
 static HOUSEKEEPER: Mutex<Option<Housekeeper>> = Mutex::new(None);
 
-/// The thread, and the process that it lives in: a fork has not got it.
+/// The thread and its process, because a child of fork does not have the thread.
 #[derive(Clone, Copy)]
 struct Housekeeper {
     thread: libc::pthread_t,
     process: c_int,
 }
 
-/// Starts it where DPDK runs threads that serve no packets.
+/// Starts the thread on the processors of DPDK's control threads.
 pub(crate) fn start(dropin: &'static Dropin) {
     let Ok(mut housekeeper) = HOUSEKEEPER.lock() else {
         return;
@@ -46,11 +45,11 @@ pub(crate) fn start(dropin: &'static Dropin) {
     let functions = dropin.functions;
     let failed = match (functions.rte_thread_create_control, functions.rte_ctrl_thread_create) {
         // SAFETY: the thread's number is written before the function returns; the name is a C
-        // string; the thread uses nothing but statics.
+        // string; the thread uses only statics.
         (Some(create), _) => unsafe {
             create(&raw mut thread, NAME.as_ptr(), keep_house, null_mut())
         },
-        // SAFETY: as above; without attributes there are the usual ones.
+        // SAFETY: as above; NULL selects the default attributes.
         (None, Some(create)) => unsafe {
             let no_attributes = core::ptr::null();
             create(&raw mut thread, NAME.as_ptr(), no_attributes, keep_house_posix, null_mut())
@@ -59,11 +58,11 @@ pub(crate) fn start(dropin: &'static Dropin) {
     };
     if failed == 0 {
         *housekeeper = Some(Housekeeper { thread, process: process() });
-        dropin.directory.counter.clerk.store(process().cast_unsigned(), Ordering::Relaxed);
+        dropin.directory.mailbox.server.store(process().cast_unsigned(), Ordering::Relaxed);
     }
 }
 
-/// Ends it, before DPDK's memory goes.
+/// Ends the thread, before DPDK's memory is unmapped.
 pub(crate) fn stop() {
     let Ok(mut housekeeper) = HOUSEKEEPER.lock() else {
         return;
@@ -72,15 +71,15 @@ pub(crate) fn stop() {
         return;
     };
     if its_process == process() {
-        IS_ASKED_TO_STOP.store(true, Ordering::Relaxed);
+        IS_STOPPING.store(true, Ordering::Relaxed);
         if let Some(dropin) = lifecycle::current() {
-            dropin.directory.counter.clerk.store(0, Ordering::Relaxed);
-            futex::wake(&dropin.directory.counter.requests);
-            // Whoever waits for an answer sees that there will be none.
-            dropin.directory.counter.answers.fetch_add(1, Ordering::Release);
-            futex::wake(&dropin.directory.counter.answers);
+            dropin.directory.mailbox.server.store(0, Ordering::Relaxed);
+            futex::wake(&dropin.directory.mailbox.requests);
+            // Waiting processes see that there will be no answer.
+            dropin.directory.mailbox.answers.fetch_add(1, Ordering::Release);
+            futex::wake(&dropin.directory.mailbox.answers);
         }
-        // SAFETY: the thread was made joinable, and is joined once: it was taken out above.
+        // SAFETY: the thread is joinable and is joined once, because it was taken out above.
         unsafe { libc::pthread_join(thread, null_mut()) };
     }
 }
@@ -98,66 +97,66 @@ extern "C" fn keep_house_posix(argument: *mut c_void) -> *mut c_void {
 extern "C" fn keep_house(_: *mut c_void) -> u32 {
     let mut seen = 0;
     let mut pace = Pace::new();
-    while !IS_ASKED_TO_STOP.load(Ordering::Relaxed) {
+    while !IS_STOPPING.load(Ordering::Relaxed) {
         let Some(dropin) = lifecycle::serving() else {
             break;
         };
-        let requests = &dropin.directory.counter.requests;
+        let requests = &dropin.directory.mailbox.requests;
         futex::wait(requests, seen, PERIOD);
         seen = requests.load(Ordering::Acquire);
         dropin.heaps.iter().for_each(|each| each.extents.answer());
-        // What nobody waits for can be had from DPDK the next time.
+        // No thread waits for this memory, so DPDK can be asked for it the next time.
         let is_busy = ask::is_dpdk_busy();
-        let sparing = is_busy.then(Sparing::begin);
+        let no_growth = is_busy.then(NoGrowth::begin);
         dropin.heaps.iter().for_each(|each| _ = each.heap.maintain());
-        drop(sparing);
-        let counter = &dropin.directory.counter;
-        counter.answer_back(|bytes| dropin.give_back(bytes));
+        drop(no_growth);
+        let mailbox = &dropin.directory.mailbox;
+        mailbox.answer_return(|bytes| dropin.give_back(bytes));
         let is_needed =
-            || requests.load(Ordering::Relaxed) != seen || IS_ASKED_TO_STOP.load(Ordering::Relaxed);
+            || requests.load(Ordering::Relaxed) != seen || IS_STOPPING.load(Ordering::Relaxed);
         if is_busy {
             continue;
         }
-        pace.give_back(counter, is_needed, || dropin.give_back(1) > 0);
+        pace.give_back(mailbox, is_needed, || dropin.give_back(1) > 0);
     }
     0
 }
 
-/// When idle extents go back. DPDK clears each, under the lock that the program's own requests of
-/// it wait for: all at once they would wait for tens of milliseconds. So most go while nobody asks
-/// DPDK for anything, and as soon as that is so: then those are idle that a large request would
-/// wait for.
+/// The pace at which idle extents are returned. DPDK clears each under the lock that the program's
+/// own requests wait for, so that returning all at once would delay those by tens of milliseconds.
+/// Therefore most extents are returned while no thread uses DPDK's heap, and as soon as possible,
+/// because a large request would otherwise have to wait for them.
 struct Pace {
-    rests_until: Instant,
+    pauses_until: Instant,
     quiet_since: Instant,
 }
 
 impl Pace {
     fn new() -> Self {
         let now = Instant::now();
-        Self { rests_until: now, quiet_since: now }
+        Self { pauses_until: now, quiet_since: now }
     }
 
-    /// Gives back, one by one, until somebody asks DPDK for something or this thread `is_needed`.
-    /// Where somebody asked lately it gives at most one back, and rests as much longer as keeps to
-    /// [`LOCK_SHARE`]. `give_one` says whether there was one.
+    /// Returns extents one by one until a thread uses DPDK's heap or this thread `is_needed`. If a
+    /// thread has used DPDK's heap recently, returns at most one extent and then pauses long enough
+    /// to keep to [`LOCK_SHARE`]. `give_one` returns one extent, or false if there is none.
     fn give_back(
         &mut self,
-        counter: &Counter,
+        mailbox: &Mailbox,
         is_needed: impl Fn() -> bool,
         mut give_one: impl FnMut() -> bool,
     ) {
         let start = Instant::now();
-        if counter.was_asked() {
-            counter.forget_asked();
+        if mailbox.is_dpdk_used() {
+            mailbox.clear_dpdk_use();
             self.quiet_since = start;
         }
         if start - self.quiet_since >= PERIOD {
-            while !counter.was_asked() && !is_needed() && give_one() {}
+            while !mailbox.is_dpdk_used() && !is_needed() && give_one() {}
             return;
         }
-        if start >= self.rests_until && give_one() {
-            self.rests_until = Instant::now() + start.elapsed() * (LOCK_SHARE - 1);
+        if start >= self.pauses_until && give_one() {
+            self.pauses_until = Instant::now() + start.elapsed() * (LOCK_SHARE - 1);
         }
     }
 }
@@ -169,14 +168,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extents_go_while_nobody_asks_dpdk() {
-        // SAFETY: every field is an atomic integer, which zero is a value of.
-        let counter: Box<Counter> = unsafe { Box::new_zeroed().assume_init() };
+    fn pace_returns_extents_while_dpdk_is_unused() {
+        // SAFETY: every field is an atomic integer, for which zero is a valid value.
+        let mailbox: Box<Mailbox> = unsafe { Box::new_zeroed().assume_init() };
         let (mut pace, given) = (Pace::new(), Cell::new(0));
         let give = |pace: &mut Pace, left: u32, at_each: &dyn Fn()| {
             given.set(0);
             pace.give_back(
-                &counter,
+                &mailbox,
                 || given.get() == 7,
                 || {
                     let is_there = given.get() < left;
@@ -187,27 +186,27 @@ mod tests {
             );
             given.get()
         };
-        counter.note_asked();
-        assert_eq!(give(&mut pace, 5, &|| ()), 1, "somebody asked just now");
+        mailbox.note_dpdk_use();
+        assert_eq!(give(&mut pace, 5, &|| ()), 1, "DPDK was used just now");
         std::thread::sleep(PERIOD);
-        assert_eq!(give(&mut pace, 5, &|| ()), 5, "nobody asked for as long");
-        assert_eq!(give(&mut pace, 5, &|| counter.note_asked()), 1, "somebody asked meanwhile");
+        assert_eq!(give(&mut pace, 5, &|| ()), 5, "DPDK was not used for a period");
+        assert_eq!(give(&mut pace, 5, &|| mailbox.note_dpdk_use()), 1, "DPDK was used meanwhile");
         std::thread::sleep(PERIOD);
-        counter.note_asked();
-        assert_eq!(give(&mut pace, 0, &|| ()), 0, "it starts again");
+        mailbox.note_dpdk_use();
+        assert_eq!(give(&mut pace, 0, &|| ()), 0, "the period starts again");
         std::thread::sleep(PERIOD);
-        assert_eq!(give(&mut pace, 9, &|| ()), 7, "it was needed elsewhere");
+        assert_eq!(give(&mut pace, 9, &|| ()), 7, "the thread was needed elsewhere");
     }
 
     #[test]
-    fn where_dpdk_is_asked_all_the_time_a_share_of_it_is_kept() {
+    fn pace_keeps_lock_share_while_dpdk_is_used() {
         // SAFETY: as above.
-        let counter: Box<Counter> = unsafe { Box::new_zeroed().assume_init() };
+        let mailbox: Box<Mailbox> = unsafe { Box::new_zeroed().assume_init() };
         let (mut pace, mut given, start) = (Pace::new(), 0, Instant::now());
         while start.elapsed() < Duration::from_millis(200) {
-            counter.note_asked();
+            mailbox.note_dpdk_use();
             pace.give_back(
-                &counter,
+                &mailbox,
                 || false,
                 || {
                     given += 1;
@@ -216,7 +215,7 @@ mod tests {
                 },
             );
         }
-        // One in 200 ms at most.
+        // At most one extent in 200 ms.
         assert!((1..=2).contains(&given), "{given}");
     }
 }

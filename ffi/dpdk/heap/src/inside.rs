@@ -1,5 +1,5 @@
-//! Whether this thread is inside a call to DPDK that calls our functions again, through the
-//! loader's table, and means its own.
+//! Whether this thread is in a call of DPDK that calls our functions through the loader's table but
+//! needs DPDK's own.
 
 use core::cell::Cell;
 
@@ -7,7 +7,7 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While one lives, this thread's allocations are DPDK's.
+/// While this lives, DPDK serves this thread's allocations.
 pub(crate) struct Inside {
     before: bool,
 }
@@ -24,7 +24,7 @@ impl Drop for Inside {
     }
 }
 
-/// Whether one lives in this thread.
+/// Whether an [`Inside`] lives in this thread.
 pub(crate) fn is_inside() -> bool {
     IS_INSIDE.get()
 }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_innermost_end_does_not_end_the_outer() {
+    fn inner_guard_does_not_end_outer() {
         let outer = Inside::enter();
         drop(Inside::enter());
         assert!(is_inside());

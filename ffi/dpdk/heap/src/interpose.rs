@@ -1,43 +1,43 @@
-//! The functions of rte_malloc's family that programs call. Each asks the heaps first, and DPDK
-//! where these do not serve.
+//! The functions of rte_malloc's family that programs call. Each asks the heaps first, and DPDK if
+//! no heap serves the call.
 //!
-//! DPDK calls some of them itself, through the loader's table. Where it would then look for its own
-//! header before a block of ours, [`Inside`] keeps the heaps out.
+//! DPDK calls some of them itself, through the loader's table. If DPDK would then look for its own
+//! header before a block of a heap, [`Inside`] prevents that a heap serves the call.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{NonNull, null, null_mut};
 
-use crate::ask::Passing;
+use crate::ask::DpdkCall;
 use crate::dpdk::{BAD_IOVA, Functions, SOCKET_ANY, SocketStats, functions};
-use crate::dropin::{Brought, Dropin, Owned};
+use crate::dropin::{Dropin, Lookup, Owned};
 use crate::inside::Inside;
-use crate::wish::Wish;
+use crate::request::Request;
 use crate::{account, iova, lifecycle};
 
-/// A block of the heaps or of DPDK's.
+/// Allocates a block from the heaps or from DPDK.
 ///
 /// # Safety
 ///
 /// `name` is NULL or a C string.
 #[inline]
 unsafe fn allocate(name: *const c_char, bytes: usize, align: c_uint, socket: c_int) -> *mut c_void {
-    let wish = Wish { bytes, align: align as usize, socket };
+    let request = Request { bytes, align: align as usize, socket };
     if let Some(dropin) = lifecycle::serving() {
         // SAFETY: as the caller promises.
-        if let Some(block) = unsafe { dropin.allocate(name, wish) } {
+        if let Some(block) = unsafe { dropin.allocate(name, request) } {
             return block.as_ptr().cast();
         }
     }
-    pass(
-        wish,
+    ask_dpdk(
+        request,
         // SAFETY: as the caller promises.
         |dpdk| unsafe { (dpdk.rte_malloc_socket)(name, bytes, align, socket) },
         // SAFETY: as the caller promises.
-        |dropin| unsafe { dropin.allocate_after_all(name, wish) },
+        |dropin| unsafe { dropin.allocate_in_backoff(name, request) },
     )
 }
 
-/// The same, all zeros.
+/// As [`allocate`], with all bytes zero.
 ///
 /// # Safety
 ///
@@ -49,51 +49,51 @@ unsafe fn allocate_zeroed(
     align: c_uint,
     socket: c_int,
 ) -> *mut c_void {
-    let wish = Wish { bytes, align: align as usize, socket };
+    let request = Request { bytes, align: align as usize, socket };
     if let Some(dropin) = lifecycle::serving() {
         // SAFETY: as the caller promises.
-        if let Some(block) = unsafe { dropin.allocate(name, wish) } {
-            // SAFETY: the block has `bytes` bytes and nobody else knows it yet.
+        if let Some(block) = unsafe { dropin.allocate(name, request) } {
+            // SAFETY: the block has `bytes` bytes and no other thread knows it yet.
             unsafe { block.write_bytes(0, bytes) };
             return block.as_ptr().cast();
         }
     }
-    pass(
-        wish,
+    ask_dpdk(
+        request,
         |dpdk| {
-            // It calls rte_malloc_socket and reads the header before the block.
+            // The function calls rte_malloc_socket and reads the header before the block.
             let _inside = Inside::enter();
             // SAFETY: as the caller promises.
             unsafe { (dpdk.rte_zmalloc_socket)(name, bytes, align, socket) }
         },
         |dropin| {
             // SAFETY: as the caller promises.
-            let block = unsafe { dropin.allocate_after_all(name, wish) }?;
-            // SAFETY: the block has `bytes` bytes and nobody else knows it yet.
+            let block = unsafe { dropin.allocate_in_backoff(name, request) }?;
+            // SAFETY: the block has `bytes` bytes and no other thread knows it yet.
             unsafe { block.write_bytes(0, bytes) };
             Some(block)
         },
     )
 }
 
-/// Asks DPDK for a block; where it has none, the heaps that were not asked before, and DPDK again
-/// after the heaps gave memory back.
+/// Asks DPDK for a block. If it refuses, asks the heaps that are in back-off, and DPDK again after
+/// the heaps have returned memory.
 #[cold]
-fn pass(
-    wish: Wish,
+fn ask_dpdk(
+    request: Request,
     ask: impl Fn(&Functions) -> *mut c_void,
-    after_all: impl Fn(&Dropin) -> Option<NonNull<u8>>,
+    in_backoff: impl Fn(&Dropin) -> Option<NonNull<u8>>,
 ) -> *mut c_void {
     let Some(dpdk) = functions() else {
         return null_mut();
     };
     let ask_heaps = || {
-        let block = lifecycle::serving().and_then(&after_all);
+        let block = lifecycle::serving().and_then(&in_backoff);
         block.map_or(null_mut(), |block| block.as_ptr().cast())
     };
-    let block = wish.ask(|| ask(dpdk), ask_heaps);
+    let block = request.ask(|| ask(dpdk), ask_heaps);
     if !block.is_null() {
-        lifecycle::consider(dpdk);
+        lifecycle::try_build(dpdk);
     }
     block
 }
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn rte_zmalloc_socket(
     unsafe { allocate_zeroed(name, bytes, align, socket) }
 }
 
-/// `rte_calloc` of rte_malloc.h; NULL where the product overflows, which DPDK does not look for.
+/// `rte_calloc` of rte_malloc.h. Returns NULL if the product overflows, which DPDK does not check.
 ///
 /// # Safety
 ///
@@ -176,8 +176,8 @@ pub unsafe extern "C" fn rte_calloc(
     unsafe { rte_calloc_socket(name, count, bytes, align, SOCKET_ANY) }
 }
 
-/// `rte_calloc_socket` of rte_malloc.h; NULL where the product overflows, which DPDK does not look
-/// for.
+/// `rte_calloc_socket` of rte_malloc.h. Returns NULL if the product overflows, which DPDK does not
+/// check.
 ///
 /// # Safety
 ///
@@ -225,20 +225,20 @@ pub unsafe extern "C" fn rte_realloc_socket(
     socket: c_int,
 ) -> *mut c_void {
     let Some(pointer) = NonNull::new(block.cast::<u8>()) else {
-        // SAFETY: no name is a name.
+        // SAFETY: the name may be NULL.
         return unsafe { allocate(null(), bytes, align, socket) };
     };
     let found = lifecycle::current().map(|dropin| (dropin, dropin.find("rte_realloc", pointer)));
     match found {
-        Some((dropin, Brought::Ours(owned))) => {
-            // SAFETY: as the caller promises; the block is live and ours.
+        Some((dropin, Lookup::Ours(owned))) => {
+            // SAFETY: as the caller promises; the block is a live block of a heap.
             unsafe { resize(dropin, &owned, bytes, align, socket) }
         }
-        Some((_, Brought::Wrong)) => null_mut(),
+        Some((_, Lookup::Misuse)) => null_mut(),
         _ => functions().map_or(null_mut(), |dpdk| {
-            let _passing = Passing::begin();
-            // SAFETY: as the caller promises. What it calls of ours meanwhile may serve it: it
-            // looks at the header of the old block only, which is its own.
+            let _call = DpdkCall::begin();
+            // SAFETY: as the caller promises. A heap may serve the calls that DPDK makes meanwhile:
+            // DPDK reads only the header of the old block, which is its own.
             unsafe { (dpdk.rte_realloc_socket)(block, bytes, align, socket) }
         }),
     }
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn rte_realloc_socket(
 
 /// # Safety
 ///
-/// The block is the caller's to move.
+/// The caller owns the block and may move it.
 #[cold]
 unsafe fn resize(
     dropin: &Dropin,
@@ -269,7 +269,7 @@ unsafe fn resize(
             return resized.as_ptr().cast();
         }
     }
-    // SAFETY: no name is a name.
+    // SAFETY: the name may be NULL.
     let target = unsafe { allocate(null(), bytes, align, socket) };
     if !target.is_null() {
         let kept = owned.bytes().min(bytes);
@@ -281,12 +281,12 @@ unsafe fn resize(
     target
 }
 
-/// `rte_free` of rte_malloc.h. A pointer into a heap that is no live block is told, and nothing is
-/// changed.
+/// `rte_free` of rte_malloc.h. A pointer into a heap that is no live block is reported and changes
+/// nothing.
 ///
 /// # Safety
 ///
-/// As DPDK says: `block` is NULL or came from this family, and nobody uses it any more.
+/// As DPDK says: `block` is NULL or came from this family, and no thread uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_free(block: *mut c_void) {
     let Some(pointer) = NonNull::new(block.cast::<u8>()) else {
@@ -297,13 +297,13 @@ pub unsafe extern "C" fn rte_free(block: *mut c_void) {
             return;
         }
         // SAFETY: as the caller promises.
-        if !matches!(unsafe { dropin.free(pointer) }, Brought::NotOurs) {
+        if !matches!(unsafe { dropin.free(pointer) }, Lookup::NotOurs) {
             return;
         }
     }
-    let _passing = Passing::begin();
+    let _call = DpdkCall::begin();
     if let Some(dpdk) = functions() {
-        // SAFETY: as the caller promises; the block is none of ours.
+        // SAFETY: as the caller promises; the block is not a heap's.
         unsafe { (dpdk.rte_free)(block) };
     }
 }
@@ -318,23 +318,23 @@ pub unsafe extern "C" fn rte_free_sensitive(block: *mut c_void) {
     let pointer = NonNull::new(block.cast::<u8>());
     if let (Some(dropin), Some(pointer)) = (lifecycle::current(), pointer) {
         match dropin.find("rte_free_sensitive", pointer) {
-            Brought::Ours(owned) => {
-                // SAFETY: the block has that many bytes and is its owner's.
+            Lookup::Ours(owned) => {
+                // SAFETY: the block has that many bytes, and the caller owns it.
                 unsafe { pointer.write_bytes(0, owned.bytes()) };
-                // The block is still live for the compiler here: the zeros are written.
+                // For the compiler the block is live here, so it cannot remove the writes.
                 core::hint::black_box(pointer);
                 // SAFETY: as the caller promises.
                 unsafe { dropin.free(pointer) };
                 return;
             }
-            Brought::Wrong => return,
-            Brought::NotOurs => {}
+            Lookup::Misuse => return,
+            Lookup::NotOurs => {}
         }
     }
-    let _passing = Passing::begin();
+    let _call = DpdkCall::begin();
     if let Some(dpdk) = functions() {
-        // SAFETY: as the caller promises; the block is none of ours. A DPDK without this function
-        // has no caller of it.
+        // SAFETY: as the caller promises; the block is not a heap's. A program for a DPDK without
+        // this function does not call it.
         unsafe { dpdk.rte_free_sensitive.unwrap_or(dpdk.rte_free)(block) };
     }
 }
@@ -343,21 +343,21 @@ pub unsafe extern "C" fn rte_free_sensitive(block: *mut c_void) {
 ///
 /// # Safety
 ///
-/// As DPDK says: `bytes` is NULL or takes a size.
+/// As DPDK says: `bytes` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc_validate(block: *const c_void, bytes: *mut usize) -> c_int {
     let pointer = NonNull::new(block.cast_mut().cast::<u8>());
     if let (Some(dropin), Some(pointer)) = (lifecycle::current(), pointer) {
         match dropin.find("rte_malloc_validate", pointer) {
-            Brought::Ours(owned) => {
+            Lookup::Ours(owned) => {
                 // SAFETY: as the caller promises.
                 if let Some(bytes) = unsafe { bytes.as_mut() } {
                     *bytes = owned.bytes();
                 }
                 return 0;
             }
-            Brought::Wrong => return -1,
-            Brought::NotOurs => {}
+            Lookup::Misuse => return -1,
+            Lookup::NotOurs => {}
         }
     }
     // SAFETY: as the caller promises.
@@ -378,16 +378,17 @@ pub unsafe extern "C" fn rte_malloc_virt2iova(address: *const c_void) -> u64 {
         Some(dropin) if dropin.covers(address.addr()) => {
             iova::of(dpdk, address.addr()).unwrap_or(BAD_IOVA)
         }
-        // SAFETY: as the caller promises; the block is none of ours.
+        // SAFETY: as the caller promises; the block is not a heap's.
         _ => unsafe { (dpdk.rte_malloc_virt2iova)(address) },
     }
 }
 
-/// `rte_malloc_get_socket_stats` of rte_malloc.h: what the program allocated, whoever served it.
+/// `rte_malloc_get_socket_stats` of rte_malloc.h: the blocks of the program in DPDK and in the
+/// heaps.
 ///
 /// # Safety
 ///
-/// As DPDK says: `stats` takes the structure.
+/// As DPDK says: `stats` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc_get_socket_stats(
     socket: c_int,
@@ -405,8 +406,8 @@ pub unsafe extern "C" fn rte_malloc_get_socket_stats(
     }
 }
 
-/// `rte_malloc_dump_stats` of rte_malloc.h: DPDK's own view, in which extents are blocks, and then
-/// the heaps'.
+/// `rte_malloc_dump_stats` of rte_malloc.h: DPDK's own statistics, in which extents are blocks, and
+/// then those of the heaps.
 ///
 /// # Safety
 ///

@@ -1,10 +1,10 @@
-//! The IO address of a byte in DPDK's memory, wherever in a block it is.
+//! The IO address of any byte in DPDK's memory.
 
 use crate::dpdk::{BAD_IOVA, Functions, IOVA_VIRTUAL};
 
-/// The address by which a device reaches `address`; `None` where DPDK knows none.
+/// The address by which a device reaches `address`; `None` if DPDK knows none.
 ///
-/// Cost: a call where IO addresses are virtual ones, else DPDK's search through its page lists.
+/// Cost: one call if IO addresses are virtual addresses, else DPDK's search through its page lists.
 pub(crate) fn of(functions: &Functions, address: usize) -> Option<u64> {
     // SAFETY: the function reads DPDK's configuration, which is there once DPDK is loaded.
     if unsafe { (functions.rte_eal_iova_mode)() } == IOVA_VIRTUAL {
@@ -13,8 +13,8 @@ pub(crate) fn of(functions: &Functions, address: usize) -> Option<u64> {
     let pointer = core::ptr::with_exposed_provenance(address);
     // SAFETY: the function compares the address and does not follow it; without a list it searches.
     let page = unsafe { (functions.rte_mem_virt2memseg)(pointer, core::ptr::null()) };
-    // SAFETY: DPDK returns NULL or one of its own page descriptors, which stay as long as the page.
+    // SAFETY: DPDK returns NULL or one of its page descriptors, which live as long as the page.
     let page = unsafe { page.as_ref() }?;
-    // The descriptor is packed in 8-byte fields, so both are aligned and read as they are.
+    // The packed descriptor consists of 8-byte fields, so both fields are aligned.
     (page.iova != BAD_IOVA).then(|| page.iova.wrapping_add((address - page.address) as u64))
 }

@@ -1,85 +1,85 @@
 //! Secondary processes that leave.
 //!
-//! `rte_eal_cleanup` ends the thread that answers the primary process, wherever it is. If the
-//! primary one grows or shrinks its memory just then, it waits for that answer for 5 s; and if the
-//! thread was mapping a page, it leaves the lock of the huge pages' folder behind, for which the
-//! primary one then waits while it has the lock that the leaving one needs: both hang. So no extent
-//! is on its way meanwhile.
+//! `rte_eal_cleanup` ends the thread that answers the primary process, whatever the thread does. If
+//! the primary process grows or shrinks its memory at that time, it waits 5 s for the answer. If
+//! the thread was mapping a page, it leaves the huge pages' folder locked. The primary process then
+//! waits for that lock while it holds the lock that the leaving process needs, and both hang.
+//! Therefore no extent may be in transit while a process leaves.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-/// How long leaving may take: milliseconds, but for a machine that is busy. Who dies within it
-/// holds up nobody for longer.
+/// How long leaving may take. It takes milliseconds unless the machine is busy. A process that dies
+/// meanwhile delays no other process for longer.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// How long an extent may be on its way: DPDK waits up to 5 s for a process that does not answer.
+/// How long an extent may be in transit: DPDK waits up to 5 s for a process that does not answer.
 const TRANSIT: Duration = Duration::from_secs(6);
 
-const NAP: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(1);
 
-/// In memory that all processes share, and that is not DPDK's: until when somebody leaves, in
-/// nanoseconds of the machine's monotonic clock; 0 for nobody.
+/// The time until which a process leaves, in nanoseconds of the machine's monotonic clock; 0 if no
+/// process leaves. It lies in memory that all processes share and that is not DPDK's.
 #[repr(transparent)]
 pub(crate) struct Leaving(AtomicU64);
 
-/// A process leaves until this is dropped.
+/// While this lives, the process leaves.
 pub(crate) struct Leave<'a> {
     leaving: &'a Leaving,
     until: u64,
 }
 
 impl Leaving {
-    /// Says that this process leaves, once everything `is_settled` that set out before.
-    pub(crate) fn begin(&self, is_settled: impl Fn() -> bool) -> Leave<'_> {
+    /// Announces that this process leaves, and waits until `is_quiet`: no extent is in transit.
+    pub(crate) fn begin(&self, is_quiet: impl Fn() -> bool) -> Leave<'_> {
         let start = now();
         loop {
             let until = now() + nanoseconds(LEAVE);
-            // SYNC: leaving. Who sets out says so and looks here after it; here it is the other way
-            // round.
+            // SYNC: leaving. A transit is announced first and reads this word afterwards; here the
+            // order is reversed.
             self.0.fetch_max(until, SeqCst);
-            if is_settled() || now().saturating_sub(start) > nanoseconds(TRANSIT) {
+            if is_quiet() || now().saturating_sub(start) > nanoseconds(TRANSIT) {
                 return Leave { leaving: self, until };
             }
-            thread::sleep(NAP);
+            thread::sleep(PAUSE);
         }
     }
 
-    /// Whether somebody leaves.
-    pub(crate) fn is_under_way(&self) -> bool {
+    /// Whether a process leaves.
+    pub(crate) fn is_active(&self) -> bool {
         // SYNC: leaving.
         let until = self.0.load(SeqCst);
-        // A time far ahead is none that anybody wrote.
+        // No process writes a time that is further ahead, so such a time is damage.
         until != 0 && (1..=nanoseconds(LEAVE)).contains(&until.wrapping_sub(now()))
     }
 
-    /// Has `set_out` say that something sets out, while nobody leaves; it is taken back otherwise.
-    /// After as long as leaving may take, it sets out all the same.
-    pub(crate) fn wait<T>(&self, set_out: impl Fn() -> T) -> T {
-        for _ in 0..LEAVE.as_millis() / NAP.as_millis() {
-            let transit = set_out();
-            if !self.is_under_way() {
+    /// Calls `begin_transit` and returns its guard if no process leaves. Else it drops the guard
+    /// and tries again. After the time that leaving may take, it returns the guard anyway.
+    pub(crate) fn wait<T>(&self, begin_transit: impl Fn() -> T) -> T {
+        for _ in 0..LEAVE.as_millis() / PAUSE.as_millis() {
+            let transit = begin_transit();
+            if !self.is_active() {
                 return transit;
             }
             drop(transit);
-            thread::sleep(NAP);
+            thread::sleep(PAUSE);
         }
-        set_out()
+        begin_transit()
     }
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        // Where another one leaves by now, that one's time stays.
+        // If another process leaves by now, its time stays.
         let _ = self.leaving.0.compare_exchange(self.until, 0, SeqCst, Relaxed);
     }
 }
 
-/// The time that all processes of the machine have, in nanoseconds.
+/// The time, which is the same for all processes of the machine, in nanoseconds.
 fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes the structure; this clock is on every Linux.
+    // SAFETY: the call writes the structure; every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -94,38 +94,38 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32};
 
     #[test]
-    fn nothing_is_on_its_way_while_one_leaves() {
-        struct OnItsWay<'a>(&'a AtomicU32);
-        impl Drop for OnItsWay<'_> {
+    fn no_transit_runs_while_process_leaves() {
+        struct InTransit<'a>(&'a AtomicU32);
+        impl Drop for InTransit<'_> {
             fn drop(&mut self) {
                 self.0.fetch_sub(1, SeqCst);
             }
         }
-        let (leaving, on_its_way, is_over) =
+        let (leaving, in_transit, is_over) =
             (Leaving(AtomicU64::new(0)), AtomicU32::new(0), AtomicBool::new(false));
-        let set_out = || {
-            on_its_way.fetch_add(1, SeqCst);
-            OnItsWay(&on_its_way)
+        let begin_transit = || {
+            in_transit.fetch_add(1, SeqCst);
+            InTransit(&in_transit)
         };
         let (carried, is_left) = (AtomicU32::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(SeqCst) {
-                    let transit = leaving.wait(set_out);
+                    let transit = leaving.wait(begin_transit);
                     let before = is_left.load(SeqCst);
                     thread::yield_now();
-                    // Who leaves for longer than that is not waited for.
-                    let is_late = !leaving.is_under_way();
+                    // A transit does not wait for a process that leaves for longer.
+                    let is_late = !leaving.is_active();
                     assert!(
                         !before || !is_left.load(SeqCst) || is_late,
-                        "it set out while one left"
+                        "a transit began while a process left"
                     );
                     carried.fetch_add(1, SeqCst);
                     drop(transit);
                 }
             });
             for _ in 0..200 {
-                let leave = leaving.begin(|| on_its_way.load(SeqCst) == 0);
+                let leave = leaving.begin(|| in_transit.load(SeqCst) == 0);
                 is_left.store(true, SeqCst);
                 thread::yield_now();
                 is_left.store(false, SeqCst);
@@ -137,31 +137,31 @@ mod tests {
             }
             is_over.store(true, SeqCst);
         });
-        assert!(!leaving.is_under_way());
+        assert!(!leaving.is_active());
     }
 
     #[test]
-    fn who_dies_while_it_leaves_holds_up_nobody_for_long() {
+    fn dead_leaver_delays_transit_for_limited_time() {
         let leaving = Leaving(AtomicU64::new(0));
         let start = now();
         core::mem::forget(leaving.begin(|| true));
-        assert!(leaving.is_under_way() || now() - start > nanoseconds(LEAVE));
+        assert!(leaving.is_active() || now() - start > nanoseconds(LEAVE));
         leaving.wait(|| ());
         thread::sleep(LEAVE);
-        assert!(!leaving.is_under_way());
+        assert!(!leaving.is_active());
         leaving.0.store(u64::MAX, Relaxed);
-        assert!(!leaving.is_under_way(), "nobody leaves for so long");
+        assert!(!leaving.is_active(), "no process leaves for so long");
     }
 
     #[test]
-    fn of_two_that_leave_the_first_to_be_gone_leaves_the_others_time() {
+    fn first_of_two_leavers_keeps_time_of_second() {
         let leaving = Leaving(AtomicU64::new(0));
         let first = leaving.begin(|| true);
         let start = now();
         let second = leaving.begin(|| true);
         drop(first);
-        assert!(leaving.is_under_way() || now() - start > nanoseconds(LEAVE));
+        assert!(leaving.is_active() || now() - start > nanoseconds(LEAVE));
         drop(second);
-        assert!(!leaving.is_under_way());
+        assert!(!leaving.is_active());
     }
 }

@@ -1,42 +1,41 @@
 //! `libhaul_rte_malloc.so`: haul's heap under an unmodified DPDK program.
 //!
-//! `LD_PRELOAD=libhaul_rte_malloc.so program`: the program's calls of `rte_malloc` and its family
-//! come here. Blocks up to 256 KiB are served by a [`haul_heap::Heap`] a socket, whose memory is
-//! taken in extents from DPDK's own heap, so that devices and secondary processes reach it as
-//! before; larger ones where it has idle memory for them. Everything else, and everything where
-//! something is not as expected, goes on to DPDK.
+//! `LD_PRELOAD=libhaul_rte_malloc.so program`: this library receives the program's calls of
+//! `rte_malloc` and its family. A [`haul_heap::Heap`] for each socket serves blocks of up to 256
+//! KiB. It takes its memory in extents from DPDK's own heap, so that devices and secondary
+//! processes reach the blocks as before. A heap serves a larger block if it has idle memory for it.
+//! All other calls, and all calls in an unexpected situation, go to DPDK.
 //!
-//! Nothing of DPDK is needed to build this. Modules, lowest first:
+//! The build needs no DPDK. Modules, lowest first:
 //!
 //! - `notice`: lines on standard error;
 //! - `futex`: waiting for another process;
 //! - `dpdk`: DPDK's functions and structures;
 //! - `inside`: calls that DPDK makes to itself through our functions;
-//! - `memory`: where DPDK's memory is;
-//! - `extent`: a block of DPDK's as pages;
-//! - `place`: where each heap is;
+//! - `memory`: the address ranges of DPDK's memory;
+//! - `extent`: a block of DPDK as pages;
+//! - `location`: the location of each heap;
 //! - `leaving`: secondary processes that leave;
-//! - `counter`: where secondary processes ask the primary one for extents;
-//! - `directory`: a memzone that says where the heaps are and which extents they have;
+//! - `mailbox`: the requests of secondary processes to the primary one;
+//! - `directory`: a memzone with the locations of the heaps and their extents;
 //! - `metadata`: the file with the heaps' metadata;
 //! - `iova`: IO addresses;
 //! - `extents`: DPDK's memory as the heaps' extents;
 //! - `names`: types as tags;
-//! - `wish`: what a program asks for;
-//! - `rest`: when a heap that has nothing left is not asked;
-//! - `dropin`: the heaps, and what DPDK's functions mean for them;
+//! - `request`: a program's request for memory;
+//! - `backoff`: the time in which an exhausted heap is not asked again;
+//! - `dropin`: the heaps, and the functions of DPDK in terms of heaps;
 //! - `account`: statistics;
-//! - `lifecycle`: when all of this begins and ends;
-//! - `ask`: what DPDK could not give, and what the heaps can give back for it;
-//! - `housekeeping`: a thread that grows ahead, gives back, and cleans up after the dead;
+//! - `lifecycle`: the start and the end of the heaps;
+//! - `ask`: requests that DPDK refused, and the idle memory that the heaps return for them;
+//! - `housekeeping`: a thread that grows heaps ahead, returns memory, and reclaims blocks of dead
+//!   processes;
 //! - `interpose`: the functions of rte_malloc's family that programs call;
-//! - `beside`: those of other families.
+//! - `other_calls`: functions of other families that the drop-in needs to see.
 
 mod account;
 mod ask;
-#[expect(unreachable_pub, reason = "the loader finds these functions by their names")]
-mod beside;
-mod counter;
+mod backoff;
 mod directory;
 mod dpdk;
 mod dropin;
@@ -50,10 +49,12 @@ mod interpose;
 mod iova;
 mod leaving;
 mod lifecycle;
+mod location;
+mod mailbox;
 mod memory;
 mod metadata;
 mod names;
 mod notice;
-mod place;
-mod rest;
-mod wish;
+#[expect(unreachable_pub, reason = "the loader finds these functions by their names")]
+mod other_calls;
+mod request;

@@ -1,8 +1,9 @@
-//! When the heaps begin and end.
+//! The start and the end of the heaps.
 //!
-//! They begin with the first block that DPDK itself gives, which is in the middle of
-//! `rte_eal_init`: its memory is there then, and no secondary process can be, because these wait
-//! for the end of it. They end with `rte_eal_cleanup`, which unmaps that memory.
+//! The heaps start with the first block that DPDK itself allocates, in the middle of
+//! `rte_eal_init`: DPDK's memory exists then, and there is no secondary process yet, because those
+//! wait for the end of `rte_eal_init`. The heaps end with `rte_eal_cleanup`, which unmaps that
+//! memory.
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
@@ -14,98 +15,96 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use haul_heap::{External, Heap};
 
+use crate::backoff::Backoffs;
 use crate::directory::Directory;
 use crate::dpdk::{Functions, PROCESS_PRIMARY, SOCKET_ANY};
 use crate::dropin::{Dropin, SocketHeap};
 use crate::extent::PAGE;
 use crate::extents::SocketExtents;
 use crate::inside::{Inside, is_inside};
+use crate::location::{HeapLocation, Problem};
 use crate::memory::{SocketRange, SocketRanges};
 use crate::metadata::{self, Metadata, shared_folder};
 use crate::names::Names;
 use crate::notice;
-use crate::place::{HeapPlace, Problem};
-use crate::rest::Rests;
 
-/// What users say about the drop-in: `off` to leave everything to DPDK, `tell` to be told what it
-/// does.
+/// The variable by which users control the drop-in: `off` leaves everything to DPDK, `tell` prints
+/// what the drop-in does.
 const VARIABLE: &str = "HAUL_RTE_MALLOC";
 
-/// Threads of all processes that can have a cache at once. DPDK's own limit is 128 lcores a process
-/// (RTE_MAX_LCORE as Debian builds it); other threads come beside them.
+/// Most threads of all processes that can have a cache at the same time. DPDK's own limit is 128
+/// lcores a process (RTE_MAX_LCORE as Debian builds it), beside other threads.
 const CACHES: u32 = 4096;
 
-/// What is kept ready, so that a thread that allocates need not wait for DPDK: one page, in bytes.
+/// The memory that is kept ready, so that a thread need not wait for DPDK: one page, in bytes.
 const AHEAD_BYTES: u64 = PAGE as u64;
 
-/// How long a page lies idle before it is laid aside, in milliseconds: then whichever heap or large
-/// block needs it first has it, or DPDK once its extent is idle as a whole.
+/// How long a page is unused before it counts as idle, in milliseconds. Then the first heap or
+/// large block that needs it takes it, or DPDK gets it back when the whole extent is idle.
 const DECAY_MS: u64 = 250;
 
-/// Nothing was tried yet.
+/// The heaps were not tried yet.
 const UNTRIED: u8 = 0;
-/// A thread builds the heaps; the others get DPDK's blocks meanwhile.
+/// A thread builds the heaps. DPDK serves the other threads meanwhile.
 const TRYING: u8 = 1;
-/// The heaps are there, or can't be.
-const SETTLED: u8 = 2;
-/// DPDK has gone.
+/// The heaps exist, or cannot be built.
+const DECIDED: u8 = 2;
+/// DPDK has ended.
 const OVER: u8 = 3;
 
 static PHASE: AtomicU8 = AtomicU8::new(UNTRIED);
 static CURRENT: AtomicPtr<Dropin> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The heaps, once they are there. They are never taken down: a thread may be in them at any time.
+/// The heaps, once they exist. They are never destroyed, because a thread may use them at any time.
 #[inline]
 pub(crate) fn current() -> Option<&'static Dropin> {
     // SYNC: heaps built.
     let current = CURRENT.load(Ordering::Acquire);
-    // SAFETY: the pointer is null, or a box that `consider` leaked.
+    // SAFETY: the pointer is null, or a box that `try_build` leaked.
     unsafe { current.as_ref() }
 }
 
-/// The heaps for a new block: not for DPDK's own calls of itself, and not after its end.
+/// The heaps for a new block; `None` for calls of DPDK to itself, and after DPDK's end.
 #[inline]
 pub(crate) fn serving() -> Option<&'static Dropin> {
     let current = current()?;
-    let is_served = !is_inside() && PHASE.load(Ordering::Relaxed) == SETTLED;
+    let is_served = !is_inside() && PHASE.load(Ordering::Relaxed) == DECIDED;
     is_served.then_some(current)
 }
 
-/// Whether DPDK's memory is gone.
+/// Whether DPDK's memory is unmapped.
 pub(crate) fn is_over() -> bool {
     PHASE.load(Ordering::Relaxed) == OVER
 }
 
-/// Lets the housekeeper know that DPDK is asked for something.
-pub(crate) fn note_asked() {
+/// Notes for the housekeeper that a thread uses DPDK's heap.
+pub(crate) fn note_dpdk_use() {
     if let Some(dropin) = current().filter(|_| !is_over()) {
-        dropin.directory.counter.note_asked();
+        dropin.directory.mailbox.note_dpdk_use();
     }
 }
 
-/// DPDK's memory is there: builds the heaps, once.
+/// Builds the heaps, once. DPDK's memory must exist.
 #[cold]
-pub(crate) fn consider(functions: &'static Functions) {
+pub(crate) fn try_build(functions: &'static Functions) {
     let trying = PHASE.compare_exchange(UNTRIED, TRYING, Ordering::Relaxed, Ordering::Relaxed);
     if trying.is_err() {
         return;
     }
     let _inside = Inside::enter();
-    let wish = std::env::var_os(VARIABLE).unwrap_or_default();
-    let wish = wish.to_string_lossy();
-    if !matches!(&*wish, "" | "off" | "tell") {
-        notice::tell(format_args!(
-            "{VARIABLE}={wish} is neither off nor tell: as if it were not set"
-        ));
+    let mode = std::env::var_os(VARIABLE).unwrap_or_default();
+    let mode = mode.to_string_lossy();
+    if !matches!(&*mode, "" | "off" | "tell") {
+        notice::print(format_args!("{VARIABLE}={mode} is neither off nor tell: it is ignored"));
     }
-    let built = match &*wish {
+    let built = match &*mode {
         "off" => Err(Reason::Unwanted),
         _ => catch_unwind(AssertUnwindSafe(|| build(functions))).unwrap_or(Err(Reason::Panic)),
     };
     match built {
         Ok(dropin) => {
-            if wish == "tell" {
-                tell(&dropin);
+            if mode == "tell" {
+                print_ranges(&dropin);
             }
             let dropin: &'static Dropin = Box::leak(Box::new(dropin));
             if !dropin.is_primary {
@@ -113,18 +112,18 @@ pub(crate) fn consider(functions: &'static Functions) {
             }
             // SYNC: heaps built.
             CURRENT.store(core::ptr::from_ref(dropin).cast_mut(), Ordering::Release);
-            // SAFETY: the handler is there as long as the process: a preloaded library is never
-            // unloaded.
-            unsafe { libc::pthread_atfork(None, None, Some(settle_in_child)) };
+            // SAFETY: the handler lives as long as the process, because a preloaded library is
+            // never unloaded.
+            unsafe { libc::pthread_atfork(None, None, Some(name_heir_in_child)) };
         }
         Err(Reason::Unwanted) => {}
-        Err(reason) => notice::tell(format_args!("DPDK's own heap serves this process: {reason}")),
+        Err(reason) => notice::print(format_args!("DPDK's own heap serves this process: {reason}")),
     }
-    PHASE.store(SETTLED, Ordering::Relaxed);
+    PHASE.store(DECIDED, Ordering::Relaxed);
 }
 
-/// A child of fork is a process of its own. As with DPDK, what it allocates outlives it.
-extern "C" fn settle_in_child() {
+/// A child of fork is another process. As with DPDK, its blocks outlive it.
+extern "C" fn name_heir_in_child() {
     if let Some(dropin) = current() {
         dropin.name_heir();
     }
@@ -133,34 +132,34 @@ extern "C" fn settle_in_child() {
 /// Whether DPDK is being ended.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// DPDK's end begins.
+/// Marks that DPDK is being ended.
 pub(crate) fn begin_end() {
     IS_ENDING.store(true, Ordering::Relaxed);
 }
 
-/// DPDK's memory goes next, if this is its end: what the heaps have of it goes before.
-pub(crate) fn give_all_back() {
+/// If DPDK is being ended, returns the memory of the heaps to it, before DPDK unmaps its memory.
+pub(crate) fn return_all() {
     if !IS_ENDING.swap(false, Ordering::Relaxed) {
         return;
     }
     if let Some(dropin) = serving() {
-        dropin.give_all_back();
+        dropin.return_all();
         PHASE.store(OVER, Ordering::Relaxed);
     }
 }
 
-/// DPDK's memory went.
+/// Marks that DPDK's memory is unmapped.
 pub(crate) fn end() {
     IS_ENDING.store(false, Ordering::Relaxed);
     PHASE.store(OVER, Ordering::Relaxed);
     remove_files();
 }
 
-/// The primary process's files, and the process: a fork of it leaves them alone.
+/// The files of the primary process, with its number, because a child of fork must not remove them.
 static FILES: Mutex<Option<(libc::pid_t, PathBuf, Vec<c_int>)>> = Mutex::new(None);
 
-/// Removes the files with the metadata, which are memory. Processes that have them mapped keep
-/// them; others cannot come, because a secondary process needs a primary one.
+/// Removes the files with the metadata, which occupy memory. Processes that have them mapped keep
+/// them. No other process can attach, because a secondary process needs a primary one.
 extern "C" fn remove_files() {
     let Some((process, folder, sockets)) = FILES.lock().ok().and_then(|mut files| files.take())
     else {
@@ -172,22 +171,23 @@ extern "C" fn remove_files() {
     }
 }
 
-/// Sees to it that the files go with the process, if it ends by `exit` or by `rte_eal_cleanup`.
-fn remember_files(folder: &Path, places: &[HeapPlace]) {
+/// Registers the files for removal when the process ends by `exit` or by `rte_eal_cleanup`.
+fn remember_files(folder: &Path, locations: &[HeapLocation]) {
     if let Ok(mut files) = FILES.lock() {
-        let sockets = places.iter().map(|place| place.range.socket).collect();
+        let sockets = locations.iter().map(|location| location.range.socket).collect();
         // SAFETY: getpid has no preconditions.
         *files = Some((unsafe { libc::getpid() }, folder.to_path_buf(), sockets));
     }
-    // SAFETY: the function is there as long as the process: a preloaded library is never unloaded.
+    // SAFETY: the function lives as long as the process, because a preloaded library is never
+    // unloaded.
     unsafe { libc::atexit(remove_files) };
 }
 
-fn tell(dropin: &Dropin) {
+fn print_ranges(dropin: &Dropin) {
     for each in &dropin.heaps {
         let SocketRange { socket, base, bytes } = each.range;
         let end = base + bytes;
-        notice::tell(format_args!("serves socket {socket} from {base:#x} to {end:#x}"));
+        notice::print(format_args!("serves socket {socket} from {base:#x} to {end:#x}"));
     }
 }
 
@@ -207,11 +207,11 @@ enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unwanted => f.write_str("as asked"),
+            Self::Unwanted => f.write_str("as requested"),
             Self::Panic => f.write_str("the drop-in failed; please report it"),
-            Self::NoMemory => f.write_str("DPDK names no memory of its own"),
+            Self::NoMemory => f.write_str("DPDK reports no memory"),
             Self::NoMemzone => {
-                f.write_str("no memzone of 100 KiB can be had: give DPDK more memory (-m)")
+                f.write_str("cannot reserve a memzone of 100 KiB: give DPDK more memory (-m)")
             }
             Self::Secondary(Problem::Missing) => {
                 f.write_str("the primary process runs without the drop-in: preload it in both")
@@ -221,12 +221,12 @@ impl fmt::Display for Reason {
                  damaged: use one version in all processes",
             ),
             Self::NotShared => {
-                f.write_str("DPDK's runtime directory is not shared with the primary")
+                f.write_str("DPDK's runtime directory is not shared with the primary process")
             }
             Self::Metadata(error) => write!(
                 f,
-                "its metadata cannot be kept in DPDK's runtime directory: {error}: raise the limit \
-                 that it names, or make room there"
+                "cannot keep the metadata in DPDK's runtime directory: {error}: raise the named limit, \
+                 or free space there"
             ),
             Self::Heap(error) => error.fmt(f),
         }
@@ -235,7 +235,7 @@ impl fmt::Display for Reason {
 
 fn build(functions: &'static Functions) -> Result<Dropin, Reason> {
     let folder = shared_folder(functions);
-    // SAFETY: the function reads DPDK's configuration, which is there once it gives memory.
+    // SAFETY: the function reads DPDK's configuration, which exists once DPDK allocates memory.
     let is_primary = unsafe { (functions.rte_eal_process_type)() } == PROCESS_PRIMARY;
     if is_primary {
         build_primary(functions, folder.as_deref())
@@ -251,7 +251,7 @@ fn build_primary(functions: &'static Functions, folder: Option<&Path>) -> Result
     }
     let directory = Directory::create(functions).ok_or(Reason::NoMemzone)?;
     let mut setup =
-        Setup { functions, directory, is_primary: true, places: Vec::new(), heaps: Vec::new() };
+        Setup { functions, directory, is_primary: true, locations: Vec::new(), heaps: Vec::new() };
     for range in ranges {
         let bytes =
             External::metadata_bytes(range.base, range.bytes, CACHES).map_err(Reason::Heap)?;
@@ -259,9 +259,9 @@ fn build_primary(functions: &'static Functions, folder: Option<&Path>) -> Result
         setup.add(range, folder.map(create).transpose().map_err(Reason::Metadata)?)?;
     }
     if let Some(folder) = folder {
-        remember_files(folder, &setup.places);
+        remember_files(folder, &setup.locations);
     }
-    directory.publish(&setup.places);
+    directory.publish(&setup.locations);
     Ok(setup.finish())
 }
 
@@ -269,40 +269,40 @@ fn build_secondary(functions: &'static Functions, folder: &Path) -> Result<Dropi
     let directory = Directory::find(functions).map_err(Reason::Secondary)?;
     directory.note_secondary();
     let mut setup =
-        Setup { functions, directory, is_primary: false, places: Vec::new(), heaps: Vec::new() };
-    for place in directory.places().map_err(Reason::Secondary)? {
+        Setup { functions, directory, is_primary: false, locations: Vec::new(), heaps: Vec::new() };
+    for location in directory.locations().map_err(Reason::Secondary)? {
         let metadata =
-            Metadata::attach(folder, directory.primary(), &place).map_err(Reason::Metadata)?;
-        setup.add(place.range, Some(metadata))?;
+            Metadata::attach(folder, directory.primary(), &location).map_err(Reason::Metadata)?;
+        setup.add(location.range, Some(metadata))?;
     }
     Ok(setup.finish())
 }
 
-/// The heaps so far.
+/// The heaps while they are built.
 struct Setup {
     functions: &'static Functions,
     directory: &'static Directory,
     is_primary: bool,
-    places: Vec<HeapPlace>,
+    locations: Vec<HeapLocation>,
     heaps: Vec<SocketHeap>,
 }
 
 impl Setup {
     fn add(&mut self, range: SocketRange, metadata: Option<Metadata>) -> Result<(), Reason> {
         let area = metadata.as_ref().map(|each| (each.start, each.bytes));
-        self.places.push(HeapPlace {
+        self.locations.push(HeapLocation {
             range,
             file_number: metadata.as_ref().map_or(0, |each| each.file_number),
             descriptor: metadata.as_ref().and_then(|each| each.descriptor),
             metadata_bytes: area.map_or(0, |(_, bytes)| bytes as u64),
         });
-        let asked = if has_sockets(self.functions) { range.socket } else { SOCKET_ANY };
+        let dpdk_socket = if has_sockets(self.functions) { range.socket } else { SOCKET_ANY };
         let extents: &'static SocketExtents = Box::leak(Box::new(SocketExtents {
             functions: self.functions,
             directory: self.directory,
             range,
-            place: self.heaps.len(),
-            asked,
+            index: self.heaps.len(),
+            dpdk_socket,
             metadata,
             is_primary: self.is_primary,
             refused_until: AtomicU64::new(0),
@@ -315,15 +315,15 @@ impl Setup {
             metadata: area.and_then(|(start, bytes)| Some((NonNull::new(start)?, bytes))),
         };
         let builder = Heap::builder().caches(CACHES).grow_ahead(AHEAD_BYTES).decay(Some(DECAY_MS));
-        // SAFETY: the range is DPDK's reservation for the socket, of which the heap uses only what
-        // the extents give; the metadata's file is of heaps over this range alone and stays mapped.
+        // SAFETY: the range is DPDK's reservation for the socket, of which the heap uses only its
+        // extents; the metadata's file is only for heaps over this range and stays mapped.
         let heap = unsafe { builder.external(external) }.map_err(Reason::Heap)?;
         self.heaps.push(SocketHeap {
             heap,
             range,
             extents,
             names: Names::new(),
-            rests: Rests::default(),
+            backoffs: Backoffs::default(),
         });
         Ok(())
     }
@@ -335,6 +335,6 @@ impl Setup {
 }
 
 fn has_sockets(functions: &Functions) -> bool {
-    // SAFETY: the function reads DPDK's configuration, which is there once it gives memory.
+    // SAFETY: the function reads DPDK's configuration, which exists once DPDK allocates memory.
     (unsafe { (functions.rte_eal_has_hugepages)() }) != 0
 }

@@ -1,26 +1,26 @@
-//! Where each heap is, as the primary process writes it down for the others.
+//! The location of each heap, which the primary process records for the others.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::{BASE_ALIGN, SocketRange};
 
-/// One heap, as the primary process made it.
+/// The location of one heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeapPlace {
+pub(crate) struct HeapLocation {
     pub(crate) range: SocketRange,
-    /// The metadata file's number, which tells it from one that an earlier run left; 0 where there
-    /// is no file, and so no second process.
+    /// The metadata file's inode number, which differs from that of an earlier run; 0 if there is
+    /// no file and so no second process.
     pub(crate) file_number: u64,
-    /// The file's descriptor in the primary process, where it has no name.
+    /// The file's descriptor in the primary process, if it has no name.
     pub(crate) descriptor: Option<c_int>,
     /// The metadata file's size in bytes.
     pub(crate) metadata_bytes: u64,
 }
 
-/// [`HeapPlace`] as it lies in the memzone.
+/// A [`HeapLocation`] in the memzone.
 #[repr(C)]
-pub(crate) struct Place {
+pub(crate) struct LocationWords {
     pub(crate) socket: AtomicU64,
     pub(crate) base: AtomicU64,
     pub(crate) bytes: AtomicU64,
@@ -35,26 +35,26 @@ pub(crate) struct Place {
 pub(crate) enum Problem {
     /// The primary process runs without the drop-in.
     Missing,
-    /// It is not whole, was made by another version, or holds what cannot be.
+    /// The directory is incomplete, of another version, or has impossible values.
     Unusable,
 }
 
-impl Place {
-    /// Writes a heap down, before anybody reads.
-    pub(crate) fn write(&self, place: &HeapPlace) {
-        let range = place.range;
-        // A socket's number is not negative: it was asked for by that number.
+impl LocationWords {
+    /// Records a location, before any process reads it.
+    pub(crate) fn write(&self, location: &HeapLocation) {
+        let range = location.range;
+        // A socket's number is not negative, because memory was requested by that number.
         self.socket.store(range.socket as u64, Ordering::Relaxed);
         self.base.store(range.base as u64, Ordering::Relaxed);
         self.bytes.store(range.bytes as u64, Ordering::Relaxed);
-        self.file_number.store(place.file_number, Ordering::Relaxed);
-        let descriptor = place.descriptor.map_or(0, |descriptor| descriptor as u64 + 1);
+        self.file_number.store(location.file_number, Ordering::Relaxed);
+        let descriptor = location.descriptor.map_or(0, |descriptor| descriptor as u64 + 1);
         self.descriptor.store(descriptor, Ordering::Relaxed);
-        self.metadata_bytes.store(place.metadata_bytes, Ordering::Relaxed);
+        self.metadata_bytes.store(location.metadata_bytes, Ordering::Relaxed);
     }
 
-    /// The heap that is written down; an error for what cannot be.
-    pub(crate) fn read(&self) -> Result<HeapPlace, Problem> {
+    /// The recorded location; an error if its values are impossible.
+    pub(crate) fn read(&self) -> Result<HeapLocation, Problem> {
         let socket = self.socket.load(Ordering::Relaxed);
         let base = self.base.load(Ordering::Relaxed) as usize;
         let bytes = self.bytes.load(Ordering::Relaxed) as usize;
@@ -66,7 +66,7 @@ impl Place {
         let descriptor = self.descriptor.load(Ordering::Relaxed).checked_sub(1);
         let descriptor =
             descriptor.map(c_int::try_from).transpose().map_err(|_| Problem::Unusable)?;
-        Ok(HeapPlace {
+        Ok(HeapLocation {
             range: SocketRange { socket, base, bytes },
             file_number: self.file_number.load(Ordering::Relaxed),
             descriptor,

@@ -1,31 +1,31 @@
-//! Where DPDK's own memory is: for each socket, the range of addresses that its page lists span.
+//! The address ranges of DPDK's own memory: for each socket, the range that its page lists span.
 
 use core::ffi::{c_int, c_void};
 
 use crate::dpdk::{Functions, MemsegList};
 
-/// Sockets that the drop-in serves; the memory of further ones stays DPDK's.
+/// Most sockets that the drop-in serves. DPDK serves the memory of further sockets.
 pub(crate) const SOCKETS_MAX: usize = 8;
 
-/// What a heap's addresses begin at a multiple of, in bytes, so that every alignment of a block is
-/// one of its offset too.
+/// The alignment of a heap's first address, in bytes, so that every alignment of a block is also an
+/// alignment of its offset.
 pub(crate) const BASE_ALIGN: usize = 1 << 30;
 
-/// The longest range of one heap in bytes: what 32 bits count of 64-byte units.
+/// The longest range of one heap in bytes: 2^32 units of 64 bytes.
 const RANGE_MAX: usize = 1 << 38;
 
-/// One socket's addresses.
+/// The addresses of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketRange {
     /// DPDK's number of the socket.
     pub(crate) socket: c_int,
     /// The first address, a multiple of [`BASE_ALIGN`].
     pub(crate) base: usize,
-    /// How many bytes, a multiple of [`BASE_ALIGN`].
+    /// The number of bytes, a multiple of [`BASE_ALIGN`].
     pub(crate) bytes: usize,
 }
 
-/// The ranges of all sockets with memory of their own.
+/// The ranges of all sockets that have memory.
 #[derive(Debug, Default)]
 pub(crate) struct SocketRanges {
     ranges: Vec<SocketRange>,
@@ -35,8 +35,8 @@ impl SocketRanges {
     /// Asks DPDK, whose memory must be initialised.
     pub(crate) fn ask(functions: &Functions) -> Vec<SocketRange> {
         let mut found = Self::default();
-        // SAFETY: the callback takes the pointer for what it is, a `SocketRanges` that nobody else
-        // uses during the walk.
+        // SAFETY: the callback casts the pointer back to a `SocketRanges`, which nothing else uses
+        // during the walk.
         unsafe { (functions.rte_memseg_list_walk)(collect, (&raw mut found).cast()) };
         found.ranges.truncate(SOCKETS_MAX);
         found.ranges.iter().map(SocketRange::within_limits).collect()
@@ -65,8 +65,8 @@ impl SocketRanges {
 }
 
 impl SocketRange {
-    /// The same range from a multiple of [`BASE_ALIGN`] on, and cut where a heap ends at the
-    /// latest: what DPDK has behind that, it serves itself.
+    /// The same range from a multiple of [`BASE_ALIGN`] on, cut at the longest range of a heap.
+    /// DPDK itself serves its memory behind that.
     fn within_limits(&self) -> Self {
         let base = self.base & !(BASE_ALIGN - 1);
         let bytes = (self.base + self.bytes - base).next_multiple_of(BASE_ALIGN).min(RANGE_MAX);
@@ -75,9 +75,9 @@ impl SocketRange {
 }
 
 extern "C" fn collect(list: *const MemsegList, found: *mut c_void) -> c_int {
-    // SAFETY: DPDK passes a list of its own, which lives as long as DPDK does.
+    // SAFETY: DPDK passes one of its lists, which live as long as DPDK.
     let list = unsafe { &*list };
-    // SAFETY: `ask` passes a `SocketRanges` that nobody else refers to during the walk.
+    // SAFETY: `ask` passes a `SocketRanges` that nothing else refers to during the walk.
     let found = unsafe { &mut *found.cast::<SocketRanges>() };
     found.add(list);
     0
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_one_socket_make_one_range() {
+    fn ranges_join_lists_of_one_socket() {
         let mut found = SocketRanges::default();
         for (socket, base, is_external) in [(0, 9, 0), (1, 25, 0), (0, 5, 0), (0, 100, 1)] {
             found.add(&list(socket, base * GIB + (2 << 20), GIB, is_external));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_longer_than_a_heap_is_cut() {
+    fn range_is_cut_at_longest_heap() {
         let mut found = SocketRanges::default();
         found.add(&list(0, 4 * GIB, RANGE_MAX, 0));
         found.add(&list(0, 4 * GIB + RANGE_MAX, GIB, 0));

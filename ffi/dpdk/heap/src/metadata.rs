@@ -1,8 +1,9 @@
-//! The memory of a heap's metadata: a sparse file beside DPDK's own in its runtime directory,
-//! mapped by every process. Where that directory lies on a disk, a file in memory without a name
-//! takes its place, which others open through the primary process's descriptor.
+//! The memory of a heap's metadata: a sparse file beside DPDK's files in its runtime directory,
+//! which every process maps. If that directory is on a disk, the metadata is in an unnamed memory
+//! file instead, which other processes open through the primary process's descriptor.
 //!
-//! It is no part of DPDK's memory, because that is never sparse, and no device reads it.
+//! The metadata is not in DPDK's memory, because that is never sparse, and no device reads
+//! metadata.
 
 use core::ffi::{CStr, c_int};
 use std::ffi::{CString, OsStr};
@@ -15,42 +16,43 @@ use std::path::{Path, PathBuf};
 
 use crate::dpdk::Functions;
 use crate::leaving::Leaving;
-use crate::place::HeapPlace;
+use crate::location::HeapLocation;
 
 /// Metadata takes at most this share of the data: 2 bytes for each 64 and its multiples, and less
-/// than that again for all the rest.
+/// than as much for everything else.
 const METADATA_SHARE: usize = 8;
 
-/// What is left free for DPDK's own files and for threads' caches, in bytes.
+/// Bytes that must stay free for DPDK's own files and for the caches of threads.
 const ROOM_BYTES: u64 = 4 << 20;
 
-/// What of the file lies behind the heap's metadata: [`Leaving`], and nothing else.
+/// Bytes of the file behind the heap's metadata, which contain only [`Leaving`].
 const TAIL_BYTES: usize = 4096;
 
-/// Metadata as this process maps it, for the rest of its life.
+/// Metadata that this process has mapped until its end.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     pub(crate) start: *mut u8,
-    /// Of the heap's metadata: a multiple of 8.
+    /// The size of the heap's metadata in bytes, a multiple of 8.
     pub(crate) bytes: usize,
-    /// The file's number.
+    /// The file's inode number.
     pub(crate) file_number: u64,
-    /// The file's descriptor in the primary process, where it has no name.
+    /// The file's descriptor in the primary process, if it has no name.
     pub(crate) descriptor: Option<c_int>,
     file: File,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is never undone.
+// SAFETY: the mapping belongs to the process, not to a thread, and is never unmapped.
 unsafe impl Send for Metadata {}
-// SAFETY: as above; only the heap touches what it points to, by atomic accesses.
+// SAFETY: as above; only the heap accesses the memory, by atomic accesses.
 unsafe impl Sync for Metadata {}
 
 impl Metadata {
-    /// Makes the metadata of one socket's heap, all zeros, in the primary process.
+    /// Creates the metadata of one socket's heap, all zeros, in the primary process.
     pub(crate) fn create(folder: &Path, socket: c_int, bytes: usize) -> Result<Self> {
         let is_memory = is_in_memory(folder);
         let size = (bytes + TAIL_BYTES) as u64;
-        // Before there is a file: the kernel would not only refuse it but end the process.
+        // Before the file exists, because the kernel would end the process instead of returning an
+        // error.
         check_size(size)?;
         let file = if is_memory { create_file(&path(folder, socket))? } else { create_nameless()? };
         let file = above_streams(file)?;
@@ -61,11 +63,11 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// Maps what the primary process made.
-    pub(crate) fn attach(folder: &Path, primary: u32, place: &HeapPlace) -> Result<Self> {
-        let (path, follow) = match place.descriptor {
+    /// Maps the metadata that the primary process created.
+    pub(crate) fn attach(folder: &Path, primary: u32, location: &HeapLocation) -> Result<Self> {
+        let (path, follow) = match location.descriptor {
             Some(descriptor) => (PathBuf::from(format!("/proc/{primary}/fd/{descriptor}")), 0),
-            None => (path(folder, place.range.socket), libc::O_NOFOLLOW),
+            None => (path(folder, location.range.socket), libc::O_NOFOLLOW),
         };
         let file = OpenOptions::new()
             .read(true)
@@ -75,55 +77,59 @@ impl Metadata {
         let file = above_streams(file)?;
         let about = file.metadata()?;
         let heap_bytes = about.len().checked_sub(TAIL_BYTES as u64);
-        if about.ino() != place.file_number || heap_bytes != Some(place.metadata_bytes) {
-            return Err(Error::new(ErrorKind::InvalidData, "it is another run's"));
+        if about.ino() != location.file_number || heap_bytes != Some(location.metadata_bytes) {
+            return Err(Error::new(ErrorKind::InvalidData, "the file belongs to another run"));
         }
-        let bytes = usize::try_from(place.metadata_bytes).map_err(Error::other)?;
-        Self::map(file, place.file_number, bytes)
+        let bytes = usize::try_from(location.metadata_bytes).map_err(Error::other)?;
+        Self::map(file, location.file_number, bytes)
     }
 
-    /// Maps the heap's `bytes`, and what lies behind them.
+    /// Maps the heap's `bytes` and the [`TAIL_BYTES`] behind them.
     fn map(file: File, file_number: u64, bytes: usize) -> Result<Self> {
         if !bytes.is_multiple_of(align_of::<Leaving>()) {
-            return Err(Error::new(ErrorKind::InvalidData, "its size is none that metadata has"));
+            return Err(Error::new(
+                ErrorKind::InvalidData,
+                "the size of the file is not one of metadata",
+            ));
         }
         let all = bytes + TAIL_BYTES;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let (null, none) = (core::ptr::null_mut(), libc::PROT_NONE);
-        // Without access, a program that has locked all its future memory has nothing populated;
-        // then the lock goes, and then the access comes. SAFETY: a new mapping at an address of the
-        // kernel's choice replaces nothing.
+        // The mapping has no access at first, so that the kernel populates nothing even if the
+        // program has locked all its future memory. Then it is unlocked, and then made accessible.
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { libc::mmap(null, all, none, flags, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
         // SAFETY: just mapped; unlocking changes no content.
         unsafe { libc::munlock(start, all) };
-        // SAFETY: just mapped, and nobody knows of it yet.
+        // SAFETY: just mapped, and nothing refers to it yet.
         if unsafe { libc::mprotect(start, all, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
             return Err(Error::last_os_error());
         }
         Ok(Self { start: start.cast(), bytes, file_number, descriptor: None, file })
     }
 
-    /// Who leaves; here because it is written when DPDK's memory is gone.
+    /// The word for leaving processes. It is here because it is written when DPDK's memory is
+    /// unmapped.
     pub(crate) fn leaving(&self) -> &Leaving {
         // SAFETY: the mapping has TAIL_BYTES behind the heap's metadata.
         let leaving = unsafe { self.start.add(self.bytes) };
-        // SAFETY: the mapping is never undone; the address is aligned, since the mapping begins
-        // with a page and `map` looks at the rest; and an atomic integer takes any bytes.
+        // SAFETY: the mapping is never unmapped; the address is aligned, because the mapping begins
+        // with a page and `map` checks its size; and any bytes are a valid atomic integer.
         unsafe { &*leaving.cast() }
     }
 
-    /// Whether the file system has room for the metadata of so many more bytes of data, with some
-    /// to spare: a write to a page that it cannot back would end the process. Others may fill it up
-    /// at any time all the same, as under DPDK's own files there.
+    /// Whether the file system has space for the metadata of so many more bytes of data, with a
+    /// reserve. A write to a page without space would end the process. Another program can still
+    /// fill the file system at any time, as it can for DPDK's own files.
     pub(crate) fn has_room(&self, data_bytes: usize) -> bool {
         // SAFETY: every field of the structure is an integer, for which zero is a value.
         let mut about: libc::statvfs = unsafe { core::mem::zeroed() };
-        // SAFETY: the descriptor is open, and the structure takes the answer.
+        // SAFETY: the descriptor is open, and the call writes the structure.
         let failed = unsafe { libc::fstatvfs(self.file.as_raw_fd(), &raw mut about) } != 0;
-        // A file system that cannot tell, or says 0 blocks of 0, has no limit.
+        // A file system that reports nothing, or 0 blocks of 0, has no limit.
         failed || about.f_blocks == 0 || {
             let free = about.f_bavail.saturating_mul(about.f_frsize);
             free >= (data_bytes / METADATA_SHARE) as u64 + ROOM_BYTES
@@ -131,20 +137,20 @@ impl Metadata {
     }
 }
 
-/// DPDK's runtime directory, when this application keeps its configuration there for others to
-/// join.
+/// DPDK's runtime directory, if this application keeps its configuration there, so that other
+/// processes can attach.
 pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
-    // SAFETY: the function returns a string of DPDK's, made before its memory was initialised.
+    // SAFETY: the function returns a string that DPDK created before it initialised its memory.
     let text = unsafe { (functions.rte_eal_get_runtime_dir)() };
     if text.is_null() {
         return None;
     }
-    // SAFETY: it is a C string in static memory.
+    // SAFETY: the string is a C string in static memory.
     let text = unsafe { CStr::from_ptr(text) };
-    // Where the kernel says it is: /var/run is a link.
+    // The real path, because /var/run is a link.
     let folder = std::fs::canonicalize(OsStr::from_bytes(text.to_bytes())).ok()?;
-    // Another application may use the same directory, so its existence says nothing; and to open
-    // DPDK's files would drop its locks. What this process has mapped is told without either.
+    // The directory may exist for another application, and opening DPDK's files would drop its
+    // locks. The maps of this process show the file without either.
     let maps = std::fs::read("/proc/self/maps").ok()?;
     let wanted = folder.join("config");
     maps.split(|&byte| byte == b'\n')
@@ -152,9 +158,9 @@ pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
         .then_some(folder)
 }
 
-/// Removes the file of one socket's heap; who has it mapped keeps it.
+/// Removes the file of one socket's heap. Processes that have it mapped keep it.
 pub(crate) fn remove(folder: &Path, socket: c_int) {
-    // One that is gone already is what was wanted.
+    // A file that is missing already is no error.
     let _ = std::fs::remove_file(path(folder, socket));
 }
 
@@ -162,22 +168,22 @@ fn path(folder: &Path, socket: c_int) -> PathBuf {
     folder.join(format!("haul_rte_malloc_{socket}"))
 }
 
-/// Whether files in a folder are memory, and never written to a disk.
+/// Whether the files of a folder are in memory and never written to a disk.
 fn is_in_memory(folder: &Path) -> bool {
     let Ok(path) = CString::new(folder.as_os_str().as_bytes()) else {
         return false;
     };
     // SAFETY: every field of the structure is an integer, for which zero is a value.
     let mut about: libc::statfs = unsafe { core::mem::zeroed() };
-    // SAFETY: the path is a C string, and the structure takes the answer.
+    // SAFETY: the path is a C string, and the call writes the structure.
     let failed = unsafe { libc::statfs(path.as_ptr(), &raw mut about) } != 0;
     !failed && about.f_type == libc::TMPFS_MAGIC
 }
 
-/// Whether this process may make a file so long (RLIMIT_FSIZE).
+/// Checks whether this process may create a file of this size (RLIMIT_FSIZE).
 fn check_size(bytes: u64) -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure takes the answer.
+    // SAFETY: the call writes the structure.
     let failed = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } != 0;
     if failed || limit.rlim_cur == libc::RLIM_INFINITY || bytes <= limit.rlim_cur {
         return Ok(());
@@ -185,23 +191,23 @@ fn check_size(bytes: u64) -> Result<()> {
     let most = limit.rlim_cur;
     Err(Error::new(
         ErrorKind::FileTooLarge,
-        format!("a file of {bytes} bytes, and RLIMIT_FSIZE allows {most}: raise it (ulimit -f)"),
+        format!("a file of {bytes} bytes, but RLIMIT_FSIZE allows {most}: raise it (ulimit -f)"),
     ))
 }
 
-/// The same file under a number that is none of the standard streams': a program that closed one
-/// writes to its number all the same.
+/// The same file under a descriptor above those of the standard streams, because a program that
+/// closed a stream may still write to its descriptor.
 fn above_streams(file: File) -> Result<File> {
     const FIRST_NUMBER: c_int = 3;
     if file.as_raw_fd() >= FIRST_NUMBER {
         return Ok(file);
     }
-    // SAFETY: asks for another number of an open file.
+    // SAFETY: the call duplicates an open descriptor.
     let number = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_NUMBER) };
     if number < 0 {
         return Err(Error::last_os_error());
     }
-    // SAFETY: the descriptor is new, open, and nobody else's.
+    // SAFETY: the descriptor is new and open, and nothing else owns it.
     Ok(unsafe { File::from_raw_fd(number) })
 }
 
@@ -211,11 +217,11 @@ fn create_nameless() -> Result<File> {
     if descriptor < 0 {
         return Err(Error::last_os_error());
     }
-    // SAFETY: the descriptor is new, open, and nobody else's.
+    // SAFETY: the descriptor is new and open, and nothing else owns it.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// A new file; one that an earlier run left goes, and lives on in who still maps it.
+/// Creates a new file. Removes one of an earlier run, which processes that have it mapped keep.
 fn create_file(path: &Path) -> Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -240,66 +246,69 @@ mod tests {
         let first = Metadata::create(folder, 0, bytes).expect("created");
         assert!(first.has_room(2 << 20));
         let range = SocketRange { socket: 0, base: 0, bytes: 1 << 30 };
-        let place = HeapPlace {
+        let location = HeapLocation {
             range,
             file_number: first.file_number,
             descriptor: first.descriptor,
             metadata_bytes: bytes as u64,
         };
         let primary = std::process::id();
-        let second = Metadata::attach(folder, primary, &place).expect("attached");
+        let second = Metadata::attach(folder, primary, &location).expect("attached");
         // SAFETY: the mapping has more than one byte and this test alone uses it.
         unsafe { first.start.write(7) };
         // SAFETY: as above.
         assert_eq!(unsafe { second.start.read() }, 7);
         let leave = second.leaving().begin(|| true);
-        assert!(first.leaving().is_under_way());
+        assert!(first.leaving().is_active());
         drop(leave);
-        assert!(!first.leaving().is_under_way());
+        assert!(!first.leaving().is_active());
 
-        let _later = Metadata::create(folder, 0, bytes).expect("created anew");
-        let other = HeapPlace { file_number: u64::MAX, ..place };
-        assert!(Metadata::attach(folder, primary, &other).is_err(), "another run's was taken");
+        let _later = Metadata::create(folder, 0, bytes).expect("created again");
+        let other = HeapLocation { file_number: u64::MAX, ..location };
+        assert!(
+            Metadata::attach(folder, primary, &other).is_err(),
+            "the file of another run was accepted"
+        );
     }
 
-    /// What changes a process for good is done in a forked child, which leaves at once.
+    /// Runs `work` in a forked child, because it changes its process permanently.
     fn in_child(work: impl FnOnce() -> i32) -> i32 {
-        // SAFETY: the child does little, and leaves by _exit.
+        // SAFETY: the child does little and ends by _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let status = work();
-            // SAFETY: ends the child without running what belongs to its parent.
+            // SAFETY: the call ends the child without the exit handlers of its parent.
             unsafe { libc::_exit(status) };
         }
         let mut status = 0;
-        // SAFETY: `status` is an int of ours.
+        // SAFETY: `status` is a local int.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert!(libc::WIFEXITED(status), "ended by signal {}", libc::WTERMSIG(status));
         libc::WEXITSTATUS(status)
     }
 
     #[test]
-    fn a_limit_of_file_sizes_is_an_error_and_leaves_no_file() {
+    fn create_reports_file_size_limit_and_leaves_no_file() {
         let folder = PathBuf::from("/dev/shm").join(format!("haul-limit-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("memory can be written to");
         let status = in_child(|| {
             let limit = libc::rlimit { rlim_cur: 1 << 16, rlim_max: 1 << 16 };
-            // SAFETY: `limit` is one of ours.
+            // SAFETY: `limit` is a local structure.
             unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
             let error = Metadata::create(&folder, 0, 1 << 20).err();
-            let is_told = error.is_some_and(|error| error.to_string().contains("ulimit -f"));
-            i32::from(!is_told || path(&folder, 0).exists())
+            let is_reported = error.is_some_and(|error| error.to_string().contains("ulimit -f"));
+            i32::from(!is_reported || path(&folder, 0).exists())
         });
         std::fs::remove_dir_all(&folder).expect("the folder can be removed");
         assert_eq!(status, 0);
     }
 
     #[test]
-    fn metadata_takes_the_number_of_no_standard_stream() {
+    fn create_avoids_descriptors_of_standard_streams() {
         let folder = PathBuf::from("/dev/shm").join(format!("haul-stream-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("memory can be written to");
         let status = in_child(|| {
-            // SAFETY: the child's own, and nothing here uses them.
+            // SAFETY: the descriptors are the child's, which does not use them.
             (0..3).for_each(|stream| _ = unsafe { libc::close(stream) });
             let metadata = Metadata::create(&folder, 0, 1 << 20);
             i32::from(!metadata.is_ok_and(|metadata| metadata.file.as_raw_fd() >= 3))
@@ -309,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_process_maps_the_same_and_no_other_run() {
+    fn attach_maps_file_of_same_run_only() {
         for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
             let folder = parent.join(format!("haul-metadata-{}", std::process::id()));
             if std::fs::create_dir_all(&folder).is_ok() {

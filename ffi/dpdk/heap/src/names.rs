@@ -1,7 +1,7 @@
-//! From the `type` of a call to a heap's tag.
+//! Maps the `type` of a call to a heap's tag.
 //!
-//! Programs pass string literals, so the pointer is remembered with its tag; but the same pointer
-//! may name a buffer that changed, so the text behind it is compared each time.
+//! Programs pass string literals, so this caches the tag of a pointer. But the pointer may be a
+//! buffer that has changed, so this compares the text each time.
 
 use core::ffi::{CStr, c_char};
 use std::ffi::CString;
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haul_heap::{Heap, TAG_NAME_MAX, Tag};
 
-/// Pointers remembered; a power of two. A program names some tens of types.
+/// Cached pointers, a power of two. A program has some tens of types.
 const ENTRIES: usize = 256;
 
-/// The names that this process used with one heap.
+/// The names that this process has used with one heap.
 pub(crate) struct Names {
     /// The pointer in the upper 56 bits, the tag's number in the lower 8; 0 for none.
     entries: [AtomicU64; ENTRIES],
-    /// By a tag's number: the tag, and its name.
+    /// The tags and their names, by the tag's number.
     of_tag: [OnceLock<(Tag, CString)>; 256],
 }
 
@@ -29,7 +29,7 @@ impl Names {
         }
     }
 
-    /// The tag of a call's type; the empty one for NULL.
+    /// The tag of a call's type; the empty tag for NULL.
     ///
     /// # Safety
     ///
@@ -43,13 +43,13 @@ impl Names {
         // SAFETY: `name` is a C string.
         let tag = self.learn(heap, unsafe { CStr::from_ptr(name) });
         let address = name.addr() as u64;
-        let entry = &self.entries[place(address)];
+        let entry = &self.entries[index(address)];
         entry.store(address << 8 | u64::from(tag.number()), Ordering::Relaxed);
         tag
     }
 
-    /// The tag of a call's type, if this process had it of [`Self::tag`] before under this pointer;
-    /// the empty one for NULL.
+    /// The tag of a call's type, if [`Self::tag`] has returned it for this pointer before; the
+    /// empty tag for NULL.
     ///
     /// # Safety
     ///
@@ -60,7 +60,7 @@ impl Names {
             return Some(Tag::NONE);
         }
         let address = name.addr() as u64;
-        let found = self.entries[place(address)].load(Ordering::Relaxed);
+        let found = self.entries[index(address)].load(Ordering::Relaxed);
         if found >> 8 == address
             && let Some((tag, text)) = self.of_tag[(found & 0xFF) as usize].get()
             // SAFETY: `name` is a C string.
@@ -84,23 +84,24 @@ impl Names {
     }
 }
 
-/// Literals lie close together: the low bits differ most.
-fn place(address: u64) -> usize {
+/// The index of the entry of an address. Literals are close together, so their low bits differ
+/// most.
+fn index(address: u64) -> usize {
     (address ^ address >> 8) as usize % ENTRIES
 }
 
-/// What a tag keeps of a name.
+/// The part of a name that a tag stores.
 fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(TAG_NAME_MAX)]
 }
 
-/// Whether a C string reads `expected`, as far as a tag keeps it.
+/// Whether a C string equals `expected`, as far as a tag stores it.
 ///
 /// # Safety
 ///
 /// `name` is a C string.
 unsafe fn is_name(name: *const c_char, expected: &CStr) -> bool {
-    // SAFETY: both are C strings, which strncmp reads to their ends at most.
+    // SAFETY: both are C strings, which strncmp reads at most up to their ends.
     unsafe { libc::strncmp(name, expected.as_ptr(), TAG_NAME_MAX) == 0 }
 }
 
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_compared_as_far_as_a_tag_keeps_it() {
+    fn name_is_compared_as_far_as_tag_stores_it() {
         let is_name = |name: &CStr, expected: &CStr| {
             // SAFETY: a `CStr` is a C string.
             unsafe { is_name(name.as_ptr(), expected) }
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_changed_has_another_tag() {
+    fn changed_buffer_has_other_tag() {
         let heap = Heap::builder().limit(64 << 20).build().expect("a small heap is built");
         let names = Names::new();
         let mut buffer = *b"first\0";

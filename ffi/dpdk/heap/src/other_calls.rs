@@ -1,15 +1,15 @@
-//! The functions beside rte_malloc's family before which the drop-in stands: those that tell when
-//! DPDK's memory comes and goes, and those that ask DPDK for much of it.
+//! Functions outside rte_malloc's family that the drop-in interposes: those that show when DPDK's
+//! memory comes and goes, and those that allocate much of it.
 
 use core::ffi::{c_char, c_int, c_uint};
 use core::ptr::null;
 
 use crate::dpdk::{Functions, Memzone, functions};
 use crate::dropin::Dropin;
-use crate::wish::Wish;
+use crate::request::Request;
 use crate::{housekeeping, lifecycle, notice};
 
-/// `rte_memzone_reserve` of rte_memzone.h: DPDK's, and again after the heaps gave memory back.
+/// `rte_memzone_reserve` of rte_memzone.h: calls DPDK, and again after the heaps returned memory.
 ///
 /// # Safety
 ///
@@ -22,12 +22,12 @@ pub unsafe extern "C" fn rte_memzone_reserve(
     flags: c_uint,
 ) -> *const Memzone {
     // SAFETY: as the caller promises.
-    pass_zone(Wish { bytes, align: 0, socket }, |dpdk| unsafe {
+    ask_for_zone(Request { bytes, align: 0, socket }, |dpdk| unsafe {
         (dpdk.rte_memzone_reserve)(name, bytes, socket, flags)
     })
 }
 
-/// `rte_memzone_reserve_aligned` of rte_memzone.h, likewise.
+/// `rte_memzone_reserve_aligned` of rte_memzone.h, as [`rte_memzone_reserve`].
 ///
 /// # Safety
 ///
@@ -41,12 +41,12 @@ pub unsafe extern "C" fn rte_memzone_reserve_aligned(
     align: c_uint,
 ) -> *const Memzone {
     // SAFETY: as the caller promises.
-    pass_zone(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
+    ask_for_zone(Request { bytes, align: align as usize, socket }, |dpdk| unsafe {
         (dpdk.rte_memzone_reserve_aligned)(name, bytes, socket, flags, align)
     })
 }
 
-/// `rte_memzone_reserve_bounded` of rte_memzone.h, likewise.
+/// `rte_memzone_reserve_bounded` of rte_memzone.h, as [`rte_memzone_reserve`].
 ///
 /// # Safety
 ///
@@ -61,19 +61,19 @@ pub unsafe extern "C" fn rte_memzone_reserve_bounded(
     bound: c_uint,
 ) -> *const Memzone {
     // SAFETY: as the caller promises.
-    pass_zone(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
+    ask_for_zone(Request { bytes, align: align as usize, socket }, |dpdk| unsafe {
         (dpdk.rte_memzone_reserve_bounded)(name, bytes, socket, flags, align, bound)
     })
 }
 
-fn pass_zone(wish: Wish, ask: impl Fn(&Functions) -> *const Memzone) -> *const Memzone {
+fn ask_for_zone(request: Request, ask: impl Fn(&Functions) -> *const Memzone) -> *const Memzone {
     let Some(dpdk) = functions() else {
         return null();
     };
-    wish.ask_telling(|| ask(dpdk).cast_mut())
+    request.ask_with_errno(|| ask(dpdk).cast_mut())
 }
 
-/// `rte_eal_init` of rte_eal.h: DPDK's, and then the heaps.
+/// `rte_eal_init` of rte_eal.h: calls DPDK, then builds the heaps.
 ///
 /// # Safety
 ///
@@ -81,13 +81,13 @@ fn pass_zone(wish: Wish, ask: impl Fn(&Functions) -> *const Memzone) -> *const M
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char) -> c_int {
     let Some(dpdk) = functions() else {
-        notice::tell(format_args!("no DPDK is loaded: rte_eal_init fails"));
+        notice::print(format_args!("no DPDK is loaded: rte_eal_init fails"));
         return -1;
     };
     // SAFETY: as the caller promises.
     let result = unsafe { (dpdk.rte_eal_init)(count, arguments) };
     if result >= 0 {
-        lifecycle::consider(dpdk);
+        lifecycle::try_build(dpdk);
         if let Some(dropin) = lifecycle::current() {
             housekeeping::start(dropin);
         }
@@ -95,22 +95,22 @@ pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char)
     result
 }
 
-/// `rte_trace_save` of rte_trace.h: DPDK's. `rte_eal_cleanup` calls it when all devices are closed,
-/// and unmaps DPDK's memory after it.
+/// `rte_trace_save` of rte_trace.h: calls DPDK. `rte_eal_cleanup` calls it when all devices are
+/// closed, and unmaps DPDK's memory afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn rte_trace_save() -> c_int {
     let save = functions().and_then(|dpdk| dpdk.rte_trace_save);
-    // SAFETY: it takes nothing, and may be called at any time.
+    // SAFETY: the function has no parameters and may be called at any time.
     let result = save.map_or(0, |save| unsafe { save() });
-    lifecycle::give_all_back();
+    lifecycle::return_all();
     result
 }
 
-/// `rte_eal_cleanup` of rte_eal.h: what DPDK frees in it is freed, what comes later is not touched.
+/// `rte_eal_cleanup` of rte_eal.h. Blocks that DPDK frees in it are freed; later frees do nothing.
 ///
 /// # Safety
 ///
-/// As DPDK says: once, and nobody uses DPDK's memory any more.
+/// As DPDK says: the call is made once, and no thread uses DPDK's memory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_eal_cleanup() -> c_int {
     housekeeping::stop();

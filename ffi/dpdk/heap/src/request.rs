@@ -1,12 +1,12 @@
-//! What a program asks for.
+//! A program's request for memory.
 
 use core::ffi::c_int;
 
-/// Memory that a program asks DPDK for.
+/// Memory that a program requests from DPDK.
 #[derive(Clone, Copy)]
-pub(crate) struct Wish {
+pub(crate) struct Request {
     pub(crate) bytes: usize,
-    /// 0 for the least.
+    /// The alignment; 0 for the default.
     pub(crate) align: usize,
     pub(crate) socket: c_int,
 }

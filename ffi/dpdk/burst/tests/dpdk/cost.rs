@@ -1,5 +1,6 @@
-//! The cost of an empty poll without the probe, with a callback that does nothing, and with the probe,
-//! in turns within one run of testpmd. The second is the time that DPDK itself needs for the call.
+//! The cost of an empty poll without the probe, with a callback that does nothing, and with the
+//! probe, in turns within one run of testpmd. The second is the time that DPDK itself needs for the
+//! call.
 //!
 //! testpmd counts its polls in all three states (`record-burst-stats`). `HAUL_ROUNDS` sets more
 //! rounds, each of half a second a state, as `bench/definitions/burst-probe` does.

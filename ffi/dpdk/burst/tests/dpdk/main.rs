@@ -354,7 +354,7 @@ fn attached_probe_costs_little_per_burst() {
         })
         .collect();
     ratios.sort_by(f64::total_cmp);
-    // For bursts of 32 packets the cost is below the noise. A lock, a read of the clock for each burst,
-    // or counters that two threads share would cost far more.
+    // For bursts of 32 packets the cost is below the noise. A lock, a read of the clock for each
+    // burst, or counters that two threads share would cost far more.
     assert!(ratios[4] > 0.8, "packets a second, attached over detached: {ratios:.3?}");
 }

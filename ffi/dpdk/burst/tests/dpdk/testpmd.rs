@@ -41,8 +41,8 @@ pub(crate) struct Histogram {
     pub(crate) batches: Vec<(u64, u64)>,
 }
 
-/// The library as users build it, in a folder that DPDK accepts: neither that folder nor one above it
-/// may be writable by all users.
+/// The library as users build it, in a folder that DPDK accepts: neither that folder nor one above
+/// it may be writable by all users.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -187,8 +187,8 @@ fn numbers(value: &Value) -> Vec<u64> {
     values.map(|value| value.as_u64().expect("a number")).collect()
 }
 
-/// Testpmd's own statistics (`set record-burst-stats on`) of one stream and direction: the number of
-/// bursts, and the percentage of each size that it prints.
+/// Testpmd's own statistics (`set record-burst-stats on`) of one stream and direction: the number
+/// of bursts, and the percentage of each size that it prints.
 pub(crate) fn own_statistics(text: &str, direction: &str) -> (u64, Vec<(u64, u64)>) {
     let line = text
         .lines()

@@ -1,5 +1,5 @@
-/* What the program may call and what it must get, with the drop-in and without. Every check prints its
- * line when it fails; the last line is "passed" or the number of failures. */
+/* The calls of rte_malloc's family and their required results, with the drop-in and without. A failed
+ * check prints its line. The last line is "passed" or the number of failures. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,7 +115,7 @@ static void external_heap(void)
 	CHECK(rte_malloc_validate(block, &usable) == 0 && usable >= 3000);
 	block = rte_realloc_socket(block, 6000, 128, socket);
 	CHECK(block >= (unsigned char *)area && block < (unsigned char *)area + bytes);
-	/* From the outside heap into a native one, and back. */
+	/* From the external heap to a native one, and back. */
 	memset(block, 7, 6000);
 	block = rte_realloc_socket(block, 7000, 4096, rte_socket_id_by_idx(0));
 	CHECK(block < (unsigned char *)area || block >= (unsigned char *)area + bytes);
@@ -149,7 +149,7 @@ static void statistics(void)
 	struct rte_malloc_socket_stats before, during, after;
 	void *blocks[100];
 
-	/* Once, so that the heap has grown and the threads' caches are filled. */
+	/* The first round makes the heap grow and fills the threads' caches. */
 	for (int round = 0; round < 2; round++) {
 		CHECK(rte_malloc_get_socket_stats(0, &before) == 0);
 		for (int i = 0; i < 100; i++)
@@ -168,7 +168,7 @@ static void statistics(void)
 	rte_malloc_dump_stats(stdout, NULL);
 }
 
-/* Memory that small blocks left: large ones may lie in it, and DPDK gets what they do not need. */
+/* Small blocks leave idle memory. Large blocks may use it, and DPDK gets the rest. */
 static void memory_used_before(void)
 {
 	static void *blocks[6000];
@@ -200,7 +200,7 @@ static void memory_used_before(void)
 	}
 	for (int i = 0; i < 8; i++)
 		rte_free(some[i]);
-	/* More than DPDK has left beside what the small ones had. */
+	/* More than DPDK has without the memory of the small blocks. */
 	unsigned char *most = rte_malloc("most", (size_t)600 << 20, 0);
 
 	CHECK(most != NULL);
@@ -218,15 +218,15 @@ static void *in_a_thread(void *argument)
 
 	for (int i = 0; i < 200000; i++) {
 		state = state * 1664525 + 1013904223;
-		unsigned int place = state >> 26;
+		unsigned int slot = state >> 26;
 
-		rte_free(held[place]);
+		rte_free(held[slot]);
 		size_t size = 1 + (state >> 8) % 5000;
 
-		held[place] = rte_malloc("thread", size, 0);
-		if (held[place] == NULL)
+		held[slot] = rte_malloc("thread", size, 0);
+		if (held[slot] == NULL)
 			return "out of memory";
-		memset(held[place], (int)state, size);
+		memset(held[slot], (int)state, size);
 	}
 	for (int i = 0; i < 64; i++)
 		rte_free(held[i]);
@@ -247,7 +247,7 @@ static void threads(void)
 	}
 }
 
-/* Libraries of DPDK's that allocate: their blocks and ours mix in one program. */
+/* DPDK's own libraries allocate too, so that blocks of DPDK and of the heaps mix in one program. */
 static void libraries(void)
 {
 	struct rte_ring *ring = rte_ring_create("ring", 1024, SOCKET_ID_ANY, 0);
@@ -261,8 +261,8 @@ static void libraries(void)
 	rte_ring_free(ring);
 }
 
-/* A large block comes where the heap has memory that it has not given back yet: by what it can hold, for
- * the heap gives large blocks by 64 KiB, and DPDK by cache lines. */
+/* A heap serves a large block from idle memory that it has not returned yet. The usable size shows this,
+ * because the heap rounds large blocks to 64 KiB and DPDK rounds them to cache lines. */
 static void idle_memory(void)
 {
 	enum { COUNT = 3000, SMALL = 4096, LARGE = (1 << 20) + 64, SLICE = 65536 };
@@ -283,7 +283,7 @@ static void idle_memory(void)
 	rte_free(large);
 }
 
-/* What DPDK itself has handed out, in bytes, as it tells first. */
+/* The bytes that DPDK itself has allocated, which its dump prints first. */
 static size_t dpdk_allocated(void)
 {
 	static const char title[] = "Alloc_size:";
@@ -294,18 +294,18 @@ static size_t dpdk_allocated(void)
 	CHECK(file != NULL);
 	rte_malloc_dump_stats(file, NULL);
 	fclose(file);
-	char *place = strstr(text, title);
+	char *found = strstr(text, title);
 
-	CHECK(place != NULL && sscanf(place + sizeof(title) - 1, "%zu", &bytes) == 1);
+	CHECK(found != NULL && sscanf(found + sizeof(title) - 1, "%zu", &bytes) == 1);
 	free(text);
 	return bytes;
 }
 
-/* Memory that small blocks left some seconds ago: large blocks come to lie in it while another keeps it
- * from DPDK, which has it once nobody does. */
-static void memory_laid_aside(void)
+/* Some seconds after small blocks were freed, a large block uses their memory while a live block keeps it
+ * from DPDK. DPDK gets the memory when no block is left in it. */
+static void idle_pages(void)
 {
-	/* What the thread keeps in its cache keeps whole extents. */
+	/* Blocks in the thread's cache keep whole extents in use. */
 	enum { COUNT = 2000, KEPT = 400, SMALL = 65536, LARGE = 3 << 20, GONE = 32 << 20 };
 	static unsigned char *blocks[COUNT];
 	size_t allocated;
@@ -335,7 +335,7 @@ static void memory_laid_aside(void)
 	CHECK(dpdk_allocated() + GONE <= allocated);
 }
 
-/* Only the drop-in survives these. */
+/* Misuse that corrupts DPDK's own heap, but not the drop-in's. */
 static void misuse(void)
 {
 	unsigned char *block = rte_malloc("misuse", 100, 0);
@@ -374,7 +374,7 @@ int main(int argc, char **argv)
 	libraries();
 	if (argc > used + 1 && strcmp(argv[used + 1], "misuse") == 0) {
 		idle_memory();
-		memory_laid_aside();
+		idle_pages();
 		misuse();
 	}
 	void *late = rte_malloc("late", 64, 0);

@@ -1,9 +1,9 @@
-/* What happens where memory ends: small blocks until there is none, all freed, and again.
+/* Exhausts memory twice: allocates small blocks until there is no more memory, then frees all.
  *
  *   full EAL-OPTIONS
  *
- * Where there is none it asks 5,000 times more. Prints "blocks" with how many there were the first time and
- * "again" with the second, and "used" with the seconds of processor time that it all took. */
+ * Without memory it makes 5,000 more requests. Prints "blocks" with the number of blocks of the first time,
+ * "again" with that of the second, and "used" with the seconds of processor time of both. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +21,13 @@ static size_t fill(void)
 	size_t count = 0;
 
 	while (count < BLOCKS_MAX && (blocks[count] = rte_zmalloc("full", 64, 0)) != NULL) {
-		/* A block that is had twice is not zeros. */
+		/* A block that was allocated twice is not zero. */
 		if (*(uint64_t *)blocks[count] != 0)
 			exit(1);
 		*(uint64_t *)blocks[count] = count + 1;
 		count++;
 	}
-	/* A program at its limit goes on to ask. */
+	/* A program at its limit continues to ask. */
 	for (int i = 0; i < 5000; i++)
 		rte_free(rte_zmalloc("full", 64, 0));
 	for (size_t i = 0; i < count; i++) {

@@ -1,9 +1,10 @@
-/* The growth test of DPDK's users: rounds of allocations with nothing freed between them.
+/* A growth test: rounds of allocations without frees between them.
  *
  *   growth EAL-OPTIONS -- SIZE ALIGN ROUNDS COUNT
  *
- * Prints one line a round: nanoseconds an allocation. Then "footprint" and the bytes that DPDK took for
- * a byte of payload. Then everything is freed, and "freed" and the nanoseconds a free. */
+ * Prints one line for each round with the nanoseconds for an allocation, then "footprint" with the bytes
+ * that DPDK took for a byte of payload, then frees all and prints "freed" with the nanoseconds for a
+ * free. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>

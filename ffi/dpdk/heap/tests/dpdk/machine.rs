@@ -1,24 +1,25 @@
-//! What the tests need of the machine, and how its absence is told.
+//! The machine's resources for the tests, and the skips without them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Pages of 2 MiB that a test run holds: 1 GiB, which is what `memzone_autotest` and the growth of
+/// Pages of 2 MiB that a test run reserves: 1 GiB, which `memzone_autotest` and the growth of
 /// 100,000 blocks need without the drop-in.
 const HUGE_PAGES: u64 = 512;
 
-/// What a test has DPDK take at its start, in MiB.
+/// The memory that DPDK takes at its start, in MiB.
 const AHEAD_MIB: u64 = 900;
 
-/// How often the kernel is asked for them.
+/// How often the kernel is asked for the pages.
 const FILLS: usize = 3;
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
-/// One DPDK application at a time: they share the pool of huge pages and the machine's two cores.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Only one DPDK application runs at a time, because all share the pool of huge pages and two
+/// cores.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Prints why a test does not run, in the form that `scripts/test` counts.
 pub(crate) fn skip(what: &str, why: &str, remedy: &str) {
@@ -31,28 +32,28 @@ pub(crate) fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The machine's memory for DPDK, held for one test.
+/// The machine's memory for DPDK, reserved for one test.
 pub(crate) struct Machine {
-    /// Where huge pages are mounted; `None` without any.
+    /// The mount point of the huge pages; `None` without huge pages.
     pub(crate) huge_folder: Option<PathBuf>,
     _pool: Option<Pool>,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Machine {
-    /// Takes the machine for a test of `what`; `None`, with the skip told, without DPDK.
+    /// Takes the machine for a test of `what`. Without DPDK, prints the skip and returns `None`.
     pub(crate) fn take(what: &str) -> Option<Self> {
         if !is_here("dpdk-testpmd") {
             skip(what, "no dpdk-testpmd on PATH", "apt-get install dpdk-dev");
             return None;
         }
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let pool = Pool::fill();
         let huge_folder = pool.as_ref().map(|pool| pool.folder.clone());
         Some(Self { huge_folder, _pool: pool, _turn: turn })
     }
 
-    /// The same for a test that needs huge pages, as secondary processes do.
+    /// As [`Machine::take`], for a test that needs huge pages, as secondary processes do.
     pub(crate) fn take_huge(what: &str) -> Option<Self> {
         let machine = Self::take(what)?;
         if machine.huge_folder.is_none() {
@@ -62,14 +63,14 @@ impl Machine {
         Some(machine)
     }
 
-    /// The options of every DPDK program: no devices but those that it is told of, memory from
-    /// where there is any, and files of its own.
+    /// The options of every DPDK program: only named devices, huge pages if there are any, and its
+    /// own file prefix.
     pub(crate) fn options(&self, cores: &str) -> Vec<String> {
         options(cores, self.huge_folder.as_deref())
     }
 
-    /// The same with all memory taken at the start: what a test needs at most, or what others leave
-    /// of the pool.
+    /// The same options, with all memory taken at the start: as much as a test needs, or the rest
+    /// of the pool if that is less.
     pub(crate) fn options_ahead(&self, cores: &str) -> Vec<String> {
         let mut options = self.options(cores);
         if self.huge_folder.is_some() {
@@ -79,7 +80,7 @@ impl Machine {
         options
     }
 
-    /// The same without huge pages, as where there are none.
+    /// The same options without huge pages.
     pub(crate) fn plain_options(&self, cores: &str) -> Vec<String> {
         options(cores, None)
     }
@@ -95,7 +96,7 @@ fn options(cores: &str, huge_folder: Option<&Path>) -> Vec<String> {
     options
 }
 
-/// Pages that this process added to the kernel's pool, and a file system over them.
+/// Pages that this process has added to the kernel's pool, and a mounted file system for them.
 struct Pool {
     folder: PathBuf,
     added: u64,
@@ -112,13 +113,13 @@ impl Pool {
             if read(POOL)? >= before + added {
                 break;
             }
-            // What is free may lie scattered: the kernel moves it together.
+            // Free memory may be fragmented, so the kernel compacts it.
             let _ = fs::write("/proc/sys/vm/compact_memory", "1");
         }
         let pool = Self { folder: folder()?, added: read(POOL)?.saturating_sub(before) };
         let mount =
             Command::new("mount").args(["-t", "hugetlbfs", "haul"]).arg(&pool.folder).status();
-        // Dropping the pool puts the pages back.
+        // Dropping the pool removes the added pages.
         (pool.added == added && mount.is_ok_and(|status| status.success())).then_some(pool)
     }
 }
@@ -126,14 +127,14 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.folder).status();
-        // Others may have changed the pool meanwhile: only what was added is taken away.
+        // Other programs may have changed the pool meanwhile, so only the added pages are removed.
         if let Some(now) = read(POOL) {
             let _ = fs::write(POOL, now.saturating_sub(self.added).to_string());
         }
     }
 }
 
-/// Pages of 2 MiB that are free, and not promised to who has not touched them yet.
+/// Pages of 2 MiB that are free and not reserved.
 pub(crate) fn available() -> Option<u64> {
     let number = |name| read(&format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"));
     Some(number("free_hugepages")?.saturating_sub(number("resv_hugepages")?))
@@ -145,7 +146,7 @@ fn read(path: &str) -> Option<u64> {
 
 fn folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("huge");
-    // What a run that was killed left mounted would hide what this one mounts.
+    // A mount that a killed run left would hide the new one.
     let _ = Command::new("umount").arg(&folder).stderr(std::process::Stdio::null()).status();
     fs::create_dir_all(&folder).ok()?;
     Some(folder)

@@ -1,6 +1,6 @@
-//! The drop-in under Debian's DPDK programs, against the same programs without it.
+//! The drop-in under Debian's DPDK programs, compared with the same programs without it.
 //!
-//! - [`machine`]: huge pages, and what is missing;
+//! - [`machine`]: huge pages, and the skips without them;
 //! - [`program`]: programs, with the library preloaded and without.
 
 mod machine;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use machine::{Machine, is_here, skip};
 use program::{Cost, Dialogue, Outcome, Preload, command, compile, finish, run};
 
-/// What the drop-in says when it serves, with `HAUL_RTE_MALLOC=tell`.
+/// The line that the drop-in prints with `HAUL_RTE_MALLOC=tell` when it serves.
 const SERVES: &str = "haul: rte_malloc: serves socket";
 
-/// Runs one of DPDK's own tests; whether it passed, and what it said.
+/// Runs one of DPDK's own tests. Returns whether it passed, and its output.
 fn autotest(machine: &Machine, name: &str, preload: Preload) -> (bool, String) {
     let mut dpdk_test = command("dpdk-test", preload);
     dpdk_test.args(machine.options("0-1")).env("DPDK_TEST", name);
@@ -23,7 +23,7 @@ fn autotest(machine: &Machine, name: &str, preload: Preload) -> (bool, String) {
     (outcome.text.contains("Test OK") && outcome.is_success, outcome.text)
 }
 
-fn same_verdict(name: &str) {
+fn assert_same_verdict(name: &str) {
     let Some(machine) = Machine::take(name) else {
         return;
     };
@@ -35,38 +35,38 @@ fn same_verdict(name: &str) {
     let (with, text) = autotest(&machine, name, Preload::Yes);
     assert!(text.contains(SERVES), "{name}: the drop-in does not serve:\n{text}");
     assert_eq!(with, without, "{name} with the drop-in and without:\n{text}");
-    // Without huge pages, memzone_autotest asks for page sizes that there are none of.
+    // Without huge pages, memzone_autotest fails because it asks for page sizes that do not exist.
     assert!(with || machine.huge_folder.is_none(), "{name} fails either way:\n{text}");
 }
 
 #[test]
 fn malloc_autotest() {
-    same_verdict("malloc_autotest");
+    assert_same_verdict("malloc_autotest");
 }
 
 #[test]
 fn memzone_autotest() {
-    same_verdict("memzone_autotest");
+    assert_same_verdict("memzone_autotest");
 }
 
 #[test]
 fn mempool_autotest() {
-    same_verdict("mempool_autotest");
+    assert_same_verdict("mempool_autotest");
 }
 
 #[test]
 fn func_reentrancy_autotest() {
-    same_verdict("func_reentrancy_autotest");
+    assert_same_verdict("func_reentrancy_autotest");
 }
 
-/// Packets that testpmd received on all ports together, as its closing statistics say.
+/// Packets that testpmd received on all ports, from its closing statistics.
 fn packets(text: &str) -> u64 {
     let all = text.rsplit("Accumulated forward statistics for all ports").next().unwrap_or("");
     let count = all.split("RX-packets:").nth(1).and_then(|rest| rest.split_whitespace().next());
     count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-fn forwards(what: &str, devices: &[&str]) {
+fn assert_forwards(what: &str, devices: &[&str]) {
     let Some(machine) = Machine::take(what) else {
         return;
     };
@@ -80,24 +80,24 @@ fn forwards(what: &str, devices: &[&str]) {
         .spawn()
         .expect("testpmd starts");
     std::thread::sleep(Duration::from_secs(2));
-    // A key ends it.
+    // A key ends testpmd.
     std::io::Write::write_all(&mut talk.stdin.take().expect("a pipe"), b"\n").expect("it listens");
     let Outcome { is_success, text } = finish(talk);
     assert!(is_success && text.contains(SERVES), "{what}:\n{text}");
     assert!(packets(&text) > 1000, "{what}: few packets:\n{text}");
 }
 
-/// Whether metadata cannot be kept from a lock of all memory here: Linux 6.15 brought guard pages
-/// of files.
+/// Whether this kernel cannot exempt metadata from a lock of all memory. Linux 6.15 introduced
+/// guard pages of files.
 fn is_kernel_old() -> bool {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = text.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
     [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)] < [6_u32, 15]
 }
 
-/// testpmd locks all its memory (mlockall), unless it is told not to.
+/// testpmd locks all its memory (mlockall) by default.
 #[test]
-fn a_program_that_locks_its_memory_takes_as_much_as_without() {
+fn program_with_locked_memory_needs_as_much_as_without_drop_in() {
     let what = "testpmd's memory and start";
     if is_kernel_old() {
         skip(what, "no Linux 6.15", "run on that kernel or a newer one");
@@ -111,7 +111,8 @@ fn a_program_that_locks_its_memory_takes_as_much_as_without() {
         testpmd.args(machine.options("0-1")).args(["--vdev=net_null0", "--vdev=net_null1"]);
         Cost::of(testpmd.args(["--", "-i", "--total-num-mbufs=8192"]), "quit\n")
     };
-    // In turns, and the best of each: what else the machine does makes either slower.
+    // In turns, and the best of each, because other work of the machine can only make either
+    // slower.
     let rounds: Vec<_> = (0..5).map(|_| [Preload::No, Preload::Yes].map(measure)).collect();
     let least = |side: usize, of: fn(&Cost) -> f64| {
         rounds.iter().map(|round| of(&round[side])).fold(f64::INFINITY, f64::min)
@@ -122,13 +123,13 @@ fn a_program_that_locks_its_memory_takes_as_much_as_without() {
     }
 }
 
-/// Files of huge pages that lie in the folder.
+/// The number of files of huge pages in the folder.
 fn files_in(folder: &std::path::Path) -> usize {
     std::fs::read_dir(folder).map_or(0, Iterator::count)
 }
 
 #[test]
-fn the_pool_is_left_as_it_was_found() {
+fn clean_exit_leaves_no_file_of_huge_pages() {
     let what = "the pool after a clean exit";
     let Some(machine) = Machine::take_huge(what) else {
         return;
@@ -154,12 +155,12 @@ fn the_pool_is_left_as_it_was_found() {
 
 #[test]
 fn testpmd_forwards_between_null_devices() {
-    forwards("testpmd with net_null", &["--vdev=net_null0", "--vdev=net_null1"]);
+    assert_forwards("testpmd with net_null", &["--vdev=net_null0", "--vdev=net_null1"]);
 }
 
 #[test]
 fn testpmd_forwards_between_rings() {
-    forwards("testpmd with net_ring", &["--vdev=net_ring0", "--vdev=net_ring1"]);
+    assert_forwards("testpmd with net_ring", &["--vdev=net_ring0", "--vdev=net_ring1"]);
 }
 
 #[test]
@@ -167,7 +168,7 @@ fn testpmd_forwards_from_a_file() {
     let input = capture();
     let output = format!("{}/out.pcap", env!("CARGO_TARGET_TMPDIR"));
     let device = format!("--vdev=net_pcap0,rx_pcap={input},tx_pcap={output},infinite_rx=1");
-    forwards("testpmd with net_pcap", &[&device, "--vdev=net_null1"]);
+    assert_forwards("testpmd with net_pcap", &[&device, "--vdev=net_null1"]);
 }
 
 /// A capture file (pcap 2.4, Ethernet) of 64 packets of 64 bytes.
@@ -188,7 +189,7 @@ fn capture() -> String {
 }
 
 #[test]
-fn every_call_means_what_it_meant() {
+fn calls_behave_as_without_drop_in() {
     let what = "calls of rte_malloc's family";
     let Some(machine) = Machine::take(what) else {
         return;
@@ -196,7 +197,7 @@ fn every_call_means_what_it_meant() {
     let Some(program) = compile(what, "calls") else {
         return;
     };
-    // Memory as it is needed, and all at the start, where blocks begin anywhere in a page.
+    // Memory on demand, and all at the start, in which blocks begin anywhere in a page.
     let options = || machine.options("0-1");
     let runs = [
         (Preload::No, options(), ""),
@@ -213,14 +214,18 @@ fn every_call_means_what_it_meant() {
         assert_eq!(outcome.text.contains(SERVES), preload == Preload::Yes);
         if preload == Preload::Yes {
             for fault in ["double", "interior"] {
-                assert!(outcome.text.contains(fault), "no {fault} free told:\n{}", outcome.text);
+                assert!(
+                    outcome.text.contains(fault),
+                    "no {fault} free reported:\n{}",
+                    outcome.text
+                );
             }
         }
     }
 }
 
 #[test]
-fn it_serves_without_shared_files() {
+fn drop_in_serves_without_shared_files() {
     let what = "rte_malloc with --in-memory";
     let Some(machine) = Machine::take_huge(what) else {
         return;
@@ -236,7 +241,7 @@ fn it_serves_without_shared_files() {
 }
 
 #[test]
-fn off_leaves_everything_to_dpdk() {
+fn variable_off_leaves_everything_to_dpdk() {
     let what = "HAUL_RTE_MALLOC=off";
     let Some(machine) = Machine::take(what) else {
         return;
@@ -251,7 +256,7 @@ fn off_leaves_everything_to_dpdk() {
 }
 
 #[test]
-fn a_wish_that_nobody_knows_is_told() {
+fn unknown_value_of_variable_is_reported() {
     let what = "HAUL_RTE_MALLOC=OFF";
     let Some(machine) = Machine::take(what) else {
         return;
@@ -270,14 +275,14 @@ fn a_wish_that_nobody_knows_is_told() {
     );
 }
 
-/// The figures that a line of the growth program begins with `name`.
+/// The figure after `name` at the start of a line of the output.
 fn figure(text: &str, name: &str) -> f64 {
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     found.unwrap_or_else(|| panic!("no {name} in:\n{text}"))
 }
 
 #[test]
-fn the_growth_is_gone() {
+fn allocation_time_does_not_grow() {
     let what = "the growth test";
     let Some(machine) = Machine::take(what) else {
         return;
@@ -287,22 +292,23 @@ fn the_growth_is_gone() {
     };
     for size in ["64", "512", "4096", "8192"] {
         let mut growth = command(&program, Preload::Yes);
-        // All at the start: how long the kernel takes for a page says nothing about the heap.
+        // All memory at the start, because the kernel's time for a page says nothing about the
+        // heap.
         growth.args(machine.options_ahead("0"));
         let Outcome { is_success, text } = run(growth.args(["--", size, size, "5", "2000"]), "");
         assert!(is_success && text.contains(SERVES), "{size}:\n{text}");
         let (first, last) = (figure(&text, "round 0"), figure(&text, "round 4"));
         // Without the drop-in: 10,500 ns in the first round, 260,000 in the last one (4096@4096).
-        // With it: 50, but for what a busy machine adds.
+        // With it: 50, and more on a busy machine.
         assert!(last < 20_000.0_f64.max(10.0 * first), "{size}: {first} ns, then {last} ns");
     }
 }
 
-/// Pages that others leave of the pool.
+/// Free pages in the pool beside those of another program.
 const LEFT_PAGES: u64 = 128;
 
 #[test]
-fn where_others_hold_part_of_the_pool_the_rest_is_taken() {
+fn drop_in_works_with_rest_of_pool() {
     let what = "a pool that others hold a part of";
     let Some(machine) = Machine::take_huge(what) else {
         return;
@@ -313,7 +319,8 @@ fn where_others_hold_part_of_the_pool_the_rest_is_taken() {
     let others = machine::available().unwrap_or(0).saturating_sub(LEFT_PAGES);
     let (protection, bytes) = (libc::PROT_READ, (others as usize) << 21);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
-    // SAFETY: a new mapping where the kernel likes. It is promised its pages, and has none yet.
+    // SAFETY: a new mapping at an address of the kernel's choice. Its pages are reserved but not
+    // present.
     let held = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
     assert_ne!(held, libc::MAP_FAILED);
     let mut growth = command(&program, Preload::Yes);
@@ -325,7 +332,7 @@ fn where_others_hold_part_of_the_pool_the_rest_is_taken() {
 }
 
 #[test]
-fn where_memory_ends_nobody_waits() {
+fn full_heap_refuses_quickly() {
     let what = "the end of memory";
     let Some(_machine) = Machine::take(what) else {
         return;
@@ -340,11 +347,11 @@ fn where_memory_ends_nobody_waits() {
     assert!(is_success && text.contains(SERVES), "{text}");
     let (blocks, again) = (figure(&text, "blocks"), figure(&text, "again"));
     assert!(blocks > 500_000.0 && again > 0.9 * blocks, "{text}");
-    // 0.8 s; when a full heap looked at all of its slots at each request, 30 s or more.
+    // 0.8 s. When a full heap searched all of its slots at each request, it was 30 s or more.
     assert!(figure(&text, "used") < 10.0, "{text}");
 }
 
-/// A primary process, ready, and the command of a secondary one.
+/// Starts a primary process and waits until it is ready.
 fn primary(machine: &Machine, program: &std::path::Path) -> Dialogue {
     let mut first = command(program, Preload::Yes);
     first.args(machine.options("0"));
@@ -360,7 +367,7 @@ fn secondary(machine: &Machine, program: &std::path::Path, role: &str) -> Comman
 }
 
 #[test]
-fn processes_free_each_others_blocks() {
+fn processes_free_blocks_of_each_other() {
     let what = "blocks across processes";
     let Some(machine) = Machine::take_huge(what) else {
         return;
@@ -370,7 +377,7 @@ fn processes_free_each_others_blocks() {
     };
     let mut first = primary(&machine, &program);
     let before = live_blocks(&first.ask("work"));
-    // The primary's memory grows and shrinks as they leave.
+    // The primary process's memory grows and shrinks while secondary processes leave.
     for _ in 0..10 {
         assert!(first.ask("give").starts_with("done"));
         let outcome = run(&mut secondary(&machine, &program, "exchange"), "");
@@ -380,8 +387,8 @@ fn processes_free_each_others_blocks() {
     }
 }
 
-/// Blocks of its own that DPDK allocates or frees beside, as its processes come and go. The 2000
-/// that are exchanged are more.
+/// Most blocks that DPDK itself allocates or frees when its processes come and go. The 2000
+/// exchanged blocks are more.
 const OWN_BLOCKS: u32 = 8;
 
 /// The number in "done 517".
@@ -391,7 +398,7 @@ fn live_blocks(answer: &str) -> u32 {
 }
 
 #[test]
-fn a_killed_process_leaves_the_others_working() {
+fn killed_process_does_not_stop_others() {
     let what = "kill -9 of a secondary process";
     let Some(machine) = Machine::take_huge(what) else {
         return;
@@ -403,7 +410,7 @@ fn a_killed_process_leaves_the_others_working() {
     for kill in 0..20 {
         let mut second = Dialogue::start(secondary(&machine, &program, "loop"));
         assert_eq!(second.line(), "looping");
-        // The first one allocates meanwhile, so that the two meet.
+        // The primary process allocates meanwhile, so that the two compete.
         first.say("work");
         std::thread::sleep(Duration::from_millis(20 + 7 * kill));
         second.child.kill().expect("a child can be killed");

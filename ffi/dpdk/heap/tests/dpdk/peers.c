@@ -4,8 +4,8 @@
  *   peers EAL-OPTIONS -- loop        a secondary allocates and frees until it is killed
  *
  * The primary reads lines from its standard input: "give" allocates blocks for the secondary, "take"
- * checks and frees what the secondary left, "work" allocates and frees for a while, "end" ends. It
- * answers each with a line. */
+ * checks and frees the blocks of the secondary, "work" allocates and frees for a while, "end" ends. It
+ * answers each line with a line. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static unsigned int draw(unsigned int below)
 static int fill(struct shared *shared, unsigned char value)
 {
 	for (int i = 0; i < COUNT; i++) {
-		/* Some are larger than what the drop-in serves itself. */
+		/* Some are larger than the blocks that the drop-in serves. */
 		shared->sizes[i] = i % 500 == 0 ? 2 << 20 : 1 + draw(9000);
 		shared->blocks[i] = rte_malloc("peers", shared->sizes[i], 0);
 		if (shared->blocks[i] == NULL)
@@ -63,13 +63,13 @@ static int work(long rounds)
 	static void *held[512];
 
 	for (long round = 0; rounds == 0 || round < rounds; round++) {
-		unsigned int place = draw(512);
+		unsigned int slot = draw(512);
 
-		rte_free(held[place]);
-		held[place] = rte_malloc("work", 1 + draw(20000), draw(8) == 0 ? 4096 : 0);
-		if (held[place] == NULL)
+		rte_free(held[slot]);
+		held[slot] = rte_malloc("work", 1 + draw(20000), draw(8) == 0 ? 4096 : 0);
+		if (held[slot] == NULL)
 			return -1;
-		memset(held[place], 1, 64);
+		memset(held[slot], 1, 64);
 	}
 	return 0;
 }

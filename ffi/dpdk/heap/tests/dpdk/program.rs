@@ -1,4 +1,4 @@
-//! DPDK programs, with the drop-in and without.
+//! DPDK programs with the drop-in and without.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use crate::machine::{is_here, skip};
 
-/// What no program of these tests needs on a loaded machine of two cores.
+/// Longer than any program of these tests needs on a busy machine of two cores.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is waited at a time, and so what a time counts at most in which the tests were stopped with
-/// the programs (a freezer, a virtual machine that pauses): they could do nothing then.
-const NAP: Duration = Duration::from_millis(200);
+/// How long one wait lasts. A wait never counts for longer, even if the tests and the programs were
+/// stopped meanwhile (a freezer, a paused virtual machine), because the programs could not run
+/// then.
+const WAIT: Duration = Duration::from_millis(200);
 
-/// What is left of [`PATIENCE`].
+/// The rest of [`PATIENCE`].
 struct Patience {
     left: Duration,
     last: Instant,
@@ -27,10 +28,10 @@ impl Patience {
         Self { left: PATIENCE, last: Instant::now() }
     }
 
-    /// Counts the time since it was asked last; whether some is left.
+    /// Subtracts the time since the last call. Returns whether some is left.
     fn is_left(&mut self) -> bool {
         let now = Instant::now();
-        self.left = self.left.saturating_sub((now - self.last).min(NAP));
+        self.left = self.left.saturating_sub((now - self.last).min(WAIT));
         self.last = now;
         !self.left.is_zero()
     }
@@ -68,8 +69,8 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// Compiles one of the C programs beside this file; `None`, with the skip told, without DPDK's
-/// headers.
+/// Compiles one of the C programs beside this file. Without DPDK's headers, prints the skip and
+/// returns `None`.
 pub(crate) fn compile(what: &str, name: &str) -> Option<PathBuf> {
     if !is_here("pkg-config") {
         skip(what, "no pkg-config on PATH", "apt-get install pkg-config");
@@ -95,7 +96,7 @@ pub(crate) fn compile(what: &str, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// The command with the library before it, or not.
+/// The command of a program, with the library preloaded or not.
 pub(crate) fn command(program: impl AsRef<Path>, preload: Preload) -> Command {
     let mut command = Command::new(program.as_ref());
     if preload == Preload::Yes {
@@ -113,24 +114,24 @@ pub(crate) fn run(command: &mut Command, input: &str) -> Outcome {
         .spawn()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that ended without reading says why itself.
+        // A program that ended without reading its input prints the reason itself.
         let _ = stdin.write_all(input.as_bytes());
     }
     finish(child)
 }
 
-/// What a program took from its start to its end.
+/// The resources that a program used from its start to its end.
 #[derive(Debug)]
 pub(crate) struct Cost {
     seconds: f64,
-    /// The most it had resident at once.
+    /// Its peak resident memory.
     resident_kib: i64,
 }
 
 impl Cost {
     /// Runs a program that ends by itself, with `input` on its standard input.
     pub(crate) fn of(command: &mut Command, input: &str) -> Self {
-        #[expect(clippy::zombie_processes, reason = "wait4 waits, and tells what it took")]
+        #[expect(clippy::zombie_processes, reason = "wait4 waits and returns the resource usage")]
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -142,14 +143,14 @@ impl Cost {
         }
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         let (process, mut status) = (child.id() as libc::pid_t, 0);
-        // SAFETY: both are ours, and nobody else waits for this child.
+        // SAFETY: both are local variables, and no other thread waits for this child.
         let ended = unsafe { libc::wait4(process, &raw mut status, 0, usage.as_mut_ptr()) };
         assert!(ended == process && status == 0, "{command:?}: {status}");
-        // SAFETY: zeroed, which every field has as a value, and written by the call.
+        // SAFETY: zero is a valid value of every field, and the call has written them.
         let usage = unsafe { usage.assume_init() };
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-        // The processors' time: memory that is populated is the kernel's work, and what else the
-        // machine does is nobody's here.
+        // Processor time, which includes the kernel's work to populate memory and excludes other
+        // programs.
         let seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
         Self { seconds, resident_kib: usage.ru_maxrss }
     }
@@ -163,7 +164,7 @@ impl Cost {
     }
 }
 
-/// Waits for a program's end, and reads what it says meanwhile.
+/// Waits for a program's end and reads its output meanwhile.
 pub(crate) fn finish(mut child: Child) -> Outcome {
     fn read(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
         std::thread::spawn(move || {
@@ -181,7 +182,8 @@ pub(crate) fn finish(mut child: Child) -> Outcome {
     Outcome { is_success, text }
 }
 
-/// Whether the program ends well, and in time; if not in time, it is ended.
+/// Waits for a program. Returns whether it succeeds in time, and kills it if it does not end in
+/// time.
 pub(crate) fn wait(child: &mut Child) -> bool {
     let mut patience = Patience::new();
     while patience.is_left() {
@@ -195,7 +197,7 @@ pub(crate) fn wait(child: &mut Child) -> bool {
     false
 }
 
-/// A program that is talked with by lines.
+/// A program that exchanges lines with the test.
 pub(crate) struct Dialogue {
     pub(crate) child: Child,
     input: ChildStdin,
@@ -212,7 +214,7 @@ impl Dialogue {
         let input = child.stdin.take().expect("standard input is a pipe");
         let output = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
         let (sender, lines) = std::sync::mpsc::channel();
-        // It ends with the program.
+        // The thread ends with the program.
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -223,11 +225,11 @@ impl Dialogue {
         Self { child, input, lines }
     }
 
-    /// The next line; a word in its place when there is none, or none in time.
+    /// The next line, or the error if there is none in time.
     pub(crate) fn line(&mut self) -> String {
         let mut patience = Patience::new();
         loop {
-            match self.lines.recv_timeout(NAP) {
+            match self.lines.recv_timeout(WAIT) {
                 Ok(line) => return line,
                 Err(RecvTimeoutError::Timeout) if patience.is_left() => {}
                 Err(error) => return error.to_string(),
