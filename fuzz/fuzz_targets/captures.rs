@@ -1,5 +1,6 @@
-//! Any bytes as a capture, read as a port does and header by header: packets that lie inside the
-//! file, or an error that says where. What a port writes of them is a capture again, with as many.
+//! Any bytes as a capture, read by a port and header by header: the result is packets inside the
+//! file, or an error with its position. If a port writes the packets, the new file is a capture
+//! with as many.
 #![no_main]
 
 use std::cell::RefCell;
@@ -10,8 +11,8 @@ use haul::forward::{Burst, Link, Pcap, PcapSettings, Pool, Port};
 use haul_model::capture::{Header, Headers};
 use libfuzzer_sys::fuzz_target;
 
-/// Rounds after which a capture that does not end is one that never will: each round takes up to 32
-/// packets, and each packet at least 16 bytes of the file.
+/// More rounds than any capture has: each round takes up to 32 packets, and each packet at least 16
+/// bytes of the file.
 const ROUNDS_MAX: usize = 4096;
 
 thread_local! {
@@ -22,7 +23,7 @@ fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("haul-fuzz-{}-{name}", std::process::id()))
 }
 
-/// Every header of the bytes; how many packets they have that are whole.
+/// Reads every header of the bytes. Returns the number of whole packets.
 fn headers(mut bytes: &[u8]) -> u64 {
     let (mut headers, mut packets) = (Headers::new(), 0);
     while let Some((head, rest)) = bytes.split_at_checked(headers.wanted()) {
@@ -51,7 +52,8 @@ fn headers(mut bytes: &[u8]) -> u64 {
     packets
 }
 
-/// Takes all packets of a file and writes them to another; how many came, and whether to the end.
+/// Copies all packets of a file to another. Returns their number, and whether the file was read to
+/// its end.
 fn replay(pool: &mut Pool, input: &Path, output: &Path) -> Option<(u64, bool)> {
     let settings = PcapSettings {
         input: Some(input.into()),
@@ -67,33 +69,33 @@ fn replay(pool: &mut Pool, input: &Path, output: &Path) -> Option<(u64, bool)> {
         }
     };
     let mut burst = Burst::new();
-    let mut is_right = true;
+    let mut is_whole = true;
     for _ in 0..ROUNDS_MAX {
-        let came = port.rx_burst(pool, &mut burst);
+        let received = port.rx_burst(pool, &mut burst);
         port.tx_burst(pool, &mut burst);
         pool.free_burst(&mut burst);
-        is_right &= port.service(pool).is_ok();
-        if port.link() == Link::Finished || !is_right {
+        is_whole &= port.service(pool).is_ok();
+        if port.link() == Link::Finished || !is_whole {
             break;
         }
-        assert!(came > 0 || port.link() == Link::Up, "a capture without an end");
+        assert!(received > 0 || port.link() == Link::Up, "the capture does not end");
     }
     let (counters, notes) = (port.counters().clone(), port.notes());
     assert!(notes.iter().all(|note| !note.is_empty()));
     port.stop(pool);
     assert_eq!(pool.available(), pool.size());
     assert_eq!(counters.tx.packets + counters.tx.drops_sum(), counters.rx.packets);
-    Some((counters.tx.packets, is_right))
+    Some((counters.tx.packets, is_whole))
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let packets = headers(bytes);
     let [first, second, third] = ["in.pcap", "out.pcap", "again.pcapng"].map(path);
     fs::write(&first, bytes).expect("a temporary file");
-    // One for all files: to make one takes longer than a file.
+    // One pool for all files, because creating one takes longer than a file.
     POOL.with_borrow_mut(|pool| {
-        if let Some((sent, is_right)) = replay(pool, &first, &second) {
-            assert!(sent <= packets || !is_right, "{sent} of {packets}");
+        if let Some((sent, is_whole)) = replay(pool, &first, &second) {
+            assert!(sent <= packets || !is_whole, "{sent} of {packets}");
             if sent > 0 {
                 let again = replay(pool, &second, &third).expect("haul reads what it writes");
                 assert_eq!(again, (sent, true));

@@ -1,8 +1,7 @@
-//! A peer that may say anything: greetings, packets and descriptors over the socket, words, headers
-//! and tables in shared memory, memory of messages and pools, sealed in every way. The victim
-//! receives, and sends by every way, to a peer that answers or does not. Whatever the peer says,
-//! each call of the victim's ends in time, in an error or in a message that is whole by what was
-//! said.
+//! A peer that may send anything: greetings, packets and descriptors over the socket, words,
+//! headers and tables in shared memory, memory of messages and pools with any seals. The victim
+//! receives, and sends by every mechanism, to a peer that answers or not. In every case each call
+//! of the victim ends in time, with an error or with a whole message.
 #![no_main]
 
 use std::fs::File;
@@ -23,7 +22,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, UCred,
 };
 
-/// Where the words of the lane that the victim receives on begin, then those that it sends on.
+/// The offsets of the words of the lane on which the victim receives, then of that on which it
+/// sends.
 const LANES: [u64; 2] = [0, 4096];
 const SLOTS: u64 = 8192;
 const SLOT_BYTES: u64 = 8320;
@@ -31,31 +31,31 @@ const SOON: Duration = Duration::from_millis(2);
 
 #[derive(Arbitrary, Debug)]
 struct Life {
-    /// Bits that are flipped in the greetings of steps 1 and 3: which byte, and how.
+    /// Flipped bits in the greetings of steps 1 and 3: the byte, and the bits.
     flips: Vec<(u8, u8)>,
     is_trusted: bool,
-    /// How the victim sends, see `way`.
-    way: u8,
+    /// The mechanism by which the victim sends, see `mechanism_of`.
+    mechanism: u8,
     has_integrity: bool,
     acts: Vec<Act>,
 }
 
 #[derive(Arbitrary, Debug)]
 enum Act {
-    /// A word of a lane: lines of 128 B, and the words at their beginning.
+    /// Writes a word at the start of a line of 128 B of a lane.
     Word {
         lane: bool,
         line: u8,
         word: u8,
         value: Value,
     },
-    /// A word of a slot.
+    /// Writes a word of a slot.
     Slot {
         slot: u8,
         word: u8,
         value: Value,
     },
-    /// A header that is right but for what is said here, and its publication.
+    /// Publishes a header that is valid except for these values.
     Message {
         kind: u8,
         length: Value,
@@ -71,21 +71,21 @@ enum Act {
         number: u8,
         file: u8,
     },
-    /// A message in memory of its own, sealed so and so, and all that there is to be said of it.
+    /// Sends a message in separate memory, with any seals, and publishes it.
     Memory {
         is_built: bool,
         length: u16,
-        /// Bits, from the second on: a page more than was said, holes, cut off again, and no seal
-        /// against this and that. See `sealed`.
+        /// Bits, from the second on: one page too many, holes, truncated, and missing seals. See
+        /// `sealed`.
         flaws: u8,
     },
-    /// A place in a pool for the victim's next message.
+    /// Offers a location in a pool for the victim's next message.
     Offer {
         size: u16,
         at: Value,
         flaws: u8,
     },
-    /// Refuses the victim's next message from there on.
+    /// Refuses the victim's next message from an offset on.
     Refuse {
         at: Value,
     },
@@ -97,12 +97,12 @@ enum Act {
         length: u16,
         is_large: bool,
         is_built: bool,
-        /// What the peer does meanwhile, see `Answers`.
+        /// The peer's actions meanwhile, see `answer`.
         answers: u8,
     },
 }
 
-/// Numbers that are often nearly right.
+/// Numbers that are often close to the right ones.
 #[derive(Arbitrary, Debug)]
 enum Value {
     Small(u8),
@@ -138,7 +138,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) {
     let _ = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags);
 }
 
-/// The next packet and its descriptor, if one comes soon.
+/// The next packet and its descriptor, if one arrives soon.
 fn receive(socket: &OwnedFd) -> Option<(Vec<u8>, Option<OwnedFd>)> {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let time = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -148,12 +148,12 @@ fn receive(socket: &OwnedFd) -> Option<(Vec<u8>, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); 256];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let vector = &mut [std::io::IoSliceMut::new(&mut bytes)];
-    let told = rustix::net::recvmsg(socket, vector, &mut control, RecvFlags::DONTWAIT).ok()?;
+    let received = rustix::net::recvmsg(socket, vector, &mut control, RecvFlags::DONTWAIT).ok()?;
     let file = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(files) => files.last(),
         _ => None,
     });
-    Some((bytes, file)).filter(|_| told.bytes == 64)
+    Some((bytes, file)).filter(|_| received.bytes == 64)
 }
 
 fn greeting(step: u64, life: &Life, echo: [u8; 8], probe: u64) -> Vec<u8> {
@@ -161,10 +161,10 @@ fn greeting(step: u64, life: &Life, echo: [u8; 8], probe: u64) -> Vec<u8> {
     let flags = if life.is_trusted { if step == 1 { 1 } else { 3 } } else { 0 };
     let words = [magic, 8 | step << 32, 0, flags, 4711, u64::from_le_bytes(echo), probe, 0];
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    for (place, bits) in &life.flips {
-        let place = usize::from(*place);
-        if place / 64 == step as usize / 2 {
-            bytes[place % 64] ^= bits;
+    for (index, bits) in &life.flips {
+        let index = usize::from(*index);
+        if index / 64 == step as usize / 2 {
+            bytes[index % 64] ^= bits;
         }
     }
     bytes
@@ -189,8 +189,8 @@ const DRAINED: u64 = 384;
 const REFUSED: u64 = 4 * 128;
 const OFFERED: u64 = 9 * 128;
 
-/// Memory of `size` bytes, of which every page is there, all alike, and which nobody can change;
-/// but for its flaws: none with an even number of them, as what is right goes farthest.
+/// Memory of `size` equal bytes, with every page present and all seals, except for its flaws. An
+/// even number means no flaw, because valid input reaches most of the code.
 fn sealed(size: u64, seed: u8, flaws: u8, is_constant: bool) -> Option<OwnedFd> {
     use rustix::fs::SealFlags;
     let flags = rustix::fs::MemfdFlags::ALLOW_SEALING | rustix::fs::MemfdFlags::CLOEXEC;
@@ -206,22 +206,22 @@ fn sealed(size: u64, seed: u8, flaws: u8, is_constant: bool) -> Option<OwnedFd> 
     }
     let mut seals = SealFlags::empty();
     let all = [SealFlags::SHRINK, SealFlags::GROW, SealFlags::WRITE, SealFlags::SEAL];
-    for (place, seal) in all.into_iter().enumerate() {
-        let is_left_out = is(3 + place as u8) || seal == SealFlags::WRITE && !is_constant;
-        seals |= if is_left_out { SealFlags::empty() } else { seal };
+    for (index, seal) in all.into_iter().enumerate() {
+        let is_missing = is(3 + index as u8) || seal == SealFlags::WRITE && !is_constant;
+        seals |= if is_missing { SealFlags::empty() } else { seal };
     }
     rustix::fs::fcntl_add_seals(&file, seals).ok()?;
     Some(file.into())
 }
 
-/// How the victim sends. Not by `double`: it writes to where the peer says, and the peer is this
-/// very process.
-fn way(life: &Life) -> Option<Mechanism> {
+/// The mechanism by which the victim sends. `double` is not among them, because it writes to an
+/// address from the peer, which is this process.
+fn mechanism_of(life: &Life) -> Option<Mechanism> {
     use Mechanism::{Inline, Lease, Pull, Ring, Staged, Vmsplice};
     if life.is_trusted {
-        Some([Ring, Staged, Pull, Lease, Vmsplice, Inline][usize::from(life.way % 6)])
+        Some([Ring, Staged, Pull, Lease, Vmsplice, Inline][usize::from(life.mechanism % 6)])
     } else {
-        [None, Some(Ring), Some(Staged), Some(Inline)][usize::from(life.way % 4)]
+        [None, Some(Ring), Some(Staged), Some(Inline)][usize::from(life.mechanism % 4)]
     }
 }
 
@@ -230,7 +230,7 @@ struct Both {
     socket: OwnedFd,
     memory: File,
     victim: Channel,
-    /// Messages that the peer has sent, and those in memory of their own.
+    /// Messages that the peer has sent, and those in separate memory.
     message: u64,
     sealed: Vec<(u64, File)>,
     received: u64,
@@ -319,7 +319,7 @@ impl Both {
         self.publish([number, if is_built { 5 } else { 3 }, length, 0, 0]);
     }
 
-    /// Into memory of the victim's own, where a message in its slot goes a shorter way.
+    /// Receives into the victim's own memory, for which a message in its slot takes a shorter path.
     fn receive_into(&mut self, length: usize) {
         let mut target = vec![0; length];
         let Ok(account) = self.victim.recv_into(&mut target) else { return };
@@ -338,7 +338,7 @@ impl Both {
         self.received += 1;
         let by_memory = [Mechanism::Staged, Mechanism::Sealed].contains(&got.account().mechanism);
         if let Some((_, file)) = file.filter(|_| by_memory) {
-            own(got, file, usize::from(start)..usize::from(start) + usize::from(length));
+            assert_private(got, file, usize::from(start)..usize::from(start) + usize::from(length));
         }
     }
 
@@ -367,23 +367,26 @@ impl Both {
     }
 }
 
-/// What came in memory is what stood there, is the receiver's own, and constant.
-fn own(mut got: Buffer, file: &File, dirty: std::ops::Range<usize>) {
+/// Asserts that a message in memory has the content of the file, and that neither end can change
+/// the other's bytes.
+fn assert_private(mut got: Buffer, file: &File, dirty: std::ops::Range<usize>) {
     let content = || {
         let mut bytes = vec![0; got.len()];
         file.read_exact_at(&mut bytes, 0).map(|()| bytes)
     };
-    let Ok(before) = content() else { panic!("a file that is shorter than its message was taken") };
-    assert!(got[..] == before, "not what is in the file");
+    let Ok(before) = content() else {
+        panic!("a file that is shorter than its message was accepted")
+    };
+    assert!(got[..] == before, "the message differs from the file");
     let _ = (file.set_len(0), file.write_all_at(&[9; 100], 0));
-    assert!(got[..] == before, "the peer has changed it");
+    assert!(got[..] == before, "the peer has changed the message");
     let dirty = dirty.start.min(got.len())..dirty.end.min(got.len());
     got.will_write(dirty.clone());
-    assert!(got[..] == before, "announcing has changed it");
+    assert!(got[..] == before, "will_write has changed the message");
     got[dirty].fill(3);
     let mut after = vec![0; before.len()];
     file.read_exact_at(&mut after, 0).unwrap();
-    assert!(after == before, "the receiver has written to the peer's");
+    assert!(after == before, "the receiver has written to the peer's memory");
 }
 
 fn peek(memory: &File, at: u64) -> u64 {
@@ -396,8 +399,8 @@ fn poke(memory: &File, at: u64, value: u64) {
     memory.write_all_at(&value.to_le_bytes(), at).unwrap();
 }
 
-/// What a peer does while the victim sends. Bits: it empties the ring, it says that it took the
-/// messages, it takes what comes by the socket.
+/// The peer's actions while the victim sends. Bits: it empties the ring, it marks the messages as
+/// consumed, it receives from the socket.
 fn answer(memory: &File, socket: &OwnedFd, answers: u8) {
     let copy = |from, to| poke(memory, LANES[1] + to, peek(memory, LANES[1] + from));
     if answers & 1 != 0 {
@@ -418,13 +421,13 @@ fn live(life: &Life) {
     let (own, other) = pair().unwrap();
     rustix::net::sockopt::set_socket_passcred(&own, true).unwrap();
     let settings = Settings {
-        // The handshake has to be through in this time as well.
+        // The handshake must also complete within this time.
         deadline: 10 * SOON,
         wait: Some(SOON),
         size_max: 1 << 20,
         trusts_peer: is_trusted,
         integrity: life.has_integrity,
-        mechanism: way(life),
+        mechanism: mechanism_of(life),
         ..Settings::default()
     };
     let victim = thread::spawn(move || Channel::accept_over(other, &settings));
@@ -436,7 +439,7 @@ fn live(life: &Life) {
         send(&own, &greeting(3, life, bytes[32..40].try_into().unwrap(), probe), None);
         receive(&own);
     } else {
-        // Nobody waits for a proof that never comes.
+        // The victim must not wait for a proof that never arrives.
         let _ = rustix::net::shutdown(&own, rustix::net::Shutdown::Both);
     }
     let (Ok(victim), Some(memory)) = (victim.join().unwrap(), memory) else { return };
@@ -447,7 +450,7 @@ fn live(life: &Life) {
         both.act(each);
     }
     drop(both);
-    assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "the calls lasted {:?}", start.elapsed());
 }
 
 /// Threads of this process.
@@ -456,12 +459,12 @@ fn threads() -> usize {
 }
 
 fuzz_target!(|life: Life| {
-    /// The fewest that there were: of those that have just ended some are still counted.
+    /// The lowest count so far, because threads that have just ended may still be counted.
     static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
     LEAST.fetch_min(threads(), Relaxed);
     let start = Instant::now();
     live(&life);
-    // What closes descriptors aside has gone before leaks are looked for.
+    // The thread that closes descriptors must end before libFuzzer looks for leaks.
     while threads() > LEAST.load(Relaxed) && start.elapsed() < Duration::from_secs(20) {
         thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! Any bytes as a distribution file: an error, or probabilities that can be drawn from.
+//! Any bytes as a distribution file: the result is an error, or probabilities to sample from.
 #![no_main]
 
 use haul_measure::distribution::{Distribution, file};

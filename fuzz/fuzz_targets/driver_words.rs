@@ -1,5 +1,5 @@
-//! Any text as what a driver of a peer is told and answers, and as the small words of a command
-//! line: an error, or a value that survives being written and read.
+//! Any text as a request to a peer's driver, as its reply, and as a value of the command line: the
+//! result is an error, or a value that is the same after it is written and read.
 #![no_main]
 
 use haul::channel::Mechanism;
@@ -10,7 +10,7 @@ use haul_model::{Bytes, SizeClass, Sizes};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    // Both are read line by line.
+    // Requests and replies are read line by line.
     for line in text.lines() {
         if let Ok(request) = line.parse::<Request>() {
             let written = request.to_string();

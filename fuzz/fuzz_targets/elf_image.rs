@@ -1,11 +1,12 @@
-//! Any bytes as an ELF file of the simulated machine: an error or an image, and an image runs for a
-//! while without harm to the simulator, with the simulated server and with the interpreter alone.
+//! Any bytes as an ELF file of the simulated machine: the result is an error or an image. An image
+//! runs for a while on the simulated server and on the interpreter alone, without a panic of the
+//! simulator.
 #![no_main]
 
 use haul_sim::{Configuration, Image, Interpreter, Job, Traffic, run};
 use libfuzzer_sys::fuzz_target;
 
-/// Instructions that a program gets: far more than the few that a fuzzer's input holds.
+/// Instructions that a program may execute: far more than a fuzzer's input contains.
 const INSTRUCTIONS_MAX: u64 = 2000;
 
 fuzz_target!(|bytes: &[u8]| {

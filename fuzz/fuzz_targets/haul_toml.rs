@@ -1,4 +1,5 @@
-//! Any text as haul.toml: an error or a tuning, and a tuning survives being written and read.
+//! Any text as haul.toml: the result is an error, or a tuning that is the same after it is written
+//! and read.
 #![no_main]
 
 use haul_machine::tuning::Tuning;
@@ -13,7 +14,7 @@ fuzz_target!(|text: &str| {
             let read: Tuning = written.parse().expect("what haul wrote, haul reads");
             assert_eq!(read, tuning, "{written}");
         }
-        // A message is one that a person can read: not empty, and of a bounded length.
+        // A message must be readable: not empty, and of limited length.
         Err(error) => assert!((1..4096).contains(&error.to_string().len()), "{error}"),
     }
 });

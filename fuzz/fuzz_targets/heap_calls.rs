@@ -1,5 +1,5 @@
-//! Any sequence of calls of a private heap, a shared one, or one in debug mode, against the naive
-//! model of the heap's own tests.
+//! Any sequence of calls to a private heap, a shared one, or one in debug mode, compared with the
+//! naive model of the heap's own tests.
 #![no_main]
 
 #[path = "../../crates/heap/tests/model/model.rs"]
@@ -28,7 +28,7 @@ enum AnyCall {
     FreeWithin { which: u16, offset: u32 },
 }
 
-/// Most sizes are small, as most are; some lie around powers of two.
+/// Most sizes are small, as in real programs; some are around powers of two.
 #[derive(Arbitrary, Debug)]
 enum Size {
     Small(u16),

@@ -1,5 +1,5 @@
-//! Any words in the header of a shared heap that a process attaches to: an error, or a heap whose
-//! calls return.
+//! Any words in the header of a shared heap to which a process attaches: the result is an error, or
+//! a heap whose calls return.
 #![no_main]
 
 use std::fs::File;
@@ -21,26 +21,26 @@ const WORDS: u8 = 16;
 /// A change of a word of the header.
 #[derive(Arbitrary, Debug)]
 enum Change {
-    /// Anything.
+    /// Sets a word to any value.
     To { word: u8, value: u64 },
-    /// Something close to what is right.
+    /// Sets a word to a value close to the right one.
     By { word: u8, more: i8 },
-    /// A bit.
+    /// Flips a bit.
     Flip { word: u8, bit: u8 },
 }
 
 fn change(file: &File, change: &Change) {
     let (Change::To { word, .. } | Change::By { word, .. } | Change::Flip { word, .. }) = *change;
-    let place = u64::from(word % WORDS) * 8;
+    let offset = u64::from(word % WORDS) * 8;
     let mut bytes = [0; 8];
-    file.read_exact_at(&mut bytes, place).expect("a header");
+    file.read_exact_at(&mut bytes, offset).expect("a header");
     let old = u64::from_le_bytes(bytes);
     let new = match *change {
         Change::To { value, .. } => value,
         Change::By { more, .. } => old.wrapping_add_signed(more.into()),
         Change::Flip { bit, .. } => old ^ 1 << (bit % 64),
     };
-    file.write_all_at(&new.to_le_bytes(), place).expect("written");
+    file.write_all_at(&new.to_le_bytes(), offset).expect("written");
 }
 
 fuzz_target!(|changes: Vec<Change>| {
@@ -51,7 +51,7 @@ fuzz_target!(|changes: Vec<Change>| {
     changes.iter().take(8).for_each(|each| change(&file, each));
     let Ok(other) = builder().attach_fd(file.as_fd()) else { return };
     if let Ok(block) = other.alloc(100, 8, Node::ANY) {
-        // SAFETY: nobody uses the block.
+        // SAFETY: no other thread uses the block.
         let _ = unsafe { other.free(block) };
     }
     let _ = (other.stats(Node::ANY), other.trim());

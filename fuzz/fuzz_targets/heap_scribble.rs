@@ -1,5 +1,5 @@
-//! Any words anywhere in the metadata of a shared heap, between any calls: each call returns,
-//! whatever it says. Nothing is written to blocks here, for two callers may have been given one.
+//! Any words anywhere in the metadata of a shared heap, between any calls: each call must return,
+//! with any result. This target never writes to blocks, because two callers may have the same one.
 #![no_main]
 
 use std::fs::File;
@@ -12,8 +12,8 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 
-/// Bytes of the heap's data: not a power of two, so that there are addresses behind it that are
-/// none of the heap's.
+/// Bytes of the heap's data. It is no power of two, so that there are addresses behind it that do
+/// not belong to the heap.
 const DATA: u64 = 18 << 20;
 
 /// Bytes of the header, which is checked when a process attaches and not read afterwards.
@@ -21,14 +21,14 @@ const HEADER: u64 = 4096;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    Write { place: u32, word: u64 },
-    WriteSmall { place: u16, word: u16 },
+    Write { offset: u32, word: u64 },
+    WriteSmall { offset: u16, word: u16 },
     Alloc { bytes: u32, align_bits: u8 },
     AllocSmall { bytes: u16 },
     Zalloc { bytes: u32 },
     Free { which: u8 },
     Realloc { which: u8, bytes: u32 },
-    Look { how: u8 },
+    Inspect { how: u8 },
 }
 
 struct Victim {
@@ -49,14 +49,14 @@ impl Victim {
         Self { heap, file, metadata, held: Vec::new() }
     }
 
-    fn write(&self, place: u64, bytes: &[u8]) {
+    fn write(&self, offset: u64, bytes: &[u8]) {
         let end = self.metadata - HEADER - 8;
-        self.file.write_at(bytes, HEADER + place % end).expect("written");
+        self.file.write_at(bytes, HEADER + offset % end).expect("written");
     }
 
     fn keep(&mut self, block: Option<NonNull<u8>>) {
         if let Some(block) = block {
-            // SAFETY: of two owners that a scribble made, neither writes to the block.
+            // SAFETY: if damage gave the block two owners, neither writes to it.
             let _ = unsafe { self.heap.usable_size(block) };
             self.held.push(block);
         }
@@ -69,8 +69,8 @@ impl Victim {
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Write { place, word } => self.write(u64::from(place) * 8, &word.to_le_bytes()),
-            Step::WriteSmall { place, word } => self.write(place.into(), &word.to_le_bytes()),
+            Step::Write { offset, word } => self.write(u64::from(offset) * 8, &word.to_le_bytes()),
+            Step::WriteSmall { offset, word } => self.write(offset.into(), &word.to_le_bytes()),
             Step::Alloc { bytes, align_bits } => {
                 let bytes = bytes as usize % (4 << 20);
                 self.keep(self.heap.alloc(bytes, 1 << (align_bits % 23), Node::ANY).ok());
@@ -84,23 +84,23 @@ impl Victim {
             }
             Step::Free { which } => {
                 if let Some(block) = self.take(which) {
-                    // SAFETY: nobody uses the block.
+                    // SAFETY: no other thread uses the block.
                     let _ = unsafe { self.heap.free(block) };
                 }
             }
             Step::Realloc { which, bytes } => {
                 if let Some(block) = self.take(which) {
-                    // SAFETY: nobody uses the block.
+                    // SAFETY: no other thread uses the block.
                     let moved =
                         unsafe { self.heap.realloc(block, bytes as usize % DATA as usize, 8) };
                     self.keep(moved.ok());
                 }
             }
-            Step::Look { how } => self.look(how),
+            Step::Inspect { how } => self.inspect(how),
         }
     }
 
-    fn look(&self, how: u8) {
+    fn inspect(&self, how: u8) {
         let mut seen = 0;
         match how % 8 {
             0 => self.heap.walk(|_| seen += 1),

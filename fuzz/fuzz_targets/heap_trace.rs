@@ -1,5 +1,5 @@
-//! Any bytes as a trace file: an error, or a history that can be replayed; and any bytes as events:
-//! those that can be read survive being written and read.
+//! Any bytes as a trace file: the result is an error, or a history that can be replayed. Any bytes
+//! as events: the readable ones are the same after they are written and read.
 #![no_main]
 
 use haul_model::trace::{
@@ -7,7 +7,7 @@ use haul_model::trace::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Far more than a fuzzer's input holds.
+/// Far more than a fuzzer's input contains.
 const OPERATIONS_MAX: usize = 1 << 20;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -18,10 +18,10 @@ fuzz_target!(|bytes: &[u8]| {
     let start = BlockHeader { used_bytes: bytes.len() as u32, thread: 1, time_ns: 0 };
     let block = [&start.to_bytes()[..], bytes].concat();
     let events: Vec<Event<'_>> = Events::new(&start, &block).map_while(Result::ok).collect();
-    there_and_back(&start, &events);
+    assert_round_trip(&start, &events);
 });
 
-/// No block begins twice or ends before it began, and every index leads somewhere.
+/// Asserts that no block begins twice or ends before it begins, and that every index is valid.
 fn replay(history: &History) {
     let mut live = vec![false; history.blocks as usize];
     for operation in &history.operations {
@@ -36,7 +36,7 @@ fn replay(history: &History) {
     assert_eq!(live.iter().filter(|live| **live).count(), history.live as usize);
 }
 
-fn there_and_back(start: &BlockHeader, events: &[Event<'_>]) {
+fn assert_round_trip(start: &BlockHeader, events: &[Event<'_>]) {
     let mut coder = Coder::new(start);
     let mut block = start.to_bytes().to_vec();
     for event in events {

@@ -1,5 +1,5 @@
 //! Any text in the files of /proc, /sys and /etc that haul reads, and any values of its environment
-//! variables: there is always a machine, and tuning is found, off, or not there.
+//! variables: haul always describes a machine, and tuning is found, off or absent.
 #![no_main]
 
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 
-/// Files that are read, in a folder that stands for the root.
+/// The files that haul reads, below a folder that replaces the root.
 const FILES: [&str; 28] = [
     "proc/meminfo",
     "proc/cpuinfo",
@@ -47,12 +47,12 @@ const FILES: [&str; 28] = [
     "sys/bus/pci/devices/0000:01:00.0/net/eth0/speed",
 ];
 
-/// Variables that say where tuning is.
+/// The variables that locate the tuning.
 const VARIABLES: [&str; 3] = ["HAUL_TUNING", "XDG_CONFIG_HOME", "HOME"];
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// A file by its place, and what it holds.
+    /// The index of a file in [`FILES`], and its content.
     files: Vec<(u8, Vec<u8>)>,
     variables: [Option<Vec<u8>>; 3],
 }
@@ -72,8 +72,8 @@ fuzz_target!(|input: Input| {
     for file in FILES {
         let _ = fs::remove_file(root.join(file));
     }
-    for (place, text) in &input.files {
-        let file = FILES[usize::from(*place) % FILES.len()];
+    for (index, text) in &input.files {
+        let file = FILES[usize::from(*index) % FILES.len()];
         fs::write(root.join(file), text).expect("written");
     }
     let sys = Sys::at(root);
@@ -86,7 +86,7 @@ fuzz_target!(|input: Input| {
     let _ = (sys.devices(), sys.huge_pages(), sys.caches(), sys.memory(), sys.not_mounted());
     let _ = sys.pcie_devices();
     let _ = locate(|name| {
-        let place = VARIABLES.iter().position(|variable| *variable == name)?;
-        input.variables[place].clone().map(OsString::from_vec)
+        let index = VARIABLES.iter().position(|variable| *variable == name)?;
+        input.variables[index].clone().map(OsString::from_vec)
     });
 });

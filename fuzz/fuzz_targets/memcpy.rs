@@ -1,9 +1,9 @@
-//! memcpy of any size at any alignment, apart or with any overlap, under any thresholds, against
-//! byte by byte.
+//! memcpy of any size at any alignment, without or with any overlap, with any thresholds, compared
+//! with a loop over bytes.
 #![no_main]
 
 use haul_copy::Hint;
-use haul_fuzz::{AnyThresholds, Arenas, Place};
+use haul_fuzz::{AnyThresholds, Arenas, Ranges};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
@@ -13,20 +13,20 @@ use libfuzzer_sys::{
 struct Input {
     seed: u8,
     thresholds: AnyThresholds,
-    calls: Vec<(u8, bool, Place)>,
+    calls: Vec<(u8, bool, Ranges)>,
 }
 
 fuzz_target!(|input: Input| {
     input.thresholds.install();
     let mut arenas = Arenas::new(input.seed);
-    for (way, is_apart, place) in input.calls.iter().take(16) {
-        // haul's memcpy promises what memmove does.
-        let (target, source, length) = if *is_apart { place.apart() } else { place.anywhere() };
+    for (choice, is_apart, ranges) in input.calls.iter().take(16) {
+        // haul's memcpy has the semantics of memmove.
+        let (target, source, length) = if *is_apart { ranges.apart() } else { ranges.anywhere() };
         let pointer = arenas.ours.as_mut_ptr();
         // SAFETY: `apart` and `anywhere` keep both ranges inside the arena.
         unsafe {
             let (to, from) = (pointer.add(target), pointer.add(source).cast_const());
-            match way % 6 {
+            match choice % 6 {
                 0 => haul_copy::memcpy(to, from, length),
                 1 => assert_eq!(haul_copy::c::memcpy(to.cast(), from.cast(), length), to.cast()),
                 2 => Hint::ReadSoon.copy_raw(to, from, length),

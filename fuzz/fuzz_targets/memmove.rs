@@ -1,9 +1,9 @@
-//! memmove with any overlap, by dispatch under any thresholds and by every kernel that runs here,
-//! against byte by byte.
+//! memmove with any overlap, by dispatch with any thresholds and by every kernel that this
+//! processor runs, compared with a loop over bytes.
 #![no_main]
 
 use haul_copy::kernel;
-use haul_fuzz::{AnyThresholds, Arenas, Place};
+use haul_fuzz::{AnyThresholds, Arenas, Ranges};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
@@ -13,7 +13,7 @@ use libfuzzer_sys::{
 struct Input {
     seed: u8,
     thresholds: AnyThresholds,
-    calls: Vec<(u8, Place)>,
+    calls: Vec<(u8, Ranges)>,
 }
 
 fuzz_target!(|input: Input| {
@@ -23,19 +23,19 @@ fuzz_target!(|input: Input| {
         .iter()
         .filter_map(|kernel| Some((kernel.name(), kernel.function()?)))
         .collect();
-    for (way, place) in input.calls.iter().take(16) {
-        let (target, source, length) = place.anywhere();
+    for (choice, ranges) in input.calls.iter().take(16) {
+        let (target, source, length) = ranges.anywhere();
         let pointer = arenas.ours.as_mut_ptr();
         let mut name = "memmove";
         // SAFETY: `anywhere` keeps both ranges inside the arena.
         unsafe {
             let (to, from) = (pointer.add(target), pointer.add(source).cast_const());
-            match kernels.get(*way as usize % (kernels.len() + 4)) {
+            match kernels.get(*choice as usize % (kernels.len() + 4)) {
                 Some((kernel, function)) => {
                     name = kernel;
                     assert_eq!(function(to, from, length), to, "{name}");
                 }
-                None if way % 2 == 0 => haul_copy::memmove(to, from, length),
+                None if choice % 2 == 0 => haul_copy::memmove(to, from, length),
                 None => {
                     assert_eq!(haul_copy::c::memmove(to.cast(), from.cast(), length), to.cast())
                 }

@@ -1,9 +1,9 @@
-//! memset of any size and alignment, by dispatch under any thresholds, with every hint and by every
-//! kernel that runs here, against byte by byte.
+//! memset of any size and alignment, by dispatch with any thresholds, with every hint and by every
+//! kernel that this processor runs, compared with a loop over bytes.
 #![no_main]
 
 use haul_copy::{Hint, kernel};
-use haul_fuzz::{AnyThresholds, Arenas, Place};
+use haul_fuzz::{AnyThresholds, Arenas, Ranges};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
@@ -13,7 +13,7 @@ use libfuzzer_sys::{
 struct Input {
     seed: u8,
     thresholds: AnyThresholds,
-    calls: Vec<(u8, i32, Place)>,
+    calls: Vec<(u8, i32, Ranges)>,
 }
 
 fuzz_target!(|input: Input| {
@@ -23,19 +23,19 @@ fuzz_target!(|input: Input| {
         .iter()
         .filter_map(|kernel| Some((kernel.name(), kernel.function()?)))
         .collect();
-    for (way, value, place) in input.calls.iter().take(16) {
-        let (target, _, length) = place.anywhere();
+    for (choice, value, ranges) in input.calls.iter().take(16) {
+        let (target, _, length) = ranges.anywhere();
         let [byte, ..] = value.to_le_bytes();
         let mut name = "memset";
         // SAFETY: `anywhere` keeps the range inside the arena.
         unsafe {
             let to = arenas.ours.as_mut_ptr().add(target);
-            match kernels.get(*way as usize % (kernels.len() + 4)) {
+            match kernels.get(*choice as usize % (kernels.len() + 4)) {
                 Some((kernel, function)) => {
                     name = kernel;
                     assert_eq!(function(to, *value, length), to, "{name}");
                 }
-                None => match way % 4 {
+                None => match choice % 4 {
                     0 => haul_copy::memset(to, byte, length),
                     1 => assert_eq!(haul_copy::c::memset(to.cast(), *value, length), to.cast()),
                     2 => Hint::ReadSoon.fill_raw(to, byte, length),

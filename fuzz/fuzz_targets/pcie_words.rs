@@ -1,5 +1,5 @@
-//! Four lines of any text as a link, batches, packet sizes and a rate: a message that a person can
-//! read, or an estimate for every NIC whose every number is finite.
+//! Lines of any text as a link, batches, packet sizes and a rate: the result is a readable message,
+//! or an estimate for every NIC in which every number is finite.
 #![no_main]
 
 use std::fmt::Display;
@@ -33,20 +33,20 @@ fuzz_target!(|text: &str| {
                 workload: &workload,
                 link: &link,
             });
-            sound(&terms.expect("a driver takes its own thresholds"));
+            assert_sound(&terms.expect("a driver accepts its own thresholds"));
         }
-        sound(&recipe(nic, nic.thresholds, &workload).by_packets);
+        assert_sound(&recipe(nic, nic.thresholds, &workload).by_packets);
     }
     for nic in BenchNic::ALL {
         let bench = Bench::as_published(&link);
         let rate = workload.rate.packets_per_s();
-        sound(&bench.terms(nic, workload.traffic, rate, &workload.packets));
+        assert_sound(&bench.terms(nic, workload.traffic, rate, &workload.packets));
         let most = bench.bandwidth_bytes_per_s(nic, workload.traffic, &workload.packets);
         assert!(most > 0.0 && most < bench.usable_bytes_per_s());
     }
 });
 
-/// What the text says; a refusal says something, and not much more than what it speaks of.
+/// Parses the text. An error message must not be empty, nor much longer than the text.
 fn read<T: FromStr<Err: Display>>(text: &str) -> Option<T> {
     match text.parse() {
         Ok(value) => Some(value),
@@ -58,7 +58,7 @@ fn read<T: FromStr<Err: Display>>(text: &str) -> Option<T> {
     }
 }
 
-fn sound(terms: &[Transaction]) {
+fn assert_sound(terms: &[Transaction]) {
     for term in terms {
         for number in [term.count_per_s, term.payload_bytes, term.header_bytes] {
             assert!(number.is_finite() && number >= 0.0, "{term:?}");
@@ -66,7 +66,7 @@ fn sound(terms: &[Transaction]) {
         assert!(term.request_bytes <= term.header_bytes, "{term:?}");
     }
     let sums = Sums::of(terms);
-    for way in [Way::ToHost, Way::ToDevice] {
-        assert!(sums.bytes_per_s_on(way).is_finite(), "{terms:?}");
+    for direction in [Way::ToHost, Way::ToDevice] {
+        assert!(sums.bytes_per_s_on(direction).is_finite(), "{terms:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Any text as a line of a record file, and as the whole file: an error or a line, and a line
-//! survives being written and read.
+//! Any text as a line of a record file, and as the whole file: the result is an error, or a line
+//! that is the same after it is written and read.
 #![no_main]
 
 use haul_model::Line;

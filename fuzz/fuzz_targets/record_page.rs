@@ -1,5 +1,5 @@
-//! Any text as a record file that a page is made of: the page, the table and the pictures hold
-//! nothing that a browser would run, and every record is in the table.
+//! Any text as a record file from which a page is generated: the page, the table and the pictures
+//! contain nothing that a browser would run, and every record is in the table.
 #![no_main]
 
 use haul_model::Line;
@@ -10,7 +10,7 @@ fuzz_target!(|text: &str| {
     let records = lines.iter().filter(|line| matches!(line, Line::Record(_))).count();
     let page = haul_report::html(&lines);
     assert!(page.ends_with("</html>\n"));
-    assert_eq!(page.matches("<script").count(), 4, "scripts of our own alone");
+    assert_eq!(page.matches("<script").count(), 4, "only the page's own scripts");
     assert_eq!(page.matches("<th scope=\"row\">").count(), records);
     for (name, svg) in haul_report::svg(&lines) {
         assert!(!svg.contains("NaN") && !svg.contains("<script"), "{name}");

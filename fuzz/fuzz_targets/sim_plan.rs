@@ -1,5 +1,5 @@
-//! Any text as a plan of the simulator's tasks, as a file of settings, as one setting and as what a
-//! plan varies: an error that a person can read, or a machine that can be built.
+//! Any text as a plan of the simulator's tasks, as a file of settings, as one setting and as a
+//! range of a plan: the result is a readable error, or a machine that can be built.
 #![no_main]
 
 use std::path::Path;
@@ -13,32 +13,32 @@ fuzz_target!(|text: &str| {
     match Plan::parse(Path::new("plan.jsonl"), text) {
         Ok(plan) => {
             let (found, missing) = plan.collect();
-            assert!(found.is_empty() && missing.len() == plan.len(), "nothing was done");
+            assert!(found.is_empty() && missing.len() == plan.len(), "no task was done");
         }
-        Err(error) => readable(text, &error),
+        Err(error) => assert_readable(text, &error),
     }
     match settings::parse("machine.toml", text) {
         Ok(machine) => drop(MemorySystem::new(&machine).expect("it was validated")),
-        Err(error) => readable(text, &error),
+        Err(error) => assert_readable(text, &error),
     }
     let mut task = Task::default();
     for line in text.lines() {
         if let Ok(setting) = line.parse::<Setting>()
             && let Err(error) = task.set(&setting)
         {
-            readable(text, &error);
+            assert_readable(text, &error);
         }
         if let Ok(range) = line.parse::<Range>() {
             assert!(!range.values.is_empty(), "{range:?}");
         }
     }
     if let Err(error) = task.check() {
-        readable(text, &error);
+        assert_readable(text, &error);
     }
 });
 
-/// A message says something, and not much more than what it speaks of.
-fn readable(text: &str, error: &haul_experiments::Error) {
+/// Asserts that an error message is not empty and not much longer than the text.
+fn assert_readable(text: &str, error: &haul_experiments::Error) {
     let length = error.to_string().len();
     assert!((1..4096 + 16 * text.len()).contains(&length), "{error}");
 }

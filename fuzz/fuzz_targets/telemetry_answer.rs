@@ -1,5 +1,5 @@
-//! Any bytes as a greeting and as an answer of DPDK's telemetry: read, or refused with words.
-//! What is read as an answer of the burst probe has sums that agree.
+//! Any bytes as a greeting and as an answer of DPDK's telemetry: the result is a value or a
+//! message. The sums in an answer of the burst probe agree.
 #![no_main]
 
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use haul_experiments::pcie::source::ethdev::{Ask, Program};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-/// A program that says the same to whatever it is asked.
-struct Says(Value);
+/// A program that gives the same answer to every command.
+struct Constant(Value);
 
-impl Ask for Says {
+impl Ask for Constant {
     fn ask(&mut self, _command: &str) -> Result<Value, Error> {
         Ok(self.0.clone())
     }
@@ -31,11 +31,11 @@ fuzz_target!(|packet: &[u8]| {
             return;
         }
     };
-    let program: Program = Arc::new(Mutex::new(Box::new(Says(answer))));
+    let program: Program = Arc::new(Mutex::new(Box::new(Constant(answer))));
     let queue = Queue { port: 0, queue: 0, receives: true };
     if let Ok(Some(bursts)) = probe::bursts(&program, queue) {
         assert!(bursts.empty() <= bursts.polls());
-        let nothing = bursts.since(&bursts).expect("the same is no less");
+        let nothing = bursts.since(&bursts).expect("equal counters do not decrease");
         assert_eq!((nothing.polls(), nothing.packets()), (0, 0));
         assert!(bursts.mean_bytes().is_none_or(f64::is_finite));
         assert!(bursts.gap_ns().is_none_or(f64::is_finite));

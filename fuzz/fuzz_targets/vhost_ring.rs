@@ -1,7 +1,7 @@
-//! A front end that may say anything: messages of vhost-user in any order, with any memory, rings
-//! and descriptors, and words of them that change between two polls. Whatever it does, the port's
-//! packets are sent or dropped for a reason, every buffer comes back, and the next front end is
-//! served.
+//! A front end that may send anything: messages of vhost-user in any order, with any memory, rings
+//! and descriptors, whose words change between two polls. In every case the port sends each packet
+//! or drops it for a reason, every buffer returns to the pool, and the port serves the next front
+//! end.
 #![no_main]
 
 use std::io::{IoSlice, Read};
@@ -18,11 +18,11 @@ use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// Where the memory is in the guest and in the front end's process, and its size.
+/// The address of the memory in the guest and in the front end's process, and its size.
 const GUEST: u64 = 0x10_0000;
 const PROCESS: u64 = 0x7F00_0000_0000;
 const BYTES: u64 = 1 << 18;
-/// From one ring to the next, and where the areas of a ring begin.
+/// Bytes from one ring to the next, and the offsets of the areas of a ring.
 const RING: u64 = 0x4000;
 const AREAS: [u64; 3] = [0, 0x1000, 0x2000];
 
@@ -32,7 +32,7 @@ struct Life {
     has_events: bool,
     is_packed: bool,
     is_in_order: bool,
-    /// An area of what the rings had done before, in the same memory, which may lie.
+    /// An in-flight area of an earlier session, in the same memory, with any values.
     area: Option<Area>,
     size: u8,
     acts: Vec<Act>,
@@ -43,25 +43,25 @@ struct Area {
     offset: u16,
     bytes: u32,
     rings: u8,
-    /// A region of each ring is right but for its places.
-    places: Option<[u64; 2]>,
+    /// Valid regions for the rings, except for these positions.
+    positions: Option<[u64; 2]>,
 }
 
 #[derive(Arbitrary, Debug)]
 enum Act {
-    /// A message as it is.
+    /// A message with any content.
     Message { code: u8, flags: u8, body: Vec<u8>, files: u8 },
-    /// Any bytes of the memory.
+    /// Writes any bytes to the memory.
     Write { at: u32, bytes: Vec<u8> },
-    /// A descriptor, which may be right.
+    /// Writes a descriptor, which may be valid.
     Descriptor { ring: bool, index: u8, at: u32, length: u16, flags: u8, next: u8, is_wild: bool },
-    /// A descriptor of a packed ring, which may be right.
+    /// Writes a descriptor of a packed ring, which may be valid.
     Entry { ring: bool, index: u8, at: u32, length: u16, id: u8, flags: u8, is_wild: bool },
-    /// A chain that is made available, and others that were not written.
-    Give { ring: bool, head: u8, count: u8 },
-    /// A poll, with packets for the guest.
+    /// Makes a chain available, and others that were not written.
+    Offer { ring: bool, head: u8, count: u8 },
+    /// Polls the port, with packets for the guest.
     Poll { packets: u8, length: u16 },
-    /// The file ends there.
+    /// Truncates the file.
     Cut { at: u32 },
 }
 
@@ -72,7 +72,7 @@ struct Front {
 }
 
 impl Front {
-    fn say(&self, code: u32, flags: u32, body: &[u8], files: usize) {
+    fn send(&self, code: u32, flags: u32, body: &[u8], files: usize) {
         let mut bytes = Vec::new();
         let header = [code, flags, body.len() as u32];
         header.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
@@ -84,7 +84,7 @@ impl Front {
             ancillary.push(SendAncillaryMessage::ScmRights(&files));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        // The port may have hung up.
+        // The port may have closed the socket.
         let _ = rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut ancillary, flags);
     }
 
@@ -92,51 +92,51 @@ impl Front {
         let mut features = 1_u64 << 32 | 1 << 28;
         features |= u64::from(life.is_mergeable) << 15 | u64::from(life.has_events) << 29;
         features |= u64::from(life.is_packed) << 34 | u64::from(life.is_in_order) << 35;
-        self.say(2, 1, &features.to_ne_bytes(), 0);
+        self.send(2, 1, &features.to_ne_bytes(), 0);
         if let Some(area) = &life.area {
-            self.keep(area, life.is_packed);
+            self.send_area(area, life.is_packed);
         }
         let mut table = state(1, 0);
         [GUEST, BYTES, PROCESS, 0].iter().for_each(|word| table.extend(word.to_ne_bytes()));
-        self.say(5, 1, &table, 1);
+        self.send(5, 1, &table, 1);
         for ring in 0..2_u32 {
-            // A packed ring may be of any size, and begins in an odd round.
+            // A packed ring may have any size, and begins in an odd round.
             let size = u32::from(life.size) % 128 + 1;
             let size = if life.is_packed { size } else { 1 << (size % 8) };
-            self.say(8, 1, &state(ring, size), 0);
+            self.send(8, 1, &state(ring, size), 0);
             let base = if life.is_packed { 0x8000_8000 } else { 0 };
-            self.say(10, 1, &state(ring, base), 0);
+            self.send(10, 1, &state(ring, base), 0);
             let mut addresses = state(ring, 0);
             let start = PROCESS + u64::from(ring) * RING;
             for at in [AREAS[0], AREAS[2], AREAS[1]] {
                 addresses.extend((start + at).to_ne_bytes());
             }
             addresses.extend(0_u64.to_ne_bytes());
-            self.say(9, 1, &addresses, 0);
-            self.say(12, 1, &(u64::from(ring) | 0x100).to_ne_bytes(), 0);
+            self.send(9, 1, &addresses, 0);
+            self.send(12, 1, &(u64::from(ring) | 0x100).to_ne_bytes(), 0);
         }
     }
 
-    /// Has kept an area for rings of 128.
-    fn keep(&self, area: &Area, is_packed: bool) {
+    /// Sends an in-flight area for rings of 128.
+    fn send_area(&self, area: &Area, is_packed: bool) {
         let (offset, stride) = (u64::from(area.offset), if is_packed { 4160 } else { 2112 });
-        for (ring, place) in area.places.into_iter().flatten().enumerate() {
+        for (ring, position) in area.positions.into_iter().flatten().enumerate() {
             let at = offset + ring as u64 * stride;
             self.write(at + 8, &(1 | 128_u64 << 16).to_ne_bytes());
-            self.write(at + 16, &place.to_ne_bytes());
+            self.write(at + 16, &position.to_ne_bytes());
         }
-        self.say(16, 1, &(1_u64 << 12).to_ne_bytes(), 0);
+        self.send(16, 1, &(1_u64 << 12).to_ne_bytes(), 0);
         let mut body = u64::from(area.bytes).to_ne_bytes().to_vec();
         body.extend(offset.to_ne_bytes());
         body.extend(u16::from(area.rings % 4).to_ne_bytes());
         body.extend(128_u16.to_ne_bytes());
         body.extend([0; 4]);
-        self.say(32, 1, &body, 1);
+        self.send(32, 1, &body, 1);
     }
 
-    /// All that was said has been heard when this is answered.
-    fn settle(&mut self) {
-        self.say(1, 1, &[], 0);
+    /// Waits for an answer, which comes after the port has read all earlier messages.
+    fn wait_for_answer(&mut self) {
+        self.send(1, 1, &[], 0);
         let mut reply = [0; 20];
         let _ = self.socket.read_exact(&mut reply);
     }
@@ -150,10 +150,10 @@ fn state(ring: u32, value: u32) -> Vec<u8> {
     [ring, value].iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-fn check(victim: &Victim<Vhost>) {
+fn assert_complete(victim: &Victim<Vhost>) {
     let counters = victim.port.counters();
-    assert_eq!(counters.tx.packets + counters.tx.drops_sum(), victim.given);
-    assert_eq!(counters.rx.packets, victim.came);
+    assert_eq!(counters.tx.packets + counters.tx.drops_sum(), victim.sent);
+    assert_eq!(counters.rx.packets, victim.received);
     assert_eq!(victim.pool.available(), victim.pool.size());
 }
 
@@ -161,7 +161,7 @@ fn act(front: &mut Front, victim: &mut Victim<Vhost>, act: &Act) {
     match act {
         Act::Message { code, flags, body, files } => {
             let flags = 1 | (u32::from(*flags) & 12);
-            front.say((code % 48).into(), flags, &body[..body.len().min(300)], (files % 4).into());
+            front.send((code % 48).into(), flags, &body[..body.len().min(300)], (files % 4).into());
         }
         Act::Write { at, bytes } => front.write((*at).into(), bytes),
         Act::Descriptor { ring, index, at, length, flags, next, is_wild } => {
@@ -177,18 +177,18 @@ fn act(front: &mut Front, victim: &mut Victim<Vhost>, act: &Act) {
             let mut bytes = (base + u64::from(*at) % (BYTES + 4096)).to_le_bytes().to_vec();
             bytes.extend(u32::from(*length).to_le_bytes());
             bytes.extend(u16::from(*id).to_le_bytes());
-            // The bits by which it is available or used are the lowest of a byte that holds all.
-            let whose = u16::from(flags & 1) << 7 | u16::from(flags & 2) << 14;
-            bytes.extend((whose | u16::from(flags >> 2 & 7)).to_le_bytes());
+            // The lowest bits of the byte are those that mark a descriptor as available or used.
+            let marks = u16::from(flags & 1) << 7 | u16::from(flags & 2) << 14;
+            bytes.extend((marks | u16::from(flags >> 2 & 7)).to_le_bytes());
             front.write(u64::from(*ring) * RING + 16 * u64::from(index % 128), &bytes);
         }
-        Act::Give { ring, head, count } => {
+        Act::Offer { ring, head, count } => {
             let (ring, next) = (u64::from(*ring), &mut front.available[usize::from(*ring)]);
             let at = ring * RING + AREAS[1];
-            let place = at + 4 + 2 * (u64::from(*next) % 128);
+            let entry = at + 4 + 2 * (u64::from(*next) % 128);
             *next = next.wrapping_add((*count).into());
             let index = *next;
-            front.write(place, &u16::from(*head).to_le_bytes());
+            front.write(entry, &u16::from(*head).to_le_bytes());
             front.write(at + 2, &index.to_le_bytes());
         }
         Act::Poll { packets, length } => victim.poll(*packets, *length),
@@ -211,10 +211,10 @@ fuzz_target!(|life: Life| {
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let mut front = Front { socket, memory, available: [0; 2] };
     front.start(&life);
-    front.settle();
+    front.wait_for_answer();
     for each in life.acts.iter().take(64) {
         act(&mut front, &mut victim, each);
     }
     victim.poll(8, 100);
-    check(&victim);
+    assert_complete(&victim);
 });

@@ -1,6 +1,6 @@
 //! A back end that may write anything: used rings of either layout, indices that jump, headers of
-//! packets, and holes in the memory, between any two polls. Whatever it does, each packet that was
-//! sent is counted, every buffer comes back, and the next back end finds rings that are new.
+//! packets, and holes in the memory, between any two polls. In every case the port counts each sent
+//! packet, every buffer returns to the pool, and the next back end gets new rings.
 #![no_main]
 
 use std::cell::Cell;
@@ -21,7 +21,7 @@ use libfuzzer_sys::fuzz_target;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-/// VIRTIO_F_VERSION_1 and VHOST_USER_F_PROTOCOL_FEATURES, the bits of what may be added, and
+/// VIRTIO_F_VERSION_1 and VHOST_USER_F_PROTOCOL_FEATURES, the optional features, and
 /// VHOST_USER_PROTOCOL_F_REPLY_ACK.
 const ALWAYS: u64 = 1 << 32 | 1 << 30;
 const MERGEABLE: u64 = 1 << 15;
@@ -42,14 +42,14 @@ struct Life {
 
 #[derive(Arbitrary, Debug)]
 enum Act {
-    /// Entries of a used ring that may be right, and an index behind them.
+    /// Writes entries of a used ring, which may be valid, and the index after them.
     Use {
         ring: bool,
         ids: Vec<u8>,
         length: u16,
         jump: i8,
     },
-    /// An entry of a packed ring that may be right: at the next place, or another.
+    /// Writes an entry of a packed ring, which may be valid, at the next index or another.
     Mark {
         ring: bool,
         id: u8,
@@ -57,18 +57,18 @@ enum Act {
         flags: u8,
         jump: i8,
     },
-    /// Any bytes of a ring.
+    /// Writes any bytes to a ring.
     Write {
         ring: bool,
         at: u16,
         bytes: Vec<u8>,
     },
-    /// How many buffers the packet in a buffer takes, as its descriptor shows it.
+    /// Writes the number of buffers of a packet to its header.
     Header {
         id: u8,
         buffers: u8,
     },
-    /// What the ring's descriptors say is not read again.
+    /// Punches a hole into the memory.
     Hole {
         at: u16,
     },
@@ -78,7 +78,7 @@ enum Act {
     },
 }
 
-/// What a front end said of a ring: where its areas are in the memory.
+/// A ring as the front end described it: the addresses of its areas.
 #[derive(Clone, Copy, Default)]
 struct Ring {
     areas: [u64; 3],
@@ -95,7 +95,7 @@ struct Back {
 }
 
 impl Back {
-    /// So many bytes; `None` where the port has gone.
+    /// Reads so many bytes; `None` if the port has closed the socket.
     fn take(&self, count: usize, file: &mut Option<OwnedFd>) -> Option<Vec<u8>> {
         let (mut bytes, mut done) = (vec![0; count], 0);
         while done < count {
@@ -122,8 +122,8 @@ impl Back {
         let _ = self.socket.write_all(&[&header[..], &value.to_ne_bytes()].concat());
     }
 
-    /// Hears a message, and agrees; `None` where the port has gone.
-    fn hear(&mut self) -> Option<()> {
+    /// Reads a message and accepts it; `None` if the port has closed the socket.
+    fn read_message(&mut self) -> Option<()> {
         let mut file = None;
         let header = self.take(12, &mut file)?;
         let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
@@ -146,16 +146,16 @@ impl Back {
         Some(())
     }
 
-    /// Meets the port that connects next, up to where its rings are on. Ports of lives before may
-    /// have connected once more before they went.
-    fn meet(listener: &UnixListener) -> Self {
+    /// Accepts the port that connects next, until its rings are enabled. Ports of earlier inputs
+    /// may have connected once more before they ended.
+    fn accept(listener: &UnixListener) -> Self {
         let features = ALWAYS | MERGEABLE | PACKED | IN_ORDER;
         loop {
             let (socket, _) = listener.accept().expect("a port");
             socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a limit");
             let rings = [Ring::default(); 2];
             let mut back = Self { socket, features, memory: None, rings, enabled: 0 };
-            while back.enabled < 2 && back.hear().is_some() {}
+            while back.enabled < 2 && back.read_message().is_some() {}
             if back.enabled == 2 {
                 return back;
             }
@@ -169,12 +169,12 @@ impl Back {
 
     fn write(&self, address: u64, bytes: &[u8]) {
         if let (Some(at), Some((file, _, _))) = (self.offset(address), &self.memory) {
-            // What lies behind the end is refused: the size is sealed.
+            // A write behind the end fails, because the size is sealed.
             let _ = file.write_all_at(&bytes[..bytes.len().min(4096)], at);
         }
     }
 
-    /// Puts entries into a split ring's used area, and the index.
+    /// Writes entries to the used area of a split ring, and the index.
     fn use_split(&mut self, ring: usize, ids: &[u8], length: u16, jump: i8) {
         let used = self.rings[ring].areas[2];
         for id in ids.iter().take(80) {
@@ -192,16 +192,17 @@ impl Back {
         let next = self.rings[ring].next.wrapping_add_signed((jump / 16).into());
         self.rings[ring].next = next.wrapping_add(1);
         let round = u16::from((next / SIZE).is_multiple_of(2));
-        let whose = if flags & 12 == 0 { u16::from(flags & 3) } else { round * 3 };
-        let marks = (whose & 1) << 7 | (whose & 2) << 14 | u16::from(flags >> 4);
+        let state = if flags & 12 == 0 { u16::from(flags & 3) } else { round * 3 };
+        let marks = (state & 1) << 7 | (state & 2) << 14 | u16::from(flags >> 4);
         let mut entry = u32::from(length).to_le_bytes().to_vec();
         entry.extend(u16::from(id).to_le_bytes());
         entry.extend(marks.to_le_bytes());
         self.write(self.rings[ring].areas[0] + 16 * u64::from(next % SIZE) + 8, &entry);
     }
 
-    /// Says how many buffers a packet takes, where a descriptor of the ring to the guest leads.
-    fn head(&self, id: u8, buffers: u8) {
+    /// Writes the number of buffers of a packet to the buffer of a descriptor of the ring to the
+    /// guest.
+    fn write_header(&self, id: u8, buffers: u8) {
         let descriptor = self.rings[0].areas[0] + 16 * u64::from(u16::from(id) % SIZE);
         let mut address = [0; 8];
         if let (Some(at), Some((file, _, _))) = (self.offset(descriptor), &self.memory)
@@ -224,7 +225,7 @@ impl Back {
                 let start = self.rings[usize::from(*ring)].areas[0];
                 self.write(start + u64::from(*at % 4096), bytes);
             }
-            Act::Header { id, buffers } => self.head(*id, *buffers),
+            Act::Header { id, buffers } => self.write_header(*id, *buffers),
             Act::Hole { at } => {
                 if let Some((file, _, bytes)) = &self.memory {
                     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -237,14 +238,14 @@ impl Back {
     }
 }
 
-fn check(mut victim: Victim<Virtio>) -> Pool {
+fn assert_complete(mut victim: Victim<Virtio>) -> Pool {
     let (held, tx) = (victim.pool.size() - victim.pool.available(), &victim.port.counters().tx);
-    assert!(victim.port.link() == Link::Up || held == 0, "{held} buffers are nowhere");
-    // What a back end had when it was left was given to it before.
+    assert!(victim.port.link() == Link::Up || held == 0, "{held} buffers are lost");
+    // Packets that the back end had when the session ended were sent to it before.
     let reset = tx.drops_for(DropReason::Reset);
-    let gone = victim.given - (tx.drops_sum() - reset);
+    let gone = victim.sent - (tx.drops_sum() - reset);
     assert!((tx.packets..=tx.packets + reset).contains(&gone), "{gone}: {tx:?}");
-    assert_eq!(victim.port.counters().rx.packets, victim.came);
+    assert_eq!(victim.port.counters().rx.packets, victim.received);
     victim.port.stop(&mut victim.pool);
     assert_eq!(victim.pool.available(), victim.pool.size());
     victim.pool
@@ -255,11 +256,11 @@ fn path() -> PathBuf {
 }
 
 thread_local! {
-    /// What the last life left, which is whole again.
+    /// The pool of the last input, which is complete again.
     static POOL: Cell<Option<Pool>> = const { Cell::new(None) };
 }
 
-/// One for all lives: to make one is most of a life.
+/// One listener for all inputs, because creating one takes most of the time of an input.
 fn listener() -> &'static UnixListener {
     static LISTENER: OnceLock<UnixListener> = OnceLock::new();
     LISTENER.get_or_init(|| {
@@ -281,7 +282,7 @@ fuzz_target!(|life: Life| {
     let pool = POOL.take().unwrap_or_else(|| Pool::new(192).unwrap());
     let mut victim = Victim::new(port, pool);
     victim.port.service(&mut victim.pool).unwrap();
-    let mut back = Back::meet(listener);
+    let mut back = Back::accept(listener);
     while victim.port.link() != Link::Up {
         victim.port.service(&mut victim.pool).unwrap();
         std::thread::yield_now();
@@ -290,9 +291,9 @@ fuzz_target!(|life: Life| {
         back.act(&mut victim, each);
     }
     victim.poll(8, 100);
-    // It answers no more: the port is stopped all the same, which takes it its time.
+    // The back end does not answer any more. The port must stop anyway.
     let _ = back.socket.shutdown(std::net::Shutdown::Both);
     let mut rest = [0; 64];
     while matches!(back.socket.read(&mut rest), Ok(1..)) {}
-    POOL.set(Some(check(victim)));
+    POOL.set(Some(assert_complete(victim)));
 });

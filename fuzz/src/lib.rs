@@ -1,12 +1,14 @@
-//! What the targets of the copy functions share: two equal arenas, one changed by haul, the other
-//! byte by byte; they must stay equal. What those of ports share is in [`victim`].
+//! The common part of the targets for copy functions: two equal arenas, of which haul changes one
+//! and a loop over bytes the other. They must stay equal. [`victim`] is the common part of the
+//! targets for ports.
 
 pub mod victim;
 
 use haul_copy::Thresholds;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 
-/// Large enough for every size class, the looked-up ones and interleaved pages among them.
+/// Bytes of an arena: enough for every size class, those with thresholds and interleaved pages
+/// included.
 pub const BYTES: usize = 96 << 10;
 
 /// Thresholds of any value: none may make a copy wrong.
@@ -14,7 +16,7 @@ pub const BYTES: usize = 96 << 10;
 pub struct AnyThresholds([u32; 8]);
 
 impl AnyThresholds {
-    /// Puts them in force.
+    /// Applies the thresholds.
     pub fn install(&self) {
         let mut thresholds = Thresholds::defaults();
         for (name, bytes) in Thresholds::NAMES.iter().zip(self.0.iter().cycle()) {
@@ -24,25 +26,26 @@ impl AnyThresholds {
     }
 }
 
-/// Where a call works: taken into the arena, whatever the numbers.
+/// The ranges of a call. Any numbers are mapped into the arena.
 #[derive(Arbitrary, Debug)]
-pub struct Place {
+pub struct Ranges {
     target: u32,
     source: u32,
     length: u32,
-    /// Half of the calls get a size of at most 300 bytes, as nearly all calls have.
+    /// Whether the size is at most 300 bytes, as in half of the calls.
     is_small: bool,
 }
 
-impl Place {
-    /// Target, source and length, inside the arena and overlapping in any way.
+impl Ranges {
+    /// Target, source and length inside the arena, with any overlap.
     pub fn anywhere(&self) -> (usize, usize, usize) {
         let length = self.length as usize % if self.is_small { 300 } else { BYTES };
         let spots = BYTES - length + 1;
         (self.target as usize % spots, self.source as usize % spots, length)
     }
 
-    /// Target in the lower half, source in the upper: the two never overlap.
+    /// Target, source and length without overlap: the target in the lower half, the source in the
+    /// upper.
     pub fn apart(&self) -> (usize, usize, usize) {
         let length = self.length as usize % if self.is_small { 300 } else { BYTES / 2 };
         let spots = BYTES / 2 - length + 1;
@@ -52,13 +55,13 @@ impl Place {
 
 /// The two arenas.
 pub struct Arenas {
-    /// The one that haul changes.
+    /// The arena that haul changes.
     pub ours: Vec<u8>,
     theirs: Vec<u8>,
 }
 
 impl Arenas {
-    /// Both hold the same bytes, which differ from one place to the next.
+    /// Two arenas of the same bytes, which differ from one index to the next.
     pub fn new(seed: u8) -> Self {
         let bytes =
             |index: usize| (index as u8).wrapping_mul(31).wrapping_add((index >> 8) as u8 ^ seed);
@@ -66,7 +69,7 @@ impl Arenas {
         Self { theirs: ours.clone(), ours }
     }
 
-    /// The naive memmove: through a copy of the source, byte by byte.
+    /// The naive memmove on the other arena: through a copy of the source, byte by byte.
     pub fn expect_copy(&mut self, target: usize, source: usize, length: usize) {
         let bytes: Vec<u8> = (0..length).map(|index| self.theirs[source + index]).collect();
         for (index, byte) in bytes.into_iter().enumerate() {
@@ -74,18 +77,18 @@ impl Arenas {
         }
     }
 
-    /// The naive memset.
+    /// The naive memset on the other arena.
     pub fn expect_fill(&mut self, target: usize, byte: u8, length: usize) {
         for index in 0..length {
             self.theirs[target + index] = byte;
         }
     }
 
-    /// Names the first byte that differs.
+    /// Panics with the index of the first byte that differs.
     pub fn assert_equal(&self, what: &str) {
         if self.ours != self.theirs {
             let at = self.ours.iter().zip(&self.theirs).position(|(ours, theirs)| ours != theirs);
-            panic!("{what} differs from byte by byte at {at:?}");
+            panic!("{what} differs from a loop over bytes at {at:?}");
         }
     }
 }
