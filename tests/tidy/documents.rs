@@ -218,8 +218,8 @@ fn is_named(tree: &Tree, script: &str) -> bool {
         .any(|file| file.text.contains(script))
 }
 
-/// Records and files of `docs/` that are larger than their limit, because a clone contains every record
-/// that ever was committed. `haul report --compact` makes records small.
+/// Records and files of `docs/` that are larger than their limit, because a clone contains every
+/// record that ever was committed. `haul report --compact` makes records small.
 pub(crate) fn heavy(tree: &Tree) -> Vec<String> {
     let limit_of = |path: &str| match path {
         _ if path.starts_with("bench/record/") => Some(RECORD_BYTES_MAX),

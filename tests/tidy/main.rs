@@ -1,11 +1,11 @@
 //! House style as a test: the rules that the compiler and clippy do not check.
 //!
-//! Each rule is a function from text to findings, with unit tests that show its findings. The tests in
-//! this file apply the rules to the whole tree. `haul-model` has this test only because it builds
-//! fastest; the test uses nothing of it.
+//! Each rule is a function from text to findings, with unit tests that show its findings. The tests
+//! in this file apply the rules to the whole tree. `haul-model` has this test only because it
+//! builds fastest; the test uses nothing of it.
 //!
-//! A line that must break a rule carries the reason, on the line itself or in the comment right above
-//! it: `// tidy: allow(RULE): the reason`.
+//! A line that must break a rule carries the reason, on the line itself or in the comment right
+//! above it: `// tidy: allow(RULE): the reason`.
 //!
 //! - [`tree`]: the files of the repository;
 //! - [`source`]: Rust text with its comments and strings blanked out, and its test code;

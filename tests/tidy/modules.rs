@@ -1,9 +1,10 @@
-//! The modules that a module may import: in every folder, a lower module never imports a higher one.
+//! The modules that a module may import: in every folder, a lower module never imports a higher
+//! one.
 //!
-//! A module with submodules is a room. It lists them in its documentation from the bottom up, in lines
-//! `//! - [`name`]: what it is`, because rustfmt sorts the `mod` lines. Without upward imports, files
-//! cannot form a cycle. All modules of a room may import the items that the room itself defines, such
-//! as a contract. Test code may import upwards.
+//! A module with submodules is a room. It lists them in its documentation from the bottom up, in
+//! lines `//! - [`name`]: what it is`, because rustfmt sorts the `mod` lines. Without upward
+//! imports, files cannot form a cycle. All modules of a room may import the items that the room
+//! itself defines, such as a contract. Test code may import upwards.
 
 use std::collections::BTreeMap;
 
@@ -106,8 +107,8 @@ fn listed_modules(text: &str) -> Vec<String> {
     modules
 }
 
-/// Modules that are declared outside of tests. Inline modules count only in the root, because elsewhere
-/// a reader sees them in the file.
+/// Modules that are declared outside of tests. Inline modules count only in the root, because
+/// elsewhere a reader sees them in the file.
 fn declared_modules(source: &Source, is_root: bool) -> Vec<String> {
     let spans = inline_modules(&source.code);
     let mut modules: Vec<String> = Vec::new();

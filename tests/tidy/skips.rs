@@ -1,5 +1,5 @@
-//! Skips: `scripts/skip-probes` can check each reason that a test may print. Without this rule an unknown
-//! reason would show only on a machine that lacks something.
+//! Skips: `scripts/skip-probes` can check each reason that a test may print. Without this rule an
+//! unknown reason would show only on a machine that lacks something.
 
 use std::process::Command;
 

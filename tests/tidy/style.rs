@@ -59,7 +59,8 @@ pub(crate) fn long_files(tree: &Tree, limit: usize) -> Vec<String> {
         .collect()
 }
 
-/// Whether a program generated the file, whose head says so. Then its length is that of its sources.
+/// Whether a program generated the file, whose head says so. Then its length is that of its
+/// sources.
 fn is_generated(text: &str) -> bool {
     text.lines().take(5).any(|line| line.contains("do not edit"))
 }
@@ -68,8 +69,8 @@ fn is_code(path: &str) -> bool {
     CODE.iter().any(|ending| path.ends_with(ending)) || path.starts_with("scripts/")
 }
 
-/// Lines of comments that are too long; rustfmt wraps those of code. A row of a table, and a word that
-/// cannot be broken, such as an address, may be longer.
+/// Lines of comments that are too long; rustfmt wraps those of code. A row of a table, and a word
+/// that cannot be broken, such as an address, may be longer.
 pub(crate) fn long_comments(path: &str, source: &Source) -> Vec<String> {
     let lines = source.text.lines().enumerate();
     lines
@@ -118,8 +119,8 @@ fn body(code: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// Values with a `Drop` that are created regardless of a condition: `then_some` takes an existing value
-/// and drops it if the condition is false, which undoes an action that was never done.
+/// Values with a `Drop` that are created regardless of a condition: `then_some` takes an existing
+/// value and drops it if the condition is false, which undoes an action that was never done.
 pub(crate) fn eager_guards(path: &str, source: &Source) -> Vec<String> {
     const DROP: &str = "impl Drop for ";
     const EAGER: &str = ".then_some(";
@@ -186,8 +187,8 @@ pub(crate) fn banned_calls(path: &str, source: &Source) -> Vec<String> {
     findings
 }
 
-/// Crates whose root lacks an attribute that the design needs, or whose manifest lacks the workspace's
-/// lints.
+/// Crates whose root lacks an attribute that the design needs, or whose manifest lacks the
+/// workspace's lints.
 pub(crate) fn missing_attributes(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, attribute) in ATTRIBUTES {
