@@ -339,3 +339,8 @@ impl Drop for Listener {
         }
     }
 }
+
+/// The example of the crate's README, which must stay true.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -85,3 +85,8 @@ pub use traffic::size::Sizes;
 pub use user_socket::Role;
 pub use vhost::{KeptDevice, Vhost, VhostSettings};
 pub use virtio::{Virtio, VirtioSettings};
+
+/// The example of the crate's README, which must stay true.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -46,3 +46,8 @@ pub mod received;
 pub mod region;
 pub mod socket;
 pub mod users;
+
+/// The example of the crate's README, which must stay true.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
