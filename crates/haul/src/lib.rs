@@ -1,5 +1,5 @@
-//! Moves bulk data on a server for the least cost: copies memory, allocates from huge pages, carries
-//! bytes to another process, and forwards packets in bursts.
+//! Moves bulk data on a server for the least cost: copies memory, allocates from huge pages,
+//! carries bytes to another process, and forwards packets in bursts.
 //!
 //! ```
 //! use haul::{copy::copy, heap::{Heap, Node}};
@@ -52,8 +52,8 @@ pub mod heap {
     pub use haul_heap::*;
 }
 
-/// Applies the choices and thresholds of `haul.toml`, which `haul copy tune` and `haul channel tune`
-/// measured on this machine, if there is one.
+/// Applies the choices and thresholds of `haul.toml`, which `haul copy tune` and
+/// `haul channel tune` measured on this machine, if there is one.
 ///
 /// Takes effect once per process, for any number of calls and threads. With an invalid file, or one
 /// for another machine, the defaults apply, with exactly one line on standard error.
