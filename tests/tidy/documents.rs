@@ -156,8 +156,8 @@ fn order_findings(path: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// What SECURITY.md promises, whose test is not there: each is named as a function in the file that
-/// the link leads to.
+/// Promises of SECURITY.md without their test. Each names its test as a function in the linked
+/// file.
 pub(crate) fn promises_without_a_test(tree: &Tree) -> Vec<String> {
     const PAGE: &str = "SECURITY.md";
     let text = tree.get(PAGE).unwrap_or_default();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heavy_record_is_found() {
+    fn heavy_finds_large_record() {
         let mut tree = Tree::of(&[("bench/record/a.gz", ""), ("docs/a.png", ""), ("src/a.rs", "")]);
         tree.sizes.insert("src/a.rs".into(), 1 << 30);
         assert_eq!(heavy(&tree), [""; 0]);

@@ -569,7 +569,7 @@ extern "C" {
 
 /**
  * Returns the meaning of a status and the remedy, as one line of English. Never returns NULL. The
- * text is static and must not be freed. For a number that is no status, the text says so.
+ * text is static and must not be freed. For a number that is not a status, the text says so.
  */
 const char *haul_strerror(int status);
 
@@ -640,9 +640,9 @@ extern void *haul_memmove_above_64(void *target, const void *source, size_t n);
 extern void *haul_memset_above_64(void *target, int byte, size_t n);
 
 /**
- * As haul_memmove, with a hint about the next use of the target. A number that is no hint counts
- * as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the bytes are
- * visible to other threads and devices like those of any copy.
+ * As haul_memmove, with a hint about the next use of the target. A number that is not a hint
+ * counts as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the
+ * bytes are visible to other threads and devices like those of any copy.
  *
  * # Safety
  * source is readable and target writable for n bytes.
@@ -864,7 +864,7 @@ void *haul_heap_zalloc(const struct haul_heap *heap, size_t size, size_t align);
 void *haul_heap_realloc(const struct haul_heap *heap, void *block, size_t size, size_t align);
 
 /**
- * Frees a block. block may be NULL. A pointer that is no live block is an error and changes
+ * Frees a block. block may be NULL. A pointer that is not a live block is an error and changes
  * nothing, also in release builds.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL if heap is NULL; HAUL_ERROR_DOUBLE_FREE;
@@ -878,8 +878,8 @@ void *haul_heap_realloc(const struct haul_heap *heap, void *block, size_t size, 
 enum haul_status haul_heap_free(const struct haul_heap *heap, void *block);
 
 /**
- * Returns the bytes that a block can hold, at least the requested size. 0 for a pointer that is no
- * live block.
+ * Returns the bytes that a block can hold, at least the requested size. 0 for a pointer that is
+ * not a live block.
  *
  * # Safety
  * heap is NULL or a heap. If block is a live block of the heap, the caller owns it.

@@ -108,7 +108,7 @@ pub unsafe extern "C" fn haul_heap_realloc(
     given(moved)
 }
 
-/// Frees a block. block may be NULL. A pointer that is no live block is an error and changes
+/// Frees a block. block may be NULL. A pointer that is not a live block is an error and changes
 /// nothing, also in release builds.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL if heap is NULL; HAUL_ERROR_DOUBLE_FREE;
@@ -130,8 +130,8 @@ pub unsafe extern "C" fn haul_heap_free(heap: *const haul_heap, block: *mut c_vo
     }
 }
 
-/// Returns the bytes that a block can hold, at least the requested size. 0 for a pointer that is no
-/// live block.
+/// Returns the bytes that a block can hold, at least the requested size. 0 for a pointer that is
+/// not a live block.
 ///
 /// # Safety
 /// heap is NULL or a heap. If block is a live block of the heap, the caller owns it.

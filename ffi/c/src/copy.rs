@@ -25,7 +25,7 @@ pub enum haul_hint {
 /// A hint from C, where an enumeration may hold any number.
 pub type haul_hint_from_c = c_uint;
 
-/// A number that is no hint counts as [`Hint::Unknown`].
+/// A number that is not a hint counts as [`Hint::Unknown`].
 fn hint(number: haul_hint_from_c) -> Hint {
     match number {
         1 => Hint::ReadSoon,
@@ -93,9 +93,9 @@ unsafe extern "C" {
     pub fn haul_memset_above_64(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
 }
 
-/// As haul_memmove, with a hint about the next use of the target. A number that is no hint counts
-/// as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the bytes are
-/// visible to other threads and devices like those of any copy.
+/// As haul_memmove, with a hint about the next use of the target. A number that is not a hint
+/// counts as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the
+/// bytes are visible to other threads and devices like those of any copy.
 ///
 /// # Safety
 /// source is readable and target writable for n bytes.

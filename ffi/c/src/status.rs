@@ -208,7 +208,7 @@ impl haul_status {
 }
 
 /// Returns the meaning of a status and the remedy, as one line of English. Never returns NULL. The
-/// text is static and must not be freed. For a number that is no status, the text says so.
+/// text is static and must not be freed. For a number that is not a status, the text says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_strerror(status: c_int) -> *const c_char {
     let known = haul_status::ALL.into_iter().find(|known| *known as c_int == status);

@@ -141,7 +141,7 @@ static void pointers(void)
     CHECK(memcmp(target, source, sizeof source) == 0);
 }
 
-/* A number that is no hint counts as HAUL_HINT_UNKNOWN. */
+/* A number that is not a hint counts as HAUL_HINT_UNKNOWN. */
 static void hints(void)
 {
     static unsigned char source[20000], target[20000];

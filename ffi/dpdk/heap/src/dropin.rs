@@ -83,7 +83,7 @@ impl Dropin {
         name: *const c_char,
         Request { bytes, align, socket }: Request,
     ) -> Option<NonNull<u8>> {
-        // A size of 0 wraps around. DPDK refuses it, and an alignment that is no power of two.
+        // A size of 0 wraps around. DPDK refuses it, and an alignment that is not a power of two.
         if bytes.wrapping_sub(1) >= HELD_BYTES_MAX
             || align > PAGE
             || align & align.wrapping_sub(1) != 0
@@ -210,7 +210,7 @@ impl Dropin {
         Lookup::NotOurs
     }
 
-    /// Whether a pointer that is no live block lies in a heap's memory, and not in DPDK's memory
+    /// Whether a pointer that is not a live block lies in a heap's memory, and not in DPDK's memory
     /// beside it.
     #[cold]
     fn is_misuse(&self, owner: &SocketHeap, address: usize) -> bool {

@@ -281,8 +281,8 @@ unsafe fn resize(
     target
 }
 
-/// `rte_free` of rte_malloc.h. A pointer into a heap that is no live block is reported and changes
-/// nothing.
+/// `rte_free` of rte_malloc.h. A pointer into a heap that is not a live block is reported and
+/// changes nothing.
 ///
 /// # Safety
 ///

@@ -105,18 +105,18 @@ fn object_of(address: *const c_void) -> Option<usize> {
 /// Whether the real functions are known.
 static STATE: AtomicU32 = AtomicU32::new(NOT_YET);
 const NOT_YET: u32 = 0;
-const LOOKING: u32 = 1;
+const RESOLVING: u32 = 1;
 const READY: u32 = 2;
 
-/// Whether the real functions can be called. During their look-up they cannot, and
+/// Whether the real functions can be called. While they are resolved they cannot, and
 /// [`early`](crate::early) serves allocations.
 pub(crate) fn is_ready() -> bool {
-    STATE.load(Ordering::Acquire) == READY || look_all_up()
+    STATE.load(Ordering::Acquire) == READY || resolve_all()
 }
 
 #[cold]
-fn look_all_up() -> bool {
-    if STATE.compare_exchange(NOT_YET, LOOKING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+fn resolve_all() -> bool {
+    if STATE.compare_exchange(NOT_YET, RESOLVING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return STATE.load(Ordering::Acquire) == READY;
     }
     let all = [
