@@ -297,8 +297,8 @@ impl Both {
                 self.poke(LANES[1] + REFUSED + 8, at.number());
                 self.poke(LANES[1] + REFUSED, self.next());
             }
-            // Encoded in the start and length that exist already, so that inputs found earlier keep their
-            // meaning.
+            // Encoded in the start and length that exist already, so that inputs found earlier
+            // keep their meaning.
             Act::Receive { is_polled: false, will_write: (start, length) } if start % 4 == 3 => {
                 self.receive_into(usize::from(*length));
             }
