@@ -16,17 +16,17 @@ use crate::terminal::{self, Table};
 pub(super) struct BySize {
     rows: Vec<Row>,
     usable_bytes_per_s: f64,
-    /// What is to be said of any of the sizes.
+    /// Notes on any of the sizes.
     notes: Vec<String>,
     json: bool,
 }
 
 struct Row {
-    /// As it was asked for.
+    /// The size as it was named.
     size: u32,
-    /// What of it crosses the link: no check sequence.
+    /// The part of it that crosses the link: without the check sequence.
     data_bytes: f64,
-    /// Packets a second that are offered.
+    /// Offered packets per second.
     rate: f64,
     terms: Vec<Transaction>,
     records: Vec<Record>,
@@ -34,7 +34,8 @@ struct Row {
 
 impl BySize {
     /// # Errors
-    /// As of an estimate of any of the sizes.
+    ///
+    /// Those of an estimate of any of the sizes.
     pub(super) fn check(arguments: Arguments, sizes: ByteSizes) -> Result<Self, Error> {
         let Arguments { subject, rules, json, .. } = arguments;
         let ByteSizes { first, last } = sizes;
@@ -118,7 +119,7 @@ impl BySize {
     }
 }
 
-/// Whether two sentences differ in their figures alone.
+/// Whether two sentences differ only in their figures.
 fn is_same(one: &str, other: &str) -> bool {
     fn words(text: &str) -> impl Iterator<Item = &str> {
         // A suffix belongs to its figure: `14.2 M`.

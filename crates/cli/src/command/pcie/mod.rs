@@ -1,10 +1,10 @@
-//! `haul pcie`: one module a subcommand.
+//! `haul pcie`: one module per subcommand.
 //!
 //! From the bottom up:
 //!
 //! - `list`: `haul pcie list`;
-//! - `subject`: what an estimate is of;
-//! - `nics`: the NICs that are known, for a terminal;
+//! - `subject`: the subject of an estimate;
+//! - `nics`: the known NICs, for a terminal;
 //! - `estimate`: `haul pcie estimate`;
 //! - `by_size`: `haul pcie estimate --sizes FIRST..LAST`;
 //! - `explain`: `haul pcie explain`;
@@ -35,7 +35,7 @@ use crate::terminal;
 /// The subcommand that the arguments ask for.
 ///
 /// # Errors
-/// A link, a size or a threshold is none that can be.
+/// A link, a size or a threshold cannot exist.
 pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Pcie::List(arguments) => Box::new(list::List::new(arguments)),
@@ -51,13 +51,13 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
     })
 }
 
-/// The link that was asked for, its settings checked.
+/// The requested link, with its settings checked.
 fn link_of(arguments: &LinkArguments, others: Settings) -> Result<Link, Error> {
     let settings = Settings { mps: arguments.mps, mrrs: arguments.mrrs, ..others };
     Ok(Link::new(&arguments.link.to_string(), settings)?)
 }
 
-/// What a reader must know of an estimate: below it, or beside the records that it was printed as.
+/// Shows the notes on an estimate: below it, or on standard error if it was printed as records.
 fn show_notes(notes: &[String], json: bool) -> Result<(), Error> {
     let width = terminal::width();
     notes.iter().try_for_each(|note| {

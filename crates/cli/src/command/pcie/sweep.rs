@@ -30,7 +30,8 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// # Errors
-    /// A NIC, a mode, a link or a size is none that can be.
+    ///
+    /// A NIC, a mode, a link or a size cannot exist.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let built = Built::check(arguments.nic)?;
         let setup = Setup {
@@ -69,7 +70,7 @@ impl Sweep {
     }
 }
 
-/// One rate, as its records have it.
+/// One rate, with its records.
 struct Row<'a> {
     rate: &'a Record,
     metrics: Vec<&'a Record>,
@@ -102,7 +103,7 @@ impl Row<'_> {
         found.and_then(|record| record.samples.first().copied()).unwrap_or_default()
     }
 
-    /// The largest difference of a metric, in percent of what was counted.
+    /// The largest difference of a metric, in percent of the counted value.
     fn off_percent(&self) -> f64 {
         let off = |name| {
             let (counted, estimated) =
@@ -114,7 +115,7 @@ impl Row<'_> {
     }
 }
 
-/// The batches that most packets came in.
+/// The batches that most packets arrived in.
 fn peaks(batches: &str) -> String {
     let pairs: Vec<(u64, u64)> = batches
         .split(',')
@@ -133,14 +134,14 @@ fn peaks(batches: &str) -> String {
         .join(", ")
 }
 
-/// What the curve of so many rates shows: one point has no shape.
+/// What the curve shows, if it has several rates: one point has no shape.
 fn conclusion<'a>(records: &[&'a Record], rates: usize) -> Option<&'a str> {
     let found = records.iter().find(|record| record.metric == "break");
     let note = found.and_then(|record| record.parameters.get(key::NOTE)?.as_str());
     note.or_else(|| {
         (rates > 1).then_some(
-            "The curve of outbound writes has no break of 5% at these rates: batches stayed as they \
-             were; go to higher rates, or take rates further apart.",
+            "The curve of outbound writes has no break of 5% at these rates, because the batches did not \
+             change; use higher rates, or larger steps between them.",
         )
     })
 }
@@ -188,7 +189,7 @@ impl Command for Sweep {
                 data("inbound_read"),
                 data("inbound_write"),
                 data("outbound_write"),
-                // A difference that rounds to nothing has no sign.
+                // A difference that rounds to 0 has no sign.
                 format!("{:+.3}", (row.off_percent() * 1e3).round() / 1e3 + 0.0),
             ]);
         }

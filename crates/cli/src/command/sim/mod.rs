@@ -1,11 +1,11 @@
-//! `haul sim`: one module a subcommand.
+//! `haul sim`: one module per subcommand.
 //!
 //! From the bottom up:
 //!
 //! - `plan`: `haul sim sweep`, `task` and `collect`;
-//! - `table`: what a reproduction found, as a text;
+//! - `table`: the results of a reproduction, as text;
 //! - `trace`: a window of cycles, row by row;
-//! - `picture`: the same as a text;
+//! - `picture`: that window as text;
 //! - `reproduce`: `haul sim reproduce`;
 //! - `run`: `haul sim run`.
 
