@@ -4,6 +4,7 @@
 //!
 //! - `number`: how a whole number is written;
 //! - `time`: how a time is written;
+//! - `sizes`: how sizes and their ranges are written;
 //! - `users`: how users are named whose processes may connect;
 //! - `copy`: of `haul copy`;
 //! - `channel`: of `haul channel`;
@@ -21,6 +22,9 @@ pub(crate) mod heap;
 mod number;
 pub(crate) mod pcie;
 pub(crate) mod sim;
+pub(crate) mod sizes;
+#[cfg(test)]
+mod table;
 pub(crate) mod time;
 pub(crate) mod users;
 
@@ -37,6 +41,8 @@ use crate::terminal;
 #[command(name = "haul", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
     after_help = "Start with `haul survey`: it measures this machine and writes a page about it.\n\
+    Several values are separated by commas. FIRST..LAST is the powers of two between, FIRST..LAST:STEP every \
+    STEP-th value, FIRST-LAST an interval.\n\
     Exit codes: 0 done, 1 failed, 2 wrong usage. A run that a signal ends (Ctrl-C, SIGTERM, SIGHUP or \
     SIGQUIT) exits with 128 plus the signal's number: 130 for Ctrl-C. haul keeps what it has measured until \
     then. A second signal, at least a second later, ends haul at once. A command that runs until Ctrl-C \
@@ -182,8 +188,8 @@ pub(crate) struct Survey {
 /// file; any machine can render it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul report survey.jsonl --out report.html\n  haul copy bench --json | haul report - --csv\n  \
-    haul report survey.jsonl --compact --out survey.jsonl.gz"
+    after_help = "Example:\n  haul report survey.jsonl --out-file report.html\n  haul copy bench --json | haul report - --csv\n  \
+    haul report survey.jsonl --compact --out-file survey.jsonl.gz"
 )]
 pub(crate) struct Report {
     /// Record files, plain or compressed by gzip; - is standard input
@@ -191,7 +197,7 @@ pub(crate) struct Report {
     pub(crate) files: Vec<PathBuf>,
     /// File to write, compressed by gzip if its name ends in .gz [default: standard output]
     #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
+    pub(crate) out_file: Option<PathBuf>,
     /// Write a table of every number instead of a page
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
@@ -213,7 +219,7 @@ pub(crate) struct Report {
 /// today is not a change. The exit code is 0 whatever changed, unless --fail-on is given.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out changes.html\n  \
+    after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out-file changes.html\n  \
     haul compare --old main-*.jsonl --new branch-*.jsonl --fail-on slower\n  \
     haul compare main.jsonl.gz branch.jsonl --only copy --subject haul\n\n\
     Exit codes: 0 compared, 1 --fail-on found such a figure or the files have no figure in common, 2 wrong usage."
@@ -239,9 +245,9 @@ pub(crate) struct Compare {
     /// only if they are named here
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) subject: Vec<String>,
-    /// Page to write, with every figure
+    /// File for a page with every figure
     #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
+    pub(crate) out_file: Option<PathBuf>,
     /// File for the table as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) export_markdown: Option<PathBuf>,

@@ -152,7 +152,7 @@ pub(crate) enum Error {
     /// Another run writes the same records.
     #[error(
         "cannot write results into {}: {holder} has locked them, as a haul that is writing there does; \
-         wait until it has ended, or name another folder with --out",
+         wait until it has ended, or name another folder by --out or --out-file",
         path.display()
     )]
     Busy {
@@ -163,7 +163,8 @@ pub(crate) enum Error {
     },
     /// The results of a command do not fit into their folder.
     #[error(
-        "cannot write results into {}: {reason}; make room ({room}), or name a folder with room with --out",
+        "cannot write results into {}: {reason}; make room ({room}), or name a folder \
+         with room by --out or --out-file",
         path.display()
     )]
     Room {
@@ -177,7 +178,7 @@ pub(crate) enum Error {
     /// A file for a tuning that is not a regular file, so its records cannot be written next to it.
     #[error(
         "cannot tune into {}: it is not a regular file, and the records behind a haul.toml are written \
-         next to it; name a regular file with --out",
+         next to it; name a regular file by --out-file",
         path.display()
     )]
     TuneInto {
@@ -187,7 +188,7 @@ pub(crate) enum Error {
     /// A record could not be written.
     #[error(
         "cannot write a record to {}: {reason}; the {kept} lines before it are kept; make room and \
-         run again, or name another folder with --out",
+         run again, or name another folder by --out or --out-file",
         path.display()
     )]
     Record {

@@ -125,9 +125,9 @@ impl Journal {
             (Some((path, _)), _) => {
                 format!("kept {records} in {}", path.display())
             }
-            (None, true) => format!("printed {records} on standard output"),
+            (None, true) => format!("kept {records}, printed on standard output"),
             (None, false) => {
-                format!("the figures shown are of {records} only")
+                format!("kept {records}: the figures shown are of these only")
             }
         }
     }
@@ -283,21 +283,23 @@ fn prove_writable(folder: &Path, room: Bytes) -> Result<(), Error> {
     })
 }
 
-const MAKE_ROOM: &str = "make room, or name a folder with room with --out";
+const MAKE_ROOM: &str = "make room, or name a folder with room by --out or --out-file";
 
 fn folder_error(path: &Path, reason: io::Error) -> Error {
     let remedy = match reason.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "name a folder that you may write to with --out"
+            "name a folder that you may write to by --out or --out-file"
         }
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-            "that is a file: name a folder with --out, or move the file away"
+            "that is a file: name a folder by --out or --out-file, or move the file away"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => MAKE_ROOM,
         io::ErrorKind::FileTooLarge => "raise the limit of file sizes (ulimit -f)",
-        io::ErrorKind::IsADirectory => "that is a folder: move it away, or name another --out",
-        io::ErrorKind::NotFound => "create the folder first, or name another with --out",
-        _ => "name another folder with --out",
+        io::ErrorKind::IsADirectory => "that is a folder: move it away, or name another --out-file",
+        io::ErrorKind::NotFound => {
+            "create the folder first, or name another by --out or --out-file"
+        }
+        _ => "name another folder by --out or --out-file",
     };
     Error::Folder { path: path.into(), reason, remedy }
 }

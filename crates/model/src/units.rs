@@ -69,10 +69,27 @@ pub enum UnitError {
         text: String,
     },
     /// The range contains no power of two, so that nothing would be measured.
-    #[error("{text:?} contains no power of two; widen the range, or list the sizes: 3000,5000")]
+    #[error(
+        "{text:?} contains no power of two; widen the range, add a step (3000..5000:100), or list the \
+         sizes: 3000,5000"
+    )]
     NoPower {
         /// The given text.
         text: String,
+    },
+    /// The step of a range is 0.
+    #[error("the step of {text:?} is 0; write a step of at least 1 byte, such as 64..1500:4")]
+    NoStep {
+        /// The given text.
+        text: String,
+    },
+    /// The text contains too many sizes.
+    #[error("{text:?} contains more than {limit} sizes; write a larger step or a narrower range")]
+    TooMany {
+        /// The given text.
+        text: String,
+        /// The largest number of sizes.
+        limit: usize,
     },
     /// The size class has no dash.
     #[error(

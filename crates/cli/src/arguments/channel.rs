@@ -97,8 +97,8 @@ pub(crate) struct Send {
 #[command(after_help = "Example:\n  haul channel explain --sizes 1MiB --to ~/haul.socket\n  \
     haul channel explain --sizes 64,64KiB,1GiB --to ~/haul.socket --trust")]
 pub(crate) struct Explain {
-    /// Sizes of the messages: a list such as 64,4KiB, or FIRST..LAST for the powers of two
-    #[arg(long, alias = "size", value_name = "SIZES", default_value = "64,64KiB,1MiB")]
+    /// Sizes of the messages: a list such as 64,4KiB, or a range FIRST..LAST[:STEP]
+    #[arg(long, value_name = "SIZES", default_value = "64,64KiB,1MiB")]
     pub(crate) sizes: Sizes,
     /// The receiver's socket
     #[arg(long, value_name = "SOCKET")]
@@ -118,7 +118,7 @@ pub(crate) struct Explain {
 /// Makes a socket for this user alone, receives what one `haul channel send` of the same user or of
 /// root sends, and exits. A file appears under its name only when it is complete.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  haul channel recv ~/haul.socket --out image.raw\n  \
+#[command(after_help = "Example:\n  haul channel recv ~/haul.socket --out-file image.raw\n  \
     haul channel recv ~/haul.socket | consumer")]
 pub(crate) struct Recv {
     /// The socket to make; it is removed at exit
@@ -126,7 +126,7 @@ pub(crate) struct Recv {
     pub(crate) socket: PathBuf,
     /// The file to write [default: standard output]
     #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
+    pub(crate) out_file: Option<PathBuf>,
     /// The sender is your own process: with --trust at both ends this process may read its memory
     #[arg(long)]
     pub(crate) trust: bool,
@@ -144,9 +144,9 @@ pub(crate) struct Recv {
     /// prints a line every second without a terminal; never shows nothing
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) progress: Show,
-    /// Print the transfer's time and cost as records, one per line of JSON; only with an output
-    /// file
-    #[arg(long, requires = "out")]
+    /// Print the transfer's time and cost as records, one per line of JSON; only with
+    /// --out-file
+    #[arg(long, requires = "out_file")]
     pub(crate) json: bool,
 }
 
@@ -165,12 +165,11 @@ pub(crate) struct Recv {
     shared memory of the whole size with two copies, and vmsplice both ways), memcpy (one warm \
     copy within B, the bound for every mechanism that copies).")]
 pub(crate) struct Bench {
-    /// Sizes of the messages: a list such as 64,4KiB, or FIRST..LAST for the powers of two
+    /// Sizes of the messages: a list such as 64,4KiB, or a range FIRST..LAST[:STEP]
     #[arg(
         long,
         value_name = "SIZES",
         default_value = "64,4KiB,64KiB,1MiB,16MiB,256MiB",
-        alias = "size",
         conflicts_with = "experiment_2014"
     )]
     pub(crate) sizes: Sizes,
@@ -185,7 +184,7 @@ pub(crate) struct Bench {
     /// The peers: ucx, mpi, iceoryx2, pipe, unix, 2014, memcpy
     #[arg(
         long,
-        value_name = "OTHERS",
+        value_name = "PEERS",
         default_value = "ucx,mpi,iceoryx2,pipe,unix,2014,memcpy",
         value_delimiter = ','
     )]

@@ -47,13 +47,10 @@ pub(crate) struct List {
 /// of drawn sizes says which one it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
-    haul copy bench --against libc --distribution sizes.csv --level all --json > bench.jsonl\n  \
+    haul copy bench --distribution sizes.csv --level all --json > bench.jsonl\n  \
     haul copy bench --distribution service --then-read nothing,first\n  \
     haul copy bench --sizes 2KiB..1GiB --kernel avx2 --kernel rep_movsb")]
 pub(crate) struct Bench {
-    /// The baseline
-    #[arg(long, value_name = "BASELINE", default_value = "libc", value_parser = ["libc"])]
-    pub(crate) against: String,
     /// memcpy, memmove or memset; several may be given
     #[arg(long, value_name = "NAME", default_value = "memcpy", value_delimiter = ',')]
     pub(crate) function: Vec<Function>,
@@ -64,9 +61,8 @@ pub(crate) struct Bench {
     /// Sizes drawn evenly from FIRST to LAST bytes, such as 17-64; several may be given
     #[arg(long, value_name = "FIRST-LAST", value_delimiter = ',')]
     pub(crate) size_class: Vec<SizeClass>,
-    /// Measure one size after the other: a list such as 64,4KiB, or FIRST..LAST for the powers of
-    /// two
-    #[arg(long, alias = "size", value_name = "SIZES")]
+    /// Sizes to measure one after the other: a list such as 64,4KiB, or a range FIRST..LAST[:STEP]
+    #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     /// Location of the bytes: l1, l2, llc, cold, mixed or all; several may be given [default: l1,
     /// and nearest for --sizes: a copy's own two buffers, in the nearest cache that holds both]
@@ -110,12 +106,12 @@ pub(crate) struct Bench {
 /// on sizes and distributions that it was not found on, keeps the defaults unless they lose, and
 /// writes haul.toml with the evidence. Takes under 60 seconds.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  haul copy tune --out ~/.config/haul/haul.toml")]
+#[command(after_help = "Example:\n  haul copy tune --out-file ~/.config/haul/haul.toml")]
 pub(crate) struct Tune {
     /// Output file. The measurements behind it are written next to it, as FILE with the suffix
     /// .jsonl (.records.jsonl if FILE itself ends in .jsonl)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
-    pub(crate) out: PathBuf,
+    pub(crate) out_file: PathBuf,
     /// Total measuring time; at least what the fewest rounds of large sizes need (about 8 s). The
     /// expected time is printed first
     #[arg(long, value_name = "TIME", value_parser = budget, default_value = "50s")]

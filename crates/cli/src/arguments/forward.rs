@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -10,6 +9,7 @@ use haul_experiments::forward::{Flow, Layout};
 use haul_model::Sizes;
 
 use super::number::number;
+use super::sizes::swept;
 use super::time::time;
 use super::users::Allowed;
 
@@ -21,14 +21,14 @@ use super::users::Allowed;
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 #[command(
     after_help = "Example:\n  haul forward --port gen:size=64,rate=1M --port sink --for 5s\n  \
-    haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --mode mac\n  \
+    haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --action mac\n  \
     haul forward --port virtio:path=/tmp/vm.sock --port sink --for 5s --json\n  \
     haul forward --port pcap:in=trace.pcap --port vhost:path=/tmp/vm.sock\n  \
     haul forward --port gen:flows=64 --port vhost:path=/tmp/vm.sock,server,queues=2 --cpu 0,1\n  \
     haul forward pvp\n\n\
     Ports, each with its options after a colon, separated by commas:\n  \
     gen      makes numbered packets, and checks those that return: size=64 (or imix, or\n           \
-    60..1514), rate=1M packets a second, or rate=1Gbit/s of a line (without a rate: as fast\n           \
+    60..1514:1), rate=1M packets a second, or rate=1Gbit/s of a line (without a rate: as fast\n           \
     as possible), count=N, flows=N\n  \
     sink     takes packets, and checks their numbers: loss, order, latency\n  \
     null     takes packets; with size=64 also gives packets without content\n  \
@@ -69,16 +69,16 @@ pub(crate) struct Between {
     pub(crate) port: Vec<String>,
     /// Action on each packet: io (forwards it unchanged), mac (writes new addresses), macswap
     /// (swaps the addresses), echo (answers ARP and ping for --address; drops everything else)
-    #[arg(long, value_name = "MODE", default_value = "io", value_parser = ["io", "mac", "macswap", "echo"])]
-    pub(crate) mode: String,
-    /// Address for which --mode echo answers
-    #[arg(long, value_name = "IPV4", required_if_eq("mode", "echo"))]
+    #[arg(long, value_name = "ACTION", default_value = "io", value_parser = ["io", "mac", "macswap", "echo"])]
+    pub(crate) action: String,
+    /// Address for which --action echo answers
+    #[arg(long, value_name = "IPV4", required_if_eq("action", "echo"))]
     pub(crate) address: Option<Ipv4Addr>,
     /// Running time [default: until Ctrl-C, or until the ports have no more packets]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) time: Option<Duration>,
     /// Most packets that one call moves
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
+    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
     pub(crate) burst: u16,
     /// Processor that polls; or several, each for one or more queues of both ports. Packets are
     /// spread over the queues by a hash of their flow [default: any; one thread for each queue]
@@ -116,20 +116,21 @@ pub(crate) struct Between {
     haul forward pvp --switch haul,ovs --guest testpmd\n  \
     haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n  \
     haul forward pvp --flow return --switch haul,testpmd --search ndr --searches 5 --trial 200ms --trial-sum 1s\n  \
-    haul forward pvp --flow enqueue --sweep 60..256 --copy haul,libc --restarts 3 --out sweep\n  \
+    haul forward pvp --flow enqueue --sweep 60..256:1 --copy haul,libc --restarts 3 --out sweep\n  \
     haul forward pvp --queues 4 --copy haul,libc\n  \
     haul forward pvp --guest qemu --sizes 64 --search ndr --trial 200ms --trial-sum 1s\n\n\
     testpmd is in Debian's package dpdk-dev, Open vSwitch in openvswitch-switch-dpdk. Flows: pvp (generator,\n\
     switch, guest, switch), enqueue (switch to guest), dequeue (guest to switch), loopback (packets circulate),\n\
     return (the guest's packets to the switch and back).")]
 pub(crate) struct Pvp {
-    /// Sizes of packets, without the frame check sequence: a list such as 64,1500
+    /// Sizes of packets, without the frame check sequence: a list such as 64,1500, or a range
+    /// FIRST..LAST[:STEP]
     #[arg(long, value_name = "SIZES", default_value = "64,512,1500")]
     pub(crate) sizes: Sizes,
-    /// Measure one size after the other within each restart, with haul as switch: FIRST..LAST for
-    /// every byte, FIRST..LAST+STEP for every STEP-th
-    #[arg(long, value_name = "RANGE", conflicts_with_all = ["sizes", "search"])]
-    pub(crate) sweep: Option<Sweep>,
+    /// Sizes to measure one after the other within each restart, with haul as switch: a list, or a
+    /// range FIRST..LAST:STEP
+    #[arg(long, value_name = "SIZES", value_parser = swept, conflicts_with_all = ["sizes", "search"])]
+    pub(crate) sweep: Option<Sizes>,
     /// Copy function of haul's switch: haul, libc, a kernel of `haul copy list`, or the path of a
     /// library with a memcpy (./libmine.so). none and empty are ceilings that copy nothing; empty
     /// is called for each packet with a size of 0. Several may be given [default: haul,libc,none;
@@ -235,32 +236,6 @@ impl Pvp {
     }
 }
 
-/// Sizes from the first to the last, in steps of `step`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sweep {
-    pub(crate) first: u64,
-    pub(crate) last: u64,
-    pub(crate) step: u64,
-}
-
-impl FromStr for Sweep {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parse = || {
-            let (first, rest) = text.split_once("..")?;
-            let (last, step) = rest.split_once('+').unwrap_or((rest, "1"));
-            let number = |text: &str| text.parse::<u64>().ok();
-            let sweep = Self { first: number(first)?, last: number(last)?, step: number(step)? };
-            (sweep.first <= sweep.last && sweep.step > 0).then_some(sweep)
-        };
-        parse().ok_or_else(|| {
-            "a sweep is FIRST..LAST or FIRST..LAST+STEP in bytes, such as 60..256 or 64..1514+8"
-                .into()
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,18 +263,5 @@ mod tests {
         let own = pvp(&words);
         assert_eq!((own.restarts(), own.copies()), (7, vec!["libc".to_owned()]));
         assert_eq!(own.guest_image, Some("image".into()));
-    }
-
-    #[test]
-    fn sweep_parses_range_and_step() {
-        let sweep = |first, last, step| Ok(Sweep { first, last, step });
-        assert_eq!("60..256".parse(), sweep(60, 256, 1));
-        assert_eq!("64..64".parse(), sweep(64, 64, 1));
-        assert_eq!("64..1514+8".parse(), sweep(64, 1514, 8));
-        for text in
-            ["", "..", "64", "64..", "..64", "64..63", "64..80+0", "64..80+", "a..b", "-1..2"]
-        {
-            assert!(text.parse::<Sweep>().is_err(), "{text}");
-        }
     }
 }

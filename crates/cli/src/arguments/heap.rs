@@ -53,14 +53,14 @@ pub(crate) struct Bench {
     /// The peers: dpdk, mimalloc, jemalloc, tcmalloc, libc
     #[arg(
         long,
-        value_name = "HEAPS",
+        value_name = "PEERS",
         default_value = "dpdk,mimalloc,jemalloc,tcmalloc,libc",
         value_delimiter = ','
     )]
     pub(crate) against: Vec<Peer>,
-    /// Sizes of the blocks: a list such as 64,4KiB, or FIRST..LAST for the powers of two [default:
+    /// Sizes of the blocks: a list such as 64,4KiB, or a range FIRST..LAST[:STEP] [default:
     /// 4KiB for growth, mixed, regrow and latency, 16KiB at most for lifetimes, otherwise 64]
-    #[arg(long, alias = "size", value_name = "SIZES")]
+    #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     /// Alignment of the blocks: a power of two, or `size` for the natural alignment of each size
     /// [default: size for growth, mixed, regrow and latency, otherwise 16]
@@ -108,7 +108,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul heap record -o ls.trace -- ls -lR /etc > listing\n  \
     haul heap replay ls.trace --against libc,jemalloc\n  \
-    haul heap replay ls.trace --json | haul report - --out replay.html")]
+    haul heap replay ls.trace --json | haul report - --out-file replay.html")]
 pub(crate) struct Replay {
     /// The trace
     #[arg(value_name = "TRACE")]
@@ -116,7 +116,7 @@ pub(crate) struct Replay {
     /// The peers: libc, mimalloc, jemalloc, tcmalloc, dpdk
     #[arg(
         long,
-        value_name = "HEAPS",
+        value_name = "PEERS",
         default_value = "libc,mimalloc,jemalloc,tcmalloc,dpdk",
         value_delimiter = ','
     )]
@@ -150,10 +150,10 @@ pub(crate) struct Replay {
     goes to the program: haul asks it to end after 5 s, and ends it at a second Ctrl-C."
 )]
 pub(crate) struct Record {
-    /// The trace, which must not exist yet [default: the program's name with .trace, in this
+    /// File for the trace; it must not exist yet [default: the program's name with .trace, in this
     /// folder]
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
+    pub(crate) out_file: Option<PathBuf>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -212,14 +212,14 @@ pub(crate) struct Reading {
 /// saved records.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul heap map --shared my-heap\n  haul heap map --trace /tmp/sort.trace.4711 --at 50%\n  \
-    haul heap map --shared my-heap --json | haul report - --out map.html"
+    after_help = "Example:\n  haul heap map --name my-heap\n  haul heap map --trace /tmp/sort.trace.4711 --at 50%\n  \
+    haul heap map --name my-heap --json | haul report - --out-file map.html"
 )]
-#[group(id = "source", required = true, multiple = false, args = ["shared", "trace", "records"])]
+#[group(id = "source", required = true, multiple = false, args = ["name", "trace", "records"])]
 pub(crate) struct Map {
     /// Name of a heap that processes share
     #[arg(long, value_name = "NAME")]
-    pub(crate) shared: Option<String>,
+    pub(crate) name: Option<String>,
     /// Trace to replay on a private heap
     #[arg(long, value_name = "TRACE")]
     pub(crate) trace: Option<PathBuf>,
@@ -228,7 +228,7 @@ pub(crate) struct Map {
     pub(crate) records: Option<PathBuf>,
     /// Point at which the replay stops: a time since the recording began, such as 2.5s or 300ms, or
     /// a share of the operations, such as 50%
-    #[arg(long, value_name = "WHEN", default_value = "100%", conflicts_with_all = ["shared", "records"])]
+    #[arg(long, value_name = "WHEN", default_value = "100%", conflicts_with_all = ["name", "records"])]
     pub(crate) at: At,
     #[command(flatten)]
     pub(crate) reading: Reading,

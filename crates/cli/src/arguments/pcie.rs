@@ -9,13 +9,14 @@ mod sweep;
 pub(crate) mod watch;
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use haul_model::Sizes;
 use haul_model::pcie::{self, BenchNic, Histogram, Link, Nic, Offered, Packets, Version};
 
-pub(crate) use sweep::Sweep;
+use super::sizes::packets;
+
+pub(crate) use sweep::{Rates, Sweep};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Pcie {
@@ -38,8 +39,14 @@ pub(crate) enum Pcie {
 /// processors. A sentence says what is wrong. An unknown value is marked, with the reason: reading
 /// MPS and MRRS needs CAP_SYS_ADMIN. A virtual function shows the values of its physical function.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  haul pcie list\n  haul pcie list --json")]
+#[command(
+    after_help = "Example:\n  haul pcie list\n  haul pcie list --nics\n  haul pcie list --json"
+)]
 pub(crate) struct List {
+    /// List the NICs that an estimate knows, with their options and sources, instead of this
+    /// machine's devices
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) nics: bool,
     /// Print each device as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -69,10 +76,10 @@ pub(crate) struct LinkArguments {
 #[command(
     after_help = "Example:\n  haul pcie estimate --nic ice --driver dpdk-22.11 --mode vector --rate 10M --sizes 64 \\\n    \
     --histogram 0:5,4:10 --link gen3x8 --mps 256 --mrrs 512\n  \
-    haul pcie estimate --nic ena --rate 5M --sizes imix --with-fcs --link gen4x8 --json\n  \
-    haul pcie estimate --nic ice --rate 10M --sizes 60..130\n  \
-    haul pcie estimate --nic ice --rate 100Gbit/s --sizes imix --link gen4x16\n\n\
-    NICs and their options: haul pcie estimate --list shows each, with its sources."
+    haul pcie estimate --nic ena --rate 5M --mix imix --with-fcs --link gen4x8 --json\n  \
+    haul pcie estimate --nic ice --rate 10M --sizes 60..130:1\n  \
+    haul pcie estimate --nic ice --rate 100Gbit/s --mix imix --link gen4x16\n\n\
+    NICs and their options: haul pcie list --nics shows each, with its sources."
 )]
 pub(crate) struct Estimate {
     #[command(flatten)]
@@ -81,9 +88,6 @@ pub(crate) struct Estimate {
     /// public model)
     #[arg(long = "as", value_name = "WHOSE", default_value = "haul")]
     pub(crate) rules: Rules,
-    /// Show the known NICs, and estimate nothing
-    #[arg(long, conflicts_with_all = ["nic", "rate", "sizes", "capture", "json"])]
-    pub(crate) list: bool,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -94,7 +98,7 @@ pub(crate) struct Estimate {
 /// itself. Every advice is the estimate repeated with one value changed. Advice is ranked by the
 /// rate at which the link is then full; a change that does not raise the rate is not shown.
 ///
-/// With --against, compares the terms with those of a saved estimate or sweep, or with its sums if
+/// With --baseline, compares the terms with those of a saved estimate or sweep, or with its sums if
 /// it has no terms, and shows which of them make the difference. Two saved files are compared with
 /// each other.
 #[derive(Debug, Args)]
@@ -102,7 +106,7 @@ pub(crate) struct Estimate {
     after_help = "Example:\n  haul pcie explain --nic ice --driver dpdk-22.11 --mode vector --rate 10M --sizes 64 \\\n    \
     --histogram 0:5,4:10\n  \
     haul pcie estimate --nic ice --rate 10M --sizes 64 --json > before.jsonl\n  \
-    haul pcie explain --nic ice --rate 10M --sizes 64 --histogram 4:1 --against before.jsonl\n  \
+    haul pcie explain --nic ice --rate 10M --sizes 64 --histogram 4:1 --baseline before.jsonl\n  \
     haul pcie explain before.jsonl after.jsonl"
 )]
 pub(crate) struct Explain {
@@ -112,16 +116,16 @@ pub(crate) struct Explain {
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) subject: Subject,
-    /// Compare with the estimate in this file of records
+    /// File of records with an estimate to compare with
     #[arg(long, value_name = "FILE")]
-    pub(crate) against: Option<PathBuf>,
+    pub(crate) baseline: Option<PathBuf>,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Every option of [`Subject`], and `--against`: clap has no group that contains them all.
-const OF_A_WORKLOAD: [&str; 22] = [
+/// Every option of [`Subject`], and `--baseline`: clap has no group that contains them all.
+const OF_A_WORKLOAD: [&str; 23] = [
     "nic",
     "driver",
     "mode",
@@ -135,6 +139,7 @@ const OF_A_WORKLOAD: [&str; 22] = [
     "completions",
     "rate",
     "sizes",
+    "mix",
     "capture",
     "with_fcs",
     "histogram",
@@ -143,7 +148,7 @@ const OF_A_WORKLOAD: [&str; 22] = [
     "segments",
     "context",
     "offset",
-    "against",
+    "baseline",
 ];
 
 /// The subject of an estimate: a NIC with its driver, a workload and a link.
@@ -155,10 +160,13 @@ pub(crate) struct Subject {
     /// the line, preamble and gap included, such as 100Gbit/s or 25Gbps
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Offered>,
-    /// Packet sizes in bytes: one, a mix of SIZE:WEIGHT such as 64:7,594:4,1518:1, or imix (these
-    /// three); `estimate` takes FIRST..LAST as well, for the sums of every size, byte by byte
-    #[arg(long, visible_alias = "size", value_name = "SIZES", conflicts_with = "capture")]
-    pub(crate) sizes: Option<PacketSizes>,
+    /// Size of the packets; `estimate` also accepts a range FIRST..LAST:STEP, for the sums of each
+    /// size
+    #[arg(long, value_name = "SIZES", value_parser = packets, conflicts_with_all = ["mix", "capture"])]
+    pub(crate) sizes: Option<Sizes>,
+    /// Mix of packet sizes as SIZE:WEIGHT, such as 64:7,594:4,1518:1, or imix (these three)
+    #[arg(long, value_name = "MIX", conflicts_with = "capture")]
+    pub(crate) mix: Option<Packets>,
     /// Take packet sizes from this capture (pcap or pcapng), without the frame check sequence
     #[arg(long, value_name = "FILE", conflicts_with = "with_fcs")]
     pub(crate) capture: Option<PathBuf>,
@@ -217,59 +225,13 @@ pub(crate) struct NicArguments {
     pub(crate) completions: Completions,
 }
 
-/// The value of `--sizes`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PacketSizes {
-    /// One workload: a size, or a mix of sizes.
-    Mix(Packets),
-    /// One workload for each size.
-    Each(ByteSizes),
-}
-
-impl FromStr for PacketSizes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.contains("..") {
-            return text.parse().map(Self::Each);
-        }
-        text.parse().map(Self::Mix).map_err(|error: pcie::PcieError| error.to_string())
-    }
-}
-
-/// Every size from the first to the last, byte by byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ByteSizes {
-    pub(crate) first: u32,
-    pub(crate) last: u32,
-}
-
-impl FromStr for ByteSizes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || {
-            format!(
-                "{text:?} is not a range of packet sizes; write FIRST..LAST, 1 to 65535 B each, such as 60..130"
-            )
-        };
-        let (first, last) = text.split_once("..").ok_or_else(refused)?;
-        let number = |part: &str| part.trim().parse::<u32>().map_err(|_| refused());
-        let (first, last) = (number(first)?, number(last)?);
-        match (1..=65_535).contains(&first) && (first..=65_535).contains(&last) {
-            true => Ok(Self { first, last }),
-            false => Err(refused()),
-        }
-    }
-}
-
 /// Shows how much packet data a link carries in each direction, by the public model of pcie-bench
 /// (SIGCOMM'18) of three NICs: an upper bound. Sizes are frame sizes; the check sequence of 4 B
 /// does not cross the link. Beside its dpdk NIC stands the result of haul pcie estimate --nic ixgbe
 /// for the same card and driver, and why the two differ.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul pcie bandwidth --model pcie-bench --nic dpdk --link gen3x8 --mps 256 --mrrs 512 --sizes 64,512\n  \
+    after_help = "Example:\n  haul pcie bandwidth --model pcie-bench --model-nic dpdk --link gen3x8 --mps 256 --mrrs 512 --sizes 64,512\n  \
     haul pcie bandwidth --link gen4x16 --sizes 64..1024 --json"
 )]
 pub(crate) struct Bandwidth {
@@ -279,10 +241,10 @@ pub(crate) struct Bandwidth {
     pub(crate) model: Model,
     /// NIC of the model: simple, kernel or dpdk; several may be given [default: all]
     #[arg(long, value_name = "NAME", value_parser = bench_nic, value_delimiter = ',')]
-    pub(crate) nic: Vec<BenchNic>,
+    pub(crate) model_nic: Vec<BenchNic>,
     #[command(flatten)]
     pub(crate) link: LinkArguments,
-    /// Sizes of frames: a list such as 64,512, or FIRST..LAST for the powers of two
+    /// Sizes of frames: a list such as 64,512, or a range FIRST..LAST[:STEP]
     #[arg(long, value_name = "SIZES", default_value = "64..1024")]
     pub(crate) sizes: Sizes,
     /// Direction of the packets: both (as many sent as received), rx or tx
@@ -297,7 +259,6 @@ pub(crate) struct Bandwidth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Rules {
     Haul,
-    #[value(alias = "seed")]
     Recipe,
     PcieBench,
 }

@@ -11,6 +11,8 @@ use super::number::number;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sim {
+    /// The settings of the simulated machine, with their values
+    List(List),
     /// Runs one program on one simulated machine, and draws which instructions waited for which
     Run(Run),
     /// Repeats the copy-engine paper: 48 machines, Table 2, Figures 6 to 8, and every error
@@ -23,17 +25,35 @@ pub(crate) enum Sim {
     Collect(Collect),
 }
 
+/// Lists the settings of the simulated machine and of its workload, with their values: the paper's,
+/// unless --machine or --set changes them.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul sim list\n  haul sim list --machine my-machine.toml --json"
+)]
+pub(crate) struct List {
+    /// File of settings in TOML; a setting that it omits has the paper's value
+    #[arg(long, value_name = "FILE")]
+    pub(crate) machine: Option<PathBuf>,
+    /// Setting by its name; overrides the file; several may be given
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<Setting>,
+    /// Print the machine, with the settings as facts, as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Runs a program on the simulated server: a RISC-V ELF file (RV64IM, bare metal), or a workload
 /// that is part of haul: receive (TCP through lwIP) or values (a store of values). Shows cycles and
-/// every counter that is not 0; with --trace also a picture of the pipeline and of memory's
+/// every counter that is not 0; with --window also a picture of the pipeline and of memory's
 /// transactions in a window of cycles.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul sim run my-program.elf --argument 1000\n  \
     haul sim run --set copying=engine --set engine.policy=async --packets 2000\n  \
-    haul sim run --set copying=engine --trace 400000..400400\n  \
+    haul sim run --set copying=engine --window 400000-400400\n  \
     haul sim run --machine my-machine.toml --json\n  \
     haul sim run --functional --packets 100000\n\n\
-    Settings: haul sim run --list shows every name with its value.")]
+    Settings: haul sim list shows every name with its value.")]
 pub(crate) struct Run {
     /// The program, or the name of a workload, `receive` or `values`; a file of that name is
     /// written ./receive [default: receive]
@@ -55,14 +75,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", value_parser = word)]
     pub(crate) limit: Option<u64>,
     /// Draw what happened in this window of cycles
-    #[arg(long, value_name = "FROM..TO", value_parser = window)]
-    pub(crate) trace: Option<Range<u64>>,
+    #[arg(long, value_name = "FROM-TO", value_parser = window)]
+    pub(crate) window: Option<Range<u64>>,
     /// Only interpret the program: shows its results and the simulation speed, without cycles
-    #[arg(long, conflicts_with_all = ["trace", "list"])]
+    #[arg(long, conflicts_with = "window")]
     pub(crate) functional: bool,
-    /// Show every setting, and run nothing
-    #[arg(long, conflicts_with_all = ["trace", "json"])]
-    pub(crate) list: bool,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -104,8 +121,8 @@ pub(crate) struct Reproduce {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim sweep --vary engine.share_percent=5..50:5 --vary core.issue=in-order,out-of-order \\\n    \
-    --set copying=engine --out plan.jsonl --run\n  \
-    haul sim sweep --vary memory.latency_ns=70..170:10 --out plan.jsonl\n  \
+    --set copying=engine --out-file plan.jsonl --run\n  \
+    haul sim sweep --vary memory.latency_ns=70..170:10 --out-file plan.jsonl\n  \
     hq submit --array 0-10 sh -c 'haul sim task plan.jsonl $HQ_TASK_ID'\n  \
     haul sim collect plan.jsonl --json"
 )]
@@ -125,9 +142,9 @@ pub(crate) struct Sweep {
     /// Argument of that program; several may be given
     #[arg(long, value_name = "N", requires = "program", value_parser = word)]
     pub(crate) argument: Vec<u64>,
-    /// The plan
+    /// File for the plan
     #[arg(long, value_name = "FILE", default_value = "plan.jsonl")]
-    pub(crate) out: PathBuf,
+    pub(crate) out_file: PathBuf,
     /// Run the tasks here, on all cores; finished tasks are not repeated
     #[arg(long)]
     pub(crate) run: bool,
@@ -182,11 +199,10 @@ fn word(text: &str) -> Result<u64, String> {
 }
 
 fn window(text: &str) -> Result<Range<u64>, String> {
-    let parsed =
-        text.split_once("..").and_then(|(from, to)| Some(word(from).ok()?..word(to).ok()?));
+    let parsed = text.split_once('-').and_then(|(from, to)| Some(word(from).ok()?..word(to).ok()?));
     match parsed {
         Some(window) if window.start < window.end => Ok(window),
-        _ => Err(format!("{text:?} is not a window of cycles; write one such as 400000..400400")),
+        _ => Err(format!("{text:?} is not a window of cycles; write one such as 400000-400400")),
     }
 }
 
@@ -196,8 +212,8 @@ mod tests {
 
     #[test]
     fn windows_and_words_parse() {
-        assert_eq!(window("10..0x20"), Ok(10..32));
-        for bad in ["10", "20..10", "a..b", "5..5"] {
+        assert_eq!(window("10-0x20"), Ok(10..32));
+        for bad in ["10", "20-10", "a-b", "5-5", "10..20"] {
             assert!(window(bad).is_err(), "{bad}");
         }
         assert_eq!(word("1_000"), Ok(1000));

@@ -33,7 +33,7 @@ impl Compare {
         let old_files = files(&arguments.old, &arguments.old_runs);
         let new_files = files(&arguments.new, &arguments.new_runs);
         let inputs = [old_files.clone(), new_files.clone()].concat();
-        refuse_replacing(&inputs, arguments.out.iter().chain(&arguments.export_markdown))?;
+        refuse_replacing(&inputs, arguments.out_file.iter().chain(&arguments.export_markdown))?;
         let read = |files: &[PathBuf]| -> Result<Vec<Line>, Error> {
             let each: Result<Vec<_>, Error> =
                 files.iter().map(|path| report::read_lines(path)).collect();
@@ -211,7 +211,7 @@ fn shown(files: &[PathBuf]) -> String {
 
 impl Command for Compare {
     fn outputs(&self) -> Outputs {
-        let files = [&self.arguments.out, &self.arguments.export_markdown];
+        let files = [&self.arguments.out_file, &self.arguments.export_markdown];
         let files = files.into_iter().flatten().cloned().collect();
         Outputs { json: self.arguments.json, files, ..Outputs::default() }
     }
@@ -228,7 +228,7 @@ impl Command for Compare {
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
-        if let Some(path) = &self.arguments.out {
+        if let Some(path) = &self.arguments.out_file {
             haul::file::write_atomically(path, haul_report::html(journal.lines()).as_bytes())?;
         }
         let table = self.table();

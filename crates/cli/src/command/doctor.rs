@@ -156,11 +156,11 @@ fn offer_tuning(force: &Force) -> Offer {
         Force::File { .. } | Force::Off | Force::Privileged => (State::Ok, None),
         Force::NoFile => (
             State::Missing,
-            Some("haul copy tune --out ~/.config/haul/haul.toml (under a minute)".to_owned()),
+            Some("haul copy tune --out-file ~/.config/haul/haul.toml (under a minute)".to_owned()),
         ),
         Force::Ignored { .. } => (
             State::Missing,
-            Some("write a new one: haul copy tune --out FILE; or HAUL_TUNING=off".to_owned()),
+            Some("write a new one: haul copy tune --out-file FILE; or HAUL_TUNING=off".to_owned()),
         ),
     };
     Offer { name: "tuning file", state, detail, remedy }

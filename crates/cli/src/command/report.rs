@@ -35,7 +35,7 @@ impl Report {
     /// A file cannot be read, a line is not a record (unless it is the last line, cut off), or
     /// there is no record at all.
     pub(super) fn read(arguments: arguments::Report) -> Result<Self, Error> {
-        let arguments::Report { files, out, csv, json, compact } = arguments;
+        let arguments::Report { files, out_file: out, csv, json, compact } = arguments;
         refuse_replacing(&files, &out)?;
         let mut lines = Vec::new();
         for path in &files {

@@ -96,7 +96,7 @@ impl Command for Recv {
     }
 
     fn outputs(&self) -> Outputs {
-        let files = self.arguments.out.iter().cloned().collect();
+        let files = self.arguments.out_file.iter().cloned().collect();
         Outputs { json: self.arguments.json, files, ..Outputs::default() }
     }
 
@@ -107,7 +107,7 @@ impl Command for Recv {
         let Some((sender, mut receiver)) = Self::ends(&listener, &settings)? else {
             return Ok(());
         };
-        let mut target = Target::open(self.arguments.out.as_deref())?;
+        let mut target = Target::open(self.arguments.out_file.as_deref())?;
         let reporter = Reporter::new(sender);
         if !self.receive(&mut receiver, &mut buffer, (&mut target, &reporter))? {
             return Ok(());
@@ -129,7 +129,7 @@ impl Command for Recv {
     }
 
     fn kept(&self, _journal: &Journal) -> String {
-        match &self.arguments.out {
+        match &self.arguments.out_file {
             Some(path) => {
                 format!("the transfer was interrupted, and {} is unchanged", path.display())
             }

@@ -42,7 +42,7 @@ impl Tune {
     /// # Errors
     /// The path is a device or a FIFO.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments { out, budget, json } = arguments;
+        let Arguments { out_file: out, budget, json } = arguments;
         // Every other fault of the path is reported when the outputs are opened.
         if let Ok(Destination::Stream(_)) = destination(&out) {
             return Err(Error::TuneInto { path: out });

@@ -66,8 +66,8 @@ impl Between {
         let specs: Vec<Spec> = arguments.port.iter().map(parse).collect::<Result<_, _>>()?;
         let count = specs.len();
         let specs = <[Spec; 2]>::try_from(specs).map_err(|_| Error::Ports { count })?;
-        if let Some(address) = arguments.address.filter(|_| arguments.mode != "echo") {
-            let limit = "only --mode echo answers for one";
+        if let Some(address) = arguments.address.filter(|_| arguments.action != "echo") {
+            let limit = "only --action echo answers for one";
             let (what, value) = ("an address of", address.to_string());
             return Err(haul::forward::Error::Value { what, value, limit }.into());
         }
@@ -86,7 +86,7 @@ impl Between {
 
     fn mode(&self) -> Mode {
         let Addresses { source, target } = Addresses::default();
-        match (self.arguments.mode.as_str(), self.arguments.address) {
+        match (self.arguments.action.as_str(), self.arguments.address) {
             ("mac", _) => Mode::Mac { source: target, target: source },
             ("macswap", _) => Mode::MacSwap,
             ("echo", Some(ip)) => Mode::Echo(Host { ip, ethernet: target }),

@@ -113,7 +113,7 @@ fn generators(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> 
     let sizes = match sizes {
         spec::Sizes::Fixed(size) => Sizes::Fixed(*size),
         spec::Sizes::Imix => Sizes::Imix,
-        spec::Sizes::Each(from, to) => Sizes::Each { from: *from, to: *to, step: 1 },
+        spec::Sizes::Each { from, to, step } => Sizes::Each { from: *from, to: *to, step: *step },
     };
     let (mut paces, mut watches) = (Vec::new(), Vec::new());
     let opened = Opened::each(workers, |worker| {

@@ -16,7 +16,7 @@ use haul_model::{Bytes, Record};
 
 use super::fits::{self, is_asked, warn_of_threads};
 use super::{RECORDS, sentences};
-use crate::arguments::forward::{Pvp as Arguments, Sweep};
+use crate::arguments::forward::Pvp as Arguments;
 use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
@@ -105,7 +105,7 @@ impl Pvp {
             driver: driver(),
             left_out,
             restarts: (restarts, restarts),
-            window: match (arguments.time, arguments.sweep) {
+            window: match (arguments.time, &arguments.sweep) {
                 (Some(time), Some(_)) => time.max(OF_SIZE_MIN),
                 (None, Some(_)) => OF_SIZE,
                 (time, None) => time.unwrap_or(OF_RESTART),
@@ -119,7 +119,7 @@ impl Pvp {
         };
         warn_of_threads(&bench);
         let steps = match arguments.sweep {
-            Some(sweep) => vec![step(&bench, 0, swept(sweep, is_peer)?)],
+            Some(sweep) => vec![step(&bench, 0, checked(&sweep.0, is_peer)?)],
             None => {
                 let sizes = checked(&arguments.sizes.0, is_peer)?;
                 sizes.into_iter().map(|size| step(&bench, size, Vec::new())).collect()
@@ -291,19 +291,6 @@ fn has_memcpy(path: &Path) -> bool {
     const NAME: &[u8] = b"memcpy\0";
     let bytes = haul::file::read_limited(path, LIBRARY_BYTES_MAX).unwrap_or_default();
     bytes.starts_with(b"\x7fELF") && bytes.windows(NAME.len()).any(|window| window == NAME)
-}
-
-/// The sizes of a sweep.
-///
-/// # Errors
-/// One of them is impossible.
-fn swept(sweep: Sweep, with_peer: bool) -> Result<Vec<usize>, Error> {
-    let Sweep { first, last, step } = sweep;
-    // The ends first: there may be too many sizes between them for memory.
-    checked(&[Bytes(first), Bytes(last)], with_peer)?;
-    let step = usize::try_from(step).unwrap_or(usize::MAX);
-    let sizes: Vec<Bytes> = (first..=last).step_by(step).map(Bytes).collect();
-    checked(&sizes, with_peer)
 }
 
 /// Checks that every side accepts these sizes.

@@ -7,6 +7,7 @@ use haul::forward::{Copy, Replay};
 use haul_model::pcie::{Offered, Packets, PcieError, Rate};
 
 use super::modelled::Modelled;
+use crate::arguments::sizes::without_step;
 use crate::arguments::time::time;
 
 /// The longest pause of a capture that can be kept, in seconds.
@@ -48,7 +49,11 @@ pub(super) enum Sizes {
     Fixed(usize),
     Imix,
     /// One size after the other, in steps.
-    Each(usize, usize),
+    Each {
+        from: usize,
+        to: usize,
+        step: usize,
+    },
 }
 
 impl Sizes {
@@ -58,7 +63,7 @@ impl Sizes {
         match self {
             Self::Fixed(size) => Packets::of_one(of(*size)),
             Self::Imix => "imix".parse::<Packets>()?.without_fcs(),
-            Self::Each(first, last) => Packets::of_each(of(*first), of(*last)),
+            Self::Each { from, to, step } => Packets::of_each(of(*from), of(*to), of(*step)),
         }
     }
 }
@@ -88,7 +93,7 @@ impl Spec {
         let mut options = Options { kind, left };
         let spec = match kind {
             "gen" => {
-                let sizes = options.take("size", sizes)?.unwrap_or(Sizes::Fixed(64));
+                let sizes = options.sizes()?;
                 let rate = options.rate(&sizes.packets())?;
                 let count = options.take("count", whole)?;
                 let flows = options.take("flows", |text| whole(text)?.try_into().ok())?;
@@ -176,9 +181,7 @@ impl Options<'_> {
         let (_, value) = self.left.remove(place);
         let value =
             value.ok_or_else(|| format!("{}:{name} needs a value: {name}=...", self.kind))?;
-        let wrong =
-            || format!("{}:{name}={value} is not possible: see haul forward --help", self.kind);
-        parse(value).map(Some).ok_or_else(wrong)
+        parse(value).map(Some).ok_or_else(|| impossible(self.kind, name, value))
     }
 
     fn flag(&mut self, name: &str) -> Result<bool, String> {
@@ -191,6 +194,16 @@ impl Options<'_> {
                 Err(format!("{}:{name} has no value; leave out {value:?}", self.kind))
             }
         }
+    }
+
+    /// The sizes of a generator's packets.
+    fn sizes(&mut self) -> Result<Sizes, String> {
+        let text = self.take("size", |text| Some(text.to_owned()))?;
+        let Some(text) = text else { return Ok(Sizes::Fixed(64)) };
+        if text.contains("..") && !text.contains(':') {
+            return Err(format!("{}:size={}", self.kind, without_step(&text)));
+        }
+        sizes(&text).ok_or_else(|| impossible(self.kind, "size", &text))
     }
 
     /// Packets per second, in the form of every command: `1M`, or bits per second of the line, by
@@ -304,9 +317,17 @@ fn sizes(text: &str) -> Option<Sizes> {
         return Some(Sizes::Imix);
     }
     match text.split_once("..") {
-        Some((first, last)) => Some(Sizes::Each(first.parse().ok()?, last.parse().ok()?)),
+        Some((first, rest)) => {
+            let (last, step) = rest.split_once(':')?;
+            let [from, to, step] = [first, last, step].map(|part| part.parse().ok());
+            Some(Sizes::Each { from: from?, to: to?, step: step? })
+        }
         None => text.parse().ok().map(Sizes::Fixed),
     }
+}
+
+fn impossible(kind: &str, name: &str, value: &str) -> String {
+    format!("{kind}:{name}={value} is not possible: see haul forward --help")
 }
 
 fn whole(text: &str) -> Option<u64> {
@@ -319,6 +340,7 @@ mod tests {
 
     #[test]
     fn spec_parses_ports() {
+        let each = |from, to, step| Sizes::Each { from, to, step };
         let generator = |sizes, rate, count, flows| Spec::Gen { sizes, rate, count, flows };
         let virtio = |path: &str, is_packed, queues| Spec::Virtio {
             path: path.into(),
@@ -342,9 +364,9 @@ mod tests {
             ("gen:rate=14.88Mpps,size=60", generator(Sizes::Fixed(60), Some(14.88e6), None, 1)),
             // A packet needs 84 B of the line.
             ("gen:rate=672Mbit/s,size=60", generator(Sizes::Fixed(60), Some(1e6), None, 1)),
-            ("gen:rate=6.76Mbps,size=60..61", generator(Sizes::Each(60, 61), Some(1e4), None, 1)),
+            ("gen:rate=6.76Mbps,size=60..61:1", generator(each(60, 61, 1), Some(1e4), None, 1)),
             ("gen:size=imix,rate=1.5M", generator(Sizes::Imix, Some(1.5e6), None, 1)),
-            ("gen:count=9,flows=4,size=60..61", generator(Sizes::Each(60, 61), None, Some(9), 4)),
+            ("gen:count=9,flows=4,size=60..90:8", generator(each(60, 90, 8), None, Some(9), 4)),
             ("sink", Spec::Sink),
             ("null", Spec::Null { size_bytes: 0 }),
             ("null:size=1500", Spec::Null { size_bytes: 1500 }),
@@ -396,6 +418,9 @@ mod tests {
             ("sink:size=64", "no option \"size\""),
             ("nic:model=quick", "not a modelled NIC"),
             ("nic:link=gen3x8,link=gen3x4", "no option \"link\""),
+            ("gen:size=60..64", "gen:size=60..64 has no step; write 60..64:1 "),
+            ("gen:size=60..64:0,rate=1Gbps", "step of packet sizes"),
+            ("gen:size=60..:1", "gen:size=60..:1 is not possible"),
             ("gen:rate=0", "gen:rate=0 is not possible"),
             ("gen:rate=NaN", "not possible"),
             ("gen:rate=1e6", "not possible"),

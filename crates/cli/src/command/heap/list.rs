@@ -104,7 +104,7 @@ impl Command for List {
             );
         }
         terminal::print(&self.table().text())?;
-        terminal::print("\n`haul heap map --shared HEAP` draws what one holds.")
+        terminal::print("\n`haul heap map --name HEAP` draws what one holds.")
     }
 }
 

@@ -39,7 +39,7 @@ impl Map {
     /// The file cannot be read, or has the wrong content.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let rerun = rerun(&arguments);
-        let source = match (arguments.shared, arguments.trace, arguments.records) {
+        let source = match (arguments.name, arguments.trace, arguments.records) {
             (Some(name), ..) => Source::Shared(name),
             (_, Some(path), _) => {
                 let trace = read(&path, &arguments.reading)?;
@@ -105,8 +105,8 @@ fn operations(trace: &Trace, at: At) -> usize {
 fn rerun(arguments: &Arguments) -> String {
     let name =
         |path: &PathBuf| quoted(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy());
-    let source = match (&arguments.shared, &arguments.trace) {
-        (Some(heap), _) => format!("--shared {}", quoted(heap)),
+    let source = match (&arguments.name, &arguments.trace) {
+        (Some(heap), _) => format!("--name {}", quoted(heap)),
         (_, Some(path)) => {
             let at = match arguments.at {
                 At::Time(time) => format!("{}s", time.as_secs_f64()),

@@ -65,7 +65,7 @@ impl Record {
     /// The library is missing, or the name exists already.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let library = library()?;
-        let out = match arguments.out {
+        let out = match arguments.out_file {
             Some(out) if fs::symlink_metadata(&out).is_ok() => {
                 return Err(Error::TraceExists { path: out });
             }

@@ -36,7 +36,7 @@ impl Bandwidth {
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let link = link_of(&arguments.link, Settings::default())?;
         let frames = arguments.sizes.0.iter().map(|size| Ok((size.0, Packets::of_frames(size.0)?)));
-        let mut nics = arguments.nic;
+        let mut nics = arguments.model_nic;
         if nics.is_empty() {
             nics = BenchNic::ALL.to_vec();
         }

@@ -1,13 +1,13 @@
-//! `haul pcie estimate --sizes FIRST..LAST`: the sums of every size, byte by byte.
+//! `haul pcie estimate --sizes FIRST..LAST:STEP`: the sums of each size.
 
 use haul_model::pcie::{Direction, Packets, Sums, Transaction, Way, rate_max};
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
 use super::estimate::Estimate;
-use super::subject::Subject;
+use super::subject::{Subject, size};
 use super::{count, show_notes};
-use crate::arguments::pcie::{ByteSizes, Estimate as Arguments};
+use crate::arguments::pcie::Estimate as Arguments;
 use crate::command::{Command, record};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -36,14 +36,15 @@ impl BySize {
     /// # Errors
     ///
     /// Those of an estimate of any of the sizes.
-    pub(super) fn check(arguments: Arguments, sizes: ByteSizes) -> Result<Self, Error> {
-        let Arguments { subject, rules, json, .. } = arguments;
-        let ByteSizes { first, last } = sizes;
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let Arguments { subject, rules, json } = arguments;
         let is_frames = subject.with_fcs;
+        let sizes: Vec<u32> = subject.sizes.iter().flat_map(|sizes| &sizes.0).map(size).collect();
+        let first = sizes.first().copied().unwrap_or_default();
         let base = Subject::check(subject, Some(Packets::of_one(first)?))?;
         let mut usable_bytes_per_s = 0.0;
         let mut notes: Vec<String> = Vec::new();
-        let rows = (first..=last).map(|size| {
+        let rows = sizes.into_iter().map(|size| {
             let packets = Packets::of_one(size)?;
             let packets = if is_frames { packets.without_fcs()? } else { packets };
             let data_bytes = packets.mean_bytes();

@@ -41,7 +41,7 @@ impl Explain {
     ///
     /// The workload cannot exist, or a file has no terms, or those of several estimates.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments { files, subject, against, json } = arguments;
+        let Arguments { files, subject, baseline, json } = arguments;
         if let [first, second] = &files[..] {
             let names = [first, second].map(|path| path.display().to_string());
             let lists = [terms_of(first, None)?, terms_of(second, None)?];
@@ -49,7 +49,7 @@ impl Explain {
         }
         let subject = Subject::check(subject, None)?;
         let terms = pcie::estimate(&subject.estimate())?;
-        if let Some(path) = against {
+        if let Some(path) = baseline {
             let named = terms.iter().map(Term::from).collect();
             let rate = subject.workload.rate.packets_per_s();
             let lists = comparable([terms_of(&path, Some(rate))?, named]);

@@ -6,7 +6,7 @@
 //! - `subject`: the subject of an estimate;
 //! - `nics`: the known NICs, for a terminal;
 //! - `estimate`: `haul pcie estimate`;
-//! - `by_size`: `haul pcie estimate --sizes FIRST..LAST`;
+//! - `by_size`: `haul pcie estimate --sizes FIRST..LAST:STEP`;
 //! - `explain`: `haul pcie explain`;
 //! - `sweep`: `haul pcie sweep`;
 //! - `bandwidth`: `haul pcie bandwidth`;
@@ -28,7 +28,7 @@ use haul_model::pcie::{Link, Settings};
 use haul_model::units::three_digits;
 
 use super::Command;
-use crate::arguments::pcie::{LinkArguments, PacketSizes, Pcie};
+use crate::arguments::pcie::{LinkArguments, Pcie};
 use crate::error::Error;
 use crate::terminal;
 
@@ -38,11 +38,11 @@ use crate::terminal;
 /// A link, a size or a threshold cannot exist.
 pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
+        Pcie::List(arguments) if arguments.nics => Box::new(nics::Nics),
         Pcie::List(arguments) => Box::new(list::List::new(arguments)),
-        Pcie::Estimate(arguments) if arguments.list => Box::new(nics::Nics),
         Pcie::Explain(arguments) => Box::new(explain::Explain::check(*arguments)?),
-        Pcie::Estimate(arguments) => match arguments.subject.sizes {
-            Some(PacketSizes::Each(sizes)) => Box::new(by_size::BySize::check(*arguments, sizes)?),
+        Pcie::Estimate(arguments) => match &arguments.subject.sizes {
+            Some(sizes) if sizes.0.len() > 1 => Box::new(by_size::BySize::check(*arguments)?),
             _ => Box::new(estimate::Estimate::check(*arguments)?),
         },
         Pcie::Watch(arguments) => Box::new(watch::Watch::check(*arguments)?),

@@ -1,4 +1,4 @@
-//! `haul pcie estimate --list`: the known NICs, their options and sources.
+//! `haul pcie list --nics`: the known NICs, their options and sources.
 
 use haul_model::pcie::NICS;
 

@@ -4,16 +4,16 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use haul_model::Record;
 use haul_model::experiment::key;
 use haul_model::pcie::{
     self, Capture, Histogram, Link, Mode, Nic, Offered, Packets, PcieError, Rate, Settings,
     Thresholds, Version, Workload, check_rate, line_rate,
 };
 use haul_model::units::three_digits;
+use haul_model::{Bytes, Record};
 
 use super::{count, link_of};
-use crate::arguments::pcie::{NicArguments, PacketSizes, Subject as Arguments, Traffic};
+use crate::arguments::pcie::{NicArguments, Subject as Arguments, Traffic};
 use crate::error::Error;
 
 /// Bytes of a capture per read.
@@ -26,7 +26,7 @@ const FULL: &str = "32:1";
 const NOTABLE: f64 = 1.01;
 
 /// Only the sums are shown for a range of sizes.
-const ONE_WORKLOAD: &str = "one size or mix, such as --sizes 64 or --sizes imix, not a range";
+const ONE_WORKLOAD: &str = "one size or mix, such as --sizes 64 or --mix imix, not a range";
 
 /// A NIC with its driver, a workload and a link, checked.
 #[derive(Clone, Debug)]
@@ -100,12 +100,16 @@ impl Subject {
         let built = Built::check(arguments.nic)?;
         let missing = |option| PcieError::Missing { option };
         let offered = arguments.rate.ok_or(missing("--rate"))?;
-        let asked = sizes.map(PacketSizes::Mix).or(arguments.sizes);
-        let (mut packets, mut notes) = match (asked, arguments.capture) {
-            (Some(PacketSizes::Mix(packets)), _) => (packets, Vec::new()),
-            (Some(PacketSizes::Each(_)), _) => return Err(missing(ONE_WORKLOAD).into()),
+        let named = match arguments.sizes.as_ref().map(|sizes| &sizes.0[..]) {
+            _ if sizes.is_some() => sizes,
+            None => arguments.mix,
+            Some([one]) => Some(Packets::of_one(size(one))?),
+            Some(_) => return Err(missing(ONE_WORKLOAD).into()),
+        };
+        let (mut packets, mut notes) = match (named, arguments.capture) {
+            (Some(packets), _) => (packets, Vec::new()),
             (None, Some(path)) => captured(&path)?,
-            (None, None) => return Err(missing("--sizes or --capture").into()),
+            (None, None) => return Err(missing("--sizes, --mix or --capture").into()),
         };
         if arguments.with_fcs {
             packets = packets.without_fcs()?;
@@ -244,6 +248,12 @@ impl Subject {
             .with(key::MRRS_BYTES, settings.mrrs)
             .with(key::RCB_BYTES, settings.rcb)
     }
+}
+
+/// The size of a packet. No packet has more than 32 bits of size; a larger one is refused as the
+/// largest.
+pub(super) fn size(size: &Bytes) -> u32 {
+    u32::try_from(size.0).unwrap_or(u32::MAX)
 }
 
 /// Checks that options of packets fit the packets that exist.

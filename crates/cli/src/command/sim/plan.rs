@@ -62,8 +62,17 @@ impl Sweep {
     /// # Errors
     /// A setting is wrong, or the plan cannot be written.
     pub(super) fn check(arguments: SweepArguments) -> Result<Self, Error> {
-        let SweepArguments { vary, set, machine, program, argument, out, run, threads, json } =
-            arguments;
+        let SweepArguments {
+            vary,
+            set,
+            machine,
+            program,
+            argument,
+            out_file: out,
+            run,
+            threads,
+            json,
+        } = arguments;
         let base = task_of(machine.as_deref(), program, argument, &set)?;
         let count = sweep::write(&out, &base, &vary)?;
         let threads = pool::threads(threads.map(usize::from));

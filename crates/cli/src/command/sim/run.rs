@@ -27,9 +27,8 @@ const INSTRUCTIONS_PER_PACKET: u64 = 2_700;
 
 pub(super) struct Run {
     task: sim::Task,
-    trace: Option<std::ops::Range<u64>>,
+    traced: Option<std::ops::Range<u64>>,
     is_functional: bool,
-    list: bool,
     json: bool,
     outcome: Option<Outcome>,
     /// The result of the interpreter alone, and its time in seconds.
@@ -44,18 +43,8 @@ impl Run {
     /// # Errors
     /// A file cannot be read, or a setting is wrong.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments {
-            program,
-            argument,
-            packets,
-            machine,
-            set,
-            limit,
-            trace,
-            functional,
-            list,
-            json,
-        } = arguments;
+        let Arguments { program, argument, packets, machine, set, limit, window, functional, json } =
+            arguments;
         // Before --set, which overrides it.
         let packets =
             packets.map(|packets| Setting { name: "packets".into(), value: packets.to_string() });
@@ -67,9 +56,8 @@ impl Run {
         task.check()?;
         Ok(Self {
             task,
-            trace,
+            traced: window,
             is_functional: functional,
-            list,
             json,
             outcome: None,
             interpreted: None,
@@ -83,7 +71,7 @@ impl Run {
     ) -> Result<Vec<Record>, haul_experiments::Error> {
         let image = Program::named(&self.task.program)?.image()?;
         let mut job = self.task.job();
-        job.trace_cycles.clone_from(&self.trace);
+        job.trace_cycles.clone_from(&self.traced);
         let began = Instant::now();
         let stops = |instructions| {
             (context.progress)(&self.step(instructions, began));
@@ -172,7 +160,7 @@ impl Run {
 
     /// The traced window.
     fn window(&self, outcome: &Outcome) -> Option<Window> {
-        Window::of(self.trace.as_ref()?, outcome, self.task.machine.memory.line_bytes)
+        Window::of(self.traced.as_ref()?, outcome, self.task.machine.memory.line_bytes)
     }
 
     fn record(&self, metric: &str, unit: &str, value: f64) -> Record {
@@ -277,9 +265,6 @@ impl Command for Run {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        if self.list {
-            return Ok(());
-        }
         let machine = this_machine();
         let budget = self.budget();
         let what = self.task.to_string();
@@ -295,14 +280,6 @@ impl Command for Run {
     }
 
     fn render(&self, _: &Journal) -> Result<(), Error> {
-        if self.list {
-            let listed = self.task.settings()?;
-            let lines: Vec<String> = listed
-                .iter()
-                .map(|setting| format!("{}={}", setting.name, setting.value))
-                .collect();
-            return terminal::print(&lines.join("\n"));
-        }
         let (text, machine) = match (&self.outcome, &self.interpreted) {
             (Some(outcome), _) => (self.text(outcome), &outcome.interpreter),
             (None, Some((machine, seconds))) => (self.text_of(machine, *seconds), machine),
@@ -311,7 +288,7 @@ impl Command for Run {
         };
         if !self.json {
             terminal::print(&text)?;
-        } else if self.trace.is_some() {
+        } else if self.traced.is_some() {
             terminal::say(&text);
         } else {
             self.show_written()?;

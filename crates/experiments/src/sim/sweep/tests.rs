@@ -15,8 +15,8 @@ fn ranges_are_lists_or_steps() {
     let values = |text: &str| text.parse::<Range>().map(|range| range.values);
     assert_eq!(values("a=1,2"), Ok(vec!["1".into(), "2".into()]));
     assert_eq!(values("a=80..110:15"), Ok(vec!["80".into(), "95".into(), "110".into()]));
-    assert_eq!(values("a=3..4"), Ok(vec!["3".into(), "4".into()]));
-    for bad in ["a", "a=", "a=1..x", "a=2..1", "a=1..2:0", "a=0..99999999"] {
+    assert_eq!(values("a=3..4:1"), Ok(vec!["3".into(), "4".into()]));
+    for bad in ["a", "a=", "a=3..4", "a=1..x:1", "a=2..1:1", "a=1..2:0", "a=0..99999999:1"] {
         assert!(values(bad).is_err(), "{bad}");
     }
 }
