@@ -84,13 +84,9 @@ fn with_negative_numbers(command: Command) -> Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// What this machine offers, what it lacks, and how to get that
     Doctor(Doctor),
-    /// Measures how this machine moves bytes best
     Survey(Survey),
-    /// Renders saved records as one page, or as CSV
     Report(Report),
-    /// Shows which figures became faster or slower between two files of records
     Compare(Compare),
     /// Copies by the processor: kernels, comparisons with libc, thresholds
     #[command(subcommand)]
@@ -101,7 +97,6 @@ pub(crate) enum Verb {
     /// Bulk transfers to another process
     #[command(subcommand)]
     Channel(channel::Channel),
-    /// Forwards packets in bursts: between two ports, and through a whole virtual machine
     Forward(forward::Forward),
     /// PCIe traffic of packet workloads: links, estimates, limits
     #[command(subcommand)]
@@ -109,9 +104,7 @@ pub(crate) enum Verb {
     /// The simulated server: copy engines, the paper that proposed them, and later experiments
     #[command(subcommand)]
     Sim(sim::Sim),
-    /// Prints a shell's completion script for haul's commands and options
     Completions(Completions),
-    /// Prints or writes the manual pages
     Man(Manual),
 }
 
@@ -126,8 +119,9 @@ impl Verb {
     }
 }
 
-/// Prints the completion script of a shell for haul's commands and options. `scripts/install`
-/// installs the scripts of bash, zsh and fish.
+/// Prints a shell's completion script for haul's commands and options.
+///
+/// `scripts/install` installs the scripts of bash, zsh and fish.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul completions bash > ~/.local/share/bash-completion/completions/haul\n  \
@@ -139,8 +133,9 @@ pub(crate) struct Completions {
     pub(crate) shell: Shell,
 }
 
-/// Prints the manual page of haul, or writes the pages of all commands. They are made from the same
-/// text as --help. `scripts/install` installs them.
+/// Prints the manual page of haul, or writes the pages of all commands.
+///
+/// The pages are made from the same text as --help. `scripts/install` installs them.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul man | man -l -\n  haul man --out ~/.local/share/man/man1")]
 pub(crate) struct Manual {
@@ -149,6 +144,8 @@ pub(crate) struct Manual {
     pub(crate) out: Option<PathBuf>,
 }
 
+/// What this machine offers, what it lacks, and how to get that.
+///
 /// Shows what this machine offers for moving data: instruction sets, caches, huge pages,
 /// permissions, engines, counters. haul works without any of them; each line says how to get what
 /// is missing. Then shows what disturbs a measurement: load, steal time, frequency governor, turbo,
@@ -161,6 +158,8 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
+/// Measures how this machine moves bytes best.
+///
 /// Measures memory, copies and fills on this machine, finds its thresholds, and writes survey.jsonl
 /// (every record), report.html (the page) and haul.toml (the thresholds) into a folder. Takes under
 /// 4 minutes, with --quick under 30 seconds. Ctrl-C keeps the records measured until then.
@@ -184,7 +183,9 @@ pub(crate) struct Survey {
     pub(crate) plan: bool,
 }
 
-/// Renders records that `haul survey` or `--json` saved as one HTML page. The page needs no other
+/// Renders saved records as one page, or as CSV.
+///
+/// The records are those of `haul survey`, or of any command's `--json`. The HTML page needs no other
 /// file; any machine can render it.
 #[derive(Debug, Args)]
 #[command(
@@ -209,8 +210,10 @@ pub(crate) struct Report {
     pub(crate) compact: bool,
 }
 
-/// Compares the figures of earlier runs with those of later ones, such as surveys before and after
-/// an update. Shows which figures became faster or slower, and for which the runs cannot tell.
+/// Shows which figures became faster or slower between two files of records.
+///
+/// Compares earlier runs with later ones, such as surveys before and after an update, and also shows
+/// for which figures the runs cannot tell.
 ///
 /// Two runs of one program differ by up to a quarter and sometimes more. Three runs on each side
 /// show by how much; the chance of a false alarm among all figures is then 5%. With one run on each

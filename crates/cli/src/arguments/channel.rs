@@ -17,21 +17,18 @@ use crate::summary::Printing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Channel {
-    /// The mechanisms, their requirements, and whether they work here
     List(List),
-    /// Measures transfers side by side with pipes, sockets, UCX, MPI and iceoryx2
     Bench(Bench),
-    /// Shows which mechanism would carry a message, and why
     Explain(Explain),
     /// One end of a transfer; `haul channel bench` starts it
     #[command(hide = true)]
     Drive(Drive),
-    /// Sends a file or standard input to a receiving process
     Send(Send),
-    /// Receives into a file or to standard output
     Recv(Recv),
 }
 
+/// The mechanisms, their requirements, and whether they work here.
+///
 /// Lists the mechanisms that carry bytes to another process, their requirements, and whether this
 /// machine allows them. A peer may still refuse one: the two ends try that when they meet.
 #[derive(Debug, Args)]
@@ -42,6 +39,8 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
+/// Sends a file or standard input to a receiving process.
+///
 /// Sends a file or standard input to `haul channel recv`, which the same user or root must have
 /// started. Exits with 0 only after the receiver has confirmed that it has every byte.
 #[derive(Debug, Args)]
@@ -90,6 +89,8 @@ pub(crate) struct Send {
     pub(crate) json: bool,
 }
 
+/// Shows which mechanism would carry a message, and why.
+///
 /// Connects to a receiver (`haul channel recv`, or a program) as `haul channel send` would. Shows
 /// for each size which mechanism would carry a message and why, and what excludes each other
 /// mechanism. Then disconnects; `haul channel recv` goes on waiting.
@@ -115,6 +116,8 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
 }
 
+/// Receives into a file or to standard output.
+///
 /// Makes a socket for this user alone, receives what one `haul channel send` of the same user or of
 /// root sends, and exits. A file appears under its name only when it is complete.
 #[derive(Debug, Args)]
@@ -150,6 +153,8 @@ pub(crate) struct Recv {
     pub(crate) json: bool,
 }
 
+/// Measures transfers side by side with pipes, sockets, UCX, MPI and iceoryx2.
+///
 /// Measures haul's mechanisms between two processes, A and B, side by side with pipes, Unix
 /// sockets, UCX, MPI, iceoryx2 and the two mechanisms of the 2014 memcpy against vmsplice
 /// experiment. All are interleaved in one run, the first of them against itself as the noise floor.

@@ -16,14 +16,13 @@ use crate::summary::Printing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Copy {
-    /// The kernels, which of them run here, and the thresholds in use
     List(List),
-    /// Measures copies and fills side by side with the installed C library
     Bench(Box<Bench>),
-    /// Finds the thresholds of this machine and writes haul.toml
     Tune(Tune),
 }
 
+/// The kernels, which of them run here, and the thresholds in use.
+///
 /// Lists the kernels that copy and fill, which of them this processor runs, and the sizes at which
 /// haul changes from one kernel to the next.
 #[derive(Debug, Args)]
@@ -36,6 +35,8 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
+/// Measures copies and fills side by side with the installed C library.
+///
 /// Measures haul's copies and fills side by side with the installed C library's, interleaved in
 /// one run, with the library against itself as the noise floor. Without --distribution,
 /// --size-class or --sizes, the built-in distribution `service` is measured.
@@ -101,6 +102,8 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
+/// Finds the thresholds of this machine and writes haul.toml.
+///
 /// Finds how this machine copies and fills best: the shape of small copies, the instruction set,
 /// the limits of string instructions, and the sizes at which the kernel changes. Checks the result
 /// on sizes and distributions that it was not found on, keeps the defaults unless they lose, and

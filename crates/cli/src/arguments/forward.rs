@@ -13,6 +13,8 @@ use super::sizes::swept;
 use super::time::time;
 use super::users::Allowed;
 
+/// Forwards packets in bursts: between two ports, and through a whole virtual machine.
+///
 /// Forwards packets in bursts between two ports, and counts packets, bytes, drops by reason,
 /// packets moved by each receive and send call (empty polls included), and cycles per packet and
 /// per poll. One thread, or one for each queue, polls both ports until --for is over, Ctrl-C
@@ -54,7 +56,6 @@ pub(crate) struct Forward {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Measures a whole flow through a virtual machine: physical, virtual, physical
     Pvp(Box<Pvp>),
     /// One side of a flow; `haul forward pvp` starts it
     #[command(hide = true)]
@@ -104,6 +105,8 @@ pub(crate) struct Between {
     pub(crate) json: bool,
 }
 
+/// Measures a whole flow through a virtual machine: physical, virtual, physical.
+///
 /// Sets up a whole flow on this machine, without an external traffic generator: a generator and a
 /// switch on one processor, a guest with a virtio NIC on another. Compares copies in haul's switch,
 /// and haul with DPDK's testpmd and Open vSwitch. Restarts of the same program differ, so the

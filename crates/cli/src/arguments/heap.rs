@@ -15,23 +15,19 @@ use crate::summary::Printing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Heap {
-    /// Measures allocation side by side with libc, the general heaps and DPDK
     Bench(Bench),
-    /// Replays a recorded program's allocations on haul's heap and on others
     Replay(Replay),
-    /// Draws what a heap holds: huge pages, spans, classes, waste, by tag
     Map(Map),
-    /// Runs a program and records the calls to its allocator
     Record(Record),
-    /// Shows what a recorded trace holds
     Info(Info),
-    /// Lists the heaps that processes share by name, and their contents
     List(List),
     /// Drives one heap; `haul heap bench` and `replay` start it
     #[command(hide = true)]
     Drive(Drive),
 }
 
+/// Measures allocation side by side with libc, the general heaps and DPDK.
+///
 /// Measures haul's heap side by side with the installed C library's malloc, with mimalloc, jemalloc
 /// and tcmalloc preloaded instead of it, and with DPDK's rte_malloc. Each runs in its own process,
 /// all interleaved in one run, with the first baseline against itself as the noise floor. A peer
@@ -101,6 +97,8 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
+/// Replays a recorded program's allocations on haul's heap and on others.
+///
 /// Replays a program's allocator calls, as `libhaul_record.so` recorded them, on haul's heap and on
 /// others. Each heap runs in its own process, all interleaved in one run; every page of every block
 /// is written when it is allocated. Shows the time of the operations and the memory that the heap
@@ -137,6 +135,8 @@ pub(crate) struct Replay {
     pub(crate) json: bool,
 }
 
+/// Runs a program and records the calls to its allocator.
+///
 /// Runs a program under libhaul_record.so, which writes the program's calls to malloc or rte_malloc
 /// into a trace. The program's input, output and exit code are unchanged. FILE holds the last
 /// program that the started process executes. Each other process of the run has its own trace: a
@@ -164,7 +164,9 @@ pub(crate) struct Record {
     pub(crate) program: Vec<OsString>,
 }
 
-/// Shows what a trace holds: the program, its threads, its calls, the most live bytes, and sizes.
+/// Shows what a recorded trace holds.
+///
+/// The figures are the program, its threads, its calls, the most live bytes, and sizes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap info sort.trace\n  haul heap info dpdk.trace --part rte --json"
@@ -175,17 +177,19 @@ pub(crate) struct Info {
     pub(crate) trace: PathBuf,
     #[command(flatten)]
     pub(crate) reading: Reading,
-    /// Print each figure as a record, one a line of JSON
+    /// Print each figure as a record, one per line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
+/// Lists the heaps that processes share by name, and their contents.
+///
 /// Lists the heaps that processes share by name on this machine, with each heap's live bytes,
 /// memory, and limit. A heap outlives its processes until its name is removed.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul heap list\n  haul heap list --json")]
 pub(crate) struct List {
-    /// Print each figure as a record, one a line of JSON
+    /// Print each figure as a record, one per line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -206,6 +210,8 @@ pub(crate) struct Reading {
     pub(crate) operations: u64,
 }
 
+/// Draws what a heap holds: huge pages, spans, classes, waste, by tag.
+///
 /// Draws what a heap holds: each page of 2 MiB by its 32 slices, with their class, their tag and
 /// how full they are; then the bytes of each class and tag. The heap is one that processes share,
 /// drawn while they use it; or a private heap on which a trace was replayed up to a given point; or

@@ -20,21 +20,16 @@ pub(crate) use sweep::{Rates, Sweep};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Pcie {
-    /// Lists the links of this machine's network devices, and what limits them
     List(List),
-    /// Shows the transactions of a packet workload on a link, term by term
     Estimate(Box<Estimate>),
-    /// Shows the parts of a workload's bytes, what would let the link carry more, and why two
-    /// estimates differ
     Explain(Box<Explain>),
-    /// Forwards from a modelled NIC at rising rates, counted beside estimated
     Sweep(Box<Sweep>),
-    /// Shows the most packet data that a link carries, by the public model of pcie-bench
     Bandwidth(Bandwidth),
-    /// Shows the bursts of a running DPDK program and their PCIe traffic, live
     Watch(Box<watch::Watch>),
 }
 
+/// Lists the links of this machine's network devices, and what limits them.
+///
 /// Lists the network devices on PCIe: present and possible speed of each link, settings, and nearby
 /// processors. A sentence says what is wrong. An unknown value is marked, with the reason: reading
 /// MPS and MRRS needs CAP_SYS_ADMIN. A virtual function shows the values of its physical function.
@@ -66,6 +61,8 @@ pub(crate) struct LinkArguments {
     pub(crate) mrrs: u32,
 }
 
+/// Shows the transactions of a packet workload on a link, term by term.
+///
 /// Lists the transactions of a workload on its link, by the rules of the NIC's driver in DPDK:
 /// number per second, bytes of data and of headers, sums as the processors' counters show them, and
 /// the rate at which the link is full. Nothing is measured.
@@ -93,6 +90,9 @@ pub(crate) struct Estimate {
     pub(crate) json: bool,
 }
 
+/// Shows the parts of a workload's bytes, what would let the link carry more, and why two estimates
+/// differ.
+///
 /// Shows the parts of a workload's bytes, term by term, whether its rate fits, and what would let
 /// the link carry more packets: settings, batches, the read completion boundary, and the link
 /// itself. Every advice is the estimate repeated with one value changed. Advice is ranked by the
@@ -225,6 +225,8 @@ pub(crate) struct NicArguments {
     pub(crate) completions: Completions,
 }
 
+/// Shows the most packet data that a link carries, by the public model of pcie-bench.
+///
 /// Shows how much packet data a link carries in each direction, by the public model of pcie-bench
 /// (SIGCOMM'18) of three NICs: an upper bound. Sizes are frame sizes; the check sequence of 4 B
 /// does not cross the link. Beside its dpdk NIC stands the result of haul pcie estimate --nic ixgbe

@@ -11,22 +11,18 @@ use super::number::number;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sim {
-    /// The settings of the simulated machine, with their values
     List(List),
-    /// Runs one program on one simulated machine, and draws which instructions waited for which
     Run(Run),
-    /// Repeats the copy-engine paper: 48 machines, Table 2, Figures 6 to 8, and every error
     Reproduce(Reproduce),
-    /// Writes a plan of tasks over ranges of settings
     Sweep(Sweep),
-    /// Runs one task of a plan
     Task(Task),
-    /// Joins the records of a plan's tasks, and names missing ones
     Collect(Collect),
 }
 
-/// Lists the settings of the simulated machine and of its workload, with their values: the paper's,
-/// unless --machine or --set changes them.
+/// Lists the settings of the simulated machine, with their values.
+///
+/// The settings of its workload are listed, too. A value is the paper's unless --machine or --set
+/// changes it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim list\n  haul sim list --machine my-machine.toml --json"
@@ -43,6 +39,8 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
+/// Runs one program on one simulated machine, and draws which instructions waited for which.
+///
 /// Runs a program on the simulated server: a RISC-V ELF file (RV64IM, bare metal), or a workload
 /// that is part of haul: receive (TCP through lwIP) or values (a store of values). Shows cycles and
 /// every counter that is not 0; with --window also a picture of the pipeline and of memory's
@@ -85,6 +83,8 @@ pub(crate) struct Run {
     pub(crate) json: bool,
 }
 
+/// Repeats the copy-engine paper: 48 machines, Table 2, Figures 6 to 8, and every error.
+///
 /// Runs the 48 machines of "Hardware Support for Bulk Data Movement in Server Platforms" (ICCD
 /// 2005) on all cores: three packet sizes, in order and out of order, with copies by the processor
 /// and by three engines. Then runs them again with one parameter, compute per packet, fitted to
@@ -116,6 +116,8 @@ pub(crate) struct Reproduce {
     pub(crate) json: bool,
 }
 
+/// Writes a plan of tasks over ranges of settings.
+///
 /// Writes a plan: one task for every combination of the ranges' values. Tasks are independent and
 /// idempotent: any array engine may run them in any order, repeat them, or kill and rerun them.
 #[derive(Debug, Args)]
@@ -156,8 +158,9 @@ pub(crate) struct Sweep {
     pub(crate) json: bool,
 }
 
-/// Runs one task of a plan and writes its record file atomically into the folder PLAN.d. A finished
-/// task is not repeated.
+/// Runs one task of a plan.
+///
+/// Its record file is written atomically into the folder PLAN.d. A finished task is not repeated.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul sim task plan.jsonl 17\n  \
     hq submit --array 0-199 sh -c 'haul sim task plan.jsonl $HQ_TASK_ID'")]
@@ -173,6 +176,8 @@ pub(crate) struct Task {
     pub(crate) json: bool,
 }
 
+/// Joins the records of a plan's tasks, and names missing ones.
+///
 /// Joins the record files of a plan's tasks in the plan's order. Names missing or damaged files and
 /// then exits with code 1; the records of the others are printed.
 #[derive(Debug, Args)]

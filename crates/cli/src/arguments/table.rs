@@ -128,6 +128,26 @@ fn table_names_only_existing_options() {
     }
 }
 
+/// `--help` shows more than the line in the list of commands.
+#[test]
+fn help_describes_every_command() {
+    fn check(command: &Command) {
+        if command.has_subcommands() {
+            command.get_subcommands().for_each(check);
+        } else if !command.is_hide_set() {
+            let line = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let long = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+            let (first, rest) = long.split_once("\n\n").unwrap_or((&long, ""));
+            assert_eq!(first.trim_end_matches('.'), line, "{}", command.get_name());
+            assert!(!rest.is_empty(), "{} has only {line:?}", command.get_name());
+            let help = command.clone().render_long_help().to_string();
+            let word = rest.split_whitespace().next().unwrap_or_default();
+            assert!(help.contains(word), "{}: {help}", command.get_name());
+        }
+    }
+    check(&Arguments::command());
+}
+
 /// `--out` is a folder in every command; a file has another name.
 #[test]
 fn out_is_a_folder_everywhere() {

@@ -127,7 +127,7 @@ fn bench_measures_branches_alignment_overlap_and_reading() {
         page.contains("--branches repeating --then-read first --misaligned 0.75 --overlap 0.5")
     );
     for share in ["-0.1", "1.1", "NaN", "x"] {
-        bench(&[&format!("--overlap={share}")]).expect(2).says(&["between 0 and 1"]);
+        bench(&[&format!("--overlap={share}")]).expect(2).says(&["from 0 to 1"]);
     }
 }
 

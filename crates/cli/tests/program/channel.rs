@@ -182,7 +182,7 @@ fn stopped_receiver_ends_the_sender_at_its_deadline() {
     // The ending sender closes the channel.
     let feeding = thread::spawn(move || input.write_all(text(40_000_000).as_bytes()));
     let process = format!("process {}", receiving.id());
-    finish(sending).expect(1).says(&[&process, "taken nothing", "--deadline"]);
+    finish(sending).expect(1).says(&[&process, "read nothing", "--deadline"]);
     assert!(feeding.join().unwrap().is_err());
     signal(&receiving, Signal::CONT);
     finish(receiving).expect(1).says(&["connect anew"]);

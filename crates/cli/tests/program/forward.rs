@@ -70,7 +70,7 @@ fn forward_refuses_impossible_ports_before_running() {
         (&["--port", "gen:size=imax", "--port", "sink"], 2, &["gen:size=imax is not possible"]),
         (&["--port", "gen:rate=2G", "--port", "sink"], 2, &["rate of", "1e9"]),
         (&["--port", "null:size=9999", "--port", "null"], 2, &["9999 B"]),
-        (&["--port", "vhost", "--port", "null"], 2, &["wants a socket"]),
+        (&["--port", "vhost", "--port", "null"], 2, &["needs a socket"]),
         (&["--port", "vhost:path=s,queues=0", "--port", "null"], 2, &["0", "1 to 64"]),
         (&["--port", "virtio:path=s,queues=9", "--port", "null"], 2, &["9", "1 to 8"]),
         (&["--port", "virtio:path=s", "--port", "null", "--cpu", "0,1"], 2, &["queues=N"]),

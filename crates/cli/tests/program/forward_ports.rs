@@ -132,7 +132,7 @@ fn failing_port_keeps_earlier_counts() {
     }
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("pcap0 rx, queue 0"));
-    ran.says(&[&format!("at byte {end}"), "128 MiB", "2000 came, 0 lost"]);
+    ran.says(&[&format!("at byte {end}"), "128 MiB", "2000 arrived, 0 lost"]);
 }
 
 /// An ARP request for 198.18.0.2, and one for 198.18.0.3.

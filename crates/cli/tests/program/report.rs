@@ -134,7 +134,7 @@ fn truncated_last_line_is_ignored() {
         let ran = run(&mut haul(&["report", path, "--json"])).expect(0);
         assert_eq!(ran.records().len(), 2);
         assert_eq!(ran.err.matches("warning").count(), 1, "{ran:#?}");
-        ran.says(&[&format!("{path}:4: "), "cut off", "the 2 before it"]);
+        ran.says(&[&format!("{path}:4: "), "cut off", "the 2 lines before it"]);
     }
 }
 
@@ -150,7 +150,7 @@ fn last_line_truncated_within_a_character_is_ignored() {
     for (path, input) in [(file.to_str().unwrap(), &b""[..]), ("-", &text)] {
         let ran = run_with_input(&mut haul(&["report", path, "--json"]), input).expect(0);
         assert_eq!(ran.records()[0].subject, "µ");
-        ran.says(&[&format!("{path}:2: "), "cut off", "the 1 before it"]);
+        ran.says(&[&format!("{path}:2: "), "cut off", "the 1 lines before it"]);
     }
 }
 

@@ -10,6 +10,8 @@ use super::super::number::number;
 use super::super::time::time;
 use super::NicArguments;
 
+/// Forwards from a modelled NIC at rising rates, counted beside estimated.
+///
 /// Forwards packets on one core from a modelled NIC, at one rate after the other, and counts every
 /// transaction that would cross PCIe. Shows beside each count the estimate for the batches that
 /// occurred, how batches grow with the rate, and where and why the curve of outbound writes breaks.

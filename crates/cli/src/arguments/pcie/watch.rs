@@ -11,6 +11,8 @@ use haul_model::pcie::{Nic, Version};
 use super::super::time::time;
 use super::super::users::Allowed;
 
+/// Shows the bursts of a running DPDK program and their PCIe traffic, live.
+///
 /// Shows the bursts of a running DPDK program live: packets per second, packets returned by each
 /// poll, the traffic that they cause on the link by the rules of the NIC's driver, and what this
 /// machine's counters show of it. The program needs no change, but must be started with the probe:

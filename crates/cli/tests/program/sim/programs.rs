@@ -42,8 +42,8 @@ fn users_program_gives_modelled_records() {
         (records[0].samples[0], &records[1].parameters["core"]),
         (3.0, &"functional".into())
     );
-    run(&mut sim(&["run", text(&program), "--functional", "--trace", "0..4"])).expect(2);
-    let drawn = run(&mut sim(&["run", text(&program), "--trace", "0..400"])).expect(0);
+    run(&mut sim(&["run", text(&program), "--functional", "--window", "0-4"])).expect(2);
+    let drawn = run(&mut sim(&["run", text(&program), "--window", "0-400"])).expect(0);
     assert!(drawn.out.contains("li a7, 0x5d") && drawn.out.contains("fetch 0x8000"), "{drawn:#?}");
 }
 
@@ -189,11 +189,12 @@ fn users_program_refuses_options_of_workloads() {
     let out = folder.path().join("plan.jsonl");
     let sweep = ["sweep", "--vary", "packets=10,20", "--program", ends, "--out-file", text(&out)];
     run(&mut sim(&sweep)).expect(2).says(&["only the workload receive"]);
-    let listed = run(&mut sim(&["run", "--list"])).expect(0).out;
+    let listed = run(&mut sim(&["list"])).expect(0).out;
     for name in ["packets=1000", "copying=words", "instructions_max=", "memory.latency_ns=80"] {
         assert!(listed.contains(name), "{listed}");
     }
-    assert!(!run(&mut sim(&["run", ends, "--list"])).expect(0).out.contains("packets"));
+    let facts = run(&mut sim(&["list", "--set", "packets=7", "--json"])).expect(0).machine().facts;
+    assert_eq!(facts["sim_packets"], "7");
 }
 
 /// Interrupts a command that would run for hours, and expects its exit code and these words.
@@ -220,7 +221,7 @@ fn endless_run_stops_on_signal() {
     stops(&["run", loops, "--functional"], &words);
     let sweep = ["sweep", "--vary", "memory.mshrs=1..4:1", "--program", loops, "--run"];
     stops(&[&sweep[..], &["--out-file", text(&plan)]].concat(), &["interrupted"]);
-    stops(&["reproduce", "--program", loops, "--out-file", text(&out)], &["interrupted"]);
+    stops(&["reproduce", "--program", loops, "--out", text(&out)], &["interrupted"]);
 }
 
 /// In every mode of the engine, in order and out of order: the copy is refused before it begins.
