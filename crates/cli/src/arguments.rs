@@ -185,8 +185,8 @@ pub(crate) struct Survey {
 
 /// Renders saved records as one page, or as CSV.
 ///
-/// The records are those of `haul survey`, or of any command's `--json`. The HTML page needs no other
-/// file; any machine can render it.
+/// The records are those of `haul survey`, or of any command's `--json`. The HTML page needs no
+/// other file; any machine can render it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul report survey.jsonl --out-file report.html\n  haul copy bench --json | haul report - --csv\n  \
@@ -212,8 +212,8 @@ pub(crate) struct Report {
 
 /// Shows which figures became faster or slower between two files of records.
 ///
-/// Compares earlier runs with later ones, such as surveys before and after an update, and also shows
-/// for which figures the runs cannot tell.
+/// Compares earlier runs with later ones, such as surveys before and after an update, and also
+/// shows for which figures the runs cannot tell.
 ///
 /// Two runs of one program differ by up to a quarter and sometimes more. Three runs on each side
 /// show by how much; the chance of a false alarm among all figures is then 5%. With one run on each

@@ -170,7 +170,7 @@ fn record_fails_with_reason_for_invisible_program() {
     let folder = tempfile::tempdir().unwrap();
     let nothing = |program: &str, why: &str| {
         let ran = run(&mut record(folder.path(), &["-o", "t", "--", program])).expect(1);
-        let ran = ran.says(&["nothing of ", " was recorded", why]);
+        let ran = ran.says(&["recorded nothing of ", why]);
         assert!(!ran.err.contains("haul: recorded"), "{ran:#?}");
         assert_eq!(named(folder.path(), "t"), Vec::<String>::new());
     };
