@@ -185,7 +185,7 @@ fn stopped_receiver_ends_the_sender_at_its_deadline() {
     finish(sending).expect(1).says(&[&process, "read nothing", "--deadline"]);
     assert!(feeding.join().unwrap().is_err());
     signal(&receiving, Signal::CONT);
-    finish(receiving).expect(1).says(&["connect anew"]);
+    finish(receiving).expect(1).says(&["connect again"]);
     assert!(left_in(folder.path()).is_empty());
 }
 
