@@ -167,7 +167,7 @@ pub(crate) struct Recv {
     haul channel bench --sizes 64..64KiB --mechanism auto,inline,ring --json > small.jsonl\n  \
     haul channel bench --experiment-2014\n\n\
     Peers: ucx, mpi, iceoryx2, pipe, unix, 2014 (the 2014 memcpy against vmsplice experiment: \
-    shared memory of the whole size with two copies, and vmsplice both ways), memcpy (one warm \
+    shared memory of the whole size with two copies, and vmsplice at both ends), memcpy (one warm \
     copy within B, the bound for every mechanism that copies).")]
 pub(crate) struct Bench {
     /// Sizes of the messages: a list such as 64,4KiB, or a range FIRST..LAST[:STEP]

@@ -11,7 +11,7 @@ use haul_model::{Kind, Line, Record};
 /// A kind of page, and the record that it is made from.
 const RECORDED: [(&str, &str); 16] = [
     ("sizes of copies", "2026-11-24-zen4-avx512-2cpu-copy/sizes.jsonl.gz"),
-    ("classes, by who reads them", "2026-11-24-zen4-avx512-2cpu-copy/then-read.jsonl.gz"),
+    ("classes by their reader", "2026-11-24-zen4-avx512-2cpu-copy/then-read.jsonl.gz"),
     ("heaps that grow", "2026-11-24-zen4-avx512-2cpu-heap/growth.jsonl.gz"),
     ("latency of a heap", "2026-11-24-zen4-avx512-2cpu-heap/latency.jsonl.gz"),
     ("the drop-in", "2026-11-24-zen4-avx512-2cpu-heap/drop-in.jsonl.gz"),

@@ -202,7 +202,7 @@ fn bench_answers_unknown_names_with_known_ones() {
     bench(&kernel).expect(2).says(&["sse9", "scalar", "libc", "haul"]);
     bench(&["--level", "l4"]).expect(2).says(&["l4", "l1, l2, llc, cold and mixed"]);
     bench(&["--function", "strcpy"]).expect(2).says(&["strcpy", "memcpy, memmove and memset"]);
-    bench(&["--distribution", "nobody"]).expect(2).says(&["nobody", "service"]);
+    bench(&["--distribution", "no-such-sizes"]).expect(2).says(&["no-such-sizes", "service"]);
 }
 
 #[test]

@@ -207,8 +207,8 @@ fn queue_pairs_have_a_worker_each_or_share_one() {
         let (all_came, all_sent) = (came.iter().sum::<f64>(), sent.iter().sum::<f64>());
         assert!(came.iter().all(|packets| *packets > all_came / 5.0), "{came:?}");
         assert!(all_came > 0.0 && all_sent >= all_came, "{came:?} {sent:?}");
-        let looked_at = each_queue(&inside, "packets", "sink0", "tx");
-        assert_eq!(looked_at.iter().sum::<f64>(), all_came);
+        let checked = each_queue(&inside, "packets", "sink0", "tx");
+        assert_eq!(checked.iter().sum::<f64>(), all_came);
         assert_eq!(value(&inside, "duplicates", &[]), 0.0);
         let made = each_queue(&outside, "packets", "gen0", "rx");
         assert_eq!(made.len(), workers);

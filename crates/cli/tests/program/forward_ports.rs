@@ -97,7 +97,7 @@ fn damaged_capture_is_reported_or_counted() {
     lie[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
     for (bytes, parts) in [
         (lie, &["at byte 24", "128 MiB"][..]),
-        (b"a text that is no capture at all".to_vec(), &["does not begin as a pcap"]),
+        (b"a text that is not a capture at all".to_vec(), &["does not begin as a pcap"]),
         (vec![], &["ends before its header"]),
     ] {
         fs::write(&path, bytes).unwrap();

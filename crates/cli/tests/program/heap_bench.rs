@@ -127,9 +127,9 @@ fn bench_names_missing_peer_and_measures_others() {
         ("jemalloc", "libjemalloc2"),
         ("tcmalloc", "libtcmalloc-minimal4"),
     ] {
-        let is_told = ran.err.contains(&format!("apt-get install {package}"));
+        let is_named = ran.err.contains(&format!("apt-get install {package}"));
         let is_measured = !of(&records, peer, "time").is_empty();
-        assert!(is_told != is_measured, "{peer}: {ran:#?}");
+        assert!(is_named != is_measured, "{peer}: {ran:#?}");
     }
     assert_eq!(of(&records, "libc", "time").len(), 1);
 }

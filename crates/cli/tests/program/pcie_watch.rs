@@ -251,9 +251,9 @@ fn watch_names_remedy_for_missing_program_or_probe() {
     {
         run(&mut haul(&["pcie", "watch", "--socket", place])).expect(1).says(&[part]);
     }
-    run(&mut haul(&["pcie", "watch", "--file-prefix", "nobody-has-this"]))
+    run(&mut haul(&["pcie", "watch", "--file-prefix", "no-such-prefix"]))
         .expect(1)
-        .says(&["nobody-has-this", "--socket"]);
+        .says(&["no-such-prefix", "--socket"]);
     for (words, part) in [
         (&["--for", "0"][..], "50ms"),
         (&["--pid", "1", "--socket", "/x"], "cannot be used with"),

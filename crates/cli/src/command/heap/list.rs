@@ -33,7 +33,7 @@ impl List {
     /// # Errors
     ///
     /// The folder of names cannot be read.
-    pub(super) fn look(arguments: Arguments) -> Result<Self, Error> {
+    pub(super) fn read(arguments: Arguments) -> Result<Self, Error> {
         let path = Path::new(NAMES_FOLDER);
         let failed =
             |reason: io::Error| Error::Haul(haul::Error::Read { path: path.to_owned(), reason });

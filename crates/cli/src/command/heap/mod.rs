@@ -41,7 +41,7 @@ pub(super) fn of(arguments: Heap) -> Result<Box<dyn Command>, Error> {
         Heap::Map(arguments) => Box::new(map::Map::check(arguments)?),
         Heap::Record(arguments) => Box::new(record::Record::check(arguments)?),
         Heap::Info(arguments) => Box::new(info::Info::check(arguments)?),
-        Heap::List(arguments) => Box::new(list::List::look(arguments)?),
+        Heap::List(arguments) => Box::new(list::List::read(arguments)?),
         Heap::Drive(arguments) => Box::new(drive::Drive::new(arguments)),
     })
 }
