@@ -2,9 +2,10 @@
 //!
 //! From the bottom up:
 //!
-//! - `number`: how a whole number is;
+//! - `number`: how a whole number is written;
 //! - `time`: how a time is written;
-//! - `users`: how users are named that other processes may have;
+//! - `sizes`: how sizes and their ranges are written;
+//! - `users`: how users are named whose processes may connect;
 //! - `copy`: of `haul copy`;
 //! - `channel`: of `haul channel`;
 //! - `forward`: of `haul forward`;
@@ -21,6 +22,9 @@ pub(crate) mod heap;
 mod number;
 pub(crate) mod pcie;
 pub(crate) mod sim;
+pub(crate) mod sizes;
+#[cfg(test)]
+mod table;
 pub(crate) mod time;
 pub(crate) mod users;
 
@@ -37,9 +41,12 @@ use crate::terminal;
 #[command(name = "haul", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
     after_help = "Start with `haul survey`: it measures this machine and writes a page about it.\n\
-    Exit codes: 0 done, 1 failed, 2 used wrongly; cut short by a signal (Ctrl-C, SIGTERM, SIGHUP or \
-    SIGQUIT), 128 and its number: 130 for Ctrl-C. What was measured until then is kept; a second signal, a \
-    second later or more, ends haul at once. What runs until Ctrl-C anyway ends by it with 0."
+    Several values are separated by commas. FIRST..LAST is the powers of two between, FIRST..LAST:STEP every \
+    STEP-th value, FIRST-LAST an interval.\n\
+    Exit codes: 0 done, 1 failed, 2 wrong usage. A run that a signal ends (Ctrl-C, SIGTERM, SIGHUP or \
+    SIGQUIT) exits with 128 plus the signal's number: 130 for Ctrl-C. haul keeps what it has measured until \
+    then. A second signal, at least a second later, ends haul at once. A command that runs until Ctrl-C \
+    anyway exits with 0."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -49,8 +56,9 @@ pub(crate) struct Arguments {
 /// The command line of this process.
 ///
 /// # Errors
-/// [`Error::Usage`] where it is wrong; where it asked for help, which has been printed by then,
-/// [`Error::ReaderGone`], or what became of printing it.
+///
+/// [`Error::Usage`] if the command line is wrong. If it asks for help, the help has been printed,
+/// and the error is [`Error::ReaderGone`] or the reason why printing failed.
 pub(crate) fn parse() -> Result<Arguments, Error> {
     let matches = with_negative_numbers(Arguments::command()).try_get_matches();
     match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
@@ -59,16 +67,16 @@ pub(crate) fn parse() -> Result<Arguments, Error> {
     }
 }
 
-/// The command, whose options take `-1` for a value: what reads it names the value and the limit,
-/// where the parser itself would look for an option of that name.
+/// The command, with options that accept `-1` as a value. The option's own parser then refuses it
+/// and names the limit; clap would report an unknown option `-1`.
 fn with_negative_numbers(command: Command) -> Command {
-    let taking = |arg: Arg| {
+    let accepting = |arg: Arg| {
         let is_option = arg.get_long().is_some() && arg.get_action().takes_values();
         if is_option { arg.allow_negative_numbers(true) } else { arg }
     };
     let names: Vec<String> =
         command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
-    let command = command.mut_args(taking);
+    let command = command.mut_args(accepting);
     names
         .into_iter()
         .fold(command, |command, name| command.mut_subcommand(name, with_negative_numbers))
@@ -76,13 +84,9 @@ fn with_negative_numbers(command: Command) -> Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// What this machine offers, what is missing, and how to get it
     Doctor(Doctor),
-    /// Measures how bytes are moved best on this machine
     Survey(Survey),
-    /// Renders saved records as one page, or as CSV
     Report(Report),
-    /// What became faster or slower from one file of records to another
     Compare(Compare),
     /// Copies by the processor: kernels, comparisons with libc, thresholds
     #[command(subcommand)]
@@ -90,25 +94,22 @@ pub(crate) enum Verb {
     /// The huge-page heap: comparisons with malloc and with DPDK
     #[command(subcommand)]
     Heap(heap::Heap),
-    /// Bulk transfer to another process
+    /// Bulk transfers to another process
     #[command(subcommand)]
     Channel(channel::Channel),
-    /// Forwards packets in bursts: between two ports, and through a whole virtual machine
     Forward(forward::Forward),
     /// PCIe traffic of packet workloads: links, estimates, limits
     #[command(subcommand)]
     Pcie(pcie::Pcie),
-    /// The simulated server: copy engines, the paper that proposed them, and what comes after it
+    /// The simulated server: copy engines, the paper that proposed them, and later experiments
     #[command(subcommand)]
     Sim(sim::Sim),
-    /// What a shell needs to complete haul's commands and options
     Completions(Completions),
-    /// The manual, as pages for man
     Man(Manual),
 }
 
 impl Verb {
-    /// Whether it is a process that another haul starts, and ends.
+    /// Whether this command is a process that another haul starts and ends.
     pub(crate) fn is_driver(&self) -> bool {
         match self {
             Self::Heap(heap::Heap::Drive(_)) | Self::Channel(channel::Channel::Drive(_)) => true,
@@ -118,8 +119,9 @@ impl Verb {
     }
 }
 
-/// Prints the script by which a shell completes haul's commands and options. `scripts/install`
-/// installs those of bash, zsh and fish.
+/// Prints a shell's completion script for haul's commands and options.
+///
+/// `scripts/install` installs the scripts of bash, zsh and fish.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul completions bash > ~/.local/share/bash-completion/completions/haul\n  \
@@ -131,19 +133,23 @@ pub(crate) struct Completions {
     pub(crate) shell: Shell,
 }
 
-/// Prints the manual page of haul, or writes those of all commands, from the same source as --help.
-/// `scripts/install` installs them.
+/// Prints the manual page of haul, or writes the pages of all commands.
+///
+/// The pages are made from the same text as --help. `scripts/install` installs them.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul man | man -l -\n  haul man --out ~/.local/share/man/man1")]
 pub(crate) struct Manual {
-    /// The folder for a page of each command: haul.1, haul-copy-bench.1 and so on
+    /// Folder for the pages, one for each command: haul.1, haul-copy-bench.1 and so on
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
 
-/// What this machine offers for moving data: instruction sets, caches, huge pages, permissions,
-/// engines, counters. Nothing that is missing stops haul; each line says how to get it. Then what
-/// disturbs a measurement: load, steal time, frequency governor, turbo, threads that share a core.
+/// What this machine offers, what it lacks, and how to get that.
+///
+/// Shows what this machine offers for moving data: instruction sets, caches, huge pages,
+/// permissions, engines, counters. haul works without any of them; each line says how to get what
+/// is missing. Then shows what disturbs a measurement: load, steal time, frequency governor, turbo,
+/// threads that share a core.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul doctor\n  haul doctor --json | head -1")]
 pub(crate) struct Doctor {
@@ -152,19 +158,21 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
-/// Measures memory, copies and fills on this machine, finds its thresholds, and writes
-/// survey.jsonl (every record), report.html (the page) and haul.toml (the thresholds) into a
-/// folder. Takes under 4 minutes, with --quick under 30 seconds. Ctrl-C keeps what was measured.
+/// Measures how this machine moves bytes best.
+///
+/// Measures memory, copies and fills on this machine, finds its thresholds, and writes survey.jsonl
+/// (every record), report.html (the page) and haul.toml (the thresholds) into a folder. Takes under
+/// 4 minutes, with --quick under 30 seconds. Ctrl-C keeps the records measured until then.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul survey --out my-server\n  HAUL_TUNING=my-server/haul.toml ./my-program"
 )]
 pub(crate) struct Survey {
-    /// Fewer sizes and shorter runs: under 30 seconds
+    /// Measure fewer sizes in shorter runs: under 30 seconds
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The folder for the results; created if need be, an earlier page in it replaced, earlier
-    /// records kept as survey.jsonl.old, .old.2 and so on
+    /// Folder for the results; created if it does not exist. An earlier page in it is replaced;
+    /// earlier records are kept as survey.jsonl.old, .old.2 and so on
     #[arg(long, value_name = "DIR", default_value = "haul-survey")]
     pub(crate) out: PathBuf,
     /// Print each record as one line of JSON
@@ -175,86 +183,91 @@ pub(crate) struct Survey {
     pub(crate) plan: bool,
 }
 
-/// Renders records that `haul survey` or `--json` saved, on any machine, as one HTML page that
-/// needs nothing else.
+/// Renders saved records as one page, or as CSV.
+///
+/// The records are those of `haul survey`, or of any command's `--json`. The HTML page needs no
+/// other file; any machine can render it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul report survey.jsonl --out report.html\n  haul copy bench --json | haul report - --csv\n  \
-    haul report survey.jsonl --compact --out survey.jsonl.gz"
+    after_help = "Example:\n  haul report survey.jsonl --out-file report.html\n  haul copy bench --json | haul report - --csv\n  \
+    haul report survey.jsonl --compact --out-file survey.jsonl.gz"
 )]
 pub(crate) struct Report {
-    /// Record files, as they are or compressed by gzip; - is standard input
+    /// Record files, plain or compressed by gzip; - is standard input
     #[arg(required = true, value_name = "FILES")]
     pub(crate) files: Vec<PathBuf>,
-    /// Where to write, compressed by gzip where the name ends in .gz [default: standard output]
+    /// File to write, compressed by gzip if its name ends in .gz [default: standard output]
     #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-    /// A table of every number instead of a page
+    pub(crate) out_file: Option<PathBuf>,
+    /// Write a table of every number instead of a page
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
-    /// The records themselves, checked and joined, one a line of JSON
+    /// Write the records themselves, checked and joined, one per line of JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// The same with five quantiles where a record has more samples: less room, the same page
+    /// Write the records with five quantiles instead of all samples: smaller, with the same page
     #[arg(long, conflicts_with_all = ["csv", "json"])]
     pub(crate) compact: bool,
 }
 
-/// Compares the figures of earlier runs with those of later ones, such as surveys before and after
-/// an update: which became faster or slower, and of which the runs cannot tell. Runs of one program
-/// come apart by up to a quarter and more; three of each side say by how much, and the chance of a
-/// false alarm among all figures is then 5%. With one of each, all of haul's figures of a part are
-/// judged together, and single ones only where they doubled. Ratios are those to the baseline of
-/// the same run, so that a machine which is slower today is no change. Exit code 0 whatever
-/// changed, but for --fail-on.
+/// Shows which figures became faster or slower between two files of records.
+///
+/// Compares earlier runs with later ones, such as surveys before and after an update, and also
+/// shows for which figures the runs cannot tell.
+///
+/// Two runs of one program differ by up to a quarter and sometimes more. Three runs on each side
+/// show by how much; the chance of a false alarm among all figures is then 5%. With one run on each
+/// side, all of haul's figures of a part are judged together, and a single figure only if it
+/// doubled. Every figure is a ratio to the baseline of its own run, so a machine that is slower
+/// today is not a change. The exit code is 0 whatever changed, unless --fail-on is given.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out changes.html\n  \
+    after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out-file changes.html\n  \
     haul compare --old main-*.jsonl --new branch-*.jsonl --fail-on slower\n  \
     haul compare main.jsonl.gz branch.jsonl --only copy --subject haul\n\n\
-    Exit codes: 0 compared, 1 --fail-on found what it looks for or the files have nothing in common, 2 used wrongly."
+    Exit codes: 0 compared, 1 --fail-on found such a figure or the files have no figure in common, 2 wrong usage."
 )]
 pub(crate) struct Compare {
-    /// The earlier records, as they are or compressed by gzip; - is standard input
+    /// The earlier records, plain or compressed by gzip; - is standard input
     #[arg(value_name = "OLD", required_unless_present = "old_runs", conflicts_with_all = ["old_runs", "new_runs"])]
     pub(crate) old: Option<PathBuf>,
     /// The later records
     #[arg(value_name = "NEW", required_unless_present = "new_runs", conflicts_with_all = ["old_runs", "new_runs"])]
     pub(crate) new: Option<PathBuf>,
-    /// Files of several earlier runs, instead of OLD: three or more say how far runs come apart
+    /// Files of several earlier runs, instead of OLD: three or more show how far runs differ
     #[arg(long = "old", value_name = "FILES", num_args = 1.., requires = "new_runs")]
     pub(crate) old_runs: Vec<PathBuf>,
     /// Files of several later runs, instead of NEW
     #[arg(long = "new", value_name = "FILES", num_args = 1.., requires = "old_runs")]
     pub(crate) new_runs: Vec<PathBuf>,
-    /// Compare these experiments alone: whole names, or their first part (copy); several may be
-    /// given, and copy.tune is compared only so
+    /// Compare only these experiments: whole names, or their first part (copy); several may be
+    /// given. copy.tune is compared only if it is named here
     #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// Compare these subjects alone; several may be given, and kernels that only haul calls are
-    /// compared only so
+    /// Compare only these subjects; several may be given. Kernels that only haul calls are compared
+    /// only if they are named here
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) subject: Vec<String>,
-    /// Write a page with every figure
+    /// File for a page with every figure
     #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-    /// Write the table as Markdown
+    pub(crate) out_file: Option<PathBuf>,
+    /// File for the table as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) export_markdown: Option<PathBuf>,
-    /// Show figures that stayed, or of which the runs cannot tell, and baselines as well
+    /// Show also baselines, unchanged figures, and figures for which the runs cannot tell
     #[arg(long)]
     pub(crate) all: bool,
-    /// Exit code 1 where figures became slower, changed in either direction, are missing in NEW, or
-    /// where the runs cannot tell; several may be given
+    /// Exit with code 1 if figures became slower, changed in either direction, are missing in NEW,
+    /// or if the runs cannot tell; several may be given
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
-    /// Changes up to so many percent count as none, whatever the noise is
+    /// Changes up to this percentage count as none, however small the noise is
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
     pub(crate) threshold: f64,
-    /// Hold figures of one machine against those of another
+    /// Compare figures of one machine with those of another
     #[arg(long)]
     pub(crate) across_machines: bool,
-    /// Print each figure's change as a record, one a line of JSON
+    /// Print each figure's change as a record, one per line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -266,16 +279,16 @@ pub(crate) enum FailOn {
     Slower,
     /// A figure became slower or faster.
     Changed,
-    /// The runs cannot tell of a figure.
+    /// The runs cannot tell whether a figure changed.
     CannotTell,
-    /// A figure is in the old runs alone.
+    /// A figure is only in the old runs.
     Missing,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
-        _ => Err("a threshold is a number of percent between 0 and 1000, such as 5".to_owned()),
+        _ => Err("write a percentage from 0 to 1000, such as 5".to_owned()),
     }
 }
 
@@ -284,13 +297,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Arguments::command().debug_assert();
     }
 
-    /// The standard library's words name no range: "invalid digit found in string".
+    /// The standard library's messages name no range: "invalid digit found in string".
     #[test]
-    fn what_is_no_number_is_refused_with_a_remedy() {
+    fn parsers_refuse_nonsense_with_a_remedy() {
         fn check(command: &clap::Command, path: &[&str]) {
             for inner in command.get_subcommands() {
                 check(inner, &[path, &[inner.get_name()]].concat());
@@ -302,9 +315,12 @@ mod tests {
                     let Err(error) = Arguments::command().try_get_matches_from(words) else {
                         continue;
                     };
-                    let said = error.to_string();
+                    let message = error.to_string();
                     let is_bare = ["invalid digit", "target type", "is not in "];
-                    assert!(!is_bare.iter().any(|bare| said.contains(bare)), "{path:?}: {said}");
+                    assert!(
+                        !is_bare.iter().any(|bare| message.contains(bare)),
+                        "{path:?}: {message}"
+                    );
                 }
             }
         }

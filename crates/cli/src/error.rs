@@ -1,10 +1,10 @@
-//! What can go wrong, and the exit code of each: 1 where haul failed, 2 where it was used wrongly,
-//! 128 and the signal where one cut it short.
+//! The errors, and the exit code of each: 1 if haul failed, 2 for wrong usage, 128 plus the
+//! signal's number if a signal interrupted it.
 //!
 //! From the bottom up:
 //!
-//! - `input`: records that are read;
-//! - `transfer`: transfers to another process.
+//! - `input`: errors of records that are read;
+//! - `transfer`: errors of transfers to another process.
 
 mod input;
 mod transfer;
@@ -22,12 +22,12 @@ pub(crate) use transfer::TransferError;
 /// How a command ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It did what was asked.
+    /// It completed.
     Done,
-    /// A signal of this number cut it short, and it kept what it had: the exit code is what a shell
-    /// says of a program that the signal ended, as not everything asked for is there.
+    /// A signal interrupted it, and it kept its records. The exit code is that of a program which
+    /// the signal ended, because the result is incomplete.
     Interrupted {
-        /// Its number.
+        /// The signal's number.
         signal: i32,
     },
 }
@@ -41,19 +41,19 @@ pub(crate) enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
     Haul(#[from] haul_machine::Error),
-    /// A socket for others to ask at could not be made.
+    /// A socket for telemetry clients could not be made.
     #[error(transparent)]
     Telemetry(#[from] haul::telemetry::Error),
     /// A channel could not be made, or a transfer failed.
     #[error(transparent)]
     Channel(#[from] haul::channel::Error),
-    /// A transfer that did not come to its end.
+    /// A transfer that did not complete.
     #[error(transparent)]
     Transfer(#[from] TransferError),
-    /// A link, a workload or a NIC that cannot be.
+    /// A link, a workload or a NIC that cannot exist.
     #[error(transparent)]
     Pcie(#[from] haul_model::pcie::PcieError),
-    /// Records that cannot be read, or do not hold what they are read for.
+    /// Records that cannot be read, or that lack the expected content.
     #[error(transparent)]
     Input(#[from] InputError),
     /// A capture that cannot be read.
@@ -61,15 +61,15 @@ pub(crate) enum Error {
     Capture {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// A file that is no capture, or has no packet that counts.
+    /// A file that is not a capture, or has no packet that counts.
     #[error("{}: {reason}", path.display())]
     NoCapture {
         /// The file.
         path: PathBuf,
-        /// Where, and what is wrong there.
+        /// The position and the fault there.
         reason: haul_model::pcie::PcieError,
     },
     /// Measuring could not begin.
@@ -78,17 +78,17 @@ pub(crate) enum Error {
     /// An experiment failed.
     #[error(transparent)]
     Experiment(#[from] haul_experiments::Error),
-    /// The library that records is not there.
+    /// The library that records is missing.
     #[error(
         "cannot record: libhaul_record.so is neither in {} nor in the lib beside it; build it with `cargo build \
          --release -p haul-record`, or install haul with scripts/install",
         folder.display()
     )]
     NoRecorder {
-        /// Where this program lies.
+        /// The folder of this program.
         folder: PathBuf,
     },
-    /// Something has the name of the trace already.
+    /// A file with the trace's name exists already.
     #[error("cannot record into {}: it exists; name another file with -o, or remove it", path.display())]
     TraceExists {
         /// The file.
@@ -99,34 +99,34 @@ pub(crate) enum Error {
     Start {
         /// The program.
         program: OsString,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
     /// A program that recorded nothing.
-    #[error("nothing of {} was recorded: {why}; see docs/heap-trace.md", program.display())]
+    #[error("recorded nothing of {}: {why}; see docs/heap-trace.md", program.display())]
     NoTrace {
         /// The program.
         program: OsString,
-        /// Why, as far as that can be seen.
+        /// The reason, as far as haul can see it.
         why: &'static str,
     },
-    /// A program that was recorded, and failed.
+    /// A program that was recorded and failed.
     #[error(
         "{} ended with exit code {code}; its trace {}",
         program.display(),
-        if *is_whole { "is whole" } else { "ends before it did" }
+        if *is_whole { "is complete" } else { "ends before it did" }
     )]
     ProgramFailed {
         /// The program.
         program: OsString,
-        /// Whether the recorder had no reason to end before it.
+        /// Whether the recorder recorded until the program's end.
         is_whole: bool,
-        /// What a shell says of it.
+        /// The program's exit code, as a shell reports it.
         code: u8,
     },
-    /// An output in the place of what it is made of.
+    /// An output with the name of one of its inputs.
     #[error(
-        "cannot write results into {}: it is read as well, and what it holds would be lost; name another file",
+        "cannot write results into {}: it is also an input, and its content would be lost; name another file",
         path.display()
     )]
     Replaced {
@@ -134,83 +134,84 @@ pub(crate) enum Error {
         path: PathBuf,
     },
     /// Standard output could not be written.
-    #[error("cannot write to standard output: {0}; make room, or send it elsewhere")]
+    #[error("cannot write to standard output: {0}; make room, or redirect it to another file")]
     Output(io::Error),
-    /// Whoever read standard output has gone; there is nobody to tell.
-    #[error("nobody reads standard output any more")]
+    /// The reader of standard output has closed it, so no message can reach it.
+    #[error("the reader of standard output has closed it")]
     ReaderGone,
     /// The folder for outputs cannot be used.
     #[error("cannot write results into {}: {reason}; {remedy}", path.display())]
     Folder {
         /// The folder, or the file in it.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// Another run writes the same records.
     #[error(
-        "cannot write results into {}: {holder} has them locked, as a haul does that is writing them \
-         there; wait until it has ended, or name another folder with --out",
+        "cannot write results into {}: {holder} has locked them, as a haul that is writing there does; \
+         wait until it has ended, or name another folder by --out or --out-file",
         path.display()
     )]
     Busy {
         /// The records.
         path: PathBuf,
-        /// The process that has them: `process 71 of user 12`.
+        /// The process that holds the lock: `process 71 of user 12`.
         holder: String,
     },
-    /// What a command will write does not fit into its folder.
+    /// The results of a command do not fit into their folder.
     #[error(
-        "cannot write results into {}: {reason}; make room ({room}), or name a folder with room with --out",
+        "cannot write results into {}: {reason}; make room ({room}), or name a folder \
+         with room by --out or --out-file",
         path.display()
     )]
     Room {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
-        /// How much is needed.
+        /// The size that is needed.
         room: Bytes,
     },
-    /// A tuning that would be no file beside its records.
+    /// A file for a tuning that is not a regular file, so its records cannot be written next to it.
     #[error(
-        "cannot tune into {}: it is no regular file, and the records that a haul.toml stands on go \
-         beside it; name a regular file with --out",
+        "cannot tune into {}: it is not a regular file, and the records behind a haul.toml are written \
+         next to it; name a regular file by --out-file",
         path.display()
     )]
     TuneInto {
-        /// What was named.
+        /// The path that was named.
         path: PathBuf,
     },
-    /// A record could not be written any more.
+    /// A record could not be written.
     #[error(
         "cannot write a record to {}: {reason}; the {kept} lines before it are kept; make room and \
-         run again, or name another folder with --out",
+         run again, or name another folder by --out or --out-file",
         path.display()
     )]
     Record {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
-        /// How many lines are safe.
+        /// Number of lines that were written.
         kept: usize,
     },
-    /// Tasks of a plan that are not done.
+    /// Tasks of a plan without a record file.
     #[error(
-        "{missing} of {tasks} tasks of {plan} are missing: {named}; do them with `haul sim task {plan} \
+        "{missing} of {tasks} tasks of {plan} are missing: {named}; run them with `haul sim task {plan} \
          INDEX` and collect again"
     )]
     MissingTasks {
         /// The plan.
         plan: String,
-        /// How many.
+        /// Number of missing tasks.
         missing: usize,
-        /// Of how many.
+        /// Number of tasks in the plan.
         tasks: usize,
-        /// The first of them, each with its reason.
+        /// The first missing tasks, each with its reason.
         named: String,
     },
     /// More threads than processors.
@@ -220,109 +221,109 @@ pub(crate) enum Error {
         if *allowed == 1 { "" } else { "s" }
     )]
     Threads {
-        /// What was asked for.
+        /// Threads asked for.
         asked: usize,
-        /// How many there are.
+        /// Processors that this process may run on.
         allowed: usize,
     },
-    /// A size that no address space holds.
+    /// A size that does not fit into an address space.
     #[error(
         "cannot measure {asked} at once: this machine addresses at most {limit}; name smaller {option}"
     )]
     Size {
-        /// What was asked for.
+        /// The size asked for.
         asked: Bytes,
-        /// The most there can be.
+        /// The largest possible size.
         limit: Bytes,
-        /// By which option.
+        /// The option that named it.
         option: &'static str,
     },
-    /// A size of nothing.
-    #[error("cannot measure 0 B: a size is 1 B at least; name another {option}")]
+    /// A size of 0.
+    #[error("cannot measure 0 B: the smallest size is 1 B; name another {option}")]
     NoSize {
-        /// By which option.
+        /// The option that named it.
         option: &'static str,
     },
-    /// An option that would change nothing of what is measured.
+    /// An option that would not change the measurement.
     #[error("cannot use {option} here: it is for {belongs}; {remedy}, or leave it out")]
     Unused {
-        /// Which one.
+        /// The option.
         option: &'static str,
-        /// What it belongs to.
+        /// The measurement that it belongs to.
         belongs: &'static str,
-        /// What to add.
+        /// The option to add.
         remedy: &'static str,
     },
     /// A mechanism that does not work on this machine, or not for this size.
     #[error("cannot measure mechanism {name}: {reason}; {remedy}")]
     Mechanism {
-        /// Which one.
+        /// The mechanism.
         name: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// testpmd is asked for and not there.
+    /// testpmd was asked for and is missing.
     #[error("cannot measure testpmd: {reason}; {}", haul_experiments::forward::Testpmd::REMEDY)]
     Testpmd {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Open vSwitch is asked for and not there.
+    /// Open vSwitch was asked for and is missing.
     #[error(
         "cannot measure Open vSwitch: {reason}; {}",
         haul_experiments::forward::OpenVswitch::REMEDY
     )]
     OpenVswitch {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A guest under QEMU is asked for and not there.
+    /// A guest under QEMU was asked for and cannot start.
     #[error(
-        "cannot have a guest under QEMU: {reason}; {}",
+        "cannot start a guest under QEMU: {reason}; {}",
         haul_experiments::forward::Qemu::REMEDY
     )]
     Qemu {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// No copy has this name, or this processor cannot run it.
     #[error(
-        "cannot copy by {name:?}; the copies are {known}, and libraries with a memcpy by their path \
-         (./libmine.so); name some of these"
+        "cannot copy with {name:?}; name one of {known}, or a library with a memcpy by its path \
+         (./libmine.so)"
     )]
     Copy {
-        /// What was asked for.
+        /// The name asked for.
         name: String,
-        /// The copies that there are.
+        /// The known copies.
         known: String,
     },
-    /// A size that no packet has, or none that all sides take.
+    /// A packet size that does not exist, or that not all sides accept.
     #[error(
-        "cannot measure packets of {asked}: here they have {least} to {most}, the frame check sequence \
-         not counted; name other --sizes"
+        "cannot measure packets of {asked}: here packets have {least} to {most}, without the frame check \
+         sequence; name other --sizes"
     )]
     PacketSize {
-        /// What was asked for.
+        /// The size asked for.
         asked: Bytes,
-        /// The least.
+        /// The smallest size.
         least: Bytes,
-        /// The most.
+        /// The largest size.
         most: Bytes,
     },
-    /// A port that cannot be.
+    /// A port that cannot be opened.
     #[error("cannot open port {port:?}: {reason}")]
     Port {
-        /// As it was asked for.
+        /// The port as it was named.
         port: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// One port, or three.
+    /// A number of ports other than two.
     #[error("cannot forward between {count} ports: name --port twice, once for each side")]
     Ports {
-        /// How many were named.
+        /// Number of ports that were named.
         count: usize,
     },
     /// A port could not be opened, or failed.
@@ -330,12 +331,12 @@ pub(crate) enum Error {
     Forward(#[from] haul::forward::Error),
     /// Signals cannot be watched for.
     #[error(
-        "cannot watch for Ctrl-C: {0}; run haul from a shell, with room for one more thread (ulimit -u, ulimit -v)"
+        "cannot watch for Ctrl-C: {0}; run haul from a shell that allows one more thread (ulimit -u, ulimit -v)"
     )]
     Signals(io::Error),
 }
 
-/// What shells say of a program that a signal of this number ended.
+/// The exit code that shells report for a program that this signal ended.
 pub(crate) fn code_of_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(1)
 }

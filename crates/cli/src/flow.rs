@@ -1,4 +1,4 @@
-//! How much of a stream has gone through, how fast, and how long still, as pv shows it.
+//! How much of a stream was transferred, how fast, and the time left, in the form of pv.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -10,35 +10,35 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::progress::clock;
 use crate::terminal;
 
-/// When a stream's progress is shown.
+/// When the progress of a stream is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Show {
-    /// Where standard error is a terminal.
+    /// If standard error is a terminal.
     #[default]
     Auto,
-    /// Anyway: without a terminal a line every second.
+    /// Always; without a terminal, one line every second.
     Always,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
-/// A stream on its way.
+/// The progress of a stream.
 pub(crate) struct Flow {
     bar: ProgressBar,
     has_lines: bool,
     total: Option<u64>,
     done: u64,
     started: Instant,
-    /// When the last line was written, and how much was done then.
-    said: (Instant, u64),
+    /// Time of the last line, and the bytes transferred by then.
+    reported: (Instant, u64),
 }
 
-/// Between two lines, and two updates of the bar.
+/// Interval between two lines, and between two updates of the bar.
 const LINE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(200);
 
 impl Show {
-    /// Whether anything is shown.
+    /// Whether progress is shown.
     pub(crate) fn is_shown(self) -> bool {
         match self {
             Self::Auto => io::stderr().is_terminal(),
@@ -49,7 +49,7 @@ impl Show {
 }
 
 impl Flow {
-    /// A stream that begins now, of so many bytes where that is known.
+    /// A stream that begins now, of `total` bytes if that is known.
     pub(crate) fn new(show: Show, total: Option<u64>) -> Self {
         let has_bar = show.is_shown() && io::stderr().is_terminal();
         let bar = match total {
@@ -69,27 +69,27 @@ impl Flow {
         }
         let now = Instant::now();
         let has_lines = show.is_shown() && !has_bar;
-        Self { bar, has_lines, total, done: 0, started: now, said: (now, 0) }
+        Self { bar, has_lines, total, done: 0, started: now, reported: (now, 0) }
     }
 
-    /// So many bytes more have gone through.
+    /// Adds transferred bytes.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.done += bytes;
         self.bar.set_position(self.done);
-        if self.has_lines && self.said.0.elapsed() >= LINE {
+        if self.has_lines && self.reported.0.elapsed() >= LINE {
             terminal::say(&format!("haul: {}", self.line(Instant::now())));
-            self.said = (Instant::now(), self.done);
+            self.reported = (Instant::now(), self.done);
         }
     }
 
-    /// How much has gone through.
+    /// Bytes transferred until now.
     pub(crate) fn done(&self) -> u64 {
         self.done
     }
 
-    /// `1.21 GiB, 410 MB/s, 40%, 0:05 left`: the rate is that since the last line.
+    /// `1.21 GiB, 410 MB/s, 40%, 0:05 left`; the rate is that since the last line.
     fn line(&self, now: Instant) -> String {
-        let (then, before) = self.said;
+        let (then, before) = self.reported;
         let rate = (self.done - before) as f64 / now.duration_since(then).as_secs_f64();
         let mut line = format!("{}, {}", Bytes(self.done).approximate(), per_second(rate));
         let mean = self.done as f64 / now.duration_since(self.started).as_secs_f64();
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_much_how_fast_and_how_long_still() {
+    fn line_shows_bytes_rate_and_time_left() {
         let mut flow = Flow::new(Show::Never, Some(4_000_000));
         flow.add(1_000_000);
         let after = |milliseconds| flow.started + Duration::from_millis(milliseconds);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_was_announced_is_all_of_it() {
+    fn line_caps_share_at_all_of_it() {
         let mut flow = Flow::new(Show::Never, Some(10));
         flow.add(20);
         let line = flow.line(flow.started + Duration::from_secs(1));

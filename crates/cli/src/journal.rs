@@ -1,4 +1,5 @@
-//! Where records go as they are measured: memory for the rendering, a file, standard output.
+//! The destinations of records as they are measured: memory for the rendering, a file, standard
+//! output.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
@@ -15,36 +16,37 @@ use crate::error::Error;
 use crate::stop::STOP;
 use crate::terminal;
 
-/// What a command wants opened before it runs.
+/// The outputs that a command needs opened before it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outputs {
-    /// Every line to standard output as JSON.
+    /// Whether every line goes to standard output as JSON.
     pub(crate) json: bool,
-    /// A folder to be made, with this file for the records in it, and others to come.
+    /// A folder to make, with the name of its record file; the command writes more files there
+    /// later.
     pub(crate) folder: Option<(PathBuf, String)>,
-    /// How much has to fit into that folder.
+    /// Space that the results need in that folder.
     pub(crate) room: Bytes,
-    /// Files, outside of that folder, that will be replaced at the end, and devices and FIFOs that
-    /// will be written to.
+    /// Files outside of that folder that are replaced at the end, and devices and FIFOs that are
+    /// written to.
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// The lines of this run, so far, and where else they go.
+/// The lines of this run until now, and their other destinations.
 #[derive(Debug)]
 pub(crate) struct Journal {
     lines: Vec<Line>,
     json: bool,
     file: Option<(PathBuf, File)>,
-    /// Where the records of an earlier run went, whose name the file has.
+    /// New path of an earlier run's records, whose name the file has.
     earlier: Option<PathBuf>,
     failure: Option<Error>,
 }
 
 impl Journal {
-    /// Makes the folder, opens the record file and proves that the others can be written.
+    /// Makes the folder, opens the record file and verifies that the other files can be written.
     ///
     /// # Errors
-    /// Any of that fails: nothing was measured yet.
+    /// One of these fails; nothing was measured yet.
     pub(crate) fn open(outputs: &Outputs) -> Result<Self, Error> {
         if outputs.json {
             terminal::output().map_err(Error::Output)?;
@@ -58,7 +60,7 @@ impl Journal {
             if path.is_dir() {
                 return Err(folder_error(path, io::ErrorKind::IsADirectory.into()));
             }
-            // A stream has been looked at already, and takes no temporary file beside it.
+            // The stream was checked already, and needs no temporary file beside it.
             if let Destination::File(file) = destination(path)? {
                 prove_writable(or_here(file.parent().unwrap_or(&file)), Bytes(0))?;
             }
@@ -68,20 +70,20 @@ impl Journal {
             let path = folder.join(name);
             let _turn = turn_in(folder);
             let _earlier_lock = lock_earlier(&path)?;
-            // Last, so that a run which cannot begin leaves an earlier one's records their name.
+            // Last, so that a run which cannot begin does not rename an earlier run's records.
             earlier = keep_earlier(&path)?;
             file = Some((path.clone(), create_locked(path)?));
         }
         Ok(Self { lines: Vec::new(), json: outputs.json, file, earlier, failure: None })
     }
 
-    /// Where the records of an earlier run are, if this one has taken their name.
+    /// The present path of an earlier run's records, if this run has their name.
     pub(crate) fn earlier(&self) -> Option<&Path> {
         self.earlier.as_deref()
     }
 
-    /// Gives the records of an earlier run their name back where this one has none of its own: it
-    /// was broken off at once, and the earlier page and tuning are still there.
+    /// Renames an earlier run's records back if this run has no record: it was interrupted at once,
+    /// and the earlier page and tuning still exist.
     ///
     /// # Errors
     /// The file cannot be renamed.
@@ -97,7 +99,7 @@ impl Journal {
         }
     }
 
-    /// Everything recorded so far.
+    /// All lines recorded until now.
     pub(crate) fn lines(&self) -> &[Line] {
         &self.lines
     }
@@ -110,29 +112,28 @@ impl Journal {
         })
     }
 
-    /// What of a run that was cut short is kept, and where.
+    /// Says which records of an interrupted run are kept, and where.
     pub(crate) fn kept(&self) -> String {
         let records = match self.records().count() {
             0 => {
-                return "nothing was measured before it was interrupted, and nothing is kept"
-                    .into();
+                return "nothing was measured before the interrupt, so nothing is kept".into();
             }
             1 => "1 record".to_owned(),
             several => format!("{several} records"),
         };
         match (&self.file, self.json) {
             (Some((path, _)), _) => {
-                format!("keeping what was measured: {records} in {}", path.display())
+                format!("kept {records} in {}", path.display())
             }
-            (None, true) => format!("keeping what was measured: {records} on standard output"),
+            (None, true) => format!("kept {records}, printed on standard output"),
             (None, false) => {
-                format!("keeping what was measured: what is shown is of {records}, and no more")
+                format!("kept {records}: the figures shown are of these only")
             }
         }
     }
 
-    /// Takes a line: it is on its way to the disk and to standard output when this returns. The
-    /// first failure is kept, ends the measurement, and comes out of [`check`](Self::check).
+    /// Adds a line. It has been written to the file and to standard output when this returns. The
+    /// first failure is kept and ends the measurement; [`check`](Self::check) returns it.
     pub(crate) fn add(&mut self, line: impl Into<Line>) {
         let line = line.into();
         if self.failure.is_none()
@@ -145,6 +146,7 @@ impl Journal {
     }
 
     /// # Errors
+    ///
     /// The first failure to write a line.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         self.failure.take().map_or(Ok(()), Err)
@@ -153,8 +155,7 @@ impl Journal {
     fn write(&mut self, line: &Line) -> Result<(), Error> {
         let text = line.to_json();
         if let Some((path, file)) = &mut self.file {
-            // One write a line: a reader, or whoever finds the file after a crash, sees whole
-            // lines.
+            // One write per line: a reader sees complete lines, also after a crash.
             file.write_all(format!("{text}\n").as_bytes()).map_err(|reason| Error::Record {
                 path: path.clone(),
                 reason,
@@ -165,8 +166,8 @@ impl Journal {
     }
 }
 
-/// Waits until no other haul looks for a name in this folder, for a second at most: somebody else
-/// may hold the lock of a shared folder as long as they please.
+/// Waits, for at most a second, until no other haul chooses a name in this folder. The wait is
+/// limited because another user may hold the lock of a shared folder forever.
 fn turn_in(folder: &Path) -> Option<File> {
     const PATIENCE: u32 = 100;
     let folder = File::open(folder).ok()?;
@@ -179,13 +180,13 @@ fn turn_in(folder: &Path) -> Option<File> {
     Some(folder)
 }
 
-/// Locks the records of an earlier run where there are some, so that they are nobody's who still
-/// writes them. The lock goes with the file, or with the process.
+/// Locks the records of an earlier run, if there are any, so that no running process still writes
+/// them. The lock ends with the file or with the process.
 fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
-    // Looked at first: opening a FIFO waits. What is no file, or cannot be read, is told by who
-    // moves it.
+    // Checked first, because opening a FIFO waits. If this is not a file or cannot be read, the
+    // function that renames it reports the error.
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    // For writing too where that is allowed: over NFS nothing else is locked.
+    // Also for writing if that is allowed: NFS locks nothing else.
     let open = || File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
     match is_file.then(open) {
         Some(Ok(file)) if is_locked_by_another(&file) => {
@@ -196,12 +197,12 @@ fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
     }
 }
 
-/// Makes the file for the records, and locks it: another run that wants the same name is refused as
-/// long as this one writes.
+/// Makes the record file and locks it: another run that wants the same name is refused while this
+/// one writes.
 fn create_locked(path: PathBuf) -> Result<File, Error> {
     let created = File::options().write(true).create_new(true).open(&path);
     let file = created.map_err(|reason| match reason.kind() {
-        // Looked at a moment ago, the name was free.
+        // The name was free at the check a moment ago.
         io::ErrorKind::AlreadyExists => {
             Error::Busy { path: path.clone(), holder: "another process".to_owned() }
         }
@@ -210,7 +211,8 @@ fn create_locked(path: PathBuf) -> Result<File, Error> {
     let identity = |found: fs::Metadata| (found.dev(), found.ino());
     let own = file.metadata().map(identity).map_err(|reason| folder_error(&path, reason))?;
     let is_locked = is_locked_by_another(&file);
-    // Before the lock, another run may have taken it for an empty earlier one, and removed it.
+    // Before the lock, another run may have treated the file as an empty earlier one and removed
+    // it.
     let is_own = fs::symlink_metadata(&path).is_ok_and(|found| identity(found) == own);
     if is_locked || !is_own {
         let holder = lock_holder(&file);
@@ -219,14 +221,14 @@ fn create_locked(path: PathBuf) -> Result<File, Error> {
     Ok(file)
 }
 
-/// Takes the lock, unless another has it. A file system without locks has none to lose.
+/// Tries the lock, and returns whether another process holds it. A file system without locks counts
+/// as unlocked.
 fn is_locked_by_another(file: &File) -> bool {
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
-/// Moves the records of an earlier run aside, to the first of `NAME.old`, `NAME.old.2` and so on
-/// that is free: neither one run that is broken off nor two may cost them. A file without a record
-/// is removed.
+/// Renames the records of an earlier run to the first free name of `NAME.old`, `NAME.old.2` and so
+/// on, so that no number of interrupted runs loses them. A file without a record is removed.
 fn keep_earlier(path: &Path) -> Result<Option<PathBuf>, Error> {
     let fail = |reason| folder_error(path, reason);
     let is_free = |path: &Path| {
@@ -249,25 +251,25 @@ fn keep_earlier(path: &Path) -> Result<Option<PathBuf>, Error> {
     Ok(Some(old))
 }
 
-/// Whether a file is what a run leaves that ended before its first record: a machine, or nothing.
+/// Whether the file is the rest of a run that ended before its first record: a machine, or nothing.
 fn holds_no_record(path: &Path) -> bool {
-    /// A machine takes some 4 KiB.
+    /// A machine's line has about 4 KiB.
     const LIMIT_BYTES: u64 = 1 << 20;
     let Ok(bytes) = haul_machine::file::read_limited(path, LIMIT_BYTES) else { return false };
     let (lines, broken) = haul_model::parse_what_can_be(&String::from_utf8_lossy(&bytes));
     broken.is_empty() && !lines.iter().any(|line| matches!(line, Line::Record(_)))
 }
 
-/// The empty path stands for the current folder, but no system call takes it.
+/// The empty path means the current folder, but no system call accepts it.
 fn or_here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// Writes a file of this size there and removes it: permission, a read-only mount and a full disk
-/// show before the measurement and not after it. Of no size: that a file can be made there.
+/// Writes a file of this size there and removes it, so that a missing permission, a read-only mount
+/// or a full disk shows before the measurement. With size 0, tests only that a file can be made.
 fn prove_writable(folder: &Path, room: Bytes) -> Result<(), Error> {
     let proof = Temporary::beside(&folder.join("haul-room"));
-    // New, so that a link which somebody else left in a shared folder is not followed.
+    // New, so that a link which another user left in a shared folder is not followed.
     let created = File::options().write(true).create_new(true).open(proof.path());
     let mut file = created.map_err(|reason| folder_error(folder, reason))?;
     let written = io::copy(&mut io::repeat(b' ').take(room.0), &mut file);
@@ -281,21 +283,23 @@ fn prove_writable(folder: &Path, room: Bytes) -> Result<(), Error> {
     })
 }
 
-const MAKE_ROOM: &str = "make room, or name a folder with room with --out";
+const MAKE_ROOM: &str = "make room, or name a folder with room by --out or --out-file";
 
 fn folder_error(path: &Path, reason: io::Error) -> Error {
     let remedy = match reason.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "name a folder that you may write to with --out"
+            "name a folder that you may write to by --out or --out-file"
         }
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-            "a file stands there: name a folder with --out, or move the file away"
+            "that is a file: name a folder by --out or --out-file, or move the file away"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => MAKE_ROOM,
         io::ErrorKind::FileTooLarge => "raise the limit of file sizes (ulimit -f)",
-        io::ErrorKind::IsADirectory => "a folder stands there: move it away, or name another --out",
-        io::ErrorKind::NotFound => "create the folder first, or name another with --out",
-        _ => "name another folder with --out",
+        io::ErrorKind::IsADirectory => "that is a folder: move it away, or name another --out-file",
+        io::ErrorKind::NotFound => {
+            "create the folder first, or name another by --out or --out-file"
+        }
+        _ => "name another folder by --out or --out-file",
     };
     Error::Folder { path: path.into(), reason, remedy }
 }
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_in_the_file_before_the_next_is_measured() {
+    fn journal_writes_each_line_before_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let outputs = Outputs {
             folder: Some((folder.path().join("new/deeper"), "survey.jsonl".into())),
@@ -325,11 +329,11 @@ mod tests {
         }
         journal.check().unwrap();
         let left: Vec<_> = fs::read_dir(folder.path().join("new/deeper")).unwrap().collect();
-        assert_eq!(left.len(), 1, "the proof of writability is left behind");
+        assert_eq!(left.len(), 1, "the probe file was not removed");
     }
 
     #[test]
-    fn runs_that_are_broken_off_never_cost_the_records_of_a_whole_one() {
+    fn interrupted_runs_keep_records_of_a_complete_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("survey.jsonl");
         let open = || {
@@ -343,22 +347,22 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        open().add(record("whole"));
+        open().add(record("complete"));
         for _ in 0..2 {
             let mut journal = open();
-            assert_eq!(subject("survey.jsonl.old"), "whole");
+            assert_eq!(subject("survey.jsonl.old"), "complete");
             journal.put_back().unwrap();
-            assert_eq!(subject("survey.jsonl"), "whole");
+            assert_eq!(subject("survey.jsonl"), "complete");
         }
         for name in ["first", "second"] {
             let mut journal = open();
             journal.add(record(name));
             journal.put_back().unwrap();
         }
-        assert_eq!(subject("survey.jsonl.old"), "whole");
+        assert_eq!(subject("survey.jsonl.old"), "complete");
         assert_eq!(subject("survey.jsonl.old.2"), "first");
         assert_eq!(subject("survey.jsonl"), "second");
-        // Killed before its first record, a run leaves nothing that is worth a name.
+        // A run that is killed before its first record leaves nothing to keep.
         drop(open());
         assert_eq!(fs::read_to_string(&path).unwrap(), "");
         assert!(open().earlier().is_none());
@@ -367,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_name_another_writes_to_is_refused() {
+    fn journal_refuses_name_that_another_run_writes() {
         let folder = tempfile::tempdir().unwrap();
         let open = || {
             let folder = Some((folder.path().to_owned(), "survey.jsonl".to_owned()));
@@ -379,9 +383,9 @@ mod tests {
             let error = open().unwrap_err();
             assert!(matches!(error, Error::Busy { .. }), "{error}");
             let message = error.to_string();
-            // Where the kernel shows no locks it is another process.
+            // If the kernel lists no locks, the holder is only "another process".
             assert!(
-                message.contains("process") && message.contains(" has them locked"),
+                message.contains("process") && message.contains(" has locked them"),
                 "{message}"
             );
             first.add(record("first"));
@@ -392,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_ends_the_run_and_keeps_the_lines_in_memory() {
+    fn full_disk_ends_run_and_keeps_lines_in_memory() {
         let path = PathBuf::from("/dev/full");
         if !path.exists() {
             terminal::say("SKIPPED: a full disk: no file /dev/full: mount /dev");
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_is_told_before_anything_runs() {
+    fn journal_refuses_impossible_folder_at_open() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
@@ -418,7 +422,7 @@ mod tests {
             let outputs =
                 Outputs { folder: Some((wanted, "survey.jsonl".into())), ..Outputs::default() };
             let message = Journal::open(&outputs).unwrap_err().to_string();
-            assert!(message.contains("a file stands there"), "{message}");
+            assert!(message.contains("that is a file"), "{message}");
         }
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! From the bottom up:
 //!
-//! - `error`: what can go wrong, and the exit code of each;
+//! - `error`: the errors, and the exit code of each;
 //! - `terminal`: tables, marks and warnings for a person;
-//! - `summary`: how a comparison is shown;
-//! - `stop`: what Ctrl-C and other signals do;
-//! - `progress`: how far, and how long still;
-//! - `flow`: how much of a stream has gone through;
-//! - `journal`: where records go as they are measured;
+//! - `summary`: shows a comparison;
+//! - `stop`: handles Ctrl-C and other signals;
+//! - `progress`: shows how much is done, and the time left;
+//! - `flow`: shows how much of a stream was transferred;
+//! - `journal`: writes records as they are measured;
 //! - `arguments`: the command line;
-//! - `command`: one module a command.
+//! - `command`: one module per command.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -34,37 +34,38 @@ fn main() -> ExitCode {
     match arguments::parse().and_then(run) {
         Ok(ending) => ending.exit_code(),
         Err(error) => {
-            terminal::tell(&error);
+            terminal::report(&error);
             error.exit_code()
         }
     }
 }
 
-/// From the command line to the exit code: every command is the same four steps.
+/// Runs a command from the command line to the exit code. Every command has the same four steps.
 fn run(arguments: Arguments) -> Result<Ending, Error> {
     haul::init();
     haul_machine::file::fail_beyond_size_limit();
     if !arguments.command.is_driver() {
         stop::begin();
     }
-    // Parse: names become values and inputs are read; what is wrong with them is said here.
+    // Parse: names become values and inputs are read; wrong ones are refused here.
     let mut command: Box<dyn Command> = command::of(arguments)?;
-    // Before any record is moved aside, which a command that ends by itself puts back.
+    // Before an earlier run's records are renamed: the command, if it ends by itself, renames them
+    // back.
     stop::hand_over(command.stops())?;
-    // Outputs are opened before anything is measured, so that no measurement is lost to them.
+    // Outputs are opened before anything is measured, so that a wrong output costs no measurement.
     let mut journal = Journal::open(&command.outputs())?;
     // Run and record: each record reaches the journal's outputs as soon as it is complete.
     let ran = command.run(&mut journal);
-    // What comes from here on cuts nothing short.
+    // A signal from here on interrupts nothing.
     let signal = stop::signal();
-    // Render from the records alone, also when the run was cut short: nothing is lost.
+    // Render from the records alone, also after an interrupted run: nothing is lost.
     let rendered = command.render(&journal);
     let put_back = journal.put_back();
     let done = ran.and(rendered).and(put_back);
     match signal.filter(|_| !command.lasts_until_stopped()) {
         Some(signal) => {
             if let Err(error) = done {
-                terminal::tell(&error);
+                terminal::report(&error);
             }
             terminal::say(&format!("haul: {}", command.kept(&journal)));
             Ok(Ending::Interrupted { signal })

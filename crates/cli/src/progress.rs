@@ -1,4 +1,4 @@
-//! How far, and how long still: a bar on a terminal, a line a step elsewhere.
+//! Shows how much is done, and the time left: a bar on a terminal, otherwise one line per step.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::terminal;
 
-/// A plan whose budgets are known, and how much of it is done. What is left is the sum of the
-/// budgets that are left: a promise kept by each step, not a guess from the past.
+/// A plan with known budgets, and the finished part of it. The time left is the sum of the
+/// remaining budgets, which each step keeps; it is not extrapolated from the past.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Whether steps are told line by line, as there is no terminal for a bar.
+    /// Whether each step prints a line, because there is no terminal for a bar.
     lines: bool,
     total: Duration,
     done: Duration,
@@ -22,7 +22,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For a plan of so many steps and so much time.
+    /// Progress for a plan of this many steps and this total time.
     pub(crate) fn new(steps: usize, total: Duration) -> Self {
         let bar = ProgressBar::new(millis(total));
         let style = "{bar:30} {percent:>3}%  {prefix}  {wide_msg}";
@@ -42,7 +42,7 @@ impl Progress {
         }
     }
 
-    /// The next step begins.
+    /// Begins the next step.
     pub(crate) fn begin(&mut self, what: &str, budget: Duration) {
         self.done += self.current;
         self.current = budget;
@@ -55,18 +55,18 @@ impl Progress {
         self.show(what, Duration::ZERO);
     }
 
-    /// The step is at this part of it. How far that is, the clock tells: a step of many parts has
-    /// one budget.
+    /// Shows the current part of the step. The clock gives its progress, because a step of many
+    /// parts has one budget.
     pub(crate) fn advance(&self, part: &str) {
         self.show(part, self.started.elapsed());
     }
 
-    /// Steps that have not begun.
+    /// Number of steps that have not begun.
     pub(crate) fn steps_left(&self) -> usize {
         self.steps - self.number
     }
 
-    /// Says something to a person without tearing the bar.
+    /// Prints a message without damaging the bar.
     pub(crate) fn say(&self, text: &str) {
         self.bar.suspend(|| terminal::say(text));
     }
@@ -100,21 +100,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_left_is_what_the_plan_still_holds() {
+    fn time_left_is_sum_of_remaining_budgets() {
         let second = Duration::from_secs(1);
         let mut progress = Progress::new(2, 10 * second);
         progress.begin("a", 4 * second);
         assert_eq!(progress.bar.prefix(), "0:10 left");
         progress.show("a", 3 * second);
         assert_eq!(progress.bar.prefix(), "0:07 left");
-        progress.show("a", 9 * second); // overran: no less is left than the steps to come
+        progress.show("a", 9 * second); // overrun: the budgets of later steps remain
         assert_eq!(progress.bar.prefix(), "0:06 left");
         progress.begin("b", 6 * second);
         assert_eq!(progress.bar.prefix(), "0:06 left");
     }
 
     #[test]
-    fn clocks_round_up() {
+    fn clock_rounds_up() {
         assert_eq!(clock(Duration::from_millis(125_001)), "2:06");
         assert_eq!(clock(Duration::ZERO), "0:00");
     }

@@ -1,10 +1,10 @@
 //! Signals that ask to end: Ctrl-C, `kill`, `timeout`, a terminal that is closed, Ctrl-\\.
 //!
-//! One rule for all of them. The first ends what is under way and keeps what there is, where a
-//! command has something to keep ([`Stops`]), and else the program. Others within a moment are the
-//! same request: `timeout` signals its child and then the child's group, a shell and a terminal
-//! that hang up both say so. A later one ends the program in any case. Whatever the way, no
-//! temporary file stays.
+//! One rule holds for all of them. If a command has records to keep ([`Stops`]), the first signal
+//! ends the current step and keeps the records; otherwise it ends the program. Further signals
+//! within a moment count as the same request: `timeout` signals its child and then the child's
+//! group, and both a shell and a terminal that hang up send one. A later signal ends the program in
+//! any case. In every case, temporary files are removed.
 
 use std::io;
 use std::process;
@@ -17,74 +17,74 @@ use haul_measure::signals;
 use crate::error::{Error, code_of_signal};
 use crate::terminal;
 
-/// Set by the first signal, or by a journal that can write no more. Experiments look at it between
+/// Set by the first signal, or by a journal that cannot write. Experiments check it between
 /// samples.
 pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The first signal's number; 0 before it.
+/// Number of the first signal; 0 before it.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Set by the second.
+/// Set by the second signal.
 static ABORT: AtomicBool = AtomicBool::new(false);
 
 /// What a signal does to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Stops {
-    /// The first ends the program: there is nothing to keep.
+    /// The first ends the program: there are no records to keep.
     AtOnce,
-    /// The first sets [`STOP`], at which the command looks, and the second ends the program.
+    /// The first sets [`STOP`], which the command polls; the second ends the program.
     WithWhatThereIs,
-    /// The second is the command's as well: see [`is_aborted`].
+    /// The command handles the second as well: see [`is_aborted`].
     ByItself,
 }
 
-/// What holds now, as a number.
+/// The present [`Stops`], as a number.
 static STOPS: AtomicU8 = AtomicU8::new(Stops::AtOnce as u8);
 
-/// When the last signal that counted came, and why nobody hears of them, where that is so.
-static STATE: Mutex<State> = Mutex::new(State { counted: None, deaf: None });
+/// Time of the last signal that counted, and the reason why signals cannot be watched, if so.
+static STATE: Mutex<State> = Mutex::new(State { counted: None, failure: None });
 
 struct State {
     counted: Option<Instant>,
-    deaf: Option<io::Error>,
+    failure: Option<io::Error>,
 }
 
-/// Signals so soon after one that counted are the same request. `timeout` takes some microseconds
-/// between its two; a machine that is busy may take a hundred milliseconds.
+/// Signals within this time after one that counted are the same request. `timeout` sends its two
+/// within some microseconds; a busy machine may need a hundred milliseconds.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Watches for signals from now on. Where the system has nothing to watch with they end the
-/// program as ever, which is told by [`hand_over`].
+/// Watches for signals from now on. If the system has no means to watch with, signals end the
+/// program as usual, and [`hand_over`] reports the error.
 pub(crate) fn begin() {
-    let failed = signals::watch(told).err();
-    lock().deaf = failed;
+    let failed = signals::watch(on_signal).err();
+    lock().failure = failed;
 }
 
-/// Leaves signals to the command from now on, as it wants them.
+/// Hands signals over to the command from now on, as `stops` says.
 ///
 /// # Errors
-/// Signals cannot be watched for, and the command has to see them.
+/// Signals cannot be watched for, and the command needs to see them.
 pub(crate) fn hand_over(stops: Stops) -> Result<(), Error> {
-    let deaf = lock().deaf.take().filter(|_| stops != Stops::AtOnce);
+    let failure = lock().failure.take().filter(|_| stops != Stops::AtOnce);
     STOPS.store(stops as u8, Ordering::Relaxed);
-    deaf.map_or(Ok(()), |reason| Err(Error::Signals(reason)))
+    failure.map_or(Ok(()), |reason| Err(Error::Signals(reason)))
 }
 
-/// The first signal that came, if one did.
+/// The first signal that arrived, if one did.
 pub(crate) fn signal() -> Option<i32> {
     Some(SIGNAL.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
 }
 
-/// Whether a second signal came.
+/// Whether a second signal arrived.
 pub(crate) fn is_aborted() -> bool {
     ABORT.load(Ordering::Relaxed)
 }
 
-fn told(signal: i32) {
+fn on_signal(signal: i32) {
     let stops = STOPS.load(Ordering::Relaxed);
     if stops == Stops::AtOnce as u8 {
-        terminal::say("haul: interrupted before it was done");
+        terminal::say("haul: interrupted before it was complete");
         leave(signal);
     }
     let now = Instant::now();
@@ -94,7 +94,9 @@ fn told(signal: i32) {
         None => {
             SIGNAL.store(signal, Ordering::Relaxed);
             STOP.store(true, Ordering::Relaxed);
-            terminal::say("haul: interrupted; ending with what is under way (once more to abort)");
+            terminal::say(
+                "haul: interrupted; ending after the current sample (press again to abort)",
+            );
         }
         Some(_) if stops == Stops::ByItself as u8 && !ABORT.swap(true, Ordering::Relaxed) => {}
         Some(_) => leave(signal),
@@ -102,7 +104,8 @@ fn told(signal: i32) {
     state.counted = Some(now);
 }
 
-/// Ends the program. Its children end by themselves: each has a conversation with this process.
+/// Ends the program. Its children end by themselves, because their connections to this process
+/// close.
 fn leave(signal: i32) -> ! {
     haul_machine::file::remove_temporary_files();
     haul_experiments::drive::remove_folders();

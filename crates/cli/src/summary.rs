@@ -1,5 +1,5 @@
-//! How a comparison is shown: its table in the order that was asked for, the same as Markdown, and
-//! a sentence for each measurement that says who is how much faster.
+//! Shows a comparison: its table in the requested order, the same as Markdown, and for each
+//! measurement a sentence that says which subject is how much faster.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,13 @@ use haul_model::{Comparison, Verdict};
 use crate::error::Error;
 use crate::terminal::{self, Mark, Table};
 
-/// What every command that compares takes.
+/// The options of every command that compares.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Printing {
-    /// The order within a measurement: fastest first, by name, or as they were measured, the
-    /// baseline first
+    /// Order within a measurement: fastest first, by name, or as measured, with the baseline first
     #[arg(long, value_name = "ORDER", default_value = "fastest")]
     pub(crate) sort: Order,
-    /// Write the table as Markdown
+    /// File for the table as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) export_markdown: Option<PathBuf>,
 }
@@ -24,11 +23,11 @@ pub(crate) struct Printing {
 /// The order of a measurement's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
-    /// What takes the least time or cost first.
+    /// Least time or cost first.
     Fastest,
-    /// By the alphabet.
+    /// Alphabetically.
     Name,
-    /// As they were measured.
+    /// In the order of measurement.
     Measured,
 }
 
@@ -36,31 +35,31 @@ pub(crate) enum Order {
 pub(crate) struct Comparisons {
     headings: Vec<&'static str>,
     rows: Vec<Row>,
-    /// Whether a blank line parts one measurement from the next.
+    /// Whether a blank line separates the measurements.
     is_parted: bool,
 }
 
 struct Row {
-    /// Which measurement it is of: `memcpy, 4 KiB, l1`. Rows of one stand together.
+    /// Name of the measurement: `memcpy, 4 KiB, l1`. Its rows are adjacent.
     of: String,
     subject: String,
     measured: Measured,
     cells: Vec<String>,
 }
 
-/// What a row is sorted and spoken of by.
+/// The values by which a row is sorted and described.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
-    /// Time or cost, in the measurement's own unit: less is better. `None` where it is neither.
+    /// Time or cost, in the measurement's own unit: less is better. `None` if it is neither.
     pub(crate) cost: Option<f64>,
-    /// Beside the baseline of its run, in time or cost.
+    /// The comparison in time or cost with the baseline of its run.
     pub(crate) comparison: Option<Comparison>,
-    /// Whether it is a time, so that a sentence can say who is faster.
+    /// Whether it is a time, so that a sentence can say which subject is faster.
     pub(crate) is_time: bool,
 }
 
 impl Mark {
-    /// What a comparison in time or cost lets one say.
+    /// The judgement of a comparison in time or cost.
     pub(crate) fn of(cost: &Comparison) -> Self {
         match cost.verdict() {
             Verdict::Less => Self::Better,
@@ -70,12 +69,12 @@ impl Mark {
     }
 }
 
-/// When a difference is one, below every table of comparisons.
-pub(crate) const RULE: &str = "A difference is one where its whole interval lies on one side of 1, and beyond the \
-     floor. There is none where neither an end of the interval nor the floor is 5% from 1. Else the run cannot \
+/// The rule for a difference, printed below every table of comparisons.
+pub(crate) const RULE: &str = "There is a difference if its whole interval lies on one side of 1 and beyond the floor. \
+     There is none if both ends of the interval and the floor are within 5% of 1. Otherwise the run cannot \
      tell: a larger --budget narrows the interval, a quieter machine the floor.";
 
-/// Measurements that get a sentence; of more, the table alone is clearer.
+/// Most measurements that get a sentence; for more, the table alone is clearer.
 const SENTENCES_MAX: usize = 12;
 
 impl Comparisons {
@@ -83,7 +82,7 @@ impl Comparisons {
         Self { headings: headings.to_vec(), rows: Vec::new(), is_parted }
     }
 
-    /// Adds a row; rows of one measurement come one after the other.
+    /// Adds a row; the rows of one measurement must be adjacent.
     pub(crate) fn add(
         &mut self,
         of: String,
@@ -129,7 +128,7 @@ impl Comparisons {
         table
     }
 
-    /// `At 1 MiB: haul:auto is 2.1 times as fast as mpi, 8.7 as pipe.` A line a measurement.
+    /// `At 1 MiB: haul:auto is 2.1 times as fast as mpi, 8.7 as pipe.` One line per measurement.
     pub(crate) fn sentences(&self) -> Vec<String> {
         let all: Vec<String> = self
             .measurements()
@@ -139,7 +138,7 @@ impl Comparisons {
         let more = all.len().saturating_sub(SENTENCES_MAX);
         let mut shown: Vec<String> = all.into_iter().take(SENTENCES_MAX).collect();
         if more > 0 {
-            shown.push(format!("And {more} more, in the table."));
+            shown.push(format!("{more} more are in the table."));
         }
         shown
     }
@@ -170,10 +169,10 @@ impl Comparisons {
     }
 }
 
-/// What haul is called, the first that takes part.
+/// The names of haul; the first that was measured counts.
 const OWN: [&str; 3] = ["haul", "haul:auto", "haul-c"];
 
-/// Haul, or the fastest where haul takes no part, beside all others.
+/// Compares haul with all others; the fastest subject if haul was not measured.
 fn sentence(rows: &[&Row]) -> Option<String> {
     let timed: Vec<(&Row, f64)> = rows
         .iter()
@@ -224,8 +223,8 @@ fn sentence(rows: &[&Row]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} {}", own.subject, parts.join(", ")))
 }
 
-/// A row over another of its measurement. Both were compared with one baseline: their intervals
-/// are those of ratios that err independently, so that half-widths add by their squares.
+/// The ratio of one row to another of its measurement. Both were compared with one baseline. The
+/// errors of the two ratios are independent, so half-widths add by their squares.
 fn beside(own: &Row, other: &Row) -> Option<Comparison> {
     let is_baseline = |row: &Row, of: &Comparison| of.baseline == row.subject;
     let (mine, theirs) = (own.measured.comparison.as_ref()?, other.measured.comparison.as_ref()?);
@@ -258,12 +257,12 @@ fn times(ratio: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Rows with times; the last of a measurement is the baseline.
+    /// Rows with times; the last row of a measurement is the baseline.
     fn of(rows: &[(&str, &str, f64)]) -> Comparisons {
         wide(rows, 1.01)
     }
 
-    /// The same with intervals that are so much wider on either side.
+    /// The same rows with intervals that are wider by this factor on either side.
     fn wide(rows: &[(&str, &str, f64)], by: f64) -> Comparisons {
         let mut all = Comparisons::new(&["by", ">cost"], true);
         for (of, subject, cost) in rows {
@@ -284,34 +283,34 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_makes_no_claim_where_the_interval_is_wide() {
+    fn sentence_claims_nothing_for_wide_interval() {
         let rows = [("a", "haul", 0.76), ("a", "pipe", 30.0), ("a", "libc", 1.0)];
-        let told =
+        let expected =
             "a: haul is 39 times as fast as pipe, may be faster or slower than libc (cannot tell).";
-        assert_eq!(wide(&rows, 4.0).sentences(), [told]);
+        assert_eq!(wide(&rows, 4.0).sentences(), [expected]);
     }
 
     #[test]
-    fn a_sentence_says_who_is_how_much_faster() {
+    fn sentence_names_faster_subject_and_ratio() {
         let all = of(&[("1 MiB", "pipe", 8.7), ("1 MiB", "haul:auto", 1.0), ("1 MiB", "mpi", 2.1)]);
-        let told = "1 MiB: haul:auto is 8.7 times as fast as pipe, 2.1 as mpi.";
-        assert_eq!(all.sentences(), [told]);
+        let expected = "1 MiB: haul:auto is 8.7 times as fast as pipe, 2.1 as mpi.";
+        assert_eq!(all.sentences(), [expected]);
         let all = of(&[("a", "libc", 1.0), ("a", "haul", 1.01), ("a", "x", 0.5), ("a", "y", 30.0)]);
-        let told =
+        let expected =
             "a: haul is 30 times as fast as y, as fast as libc, takes 2.0 times the time of x.";
-        assert_eq!(all.sentences(), [told]);
+        assert_eq!(all.sentences(), [expected]);
         let slower = of(&[("a", "haul", 3.0), ("a", "tcmalloc", 1.0), ("a", "libc", 2.0)]);
-        let told = "a: haul takes 3.0 times the time of tcmalloc, 1.50 that of libc.";
-        let told_too = "a: haul takes 1.50 times the time of libc, 3.0 that of tcmalloc.";
-        assert!([told, told_too].contains(&slower.sentences()[0].as_str()));
-        // Without haul the fastest speaks.
+        let expected = "a: haul takes 3.0 times the time of tcmalloc, 1.50 that of libc.";
+        let or_reversed = "a: haul takes 1.50 times the time of libc, 3.0 that of tcmalloc.";
+        assert!([expected, or_reversed].contains(&slower.sentences()[0].as_str()));
+        // Without haul, the fastest is the subject.
         let others = of(&[("a", "pipe", 2.0), ("a", "unix", 1.0)]);
         assert_eq!(others.sentences(), ["a: unix is 2.0 times as fast as pipe."]);
         assert!(of(&[("a", "haul", 1.0)]).sentences().is_empty());
     }
 
     #[test]
-    fn rows_are_sorted_within_their_measurement() {
+    fn table_sorts_rows_within_their_measurement() {
         let all = of(&[("a", "z", 2.0), ("a", "haul", 1.0), ("b", "m", 5.0), ("b", "k", 6.0)]);
         let names = |order| {
             let text = all.table(order).text();

@@ -13,20 +13,20 @@ use crate::error::Error;
 
 pub(crate) use table::{Mark, Table};
 
-/// One line, or several, on standard error. Whether anybody reads it changes nothing.
+/// Prints lines on standard error. A failure to print changes nothing.
 pub(crate) fn say(text: &str) {
     let shown = shown(text, std::env::args_os());
     let limit = io::stderr().is_terminal().then(|| columns(io::stderr()));
     let _ = writeln!(io::stderr(), "{}", fitted(&shown, limit.unwrap_or(usize::MAX)));
 }
 
-/// Says on standard error what went wrong, on as many lines as it takes.
-pub(crate) fn tell(error: &Error) {
+/// Prints an error on standard error.
+pub(crate) fn report(error: &Error) {
     match error {
         Error::ReaderGone => {}
-        // Its own colours, unless what it quotes has some as well.
+        // clap's own colours, unless a quoted argument has control characters too.
         Error::Usage(usage) if !std::env::args_os().any(|argument| has_control(&argument)) => {
-            // Whether anybody reads it changes nothing.
+            // A failure to print changes nothing.
             let _ = usage.print();
         }
         Error::Usage(usage) => say(usage.to_string().trim_end()),
@@ -47,8 +47,9 @@ fn has_control(argument: &OsStr) -> bool {
     argument.to_string_lossy().contains(char::is_control)
 }
 
-/// The text as a terminal may have it: what a file's name or an argument brings along is shown and
-/// not obeyed. Line breaks stay, but for those that stand in an argument.
+/// The text as it may go to a terminal: control characters of a file's name or an argument are
+/// escaped, so that the terminal does not obey them. Line breaks stay, except those within an
+/// argument.
 fn shown(text: &str, arguments: impl Iterator<Item = OsString>) -> String {
     let escaped = |text: &str, kept: &[char]| -> String {
         let show = |c: char| match c.is_control() && !kept.contains(&c) {
@@ -67,11 +68,11 @@ fn shown(text: &str, arguments: impl Iterator<Item = OsString>) -> String {
     escaped(&text, &['\n', '\t'])
 }
 
-/// Writes text and a line break to standard output; on a terminal a line that it has no room for is
+/// Writes text and a line break to standard output. On a terminal, a line that is too long is
 /// broken at spaces.
 ///
 /// # Errors
-/// [`Error::ReaderGone`] where the reader closed it (`haul copy list | head`), else
+/// [`Error::ReaderGone`] if the reader closed it (`haul copy list | head`), otherwise
 /// [`Error::Output`].
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_as_it_is(&fitted(text, limit()))
@@ -88,7 +89,7 @@ fn print_as_it_is(text: &str) -> Result<(), Error> {
 /// Standard output.
 ///
 /// # Errors
-/// It was closed as the program began: what is written to it is lost, and no write says so.
+/// It was closed when the program started: text written to it is lost, but no write fails.
 pub(crate) fn output() -> io::Result<io::Stdout> {
     match haul_measure::sys::was_output_closed() {
         true => Err(rustix::io::Errno::BADF.into()),
@@ -96,7 +97,7 @@ pub(crate) fn output() -> io::Result<io::Stdout> {
     }
 }
 
-/// Writes text and a line break over the `before` lines that stand above the cursor.
+/// Writes text and a line break over the `before` lines above the cursor.
 ///
 /// # Errors
 /// As [`print()`].
@@ -105,7 +106,7 @@ pub(crate) fn print_over(text: &str, before: usize) -> Result<(), Error> {
     print_as_it_is(&format!("{up}\x1b[J{text}"))
 }
 
-/// Whether a person sees standard output as it comes.
+/// Whether a person watches standard output live.
 pub(crate) fn is_watched() -> bool {
     io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
@@ -117,12 +118,12 @@ fn unprinted(reason: io::Error) -> Error {
     }
 }
 
-/// How wide the terminal is, in characters; 100 where there is none, or none to speak of.
+/// The terminal's width in characters; 100 without a terminal or if it reports less than 40.
 pub(crate) fn width() -> usize {
     if io::stdout().is_terminal() { columns(io::stdout()) } else { WITHOUT }
 }
 
-/// A line's width where no terminal says it.
+/// Width of a line without a terminal.
 const WITHOUT: usize = 100;
 
 fn columns(terminal: impl std::os::fd::AsFd) -> usize {
@@ -132,13 +133,13 @@ fn columns(terminal: impl std::os::fd::AsFd) -> usize {
     }
 }
 
-/// What no line may be wider than: the terminal's width, and nothing where there is none, for a
-/// program that reads lines wants them whole.
+/// The longest line on standard output: the terminal's width. Without a terminal there is no limit,
+/// because programs that read lines need them unbroken.
 fn limit() -> usize {
     if io::stdout().is_terminal() { width() } else { usize::MAX }
 }
 
-/// Text whose lines are at most so wide, broken at spaces; what they are indented by stays.
+/// Text broken at spaces into lines of at most `limit` columns; each keeps its indent.
 fn fitted(text: &str, limit: usize) -> String {
     let fit = |line: &str| {
         if visible(line) <= limit {
@@ -152,7 +153,7 @@ fn fitted(text: &str, limit: usize) -> String {
     text.split('\n').map(fit).collect::<Vec<_>>().join("\n")
 }
 
-/// How many columns a text takes, which its colours do not.
+/// Columns that a text occupies, without its colour codes.
 fn visible(text: &str) -> usize {
     let mut is_colour = false;
     let mut count = 0;
@@ -167,7 +168,8 @@ fn visible(text: &str) -> usize {
     count
 }
 
-/// How many lines a view of the terminal may have, the cursor's left out; 40 where nobody says.
+/// Lines that a view of the terminal may have, without the cursor's line; 40 if the terminal
+/// reports none.
 pub(crate) fn height() -> usize {
     const WITHOUT: usize = 40;
     match rustix::termios::tcgetwinsize(io::stdout()) {
@@ -176,8 +178,8 @@ pub(crate) fn height() -> usize {
     }
 }
 
-/// Whether standard output shows colours: it is a terminal, and nobody asked for none
-/// (`NO_COLOR`, or a terminal that calls itself dumb).
+/// Whether standard output shows colours: it is a terminal, and neither `NO_COLOR` nor a terminal
+/// named dumb turns them off.
 pub(crate) fn is_coloured() -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     io::stdout().is_terminal()
@@ -205,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_name_brings_along_is_shown_and_not_obeyed() {
+    fn shown_escapes_control_characters_of_names() {
         let name = "x\n\u{1b}[31mred";
         let text = format!("cannot read {name}: no such file\nanother line\u{9b}2J");
         assert_eq!(
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_has_no_room_is_broken_between_words() {
+    fn fitted_breaks_long_lines_between_words() {
         let text = "short\n  one two three four\n\nx";
         assert_eq!(fitted(text, 12), "short\n  one two\n  three four\n\nx");
         assert_eq!(fitted(text, usize::MAX), text);
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapping_keeps_every_word_and_no_long_line() {
+    fn wrap_keeps_words_and_limits_lines() {
         let text = "one two three four five six seven eight nine ten";
         let wrapped = wrap(text, 16, 4);
         assert!(wrapped.lines().all(|line| line.len() <= 16), "{wrapped}");

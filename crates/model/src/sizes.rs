@@ -5,13 +5,18 @@ use std::str::FromStr;
 
 use crate::units::{Bytes, UnitError};
 
-/// Sizes to measure, ascending and without duplicates: `4KiB`, `64,100,4KiB`, or `2KiB..1GiB`,
-/// which means every power of two from the first size to the last, both included.
+/// Sizes to measure, ascending and without duplicates: `4KiB` or `64,100,4KiB`.
+///
+/// A part may also be a range, of which both ends are included. `FIRST..LAST` is every power of two
+/// in it; `FIRST..LAST:STEP` is `FIRST` and every `STEP`-th size after it. At most
+/// [`Sizes::COUNT_MAX`] sizes are accepted.
 ///
 /// ```
 /// use haul_model::{Bytes, Sizes};
 /// let sizes: Sizes = "2KiB..8KiB,100".parse().unwrap();
 /// assert_eq!(sizes.0, [Bytes(100), Bytes(2048), Bytes(4096), Bytes(8192)]);
+/// let sizes: Sizes = "60..64:2".parse().unwrap();
+/// assert_eq!(sizes.0, [Bytes(60), Bytes(62), Bytes(64)]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes(pub Vec<Bytes>);
@@ -34,6 +39,11 @@ pub struct SizeClass {
     pub last: Bytes,
 }
 
+impl Sizes {
+    /// The largest number of sizes in a text: every size of a packet.
+    pub const COUNT_MAX: usize = 1 << 16;
+}
+
 impl FromStr for Sizes {
     type Err = UnitError;
 
@@ -41,11 +51,12 @@ impl FromStr for Sizes {
         let mut sizes = Vec::new();
         for part in text.split(',') {
             match part.split_once("..") {
-                Some((first, last)) => {
-                    sizes.extend(powers_of_two(first.parse()?, last.parse()?, part)?)
-                }
+                Some((first, rest)) => sizes.extend(range(first, rest, part)?),
                 None => sizes.push(part.parse()?),
             }
+        }
+        if sizes.len() > Self::COUNT_MAX {
+            return Err(too_many(text));
         }
         sizes.sort_unstable();
         sizes.dedup();
@@ -53,10 +64,34 @@ impl FromStr for Sizes {
     }
 }
 
-fn powers_of_two(first: Bytes, last: Bytes, text: &str) -> Result<Vec<Bytes>, UnitError> {
+/// The sizes of `FIRST..LAST` or `FIRST..LAST:STEP`, where `rest` follows the dots.
+fn range(first: &str, rest: &str, text: &str) -> Result<Vec<Bytes>, UnitError> {
+    let (last, step) = match rest.split_once(':') {
+        Some((last, step)) => (last, Some(step.parse::<Bytes>()?)),
+        None => (rest, None),
+    };
+    let (first, last) = (first.parse::<Bytes>()?, last.parse::<Bytes>()?);
     if last < first {
         return Err(UnitError::Reversed { text: text.into() });
     }
+    match step {
+        None => powers_of_two(first, last, text),
+        Some(Bytes(0)) => Err(UnitError::NoStep { text: text.into() }),
+        Some(step) => {
+            let count = (last.0 - first.0) / step.0;
+            if count >= Sizes::COUNT_MAX as u64 {
+                return Err(too_many(text));
+            }
+            Ok((0..=count).map(|index| Bytes(first.0 + index * step.0)).collect())
+        }
+    }
+}
+
+fn too_many(text: &str) -> UnitError {
+    UnitError::TooMany { text: text.into(), limit: Sizes::COUNT_MAX }
+}
+
+fn powers_of_two(first: Bytes, last: Bytes, text: &str) -> Result<Vec<Bytes>, UnitError> {
     let powers: Vec<Bytes> = (0..u64::BITS)
         .map(|bit| Bytes(1 << bit))
         .filter(|size| (first..=last).contains(size))
@@ -106,6 +141,31 @@ mod tests {
         assert_eq!(sizes("2KiB..1GiB").len(), 20);
         assert_eq!(sizes("0..18446744073709551615").len(), 64);
         assert_eq!(sizes("7,4KiB,7"), [7, 4096]);
+    }
+
+    #[test]
+    fn range_with_step_expands_to_every_step() {
+        assert_eq!(sizes("60..64:1"), [60, 61, 62, 63, 64]);
+        assert_eq!(sizes("64..100:16,80"), [64, 80, 96]);
+        assert_eq!(sizes("1KiB..2KiB:512B"), [1024, 1536, 2048]);
+        assert_eq!(sizes("9..9:100"), [9]);
+        assert_eq!(sizes("18446744073709551614..18446744073709551615:1").len(), 2);
+        assert_eq!(sizes("0..65535:1").len(), Sizes::COUNT_MAX);
+    }
+
+    #[test]
+    fn impossible_step_is_refused() {
+        let refused = |text: &str| text.parse::<Sizes>().unwrap_err();
+        assert!(matches!(refused("60..64:0"), UnitError::NoStep { .. }));
+        assert!(matches!(refused("64..60:1"), UnitError::Reversed { .. }));
+        for text in ["0..65536:1", "0..18446744073709551615:1", "0..65535:1,9GiB"] {
+            let error = refused(text);
+            assert!(matches!(error, UnitError::TooMany { limit: 65_536, .. }), "{error}");
+        }
+        for text in ["60..64:", "60..64:x", "60..64+1", "60..:1", "60:1", "60..64:1:1", "60..64:-1"]
+        {
+            refused(text);
+        }
     }
 
     #[test]

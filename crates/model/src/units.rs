@@ -63,6 +63,18 @@ pub enum UnitError {
         /// The given text.
         text: String,
     },
+    /// The step of a range is 0.
+    NoStep {
+        /// The given text.
+        text: String,
+    },
+    /// The text contains too many sizes.
+    TooMany {
+        /// The given text.
+        text: String,
+        /// The largest number of sizes.
+        limit: usize,
+    },
     /// The size class has no dash.
     NoDash {
         /// The given text.
@@ -94,7 +106,16 @@ impl fmt::Display for UnitError {
             }
             Self::NoPower { text } => write!(
                 f,
-                "{text:?} contains no power of two; widen the range, or list the sizes: 3000,5000"
+                "{text:?} contains no power of two; widen the range, add a step (3000..5000:100), or \
+                 list the sizes: 3000,5000"
+            ),
+            Self::NoStep { text } => write!(
+                f,
+                "the step of {text:?} is 0; write a step of at least 1 byte, such as 64..1500:4"
+            ),
+            Self::TooMany { text, limit } => write!(
+                f,
+                "{text:?} contains more than {limit} sizes; write a larger step or a narrower range"
             ),
             Self::NoDash { text } => write!(
                 f,

@@ -97,7 +97,7 @@ fn of_trace(command: &str, record: &Record) -> String {
 }
 
 fn bench(record: &Record, own: &[(&str, &str)]) -> String {
-    let mut command = String::from("haul copy bench --against libc");
+    let mut command = String::from("haul copy bench");
     let common = [(key::FUNCTION, "--function"), (key::THREADS, "--threads")];
     options(&mut command, record, own);
     options(&mut command, record, &common);
@@ -181,16 +181,16 @@ mod tests {
             .with("threads", 2);
         assert_eq!(
             command(&record),
-            r"haul copy bench --against libc --distribution 'it'\''s; rm' --level l1 --function memcpy --threads 2 --json"
+            r"haul copy bench --distribution 'it'\''s; rm' --level l1 --function memcpy --threads 2 --json"
         );
         let of_file = record.clone().with("distribution", "service").with("file", "in/service.csv");
-        let start = "haul copy bench --against libc --distribution in/service.csv --level l1";
+        let start = "haul copy bench --distribution in/service.csv --level l1";
         assert!(command(&of_file).starts_with(start), "{}", command(&of_file));
         assert_eq!(command(&record.with("rerun", "haul x")), "haul x");
         let of = |size: u64| {
             Record::new("r", "copy.size", "haul", "time", "ns").with("size_bytes", size)
         };
-        let start = "haul copy bench --against libc --sizes";
+        let start = "haul copy bench --sizes";
         assert_eq!(command(&of(64)), format!("{start} 64 --json"));
         assert_eq!(
             command_of_all(&[&of(128), &of(64), &of(256)]),

@@ -16,16 +16,15 @@ use crate::summary::Printing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Copy {
-    /// The kernels, which of them run here, and the thresholds in force
     List(List),
-    /// Copies and fills side by side with the installed C library
     Bench(Box<Bench>),
-    /// Finds the thresholds of this machine and writes haul.toml
     Tune(Tune),
 }
 
-/// The kernels that copy and fill, which of them this processor runs, and the sizes at which haul
-/// changes from one to the next.
+/// The kernels, which of them run here, and the thresholds in use.
+///
+/// Lists the kernels that copy and fill, which of them this processor runs, and the sizes at which
+/// haul changes from one kernel to the next.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul copy list\n  HAUL_TUNING=haul-survey/haul.toml haul copy list"
@@ -36,24 +35,23 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
+/// Measures copies and fills side by side with the installed C library.
+///
 /// Measures haul's copies and fills side by side with the installed C library's, interleaved in
 /// one run, with the library against itself as the noise floor. Without --distribution,
 /// --size-class or --sizes, the built-in distribution `service` is measured.
 ///
-/// On distributions, `haul` is what programs have that are compiled with it, in Rust or with
-/// haul.h: up to 64 bytes are code in the caller, above there is one call; `haul-c` is called
-/// through C at every size. On size classes and single sizes, where function is compared with
-/// function, `haul` is called through C, as libc is; `haul-inline` is the code in the caller. Each
-/// record of drawn sizes says in its parameter `call` which it is.
+/// On distributions, `haul` is the code in programs that are compiled with haul, in Rust or with
+/// haul.h: up to 64 bytes are copied inline, larger sizes by one call. `haul-c` is called through C
+/// at every size. On size classes and single sizes, where functions are compared, `haul` is called
+/// through C as libc is, and `haul-inline` is the inline code. The parameter `call` of each record
+/// of drawn sizes says which one it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
-    haul copy bench --against libc --distribution sizes.csv --level all --json > bench.jsonl\n  \
+    haul copy bench --distribution sizes.csv --level all --json > bench.jsonl\n  \
     haul copy bench --distribution service --then-read nothing,first\n  \
     haul copy bench --sizes 2KiB..1GiB --kernel avx2 --kernel rep_movsb")]
 pub(crate) struct Bench {
-    /// The baseline
-    #[arg(long, value_name = "BASELINE", default_value = "libc", value_parser = ["libc"])]
-    pub(crate) against: String,
     /// memcpy, memmove or memset; several may be given
     #[arg(long, value_name = "NAME", default_value = "memcpy", value_delimiter = ',')]
     pub(crate) function: Vec<Function>,
@@ -64,38 +62,37 @@ pub(crate) struct Bench {
     /// Sizes drawn evenly from FIRST to LAST bytes, such as 17-64; several may be given
     #[arg(long, value_name = "FIRST-LAST", value_delimiter = ',')]
     pub(crate) size_class: Vec<SizeClass>,
-    /// One size after the other: a list such as 64,4KiB, or FIRST..LAST for the powers of two
-    #[arg(long, alias = "size", value_name = "SIZES")]
+    /// Sizes to measure one after the other: a list such as 64,4KiB, or a range FIRST..LAST[:STEP]
+    #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
-    /// Where the bytes lie: l1, l2, llc, cold, mixed or all; several may be given [default: l1, and
-    /// nearest for --sizes: a copy's own two buffers, in the nearest cache that holds both]
+    /// Location of the bytes: l1, l2, llc, cold, mixed or all; several may be given [default: l1,
+    /// and nearest for --sizes: a copy's own two buffers, in the nearest cache that holds both]
     #[arg(long, value_name = "LEVEL", value_delimiter = ',', value_parser = level)]
     pub(crate) level: Vec<Levels>,
-    /// Threads at once, each pinned to a processor of its own
+    /// Threads at once, each pinned to its own processor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 65_535>)]
     pub(crate) threads: u16,
-    /// Whether predictors can learn the sizes: random (none comes back before half a million
-    /// others), or repeating (64 calls again and again); drawn sizes only
+    /// Whether branch predictors can learn the sizes: random (no sequence repeats within half a
+    /// million calls), or repeating (64 calls again and again); only for drawn sizes
     #[arg(long, value_name = "HOW", default_value = "random", value_parser = branches)]
     pub(crate) branches: Branches,
-    /// What of each target is read right after its call, within its time: nothing, the first or the
-    /// last 8 bytes, or all; several may be given
+    /// Bytes of each target that are read right after its call, within the measured time: nothing,
+    /// the first or the last 8 bytes, or all; several may be given
     #[arg(long, value_name = "WHAT", default_value = "nothing", value_delimiter = ',')]
     pub(crate) then_read: Vec<ThenRead>,
-    /// Share of addresses that are odd, the others being multiples of 8 [default: 0.27, as
-    /// published]
+    /// Share of addresses that are odd; the others are multiples of 8 [default: 0.27, as published]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) misaligned: Option<f64>,
-    /// Share of memmove's calls whose source and target overlap; drawn sizes only [default: 0.008,
-    /// as published]
+    /// Share of memmove's calls with overlapping source and target; only for drawn sizes [default:
+    /// 0.008, as published]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) overlap: Option<f64>,
-    /// Kernels to measure beside libc, or haul-c and haul-inline, instead of the usual subjects;
+    /// Kernels to measure beside libc, or haul-c and haul-inline, instead of the default subjects;
     /// several may be given
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) kernel: Vec<String>,
-    /// Time for the rounds of everything together [default: 2s for each measurement]; what else it
-    /// takes is printed before it begins
+    /// Total measuring time [default: 2s for each measurement]; the expected setup time is printed
+    /// first
     #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
     #[command(flatten)]
@@ -105,19 +102,21 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
-/// Finds how this machine copies and fills best (the shape of small copies, the instruction set,
-/// where strings may lie, and the sizes at which the kernel changes), checks that on sizes and
-/// distributions that it was not found on, keeps the defaults where they do not lose, and writes
-/// haul.toml with its evidence. Takes under 60 seconds.
+/// Finds the thresholds of this machine and writes haul.toml.
+///
+/// Finds how this machine copies and fills best: the shape of small copies, the instruction set,
+/// the limits of string instructions, and the sizes at which the kernel changes. Checks the result
+/// on sizes and distributions that it was not found on, keeps the defaults unless they lose, and
+/// writes haul.toml with the evidence. Takes under 60 seconds.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  haul copy tune --out ~/.config/haul/haul.toml")]
+#[command(after_help = "Example:\n  haul copy tune --out-file ~/.config/haul/haul.toml")]
 pub(crate) struct Tune {
-    /// The file to write; the records it stands on go beside it, into haul.jsonl (FILE's name with
-    /// .jsonl, or with .records.jsonl where FILE itself ends so)
+    /// Output file. The measurements behind it are written next to it, as FILE with the suffix
+    /// .jsonl (.records.jsonl if FILE itself ends in .jsonl)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
-    pub(crate) out: PathBuf,
-    /// Time to spend, or what the fewest rounds of large sizes take (some 8), which is printed
-    /// before
+    pub(crate) out_file: PathBuf,
+    /// Total measuring time; at least what the fewest rounds of large sizes need (about 8 s). The
+    /// expected time is printed first
     #[arg(long, value_name = "TIME", value_parser = budget, default_value = "50s")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON
@@ -125,7 +124,7 @@ pub(crate) struct Tune {
     pub(crate) json: bool,
 }
 
-/// What one `--level` stands for.
+/// The levels that one `--level` means.
 #[derive(Clone, Debug)]
 pub(crate) struct Levels(pub(crate) Vec<Level>);
 
@@ -142,13 +141,13 @@ fn level(text: &str) -> Result<Levels, haul_measure::Error> {
 fn branches(text: &str) -> Result<Branches, String> {
     let all = [Branches::Random, Branches::Repeating];
     let found = all.into_iter().find(|branches| branches.name() == text);
-    found.ok_or_else(|| "branches are random or repeating".to_owned())
+    found.ok_or_else(|| "write random or repeating".to_owned())
 }
 
 fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("a share is a number between 0 and 1".to_owned()),
+        _ => Err("write a share from 0 to 1, such as 0.27".to_owned()),
     }
 }
 
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_levels_or_one() {
+    fn level_means_all_or_one() {
         assert_eq!(level("all").unwrap().0.len(), 5);
         assert_eq!(level("llc").unwrap().0, [Level::Llc]);
         assert_eq!(level("nearest").unwrap().0, [Level::Nearest]);

@@ -1,4 +1,4 @@
-//! Every command that the documents show is one that this program takes, with every flag and value.
+//! Holds that this program accepts every command in the documents, with every flag and value.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn documents() -> Vec<(String, String)> {
     paths.into_iter().map(read).collect()
 }
 
-/// The lines of all blocks of a shell, those that go on joined.
+/// The lines of all shell blocks, with continued lines joined.
 fn lines(document: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for (number, block) in document.split("\n```").enumerate() {
@@ -32,7 +32,7 @@ fn lines(document: &str) -> Vec<String> {
     lines
 }
 
-/// A quoted word is a word, and quoted words are a command of their own.
+/// A quoted word is a word. Several quoted words are a separate command.
 fn unquoted(line: &str) -> String {
     let pieces = line.split(['\'', '"']).enumerate();
     pieces
@@ -43,14 +43,13 @@ fn unquoted(line: &str) -> String {
         .collect()
 }
 
-/// Each call of this program in a line of a shell, as its words: also behind a pipe, and within
-/// quotes.
+/// Each call of this program in a shell line, as its words; also after a pipe and within quotes.
 fn calls(line: &str) -> Vec<Vec<String>> {
     let line = unquoted(line.split(" #").next().unwrap_or_default());
     let line = line.replace("cargo run --release --", "haul");
     let mut calls = Vec::new();
     for command in line.split(['|', ';', '&']) {
-        // What is written to or read from a file is no word of the command.
+        // A redirection is not part of the command's words.
         let command = command.split(['<', '>']).next().unwrap_or_default();
         let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
         if words.first().is_some_and(|word| word == "haul") {
@@ -60,13 +59,13 @@ fn calls(line: &str) -> Vec<Vec<String>> {
     calls
 }
 
-/// A task's number is the shell's to fill in.
+/// The shell fills in a task's number.
 fn filled_in(words: &[String]) -> Vec<String> {
     words.iter().map(|word| if word.starts_with('$') { "0".into() } else { word.clone() }).collect()
 }
 
 #[test]
-fn every_command_of_the_documents_is_understood() {
+fn program_accepts_every_command_of_the_documents() {
     let mut understood = 0;
     for (name, text) in documents() {
         for call in lines(&text).iter().flat_map(|line| calls(line)) {
@@ -78,11 +77,11 @@ fn every_command_of_the_documents_is_understood() {
             understood += 1;
         }
     }
-    assert!(understood >= 30, "{understood} commands alone");
+    assert!(understood >= 30, "{understood} commands, expected at least 30");
 }
 
 #[test]
-fn what_a_shell_adds_is_no_word_of_the_command() {
+fn calls_leave_out_shell_syntax() {
     let words =
         |line: &str| -> Vec<String> { calls(line).iter().map(|words| words.join(" ")).collect() };
     assert_eq!(

@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -10,40 +9,43 @@ use haul_experiments::forward::{Flow, Layout};
 use haul_model::Sizes;
 
 use super::number::number;
+use super::sizes::swept;
 use super::time::time;
 use super::users::Allowed;
 
-/// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
-/// many packets each receive and send call moved (empty polls among them), cycles of a packet and
-/// of a poll. One thread, or one for each queue, polls both ports until --for is over,
-/// Ctrl-C comes, or the ports have nothing more to give; what was sent until then arrives first.
+/// Forwards packets in bursts: between two ports, and through a whole virtual machine.
+///
+/// Forwards packets in bursts between two ports, and counts packets, bytes, drops by reason,
+/// packets moved by each receive and send call (empty polls included), and cycles per packet and
+/// per poll. One thread, or one for each queue, polls both ports until --for is over, Ctrl-C
+/// arrives, or the ports have no more packets. Packets sent until then still arrive.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 #[command(
     after_help = "Example:\n  haul forward --port gen:size=64,rate=1M --port sink --for 5s\n  \
-    haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --mode mac\n  \
+    haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --action mac\n  \
     haul forward --port virtio:path=/tmp/vm.sock --port sink --for 5s --json\n  \
     haul forward --port pcap:in=trace.pcap --port vhost:path=/tmp/vm.sock\n  \
     haul forward --port gen:flows=64 --port vhost:path=/tmp/vm.sock,server,queues=2 --cpu 0,1\n  \
     haul forward pvp\n\n\
-    Ports, each with its options behind a colon, comma between:\n  \
-    gen      makes numbered packets, and looks at those that come back: size=64 (or imix, or\n           \
-    60..1514), rate=1M packets a second, or rate=1Gbit/s of a line (as fast as they\n           \
-    go), count=N, flows=N\n  \
-    sink     takes packets, and looks at their numbers: loss, order, latency\n  \
-    null     takes packets; with size=64 gives some too, with no content\n  \
+    Ports, each with its options after a colon, separated by commas:\n  \
+    gen      makes numbered packets, and checks those that return: size=64 (or imix, or\n           \
+    60..1514:1), rate=1M packets a second, or rate=1Gbit/s of a line (without a rate: as fast\n           \
+    as possible), count=N, flows=N\n  \
+    sink     takes packets, and checks their numbers: loss, order, latency\n  \
+    null     takes packets; with size=64 also gives packets without content\n  \
     nic      a modelled NIC that counts what would cross PCIe: model=ice, rate=1M or rate=1Gbit/s,\n           \
     group=N packets at once, size=64, count=N; driver, mode, option, link, mps, mrrs, rx-free, tx-rs as in\n           \
     haul pcie estimate\n  \
-    vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
+    vhost    a virtual machine's NIC, the hypervisor's side: path=SOCKET, server, copy=haul\n           \
     (or libc, or a kernel of `haul copy list`), queues=N (1)\n  \
-    virtio   the same card, as the virtual machine has it: path=SOCKET, server,\n           \
+    virtio   a virtual machine's NIC, the virtual machine's side: path=SOCKET, server,\n           \
     packed, queues=N (1)\n  \
-    pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
-    timed (as they were captured; else as fast as they go), pause=TIME (the longest that\n           \
-    timed keeps, 1m), out=FILE (.pcap or .pcapng)\n  \
+    pcap     reads packets from a capture, and writes them to one: in=FILE, loop=N times (loop: without\n           \
+    end), rate=1M or timed (as they were captured; without either, as fast as possible),\n           \
+    pause=TIME (the longest pause that timed keeps, 1m), out=FILE (.pcap or .pcapng)\n  \
     afpacket an interface, beside the kernel's own network: interface=NAME\n  \
-    afxdp    a queue of an interface, before the kernel's network: interface=NAME, queue=N"
+    afxdp    a queue of an interface, instead of the kernel's network: interface=NAME, queue=N"
 )]
 pub(crate) struct Forward {
     #[command(subcommand)]
@@ -54,49 +56,48 @@ pub(crate) struct Forward {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// The whole flow through a virtual machine: physical, virtual, physical
     Pvp(Box<Pvp>),
-    /// One side of a flow for `haul forward pvp`, which starts it
+    /// One side of a flow; `haul forward pvp` starts it
     #[command(hide = true)]
     Drive,
 }
 
-/// What is forwarded between which ports.
+/// Two ports, and how packets are forwarded between them.
 #[derive(Debug, Args)]
 pub(crate) struct Between {
-    /// A port, twice; see below
+    /// A port; given twice; see below
     #[arg(long, value_name = "PORT", required = true)]
     pub(crate) port: Vec<String>,
-    /// What is done with each packet: io (nothing), mac (new addresses), macswap (addresses
-    /// swapped) or echo (who asks for --address, by ARP or ping, is answered; nothing with others)
-    #[arg(long, value_name = "MODE", default_value = "io", value_parser = ["io", "mac", "macswap", "echo"])]
-    pub(crate) mode: String,
-    /// The address that --mode echo answers for
-    #[arg(long, value_name = "IPV4", required_if_eq("mode", "echo"))]
+    /// Action on each packet: io (forwards it unchanged), mac (writes new addresses), macswap
+    /// (swaps the addresses), echo (answers ARP and ping for --address; drops everything else)
+    #[arg(long, value_name = "ACTION", default_value = "io", value_parser = ["io", "mac", "macswap", "echo"])]
+    pub(crate) action: String,
+    /// Address for which --action echo answers
+    #[arg(long, value_name = "IPV4", required_if_eq("action", "echo"))]
     pub(crate) address: Option<Ipv4Addr>,
-    /// How long [default: until Ctrl-C, or until the ports have nothing more]
+    /// Running time [default: until Ctrl-C, or until the ports have no more packets]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) time: Option<Duration>,
-    /// The most packets that one call moves
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
+    /// Most packets that one call moves
+    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
     pub(crate) burst: u16,
-    /// The processor that polls; or several, each for one queue of both ports or for several, over
-    /// which it spreads packets by a hash of their flow [default: any; one thread for each queue]
+    /// Processor that polls; or several, each for one or more queues of both ports. Packets are
+    /// spread over the queues by a hash of their flow [default: any; one thread for each queue]
     #[arg(long, value_name = "CPU", value_delimiter = ',', value_parser = number::<usize, 0, { u32::MAX as u64 }>)]
     pub(crate) cpu: Vec<usize>,
-    /// The socket at which `haul pcie watch` sees the bursts as they go [default:
+    /// Socket on which `haul pcie watch` observes the bursts live [default:
     /// haul/forward-PROCESS/dpdk_telemetry.v2 in /var/run, or the user's runtime folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) telemetry: Option<PathBuf>,
-    /// Have no such socket
+    /// Make no telemetry socket
     #[arg(long, conflicts_with = "telemetry")]
     pub(crate) no_telemetry: bool,
-    /// Another user whose process may be at the other end of a vhost, virtio or telemetry socket,
-    /// by name or number, or any; may be given several times. Everybody may then connect to the
-    /// sockets made here who reaches their folder, and all others are turned away
+    /// Another user whose process may be at the other end of a vhost, virtio or telemetry socket: a
+    /// name, a number, or any; may be given several times. Opens the sockets made here to everyone
+    /// who can reach their folder; users not named here are refused
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
-    /// A folder for forward.jsonl (the records) and report.html (the page)
+    /// Folder for forward.jsonl (the records) and report.html (the page)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Print each record as one line of JSON
@@ -104,10 +105,12 @@ pub(crate) struct Between {
     pub(crate) json: bool,
 }
 
-/// Sets a whole flow up on this machine, with no traffic generator beside it: a generator and a
-/// switch on one processor, a guest with a virtio card on another. Compares copies in haul's
-/// switch, and haul with DPDK's testpmd and Open vSwitch, in restarts that are interleaved in one
-/// run, for restarts of one and the same program differ. Says for each size who forwards more, and
+/// Measures a whole flow through a virtual machine: physical, virtual, physical.
+///
+/// Sets up a whole flow on this machine, without an external traffic generator: a generator and a
+/// switch on one processor, a guest with a virtio NIC on another. Compares copies in haul's switch,
+/// and haul with DPDK's testpmd and Open vSwitch. Restarts of the same program differ, so the
+/// restarts of all are interleaved in one run. Shows for each size which one forwards more, and
 /// where packets were lost.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul forward pvp\n  \
@@ -116,84 +119,87 @@ pub(crate) struct Between {
     haul forward pvp --switch haul,ovs --guest testpmd\n  \
     haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n  \
     haul forward pvp --flow return --switch haul,testpmd --search ndr --searches 5 --trial 200ms --trial-sum 1s\n  \
-    haul forward pvp --flow enqueue --sweep 60..256 --copy haul,libc --restarts 3 --out sweep\n  \
+    haul forward pvp --flow enqueue --sweep 60..256:1 --copy haul,libc --restarts 3 --out sweep\n  \
     haul forward pvp --queues 4 --copy haul,libc\n  \
     haul forward pvp --guest qemu --sizes 64 --search ndr --trial 200ms --trial-sum 1s\n\n\
-    testpmd is of Debian's package dpdk-dev, Open vSwitch of openvswitch-switch-dpdk. Flows: pvp (generator, switch, guest, switch),\n\
-    enqueue (switch to guest), dequeue (guest to switch), loopback (packets that go round), return (the\n\
-    guest's packets to the switch and back).")]
+    testpmd is in Debian's package dpdk-dev, Open vSwitch in openvswitch-switch-dpdk. Flows: pvp (generator,\n\
+    switch, guest, switch), enqueue (switch to guest), dequeue (guest to switch), loopback (packets circulate),\n\
+    return (the guest's packets to the switch and back).")]
 pub(crate) struct Pvp {
-    /// The sizes of packets, without the frame check sequence: a list such as 64,1500
+    /// Sizes of packets, without the frame check sequence: a list such as 64,1500, or a range
+    /// FIRST..LAST[:STEP]
     #[arg(long, value_name = "SIZES", default_value = "64,512,1500")]
     pub(crate) sizes: Sizes,
-    /// One size after the other within each restart, with haul as switch: FIRST..LAST for every
-    /// byte, FIRST..LAST+STEP for every so many
-    #[arg(long, value_name = "RANGE", conflicts_with_all = ["sizes", "search"])]
-    pub(crate) sweep: Option<Sweep>,
-    /// Who copies in haul's switch: haul, libc, a kernel of `haul copy list`, or a library with a
-    /// memcpy by its path (./libmine.so); or a ceiling, which copies nothing: none, or empty (is
-    /// called for each packet, for no bytes); several may be given [default: haul,libc,none; to
-    /// QEMU's guest haul,libc]
+    /// Sizes to measure one after the other within each restart, with haul as switch: a list, or a
+    /// range FIRST..LAST:STEP
+    #[arg(long, value_name = "SIZES", value_parser = swept, conflicts_with_all = ["sizes", "search"])]
+    pub(crate) sweep: Option<Sizes>,
+    /// Copy function of haul's switch: haul, libc, a kernel of `haul copy list`, or the path of a
+    /// library with a memcpy (./libmine.so). none and empty are ceilings that copy nothing; empty
+    /// is called for each packet with a size of 0. Several may be given [default: haul,libc,none;
+    /// with QEMU's guest haul,libc]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) copy: Vec<String>,
-    /// The guest: haul, testpmd, or qemu (a Linux kernel's own driver: --flow pvp with haul or
+    /// The guest: haul, testpmd, or qemu (the driver of a Linux kernel: --flow pvp with haul or
     /// testpmd as switch, split or packed rings)
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = ["haul", "testpmd", "qemu"])]
     pub(crate) guest: String,
-    /// The folder with the kernel of QEMU's guest, which scripts/vhost-guest --image makes;
-    /// HAUL_QEMU names another QEMU than that on PATH [default: target/forward-guest]
+    /// Folder with the kernel of QEMU's guest, made by scripts/vhost-guest --image. HAUL_QEMU names
+    /// another QEMU than the one on PATH [default: target/forward-guest]
     #[arg(long, value_name = "DIR")]
     pub(crate) guest_image: Option<PathBuf>,
-    /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, --flow pvp alone), or several
+    /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, only --flow pvp), or several
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = ["haul", "testpmd", "ovs"])]
     pub(crate) switch: Vec<String>,
-    /// Where testpmd is [default: dpdk-testpmd on PATH]
+    /// Path of testpmd [default: dpdk-testpmd on PATH]
     #[arg(long, value_name = "FILE")]
     pub(crate) testpmd: Option<PathBuf>,
-    /// The widest vectors that testpmd uses, in bits [default: as its EAL chooses; on x86-64 256]
+    /// Widest vectors that testpmd uses, in bits [default: as its EAL chooses; on x86-64 256]
     #[arg(long, value_name = "BITS", value_parser = simd_bits)]
     pub(crate) simd: Option<u32>,
-    /// What packets go through: pvp, enqueue, dequeue, loopback or return
+    /// The packets' path: pvp, enqueue, dequeue, loopback or return
     #[arg(long, value_name = "FLOW", default_value = "pvp")]
     pub(crate) flow: Flow,
-    /// How rings are laid out: split (mergeable buffers), split-vector (none of these),
-    /// split-in-order, packed, packed-in-order (mergeable buffers), or packed-vector (none)
+    /// Layout of the rings: split or packed (both with mergeable buffers), split-in-order,
+    /// packed-in-order (with mergeable buffers), split-vector or packed-vector (without mergeable
+    /// buffers)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
-    /// Queues between switch and guest, there and back, over which flows are spread. Each has a
-    /// thread at either side where there are two processors for it; else threads have several
+    /// Queues between switch and guest, in each direction; flows are spread over them. Each queue
+    /// has a thread on each side if there are two processors for it; otherwise threads serve
+    /// several queues
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 8>)]
     pub(crate) queues: u16,
-    /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;
-    /// null beside testpmd, whose source makes no content either]
+    /// Source of haul's packets: gen (each numbered) or null (without content) [default: gen; null
+    /// beside testpmd, whose source has no content either]
     #[arg(long, value_name = "SOURCE", value_parser = ["gen", "null"])]
     pub(crate) source: Option<String>,
-    /// Restarts of each [default: 9; to QEMU's guest 3, for it boots first, and then looks for a
-    /// switch once a second]
+    /// Restarts of each program [default: 9; with QEMU's guest 3, which boots first and looks for a
+    /// switch only once a second]
     #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1000>)]
     pub(crate) restarts: Option<u16>,
-    /// How long is measured of each restart [default: 500ms; of each size of a sweep 50ms]
+    /// Measured time of each restart [default: 500ms; 50ms for each size of a sweep]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) time: Option<Duration>,
-    /// Looks for the highest loads that hold a goal, by MLRsearch (RFC 9971), with haul as switch,
-    /// or of --flow return with any: ndr (no loss in half of the trials' time), pdr (0.5% there),
-    /// rfc2544 (no loss at all); several may be given
+    /// Search for the highest loads that reach a goal, by MLRsearch (RFC 9971), with haul as
+    /// switch, or with any switch for --flow return: ndr (no loss in half of the trials' time), pdr
+    /// (0.5% loss there), rfc2544 (no loss at all); several may be given
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
     pub(crate) search: Vec<String>,
-    /// Searches of each, in turn, each with a restart of its own
+    /// Searches of each program, in turn, each after a restart
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 1000>)]
     pub(crate) searches: u16,
-    /// How long a trial of a search is [default: 1s; 60s for rfc2544]
+    /// Duration of one trial of a search [default: 1s; 60s for rfc2544]
     #[arg(long, value_name = "TIME", value_parser = time::<1, 60>, requires = "search")]
     pub(crate) trial: Option<Duration>,
-    /// How long the trials of one load are together [default: 21s; 60s for rfc2544]
+    /// Total duration of the trials of one load [default: 21s; 60s for rfc2544]
     #[arg(long, value_name = "TIME", value_parser = time::<1, 86_400>, requires = "search")]
     pub(crate) trial_sum: Option<Duration>,
-    /// Measures latency at 10, 50 and 90% of the first load that is found, from when each packet
-    /// was due
+    /// Measure latency at 10, 50 and 90% of the first load that is found, from the time at which
+    /// each packet was due
     #[arg(long, requires = "search")]
     pub(crate) latency: bool,
-    /// A folder for forward.jsonl (the records) and report.html (the page)
+    /// Folder for forward.jsonl (the records) and report.html (the page)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Print each record as one line of JSON
@@ -201,13 +207,13 @@ pub(crate) struct Pvp {
     pub(crate) json: bool,
 }
 
-/// Widths that DPDK's EAL takes.
+/// Vector widths that DPDK's EAL accepts.
 fn simd_bits(text: &str) -> Result<u32, String> {
     let bits = text.parse().ok().filter(|bits| [128, 256, 512].contains(bits));
-    bits.ok_or_else(|| "vectors are 128, 256 or 512 bits wide".into())
+    bits.ok_or_else(|| "write 128, 256 or 512".into())
 }
 
-/// Restarts of each unless the command line says: of processes, and of switches of a kernel.
+/// Default number of restarts: of processes, and of switches with a kernel as guest.
 const RESTARTS: u16 = 9;
 const RESTARTS_OF_KERNEL: u16 = 3;
 
@@ -217,45 +223,19 @@ impl Pvp {
         self.guest == "qemu"
     }
 
-    /// Who copies in haul's switch. A kernel drops packets that were not copied: they have no
-    /// addresses.
+    /// The copy functions of haul's switch. A kernel drops packets that were not copied, because
+    /// they have no addresses.
     pub(crate) fn copies(&self) -> Vec<String> {
-        let usual =
+        let default =
             if self.is_to_kernel() { &["haul", "libc"][..] } else { &["haul", "libc", "none"] };
-        let usual = || usual.iter().map(|name| (*name).to_owned()).collect();
-        if self.copy.is_empty() { usual() } else { self.copy.clone() }
+        let default = || default.iter().map(|name| (*name).to_owned()).collect();
+        if self.copy.is_empty() { default() } else { self.copy.clone() }
     }
 
-    /// Restarts of each.
+    /// Restarts of each program.
     pub(crate) fn restarts(&self) -> usize {
-        let usual = if self.is_to_kernel() { RESTARTS_OF_KERNEL } else { RESTARTS };
-        self.restarts.unwrap_or(usual).into()
-    }
-}
-
-/// Sizes from the first to the last, every `step`-th of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sweep {
-    pub(crate) first: u64,
-    pub(crate) last: u64,
-    pub(crate) step: u64,
-}
-
-impl FromStr for Sweep {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parse = || {
-            let (first, rest) = text.split_once("..")?;
-            let (last, step) = rest.split_once('+').unwrap_or((rest, "1"));
-            let number = |text: &str| text.parse::<u64>().ok();
-            let sweep = Self { first: number(first)?, last: number(last)?, step: number(step)? };
-            (sweep.first <= sweep.last && sweep.step > 0).then_some(sweep)
-        };
-        parse().ok_or_else(|| {
-            "a sweep is FIRST..LAST or FIRST..LAST+STEP in bytes, such as 60..256 or 64..1514+8"
-                .into()
-        })
+        let default = if self.is_to_kernel() { RESTARTS_OF_KERNEL } else { RESTARTS };
+        self.restarts.unwrap_or(default).into()
     }
 }
 
@@ -274,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_as_guest_has_other_defaults() {
+    fn kernel_guest_changes_defaults() {
         let usual = pvp(&[]);
         assert_eq!((usual.is_to_kernel(), usual.restarts()), (false, 9));
         assert_eq!(usual.copies(), ["haul", "libc", "none"]);
@@ -286,18 +266,5 @@ mod tests {
         let own = pvp(&words);
         assert_eq!((own.restarts(), own.copies()), (7, vec!["libc".to_owned()]));
         assert_eq!(own.guest_image, Some("image".into()));
-    }
-
-    #[test]
-    fn a_sweep_is_a_range_with_a_step() {
-        let sweep = |first, last, step| Ok(Sweep { first, last, step });
-        assert_eq!("60..256".parse(), sweep(60, 256, 1));
-        assert_eq!("64..64".parse(), sweep(64, 64, 1));
-        assert_eq!("64..1514+8".parse(), sweep(64, 1514, 8));
-        for text in
-            ["", "..", "64", "64..", "..64", "64..63", "64..80+0", "64..80+", "a..b", "-1..2"]
-        {
-            assert!(text.parse::<Sweep>().is_err(), "{text}");
-        }
     }
 }

@@ -15,27 +15,23 @@ use crate::summary::Printing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Heap {
-    /// Allocation side by side with libc, the general heaps and DPDK
     Bench(Bench),
-    /// A recorded program's allocations on haul's heap and on others
     Replay(Replay),
-    /// A picture of what a heap holds: huge pages, spans, classes, waste, by tag
     Map(Map),
-    /// Runs a program and records what it asks of its allocator
     Record(Record),
-    /// What a recorded trace holds
     Info(Info),
-    /// The heaps that processes share by name, and what each holds
     List(List),
-    /// Drives one heap for `haul heap bench` and `replay`, which start it
+    /// Drives one heap; `haul heap bench` and `replay` start it
     #[command(hide = true)]
     Drive(Drive),
 }
 
+/// Measures allocation side by side with libc, the general heaps and DPDK.
+///
 /// Measures haul's heap side by side with the installed C library's malloc, with mimalloc, jemalloc
-/// and tcmalloc preloaded in front of it, and with DPDK's rte_malloc: each in a process of its own,
+/// and tcmalloc preloaded instead of it, and with DPDK's rte_malloc. Each runs in its own process,
 /// all interleaved in one run, with the first baseline against itself as the noise floor. A peer
-/// that is not installed is named, with the package that has it, and left out.
+/// that is not installed is left out; a note names it and its package.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap bench --test growth --sizes 4KiB --align 4KiB --against dpdk,libc\n  \
@@ -47,52 +43,51 @@ pub(crate) enum Heap {
     allocations while the heap grows)."
 )]
 pub(crate) struct Bench {
-    /// What is done with the heaps; several may be given
+    /// Tests to run on the heaps; several may be given
     #[arg(long, value_name = "TEST", default_value = "growth,pairs", value_delimiter = ',')]
     pub(crate) test: Vec<Test>,
-    /// The heaps beside haul's: dpdk, mimalloc, jemalloc, tcmalloc, libc
+    /// The peers: dpdk, mimalloc, jemalloc, tcmalloc, libc
     #[arg(
         long,
-        value_name = "HEAPS",
+        value_name = "PEERS",
         default_value = "dpdk,mimalloc,jemalloc,tcmalloc,libc",
         value_delimiter = ','
     )]
     pub(crate) against: Vec<Peer>,
-    /// The blocks' sizes: a list such as 64,4KiB, or FIRST..LAST for the powers of two [default:
-    /// 4KiB for growth, mixed, regrow and latency, 16KiB at most for lifetimes, else 64]
-    #[arg(long, alias = "size", value_name = "SIZES")]
+    /// Sizes of the blocks: a list such as 64,4KiB, or a range FIRST..LAST[:STEP] [default:
+    /// 4KiB for growth, mixed, regrow and latency, 16KiB at most for lifetimes, otherwise 64]
+    #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
-    /// Their alignment, a power of two, or `size` for each size's own [default: size for growth,
-    /// mixed, regrow and latency, else 16]
+    /// Alignment of the blocks: a power of two, or `size` for the natural alignment of each size
+    /// [default: size for growth, mixed, regrow and latency, otherwise 16]
     #[arg(long, value_name = "BYTES")]
     pub(crate) align: Option<Align>,
     /// Rounds of growth, mixed and regrow
     #[arg(long, value_name = "N", value_parser = number::<u32, 1, 1000>)]
     pub(crate) rounds: Option<u32>,
-    /// Blocks on each thread: of a round (2000), of bulk, no-bulk (1000) or latency (20000), or
+    /// Blocks on each thread: per round (2000), for bulk and no-bulk (1000) or latency (20000), or
     /// live at once for lifetimes (4000)
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, { 1 << 32 }>)]
     pub(crate) count: Option<u64>,
-    /// Threads at once, pinned one after the other to the processors there are [default: 2 for
-    /// remote, which takes an even number, else 1]
+    /// Threads at once, pinned to the processors one after the other [default: 2 for remote, which
+    /// needs an even number, otherwise 1]
     #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: Option<u16>,
-    /// haul's heap is one that other processes can share, and takes pages of the kernel's pool
+    /// Measure a heap of haul that other processes can share, on pages of the kernel's pool
     #[arg(long)]
     pub(crate) shared: bool,
-    /// Leave the kernel's pool of huge pages alone (vm.nr_hugepages): haul takes transparent ones,
-    /// as without --shared, and DPDK plain ones
+    /// Do not use the kernel's pool of huge pages (vm.nr_hugepages): haul uses transparent huge
+    /// pages, as without --shared, and DPDK uses normal pages
     #[arg(long)]
     pub(crate) no_pool: bool,
-    /// haul's heap keeps so much memory ready, by a thread of its own [default: 8MiB for latency,
-    /// else none]
+    /// Memory that a thread of haul's heap keeps ready [default: 8MiB for latency, otherwise none]
     #[arg(long, value_name = "BYTES")]
     pub(crate) grow_ahead: Option<Bytes>,
-    /// So much of haul's heap has memory before the first allocation, as DPDK's has (else none)
+    /// Memory that haul's heap has before the first allocation, as DPDK's heap has [default: none]
     #[arg(long, value_name = "BYTES")]
     pub(crate) ready: Option<Bytes>,
-    /// Time for the rounds of everything together [default: 3s for each measurement]; what else it
-    /// takes is printed before it begins
+    /// Total measuring time [default: 3s for each measurement]; the expected setup time is printed
+    /// first
     #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
     #[command(flatten)]
@@ -102,35 +97,37 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
-/// Replays what a program asked of its allocator, as `libhaul_record.so` recorded it, on haul's
-/// heap and on others: each in a process of its own, all interleaved in one run, every page of
-/// every block written to as it is allocated. Shows the time of its operations and the memory that
-/// they hold, over their course: never less than what lives.
+/// Replays a recorded program's allocations on haul's heap and on others.
+///
+/// Replays a program's allocator calls, as `libhaul_record.so` recorded them, on haul's heap and on
+/// others. Each heap runs in its own process, all interleaved in one run; every page of every block
+/// is written when it is allocated. Shows the time of the operations and the memory that the heap
+/// holds over their course, which is never less than the live bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul heap record -o ls.trace -- ls -lR /etc > listing\n  \
     haul heap replay ls.trace --against libc,jemalloc\n  \
-    haul heap replay ls.trace --json | haul report - --out replay.html")]
+    haul heap replay ls.trace --json | haul report - --out-file replay.html")]
 pub(crate) struct Replay {
     /// The trace
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
-    /// The heaps beside haul's: libc, mimalloc, jemalloc, tcmalloc, dpdk
+    /// The peers: libc, mimalloc, jemalloc, tcmalloc, dpdk
     #[arg(
         long,
-        value_name = "HEAPS",
+        value_name = "PEERS",
         default_value = "libc,mimalloc,jemalloc,tcmalloc,dpdk",
         value_delimiter = ','
     )]
     pub(crate) against: Vec<Peer>,
-    /// One thread does everything in the order of the recording [default: as many threads as were
-    /// recorded, up to 64]
+    /// One thread replays everything in the order of the recording [default: as many threads as
+    /// were recorded, up to 64]
     #[arg(long)]
     pub(crate) merged: bool,
     #[command(flatten)]
     pub(crate) reading: Reading,
     #[command(flatten)]
     pub(crate) printing: Printing,
-    /// Time to spend, beyond three replays on each heap
+    /// Total measuring time, after three replays on each heap
     #[arg(long, value_name = "TIME", value_parser = budget, default_value = "10s")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON
@@ -138,23 +135,25 @@ pub(crate) struct Replay {
     pub(crate) json: bool,
 }
 
-/// Runs a program under libhaul_record.so, which writes what the program asks of malloc, or of
-/// rte_malloc, into a trace. The program's input, output and exit code stay its own. FILE is of the
-/// last program that its process becomes; others of the run have a trace each, with a dot and the
-/// process after FILE, or where %p stands in it.
+/// Runs a program and records the calls to its allocator.
+///
+/// Runs a program under libhaul_record.so, which writes the program's calls to malloc or rte_malloc
+/// into a trace. The program's input, output and exit code are unchanged. FILE holds the last
+/// program that the started process executes. Each other process of the run has its own trace: a
+/// dot and the process number follow FILE, or replace %p in it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap record -o ls.trace -- ls -lR /etc > listing\n  haul heap info ls.trace\n  \
     haul heap replay ls.trace --against libc,jemalloc\n  \
     PYTHONMALLOC=malloc haul heap record -o python.trace -- python3 -c 'print(sorted(range(9)))'\n\n\
-    Exit codes: the program's own, 128 and the signal where one ended it; 1 where nothing was recorded. Ctrl-C \
-    is the program's: haul asks it to end after 5 s, and ends it at a second Ctrl-C."
+    Exit codes: the program's own, or 128 plus the signal that ended it; 1 if nothing was recorded. Ctrl-C \
+    goes to the program: haul asks it to end after 5 s, and ends it at a second Ctrl-C."
 )]
 pub(crate) struct Record {
-    /// The trace, which must not exist yet [default: the program's name with .trace, in this
+    /// File for the trace; it must not exist yet [default: the program's name with .trace, in this
     /// folder]
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
+    pub(crate) out_file: Option<PathBuf>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -165,7 +164,9 @@ pub(crate) struct Record {
     pub(crate) program: Vec<OsString>,
 }
 
-/// Says what a trace holds: the program, its threads, its calls, how much was live, and sizes.
+/// Shows what a recorded trace holds.
+///
+/// The figures are the program, its threads, its calls, the most live bytes, and sizes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap info sort.trace\n  haul heap info dpdk.trace --part rte --json"
@@ -176,17 +177,19 @@ pub(crate) struct Info {
     pub(crate) trace: PathBuf,
     #[command(flatten)]
     pub(crate) reading: Reading,
-    /// Print each figure as a record, one a line of JSON
+    /// Print each figure as a record, one per line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Lists the heaps that processes share by name on this machine, with what is live in each, what
-/// has memory, and the limit. A heap outlives its processes until somebody removes its name.
+/// Lists the heaps that processes share by name, and their contents.
+///
+/// Lists the heaps that processes share by name on this machine, with each heap's live bytes,
+/// memory, and limit. A heap outlives its processes until its name is removed.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul heap list\n  haul heap list --json")]
 pub(crate) struct List {
-    /// Print each figure as a record, one a line of JSON
+    /// Print each figure as a record, one per line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -194,10 +197,10 @@ pub(crate) struct List {
 /// How a trace is read.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Reading {
-    /// Which of the program's heaps: malloc, rte (rte_malloc) or all
+    /// Heap of the program: malloc, rte (rte_malloc) or all
     #[arg(long, value_name = "HEAP", default_value = "all", value_parser = part)]
     pub(crate) part: Part,
-    /// The most operations to read; each takes some 80 B of memory
+    /// Most operations to read; each needs about 80 B of memory
     #[arg(
         long,
         value_name = "N",
@@ -207,29 +210,31 @@ pub(crate) struct Reading {
     pub(crate) operations: u64,
 }
 
-/// Draws what a heap holds: each page of 2 MiB by its 32 slices, which class and tag they are of
-/// and how full they are; and the bytes of each class and tag. Of a heap that processes share,
-/// while they use it; of a private heap on which a trace was replayed up to some moment; or of
+/// Draws what a heap holds: huge pages, spans, classes, waste, by tag.
+///
+/// Draws what a heap holds: each page of 2 MiB by its 32 slices, with their class, their tag and
+/// how full they are; then the bytes of each class and tag. The heap is one that processes share,
+/// drawn while they use it; or a private heap on which a trace was replayed up to a given point; or
 /// saved records.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul heap map --shared my-heap\n  haul heap map --trace /tmp/sort.trace.4711 --at 50%\n  \
-    haul heap map --shared my-heap --json | haul report - --out map.html"
+    after_help = "Example:\n  haul heap map --name my-heap\n  haul heap map --trace /tmp/sort.trace.4711 --at 50%\n  \
+    haul heap map --name my-heap --json | haul report - --out-file map.html"
 )]
-#[group(id = "source", required = true, multiple = false, args = ["shared", "trace", "records"])]
+#[group(id = "source", required = true, multiple = false, args = ["name", "trace", "records"])]
 pub(crate) struct Map {
-    /// A heap that processes share, by its name
+    /// Name of a heap that processes share
     #[arg(long, value_name = "NAME")]
-    pub(crate) shared: Option<String>,
-    /// A trace, replayed on a private heap
+    pub(crate) name: Option<String>,
+    /// Trace to replay on a private heap
     #[arg(long, value_name = "TRACE")]
     pub(crate) trace: Option<PathBuf>,
     /// Records that `haul heap map --json` wrote; - is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) records: Option<PathBuf>,
-    /// Up to when the trace is replayed: a time such as 2.5s or 300ms since the recording began, or
-    /// a share of its operations such as 50%
-    #[arg(long, value_name = "WHEN", default_value = "100%", conflicts_with_all = ["shared", "records"])]
+    /// Point at which the replay stops: a time since the recording began, such as 2.5s or 300ms, or
+    /// a share of the operations, such as 50%
+    #[arg(long, value_name = "WHEN", default_value = "100%", conflicts_with_all = ["name", "records"])]
     pub(crate) at: At,
     #[command(flatten)]
     pub(crate) reading: Reading,
@@ -238,10 +243,10 @@ pub(crate) struct Map {
     pub(crate) json: bool,
 }
 
-/// A moment of a trace.
+/// A point of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum At {
-    /// Since the recording began.
+    /// Time since the recording began.
     Time(Duration),
     /// A share of the operations, from 0 to 1.
     Share(f64),
@@ -252,7 +257,7 @@ impl std::str::FromStr for At {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let units = [("%", 0.01), ("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
-        let bad = || format!("{text:?} is no moment; write 2.5s, 300ms, 40us or 50%");
+        let bad = || format!("{text:?} is not a point of a trace; write 2.5s, 300ms, 40us or 50%");
         let (number, unit, factor) = units
             .into_iter()
             .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, unit, factor)))
@@ -271,23 +276,24 @@ fn part(text: &str) -> Result<Part, String> {
         "all" => Ok(Part::All),
         "malloc" => Ok(Part::Malloc),
         "rte" => Ok(Part::Rte),
-        _ => Err("the heaps of a program are malloc, rte and all".into()),
+        _ => Err("write malloc, rte or all".into()),
     }
 }
 
-/// Drives one heap, as standard input says.
+/// Drives one heap; standard input carries the instructions.
 #[derive(Debug, Args)]
 pub(crate) struct Drive {
-    /// Whose heap it is, for the list of processes
+    /// Name of the heap, for the list of processes
     pub(crate) name: String,
 }
 
-/// What `--align` asks for.
+/// The value of `--align`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Each size's own: the size itself, or the largest power of two that divides it.
+    /// Natural alignment of each size: the size itself, or the largest power of two that divides
+    /// it.
     Size,
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(Bytes),
 }
 
@@ -307,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_a_time_or_a_share() {
+    fn point_is_time_or_share() {
         assert_eq!("2.5s".parse(), Ok(At::Time(Duration::from_millis(2500))));
         assert_eq!("300ms".parse(), Ok(At::Time(Duration::from_millis(300))));
         assert_eq!("50%".parse(), Ok(At::Share(0.5)));

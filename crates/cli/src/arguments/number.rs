@@ -1,6 +1,6 @@
-//! A whole number on the command line, refused by every command in the same words.
+//! A whole number on the command line; every command refuses a wrong one with the same message.
 
-/// A number from so many to so many: what an option's `value_parser` is.
+/// A whole number from `LEAST` to `MOST`; the `value_parser` of an option.
 pub(super) fn number<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
     text: &str,
 ) -> Result<T, String> {
@@ -14,12 +14,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_or_out_of_range_is_told_the_range() {
+    fn refusal_names_the_range() {
         assert_eq!(number::<u16, 1, 256>("32"), Ok(32));
         assert_eq!(number::<u8, 0, 1>("0"), Ok(0));
         for text in ["", "x", "-1", "0", "257", "1.5", "1e2", "99999999999999999999"] {
-            let said = number::<u16, 1, 256>(text).expect_err(text);
-            assert_eq!(said, "write a whole number from 1 to 256", "{text}");
+            let message = number::<u16, 1, 256>(text).expect_err(text);
+            assert_eq!(message, "write a whole number from 1 to 256", "{text}");
         }
     }
 }

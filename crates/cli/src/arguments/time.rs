@@ -1,9 +1,9 @@
-//! A time on the command line, written in one way by every command: `5s`, `500ms`, `2m`, `1h`, or a
-//! number of seconds.
+//! A time on the command line. Every command accepts the same forms: `5s`, `500ms`, `2m`, `1h`, or
+//! a number of seconds.
 
 use std::time::Duration;
 
-/// A time from so many milliseconds to so many seconds: what an option's `value_parser` is.
+/// A time from `SHORTEST_MS` milliseconds to `LONGEST_S` seconds; the `value_parser` of an option.
 pub(crate) fn time<const SHORTEST_MS: u64, const LONGEST_S: u64>(
     text: &str,
 ) -> Result<Duration, String> {
@@ -20,19 +20,19 @@ pub(crate) fn time<const SHORTEST_MS: u64, const LONGEST_S: u64>(
     let time = Duration::try_from_secs_f64(seconds).ok();
     time.filter(|time| (shortest..=longest).contains(time)).ok_or_else(|| {
         format!(
-            "a time is from {} to {}, such as 500ms, 5s or 2m",
+            "write a time from {} to {}, such as 500ms, 5s or 2m",
             spelled(shortest),
             spelled(longest)
         )
     })
 }
 
-/// The same where the time may be anything that passes within an hour: for more, start it again.
+/// A time of at most an hour, for commands that can be repeated to measure longer.
 pub(super) fn budget(text: &str) -> Result<Duration, String> {
     time::<1, 3600>(text)
 }
 
-/// A whole number of the largest unit that has one.
+/// The time as a whole number of the largest unit that divides it.
 fn spelled(time: Duration) -> String {
     let ms = time.as_millis();
     let units = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units() {
+    fn times_parse_with_units() {
         for (text, ms) in [
             ("5s", 5000),
             ("500ms", 500),
@@ -65,9 +65,9 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_named() {
+    fn refusal_names_both_limits() {
         let refused = time::<50, 90>("49ms").unwrap_err();
-        assert_eq!(refused, "a time is from 50ms to 90s, such as 500ms, 5s or 2m");
+        assert_eq!(refused, "write a time from 50ms to 90s, such as 500ms, 5s or 2m");
         assert_eq!(time::<50, 90>("50ms"), Ok(Duration::from_millis(50)));
         assert_eq!(time::<50, 90>("1.5m"), Ok(Duration::from_secs(90)));
         assert!(time::<1, 604_800>("169h").unwrap_err().contains("from 1ms to 168h"));

@@ -1,4 +1,5 @@
-//! Users on the command line, named in one way by every command that meets other processes.
+//! Users on the command line. Every command that connects to other processes accepts the same
+//! names.
 
 use haul::channel::Users;
 use haul_machine::sys;
@@ -6,14 +7,17 @@ use haul_machine::sys;
 /// A user that `--allow-user` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
-    /// Everybody.
+    /// Every user.
     Any,
-    /// This one.
+    /// This user.
     One(u32),
 }
 
 impl Allowed {
+    /// Parses a name, a number, or `any`.
+    ///
     /// # Errors
+    ///
     /// No user has this name.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text == "any" {
@@ -24,7 +28,7 @@ impl Allowed {
         known.map(Self::One).ok_or_else(|| format!("no user has this name; {remedy}"))
     }
 
-    /// All of them together.
+    /// The users that all these options together allow.
     pub(crate) fn users(all: &[Self]) -> Users {
         let numbers: Option<Vec<u32>> = all
             .iter()

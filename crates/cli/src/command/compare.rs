@@ -1,4 +1,4 @@
-//! `haul compare`: what became faster, slower or stayed from some runs to others.
+//! `haul compare`: which figures became faster, slower or stayed between two sets of runs.
 
 use haul_experiments::context;
 use haul_model::experiment::key;
@@ -15,7 +15,7 @@ use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Mark, Table};
 
 pub(super) struct Compare {
-    /// Lines of the later file that are machines.
+    /// The machines of the later files.
     machines: Vec<Line>,
     changes: Changes,
     arguments: arguments::Compare,
@@ -33,7 +33,7 @@ impl Compare {
         let old_files = files(&arguments.old, &arguments.old_runs);
         let new_files = files(&arguments.new, &arguments.new_runs);
         let inputs = [old_files.clone(), new_files.clone()].concat();
-        refuse_replacing(&inputs, arguments.out.iter().chain(&arguments.export_markdown))?;
+        refuse_replacing(&inputs, arguments.out_file.iter().chain(&arguments.export_markdown))?;
         let read = |files: &[PathBuf]| -> Result<Vec<Line>, Error> {
             let each: Result<Vec<_>, Error> =
                 files.iter().map(|path| report::read_lines(path)).collect();
@@ -56,11 +56,11 @@ impl Compare {
     }
 
     fn table(&self) -> Table {
-        let is_told = |record: &&Record| {
+        let is_shown = |record: &&Record| {
             let is_change = matches!(change_of(record), Some(Verdict::More | Verdict::Less));
             self.arguments.all || is_change && is_counted(record)
         };
-        let records: Vec<&Record> = self.changes.records.iter().filter(is_told).collect();
+        let records: Vec<&Record> = self.changes.records.iter().filter(is_shown).collect();
         let mut table = Table::new(&[
             "figure",
             "subject",
@@ -73,9 +73,10 @@ impl Compare {
             "beside",
         ]);
         for (record, name) in records.iter().zip(words(&records)) {
-            let said = |name: &str| record.parameters.get(name).and_then(|value| value.as_f64());
+            let parameter =
+                |name: &str| record.parameters.get(name).and_then(|value| value.as_f64());
             let number =
-                |name: &str| said(name).map_or(String::new(), |value| format!("{value:.3}"));
+                |name: &str| parameter(name).map_or(String::new(), |value| format!("{value:.3}"));
             let text = |name: &str| record.parameters.get(name).and_then(|value| value.as_str());
             let [old, new] = values(record);
             let mark = match change_of(record).filter(|_| is_counted(record)) {
@@ -99,8 +100,8 @@ impl Compare {
         table
     }
 
-    /// `3 of 120 figures became slower, 8 faster; 105 stayed, of 4 the runs cannot tell.`, and what
-    /// was not compared.
+    /// `3 of 120 figures became slower, 8 faster; 105 stayed, for 4 the runs cannot tell.`, and the
+    /// figures that were not compared.
     fn sentence(&self) -> String {
         let changes = &self.changes;
         let [slower, faster, stayed, unknown] =
@@ -115,24 +116,24 @@ impl Compare {
             "{slower} of {total} figures became slower, {faster} faster; {stayed} stayed"
         ));
         if unknown > 0 {
-            let settle = match changes.is_repeated {
-                true => "more runs of both sides, or a quieter machine, would settle it",
+            let remedy = match changes.is_repeated {
+                true => "more runs on both sides or a quieter machine would decide them",
                 false => {
-                    "three runs of both sides or more would settle it (--old A1 A2 A3 --new B1 B2 B3)"
+                    "three or more runs on both sides would decide them (--old A1 A2 A3 --new B1 B2 B3)"
                 }
             };
-            text.push_str(&format!(", of {unknown} the runs cannot tell: {settle}"));
+            text.push_str(&format!(", for {unknown} the runs cannot tell: {remedy}"));
         }
         text.push('.');
         let apart = [
-            (changes.baselines(), "are of baselines, and not counted"),
+            (changes.baselines(), "are baselines and are not counted"),
             (
                 changes.left_out,
-                "that no program calls are left out (--subject and --only have them)",
+                "are of subjects that no program calls and are left out (--subject and --only show them)",
             ),
-            (changes.only_old, "in the old runs alone"),
-            (changes.only_new, "in the new runs alone"),
-            (changes.unjudged, "of no better or worse"),
+            (changes.only_old, "are only in the old runs"),
+            (changes.only_new, "are only in the new runs"),
+            (changes.unjudged, "have no better direction"),
         ];
         for (count, what) in apart.into_iter().filter(|(count, _)| *count > 0) {
             text.push_str(&format!(" {count} {what}."));
@@ -140,7 +141,7 @@ impl Compare {
         text
     }
 
-    /// What `--fail-on` says to it.
+    /// Fails if `--fail-on` names a change that was found.
     fn judge(&self) -> Result<(), Error> {
         let all = |change| self.changes.count(change) + self.changes.wholes(change);
         let (slower, faster) = (all(Verdict::More), all(Verdict::Less));
@@ -148,9 +149,9 @@ impl Compare {
         let failed = self.arguments.fail_on.iter().find_map(|on| match on {
             FailOn::Slower if slower > 0 => Some(("slower", slower, "became slower")),
             FailOn::Changed if slower + faster > 0 => Some(("changed", slower + faster, "changed")),
-            FailOn::CannotTell if unknown > 0 => Some(("cannot-tell", unknown, "cannot be told")),
+            FailOn::CannotTell if unknown > 0 => Some(("cannot-tell", unknown, "are undecided")),
             FailOn::Missing if self.changes.only_old > 0 => {
-                Some(("missing", self.changes.only_old, "are in the old runs alone"))
+                Some(("missing", self.changes.only_old, "are only in the old runs"))
             }
             _ => None,
         });
@@ -164,8 +165,8 @@ impl Compare {
 /// `All of copy, 10 figures: slower, 1.050 (1.046-1.055). `
 fn whole(record: &Record) -> String {
     let number = |name: &str| {
-        let said = record.parameters.get(name).and_then(|value| value.as_f64());
-        said.map_or(String::new(), |value| format!("{value:.3}"))
+        let parameter = record.parameters.get(name).and_then(|value| value.as_f64());
+        parameter.map_or(String::new(), |value| format!("{value:.3}"))
     };
     let name = words(&[record]).concat();
     let (first, rest) = name.split_at(1);
@@ -179,7 +180,7 @@ fn whole(record: &Record) -> String {
     )
 }
 
-/// Why there is nothing to say of the two sides.
+/// Why no figure of the two sides was compared.
 fn nothing_compared(
     changes: &Changes,
     [old_name, new_name]: [String; 2],
@@ -199,7 +200,7 @@ fn nothing_compared(
     }
 }
 
-/// The first of some files, and how many more there are.
+/// The first file, and the number of further ones.
 fn shown(files: &[PathBuf]) -> String {
     let first = files.first().map(|path| Path::display(path).to_string()).unwrap_or_default();
     match files.len() {
@@ -210,7 +211,7 @@ fn shown(files: &[PathBuf]) -> String {
 
 impl Command for Compare {
     fn outputs(&self) -> Outputs {
-        let files = [&self.arguments.out, &self.arguments.export_markdown];
+        let files = [&self.arguments.out_file, &self.arguments.export_markdown];
         let files = files.into_iter().flatten().cloned().collect();
         Outputs { json: self.arguments.json, files, ..Outputs::default() }
     }
@@ -227,7 +228,7 @@ impl Command for Compare {
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
-        if let Some(path) = &self.arguments.out {
+        if let Some(path) = &self.arguments.out_file {
             haul_machine::file::write_atomically(
                 path,
                 haul_report::html(journal.lines()).as_bytes(),
@@ -241,8 +242,8 @@ impl Command for Compare {
         if !self.arguments.json {
             if !table.is_empty() {
                 terminal::print(&table.text())?;
-                let note = "ratio: new over old in time or cost, below 1 is better; where a baseline was measured \
-                     beside it, what that baseline changed is taken out. interval: 95% of one figure. noise: the \
+                let note = "ratio: new over old in time or cost, below 1 is better; if a baseline was measured in the \
+                     same run, the change of that baseline is divided out. interval: 95% of one figure. noise: the \
                      floors of both sides together, or --threshold.";
                 let note = terminal::wrap(note, terminal::width(), 0);
                 terminal::print(&format!("\n{note}\n"))?;

@@ -13,12 +13,12 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// How long the processors are watched for what others take of them.
+/// Time for which other programs' use of the processors is observed.
 const WATCH: Duration = Duration::from_millis(200);
 
 pub(super) struct Doctor {
     json: bool,
-    /// Found by the run, printed after it.
+    /// Found by `run`, printed by `render`.
     disturbances: Vec<Offer>,
 }
 
@@ -72,7 +72,7 @@ impl Command for Doctor {
     }
 }
 
-/// `ok      caches                  L1 32 KiB, ...`, and below it the remedy.
+/// `ok      caches                  L1 32 KiB, ...`, with the remedy below it.
 fn lines_of(offer: &Offer, width: usize) -> String {
     const INDENT: usize = 33;
     const INDENT_NARROW: usize = 8;
@@ -84,7 +84,7 @@ fn lines_of(offer: &Offer, width: usize) -> String {
         State::Unknown => "unknown",
     };
     let head = format!("{mark:<8}{:<24} {}", offer.name, offer.detail);
-    // The columns are kept by padding, which wrapping would fold: only the detail is wrapped.
+    // Wrapping would collapse the padding of the columns, so only the detail is wrapped.
     let (columns, detail) = head.split_at(INDENT.min(head.len()));
     let mut text = format!(
         "{columns}{}",
@@ -92,7 +92,7 @@ fn lines_of(offer: &Offer, width: usize) -> String {
             .replace('\n', &format!("\n{:INDENT$}", ""))
     );
     if let Some(remedy) = &offer.remedy {
-        // On a narrow terminal a command has no room behind the columns.
+        // On a narrow terminal a command does not fit after the columns.
         let indent = if width < NARROW { INDENT_NARROW } else { INDENT };
         let remedy = terminal::wrap(&format!("-> {remedy}"), width.saturating_sub(indent), 3);
         for line in remedy.lines() {
@@ -107,12 +107,12 @@ fn summary(offers: &[Offer]) -> String {
     let unknown = offers.iter().filter(|offer| offer.state == State::Unknown).count();
     let ok = offers.len() - missing - unknown;
     format!(
-        "\n{ok} ok, {missing} missing, {unknown} unknown. Nothing that is missing is needed to run.\n\n\
+        "\n{ok} ok, {missing} missing, {unknown} unknown. haul runs without the missing ones.\n\n\
          What disturbs a measurement:"
     )
 }
 
-/// What a reader of figures is to make of the lines above it.
+/// The conclusion from the lines above it.
 fn conclusion(disturbances: &[Offer]) -> String {
     let names: Vec<&str> = disturbances
         .iter()
@@ -120,15 +120,15 @@ fn conclusion(disturbances: &[Offer]) -> String {
         .map(|line| line.name)
         .collect();
     if names.is_empty() {
-        return "\nNothing that this machine knows of disturbs a measurement now.".into();
+        return "\nThis machine reports no disturbance of a measurement now.".into();
     }
     format!(
-        "\nMeasured now, figures would be noisier: {}. Comparisons stay fair, for they are interleaved.",
+        "\nFigures measured now would be noisier: {}. Comparisons stay fair because they are interleaved.",
         names.join(", ")
     )
 }
 
-/// Which tuning is in force, as a fact.
+/// The tuning in use, as a fact.
 pub(super) fn tuning_line(force: &Force) -> String {
     match force {
         Force::NoFile => "defaults of this processor: no haul.toml".into(),
@@ -156,11 +156,11 @@ fn offer_tuning(force: &Force) -> Offer {
         Force::File { .. } | Force::Off | Force::Privileged => (State::Ok, None),
         Force::NoFile => (
             State::Missing,
-            Some("haul copy tune --out ~/.config/haul/haul.toml (under a minute)".to_owned()),
+            Some("haul copy tune --out-file ~/.config/haul/haul.toml (under a minute)".to_owned()),
         ),
         Force::Ignored { .. } => (
             State::Missing,
-            Some("make it anew: haul copy tune --out FILE; or HAUL_TUNING=off".to_owned()),
+            Some("write a new one: haul copy tune --out-file FILE; or HAUL_TUNING=off".to_owned()),
         ),
     };
     Offer { name: "tuning file", state, detail, remedy }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offer_keeps_its_columns_at_any_width() {
+    fn offer_keeps_columns_at_any_width() {
         let offer = Offer {
             name: "transparent huge pages",
             state: State::Missing,

@@ -1,8 +1,8 @@
-//! One module a command, or a folder a part: what it reads, opens, measures and shows.
+//! One module per command, or one folder per part: what each reads, opens, measures and shows.
 //!
 //! From the bottom up:
 //!
-//! - `steps`: what measures a list of experiments one after the other;
+//! - `steps`: measures a list of experiments one after the other;
 //! - `shell`: `haul completions` and `haul man`;
 //! - `doctor`: `haul doctor`;
 //! - `report`: `haul report`;
@@ -43,32 +43,32 @@ use crate::stop::Stops;
 
 /// A command whose arguments were checked and whose inputs were read.
 pub(crate) trait Command {
-    /// What is opened before it runs.
+    /// The outputs that are opened before it runs.
     fn outputs(&self) -> Outputs;
 
-    /// Measures, or looks up, and adds each line to the journal as it is complete.
+    /// Measures, or looks up, and adds each line to the journal as soon as it is complete.
     ///
     /// # Errors
-    /// What stopped it; the lines added before that hold.
+    /// The error that stopped it; the lines added before it are valid.
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error>;
 
-    /// Shows the lines to a person, or writes the files that are made of them.
+    /// Shows the lines to a person, or writes the files that are made from them.
     ///
     /// # Errors
     /// Something could not be written.
     fn render(&self, journal: &Journal) -> Result<(), Error>;
 
-    /// What a signal does to it.
+    /// How it reacts to a signal.
     fn stops(&self) -> Stops {
         Stops::AtOnce
     }
 
-    /// Whether a signal is its normal end: it would go on without one.
+    /// Whether a signal is its normal end, because it runs on without one.
     fn lasts_until_stopped(&self) -> bool {
         false
     }
 
-    /// What is said of a run that a signal cut short: what of it is kept, and where.
+    /// The message after an interrupted run: which records are kept, and where.
     fn kept(&self, journal: &Journal) -> String {
         journal.kept()
     }
@@ -77,7 +77,7 @@ pub(crate) trait Command {
 /// The command that the arguments ask for.
 ///
 /// # Errors
-/// A name is not known, an input cannot be read, or a value is beyond what this machine has.
+/// A name is unknown, an input cannot be read, or a value is beyond this machine's limits.
 pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments.command {
         Verb::Doctor(arguments) => Box::new(doctor::Doctor::new(arguments)),
@@ -95,12 +95,12 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
     })
 }
 
-/// This machine, as it is now.
+/// This machine, in its present state.
 fn this_machine() -> Machine {
     Sys::new().machine()
 }
 
-/// Writes this machine, and records as made on it just now by one run of this name.
+/// Adds this machine, and records that one run of this name has just made on it.
 ///
 /// # Errors
 /// They cannot be written.
@@ -121,11 +121,10 @@ fn record(
     journal.check()
 }
 
-/// Nothing that is written replaces what it is made of, such as records that cannot be measured
-/// again.
+/// Refuses an output that would replace an input, such as records that cannot be measured again.
 ///
 /// # Errors
-/// An output is one of the inputs, by whatever name.
+/// An output is one of the inputs, also under another name.
 fn refuse_replacing<'a>(
     inputs: &[PathBuf],
     outputs: impl IntoIterator<Item = &'a PathBuf>,

@@ -1,4 +1,4 @@
-//! `haul report`: saved records as a page, a table, or records again.
+//! `haul report`: saved records as a page, a table, or again as records.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// Longest record file, or standard input, that is read, in bytes: some hundred surveys. A page has
+/// Longest record file or standard input that is read, in bytes: some hundred surveys. A page needs
 /// all of them in memory, several times their length.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// How what gzip packed begins (RFC 1952, section 2.3.1).
+/// First bytes of a gzip file (RFC 1952, section 2.3.1).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 pub(super) struct Report {
@@ -32,10 +32,10 @@ impl Report {
     /// Reads the files.
     ///
     /// # Errors
-    /// A file cannot be read, a line (but a last one that was cut off) is no record, or there is no
-    /// record at all.
+    /// A file cannot be read, a line is not a record (unless it is the last line, cut off), or
+    /// there is no record at all.
     pub(super) fn read(arguments: arguments::Report) -> Result<Self, Error> {
-        let arguments::Report { files, out, csv, json, compact } = arguments;
+        let arguments::Report { files, out_file: out, csv, json, compact } = arguments;
         refuse_replacing(&files, &out)?;
         let mut lines = Vec::new();
         for path in &files {
@@ -51,8 +51,8 @@ impl Report {
         if empty > 0 {
             let (of, record) = (lines.len(), if empty == 1 { "line holds" } else { "lines hold" });
             terminal::say(&format!(
-                "haul: warning: {empty} of {of} {record} a record without a sample: a figure without a \
-                 value; measure again for it"
+                "haul: warning: {empty} of {of} {record} a record without a sample, so its figure has no \
+                 value; measure it again"
             ));
         }
         let lines = if compact { haul_report::compact(lines) } else { lines };
@@ -73,7 +73,7 @@ impl Command for Report {
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
         let text = match (self.csv, self.json, &self.out) {
-            (_, true, None) => return Ok(()), // the journal has printed them
+            (_, true, None) => return Ok(()), // the journal has printed the records
             (_, true, Some(_)) => {
                 journal.lines().iter().map(|line| line.to_json() + "\n").collect()
             }
@@ -96,11 +96,11 @@ pub(in crate::command) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
         (path.display().to_string(), haul_machine::file::read_limited(path, FILE_BYTES_MAX)?)
     };
     let bytes = unpacked(&name, bytes, FILE_BYTES_MAX)?;
-    // A byte that is no text is found again as a line that is no JSON, with its number.
+    // A byte that is not text becomes a line that is not JSON, and is reported with its number.
     readable(name, &String::from_utf8_lossy(&bytes))
 }
 
-/// What gzip packed, as it was; everything else as it is.
+/// Unpacks gzip data; returns other data unchanged.
 fn unpacked(name: &str, bytes: Vec<u8>, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     if !bytes.starts_with(&GZIP) {
         return Ok(bytes);
@@ -117,16 +117,17 @@ fn unpacked(name: &str, bytes: Vec<u8>, limit_bytes: u64) -> Result<Vec<u8>, Err
     Ok(all)
 }
 
-/// What goes into the file of this name. The same records give the same bytes: without a time.
+/// Packs the text if the file's name ends in .gz. Equal records give equal bytes, because no time
+/// is stored.
 fn packed(path: &Path, text: Vec<u8>) -> Vec<u8> {
     if path.extension().is_none_or(|extension| extension != "gz") {
         return text;
     }
     let mut packer = GzEncoder::new(Vec::new(), Compression::best());
-    packer.write_all(&text).and_then(|()| packer.finish()).expect("a vector takes all")
+    packer.write_all(&text).and_then(|()| packer.finish()).expect("writing to a vector succeeds")
 }
 
-/// All of standard input, or an error: never a part of it.
+/// Reads all of standard input, or returns an error; never a part of it.
 fn read_input(input: impl Read, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     input
@@ -139,8 +140,8 @@ fn read_input(input: impl Read, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// The lines of a file, without its last one where that was cut off in the middle: its writer was
-/// stopped, or ran out of room, and everything before it is worth a page.
+/// The lines of a file, without a last one that was cut off in the middle: its writer was stopped,
+/// or had no more room. The lines before it are valid.
 fn readable(name: String, text: &str) -> Result<Vec<Line>, Error> {
     let (lines, errors) = haul_model::parse_what_can_be(text);
     let last = text.trim_end().lines().count();
@@ -148,7 +149,7 @@ fn readable(name: String, text: &str) -> Result<Vec<Line>, Error> {
         None => Ok(lines),
         Some(cut) if !lines.is_empty() && cut.line == last && cut.is_cut_off() => {
             terminal::say(&format!(
-                "haul: warning: {name}:{last}: the last line was cut off and is left out; the {} \
+                "haul: warning: {name}:{last}: the last line was cut off and is ignored; the {} lines \
                  before it are used",
                 lines.len()
             ));
@@ -163,19 +164,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_input_beyond_the_limit_is_an_error_and_not_cut_off() {
+    fn read_input_refuses_input_beyond_limit() {
         assert_eq!(read_input(&[b'a'; 100][..], 100).unwrap(), [b'a'; 100]);
-        // Whoever writes without end is not read without end.
+        // An endless input is not read endlessly.
         let error = read_input(io::repeat(b'a'), 100).unwrap_err().to_string();
         assert!(error.contains("100 B") && error.contains("fewer records"), "{error}");
     }
 
     #[test]
-    fn what_was_packed_is_unpacked_up_to_the_limit() {
+    fn unpacked_reverses_packed_up_to_limit() {
         let packed = packed(Path::new("a.jsonl.gz"), vec![b'a'; 100]);
         assert!(packed.len() < 50 && packed.starts_with(&GZIP));
         assert_eq!(unpacked("a", packed.clone(), 100).unwrap(), [b'a'; 100]);
-        // Two files that were packed one after the other are one.
+        // Two packed files, one after the other, unpack to one.
         assert_eq!(unpacked("a", [&packed[..], &packed].concat(), 200).unwrap(), [b'a'; 200]);
         let error = unpacked("a.gz", packed.clone(), 99).unwrap_err().to_string();
         assert!(error.contains("a.gz") && error.contains("more than 99 B"), "{error}");

@@ -1,5 +1,5 @@
-//! `haul completions` and `haul man`: what a shell and `man` are given, from the same source as
-//! `--help`.
+//! `haul completions` and `haul man`: completion scripts and manual pages, made from the same text
+//! as `--help`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ impl Command for Completions {
     }
 }
 
-/// Without the commands that only haul itself starts.
+/// The command without the subcommands that only haul itself starts.
 fn visible(command: Parser) -> Parser {
     let kept: Vec<Parser> = command
         .get_subcommands()
@@ -56,8 +56,8 @@ fn visible(command: Parser) -> Parser {
     if kept.is_empty() {
         return command;
     }
-    // The library names commands by text that lives as long as it does, unless it is compiled with
-    // more; a script is made once a process.
+    // The library needs a name that lives as long as the process, unless it is compiled with
+    // another feature. One script is made per process.
     let name: &'static str = command.get_name().to_owned().leak();
     let mut own = Parser::new(name).subcommands(kept).args(command.get_arguments().cloned());
     if let Some(about) = command.get_about() {
@@ -105,7 +105,7 @@ impl Command for Manual {
     }
 }
 
-/// A command and those below it, but for those that only haul itself starts.
+/// A command and its subcommands, without those that only haul itself starts.
 fn all(command: Parser) -> Vec<Parser> {
     let below = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let mut commands: Vec<Parser> = below.flat_map(all).collect();
@@ -113,7 +113,7 @@ fn all(command: Parser) -> Vec<Parser> {
     commands
 }
 
-/// The name of a command's page, and the page.
+/// The file name of a command's page, and the page.
 fn page(command: Parser) -> Result<(String, String), Error> {
     let man = Man::new(command);
     let mut text = Vec::new();

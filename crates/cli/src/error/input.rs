@@ -1,22 +1,22 @@
-//! What is wrong with records that are read.
+//! The errors of records that are read.
 
 use std::io;
 
 use haul_model::Bytes;
 
-/// Why records cannot be read, or are not what they are read for.
+/// Why records cannot be read, or lack the expected content.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InputError {
     /// Standard input could not be read.
     #[error("cannot read records from standard input: {0}; name a file instead of -")]
     Standard(io::Error),
-    /// Standard input holds more than is read.
+    /// Standard input is longer than the limit.
     #[error(
-        "cannot read more than {limit} of records from standard input, for a page has all of them in \
-         memory; give fewer records, such as those of one experiment or machine at a time"
+        "cannot read more than {limit} of records from standard input, because a page needs all of them \
+         in memory; give fewer records, such as those of one experiment or machine at a time"
     )]
     TooLong {
-        /// The most that is read.
+        /// The limit.
         limit: Bytes,
     },
     /// A compressed file of records cannot be unpacked.
@@ -26,20 +26,20 @@ pub(crate) enum InputError {
     Compressed {
         /// The file, or `-`.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the file.
         reason: String,
     },
-    /// A line of a record file is no record.
+    /// A line of a record file is not a record.
     #[error("{}:{line}: {error}", name)]
     Line {
         /// The file, or `-`.
         name: String,
         /// The line's number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault of the line.
         error: haul_model::LineError,
     },
-    /// Record files that hold no record.
+    /// Record files without a record.
     #[error("{names} holds no record; name a file that `haul survey` or `haul ... --json` wrote")]
     NoRecords {
         /// The files.
@@ -55,13 +55,13 @@ pub(crate) enum InputError {
         /// The later file.
         new: String,
     },
-    /// Two files whose common figures have no better or worse.
+    /// Two files whose common figures have no better direction.
     #[error(
-        "cannot compare {old} with {new}: {}, such as what an estimate counts; see both in one page \
-         (`haul report`), or of PCIe traffic, what differs (`haul pcie explain`)",
+        "cannot compare {old} with {new}: {}, as for the counts of an estimate; render both on one page \
+         (`haul report`), or compare PCIe traffic with `haul pcie explain`",
         match *count {
-            1 => "the figure that is in both has no better or worse".to_owned(),
-            count => format!("none of the {count} figures that are in both has a better or worse"),
+            1 => "the figure that is in both has no better direction".to_owned(),
+            count => format!("none of the {count} figures that are in both has a better direction"),
         }
     )]
     NoDirection {
@@ -69,22 +69,22 @@ pub(crate) enum InputError {
         old: String,
         /// The later file.
         new: String,
-        /// How many figures both have.
+        /// Number of common figures.
         count: usize,
     },
-    /// Two sides whose common figures are of nothing that a program calls.
+    /// Two sides whose common figures are all of subjects that no program calls.
     #[error(
-        "nothing is compared: the {count} figures that are in both are of what the tuner tried, and of \
-         kernels that only haul calls; name them with --only copy.tune, or --subject avx2"
+        "cannot compare: the {count} figures that are in both are of the tuner's trials, or of kernels \
+         that only haul calls; name them with --only copy.tune, or --subject avx2"
     )]
     LeftOut {
-        /// How many figures both have.
+        /// Number of common figures.
         count: usize,
     },
     /// Two files of records of different machines.
     #[error(
         "cannot compare {old} with {new}: they were measured on different machines; compare files of one \
-         machine, or ask for --across-machines"
+         machine, or add --across-machines"
     )]
     OtherMachine {
         /// The earlier file.
@@ -92,18 +92,18 @@ pub(crate) enum InputError {
         /// The later file.
         new: String,
     },
-    /// What `--fail-on` looks for was found.
+    /// A figure that `--fail-on` names was found.
     #[error(
-        "{count} {} {what}, and --fail-on {option} looks for that; the table names them, or without \
-         --fail-on this is no error",
+        "{count} {} {what}, which --fail-on {option} makes an error; see the table for them, or leave \
+         --fail-on out",
         if *count == 1 { "figure" } else { "figures" }
     )]
     Changed {
-        /// What was looked for.
+        /// The value of `--fail-on`.
         option: &'static str,
-        /// How many figures.
+        /// Number of such figures.
         count: usize,
-        /// What became of them.
+        /// The predicate of the message.
         what: &'static str,
     },
     /// Records without terms or sums of PCIe traffic.
@@ -115,15 +115,15 @@ pub(crate) enum InputError {
         /// The file.
         name: String,
     },
-    /// Records of several estimates, where one is compared.
+    /// Records of several estimates, but only one can be compared.
     #[error(
-        "{name} holds several estimates; keep the lines of one, or ask for a rate that it has once"
+        "{name} holds several estimates; keep the lines of one, or name a rate that occurs once"
     )]
     SeveralEstimates {
         /// The file.
         name: String,
     },
-    /// Records without a map among them.
+    /// Records without a map.
     #[error("{name} holds no map of a heap; name a file that `haul heap map --json` wrote")]
     NoMap {
         /// The file.

@@ -1,40 +1,40 @@
-//! What keeps a transfer to another process from its end.
+//! The errors of a transfer to another process.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use haul_model::Bytes;
 
-/// Why a transfer did not come to its end.
+/// Why a transfer did not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransferError {
-    /// A receiver that does nothing, and does not say that it waits either.
+    /// A receiver that reads nothing and does not report that it waits.
     #[error(
-        "cannot send to {}: it has taken nothing for {waited:.1?}, and the limit is {limit:?}; look whether it \
-         is stopped or its machine is busy, or allow more with --deadline",
+        "cannot send to {}: it has read nothing for {waited:.1?}, and the limit is {limit:?}; check whether \
+         it is stopped or its machine is busy, or allow more with --deadline",
         process.map_or("the receiver".to_owned(), |process| format!("process {process}"))
     )]
     Stalled {
-        /// Its number, where it can be seen.
+        /// Its process number, if visible.
         process: Option<i32>,
-        /// How long nothing was heard.
+        /// Time without progress.
         waited: Duration,
-        /// How long that may last.
+        /// The limit of that time.
         limit: Duration,
     },
-    /// The other end closed in good order, and too early.
+    /// The other end closed the channel too early.
     #[error(
-        "cannot {attempt}: the other end closed before everything had arrived, after {}; look what it says, and \
-         connect anew",
+        "cannot {attempt}: the other end closed before everything had arrived, after {}; read its message, and \
+         connect again",
         done.approximate()
     )]
     Ended {
         /// `send` or `receive`.
         attempt: &'static str,
-        /// How much had gone through.
+        /// Bytes transferred until then.
         done: Bytes,
     },
-    /// The other end died, or was killed, before it had said that this was all.
+    /// The other end died or was killed before it had announced the end of the stream.
     #[error(
         "cannot {attempt}: the other end died after {} of the stream; start both ends again",
         done.approximate()
@@ -42,56 +42,56 @@ pub(crate) enum TransferError {
     Died {
         /// `send` or `receive`.
         attempt: &'static str,
-        /// How much had gone through.
+        /// Bytes transferred until then.
         done: Bytes,
     },
-    /// The other end lives, and stopped in the middle.
+    /// The other end is alive, but has stopped in the middle.
     #[error(
         "cannot {attempt}: the other end has stopped after {} of the stream, for {waited:.1?}, and the limit is \
-         {limit:?}; look what it does, or allow more with --deadline",
+         {limit:?}; check whether it is stopped or waits for something, or allow more with --deadline",
         done.approximate()
     )]
     Stopped {
         /// `send` or `receive`.
         attempt: &'static str,
-        /// How much had gone through.
+        /// Bytes transferred until then.
         done: Bytes,
-        /// How long it did not move.
+        /// Time without progress.
         waited: Duration,
-        /// How long that may last.
+        /// The limit of that time.
         limit: Duration,
     },
-    /// Whoever read what was received has gone.
+    /// The reader of the received stream has closed it.
     #[error(
-        "cannot pass on what is received: whoever read {target} closed it after {}; the rest of the stream is \
-         lost, which is as it should be if the reader had enough (head), else look why it ended",
+        "cannot write what is received: the reader of {target} closed it after {}; the rest of the stream is \
+         lost. This is expected if the reader had enough (head); otherwise read its message",
         done.approximate()
     )]
     ConsumerGone {
         /// `standard output`, or a FIFO's name.
         target: String,
-        /// How much it had been given.
+        /// Bytes written to it until then.
         done: Bytes,
     },
-    /// A receiver that did not come in time.
+    /// No receiver started in time.
     #[error(
-        "cannot connect to {}: no receiver came within {waited:?}; start `haul channel recv {}`, or wait longer \
-         with --wait=SECONDS",
+        "cannot connect to {}: no receiver started within {waited:?}; start `haul channel recv {}`, or wait \
+         longer with --wait=SECONDS",
         path.display(), path.display()
     )]
-    NobodyCame {
-        /// Its socket.
+    NoReceiver {
+        /// The receiver's socket.
         path: PathBuf,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
-    /// The system has no memory for messages and what else a channel takes.
+    /// The system has no memory for messages and the rest of a channel.
     #[error(
-        "cannot have {wanted} of memory for messages; free memory, or raise the limit of addresses \
+        "cannot allocate {wanted} of memory for messages; free memory, or raise the limit of addresses \
          (ulimit -v) or the container's"
     )]
     NoMemory {
-        /// How much was asked for.
+        /// Bytes asked for.
         wanted: Bytes,
     },
 }

@@ -1,15 +1,15 @@
-//! Columns that fit the terminal: as they are where there is room, with broken text where that is
-//! enough, and else with what has no room below each row.
+//! Columns that fit the terminal: unchanged if there is room, with broken text if that is enough,
+//! otherwise with the remaining columns below each row.
 
 use super::{is_coloured, limit, visible, wrap};
 
-/// Columns as wide as their widest cell, numbers to the right; two spaces between.
+/// Columns as wide as their widest cell, numbers aligned right, two spaces between them.
 pub(crate) struct Table {
     headings: Vec<&'static str>,
     rows: Vec<(Mark, Vec<String>)>,
 }
 
-/// What a row is to its reader: the colour of what it is judged by.
+/// How a row is judged, which gives the colour of its judged cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// Neither.
@@ -22,17 +22,17 @@ pub(crate) enum Mark {
 /// Columns whose cells have the colour of their row.
 const JUDGED: [&str; 3] = [">ratio", "verdict", "change"];
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
 
-/// What stands below its row is indented by this.
+/// Indent of the lines below a row.
 const BELOW: usize = 4;
 
-/// A column of text is not made narrower than this to save room.
+/// Least width of a text column that is narrowed to save room.
 const TEXT_MIN: usize = 16;
 
 impl Table {
-    /// A heading that starts with `>` stands for a column of numbers.
+    /// Makes a table. A heading that starts with `>` marks a column of numbers.
     pub(crate) fn new(headings: &[&'static str]) -> Self {
         Self { headings: headings.to_vec(), rows: Vec::new() }
     }
@@ -49,7 +49,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as Markdown has it, without a last line break.
+    /// The table in Markdown, without a last line break.
     pub(crate) fn markdown(&self) -> String {
         let rules = self.headings.iter().map(|heading| match heading.starts_with('>') {
             true => "---:".to_owned(),
@@ -68,7 +68,7 @@ impl Table {
         head.into_iter().chain(rows).collect::<Vec<_>>().join("\n")
     }
 
-    /// The table as standard output has room for it, without a last line break.
+    /// The table in the width of standard output, without a last line break.
     pub(crate) fn text(&self) -> String {
         self.text_in(limit(), is_coloured())
     }
@@ -81,7 +81,7 @@ impl Table {
             shown -= 1;
         }
         let is_broken = shown < widths.len();
-        // What stands below is not in the way of the columns that stay.
+        // Columns moved below a row leave their width to the others.
         let widths = match is_broken {
             true => self.narrowed(&natural[..shown], limit),
             false => widths,
@@ -129,8 +129,8 @@ impl Table {
         self.headings.iter().enumerate().map(width).collect()
     }
 
-    /// Widths with which columns of text are broken between words, where that is enough for the
-    /// limit; the widest become narrower first.
+    /// Widths at which text columns are broken between words, if that is enough for the limit; the
+    /// widest are narrowed first.
     fn narrowed(&self, widths: &[usize], limit: usize) -> Vec<usize> {
         let least = |(column, &width): (usize, &usize)| match self.headings[column] {
             heading if heading.starts_with('>') => width,
@@ -149,7 +149,7 @@ impl Table {
         narrowed
     }
 
-    /// A row in as many lines as its highest cell.
+    /// A row, in as many lines as its highest cell has.
     fn line(&self, row: &[String], widths: &[usize]) -> Vec<String> {
         let cells = row.iter().zip(widths).zip(&self.headings);
         let cells: Vec<(Vec<String>, usize, bool)> = cells
@@ -174,7 +174,7 @@ impl Table {
         (0..height).map(line).collect()
     }
 
-    /// What of a row has no column: each with its heading, as many to a line as there is room for.
+    /// The cells of a row without a column: each with its heading, as many per line as fit.
     fn below(&self, row: &[String], shown: usize, limit: usize) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         for (cell, title) in row.iter().zip(self.titles()).skip(shown) {
@@ -194,7 +194,7 @@ impl Table {
     }
 }
 
-/// Columns and what is between them.
+/// The width of all columns with the gaps between them.
 fn whole(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
 }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up() {
+    fn table_aligns_columns() {
         assert_eq!(
             kernels().text_in(usize::MAX, false),
             "kernel     ratio  verdict\n\
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_broken_between_words_where_that_is_enough() {
+    fn table_breaks_text_between_words() {
         assert_eq!(
             kernels().text_in(48, false),
             "kernel     ratio  verdict\n\
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_stands_below_its_row() {
+    fn table_moves_columns_below_their_row() {
         let mut table = Table::new(&[">size", "by", ">GB/s", ">latency", ">floor"]);
         table
             .add(["64 B", "haul:auto (inline)", "0.83", "308 ns", "0.01"].map(String::from).into());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_too_wide_and_no_word_is_broken() {
+    fn table_limits_lines_and_keeps_words() {
         let table = kernels();
         let words = |text: &str| text.split_whitespace().count();
         for limit in 40..80 {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_take_no_room() {
+    fn colours_occupy_no_columns() {
         let (plain, coloured) = (kernels().text_in(48, false), kernels().text_in(48, true));
         assert!(coloured.contains("\x1b[32mfaster\x1b[0m"), "{coloured}");
         assert!(coloured.contains("\x1b[31m12.25\x1b[0m"), "{coloured}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_has_a_line_a_row() {
+    fn markdown_has_one_line_per_row() {
         let mut table = Table::new(&["kernel", ">ratio"]);
         table.add(vec!["a|b".into(), "0.9".into()]);
         table.add(Vec::new());

@@ -10,7 +10,7 @@ fn survey() -> Option<Browser> {
 }
 
 #[test]
-fn the_theme_goes_round_and_the_plots_with_it() {
+fn theme_button_cycles_theme_and_plots() {
     let Some(browser) = survey() else { return };
     let paper = "getComputedStyle(document.body).backgroundColor";
     let drawn = "document.querySelector('.plot canvas').toDataURL()";
@@ -31,12 +31,12 @@ fn the_theme_goes_round_and_the_plots_with_it() {
 }
 
 #[test]
-fn a_command_is_copied_or_selected_by_a_click() {
+fn click_copies_or_selects_command() {
     let Some(browser) = survey() else { return };
     let button = "document.querySelector('.copy')";
     let command = browser.text(&format!("{button}.previousElementSibling.textContent"));
     assert!(command.contains(' '), "{command}");
-    // The clipboard of a browser without a window may be refused: both answers are played.
+    // A browser without a window may refuse the clipboard: the test simulates both answers.
     let clipboard = |answer: &str| {
         browser.run(&format!(
             "Object.defineProperty(navigator, 'clipboard', {{ configurable: true, value:
@@ -57,7 +57,7 @@ fn a_command_is_copied_or_selected_by_a_click() {
 }
 
 #[test]
-fn a_table_shows_ten_columns_then_all_and_sorts_by_each() {
+fn table_shows_ten_columns_then_all_and_sorts_by_each() {
     for screen in [DESK, PHONE] {
         let Some(browser) = Browser::start() else { return };
         browser.open(&haul_report::html(&pages::survey()), screen);

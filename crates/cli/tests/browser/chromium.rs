@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Longest that one answer or one condition is waited for: a hang is a failure, not a wait.
+/// Longest wait for one answer or one condition: a hang is a failure, not a wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Names under which Debian has it: with windows, and without.
+/// Names of Debian's programs: with windows, and without.
 const NAMES: [&str; 2] = ["chromium", "chromium-headless-shell"];
 
-/// One browser at a time: each is several processes, and a test's time is not to depend on others.
+/// One browser at a time: each has several processes, and a test's time must not depend on others.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A browser that shows one page.
@@ -29,13 +29,13 @@ pub(crate) struct Browser {
     messages: Receiver<Value>,
     number: RefCell<u64>,
     session: RefCell<Option<String>>,
-    /// What the page's script or the browser complained of.
+    /// Complaints of the page's script or the browser.
     complaints: RefCell<Vec<String>>,
     folder: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// How wide the screen is, and whether its reader likes it dark.
+/// Width of the screen, and whether the page is dark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     pub(crate) width: u32,
@@ -46,7 +46,7 @@ pub(crate) const DESK: Screen = Screen { width: 1280, dark: false };
 pub(crate) const PHONE: Screen = Screen { width: 400, dark: false };
 
 impl Browser {
-    /// Starts one; `None`, with the reason on standard error, where there is none.
+    /// Starts a browser; `None`, with the reason on standard error, if there is none.
     pub(crate) fn start() -> Option<Self> {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let is_here =
@@ -66,7 +66,7 @@ impl Browser {
         let (sender, messages) = channel();
         thread::spawn(move || {
             let mut message = Vec::new();
-            // Ends with the browser, whose end of the pipe closes.
+            // This thread ends with the browser, whose end of the pipe closes.
             while answers.read_until(0, &mut message).is_ok_and(|read| read > 0) {
                 message.pop();
                 let parsed = serde_json::from_slice(&message).expect("answers are JSON");
@@ -96,7 +96,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Shows a page on a screen, from its start. What was stored by an earlier page is forgotten.
+    /// Shows a page on a screen, from its start, without the storage of an earlier page.
     pub(crate) fn open(&self, page: &str, screen: Screen) {
         let path = self.folder.path().join("page.html");
         fs::write(&path, page).unwrap();
@@ -109,7 +109,7 @@ impl Browser {
         let features =
             [feature("prefers-color-scheme", scheme), feature("prefers-reduced-motion", "reduce")];
         self.ask("Emulation.setEmulatedMedia", json!({ "features": features }));
-        // Away first, so that the same address is loaded anew.
+        // The blank page first, so that the same address is loaded again.
         for address in ["about:blank".to_owned(), format!("file://{}", path.display())] {
             self.ask("Page.navigate", json!({ "url": address }));
             let here = format!(
@@ -122,14 +122,14 @@ impl Browser {
         self.settle();
     }
 
-    /// Waits until what has happened is drawn.
+    /// Waits until all changes are drawn.
     pub(crate) fn settle(&self) {
         let drawn =
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))";
         self.run(&format!("{drawn}.then(() => true)"));
     }
 
-    /// The value of an expression of the page; a promise is waited for.
+    /// The value of an expression on the page; waits for a promise.
     #[track_caller]
     pub(crate) fn run(&self, expression: &str) -> Value {
         let what = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
@@ -166,12 +166,12 @@ impl Browser {
         }
     }
 
-    /// Moves the pointer to a place of the window.
+    /// Moves the pointer to a location in the window.
     pub(crate) fn point(&self, x: f64, y: f64) {
         self.mouse("mouseMoved", "none", x, y);
     }
 
-    /// Presses the button at one place and lets it go at another.
+    /// Presses the button at one location and releases it at another.
     pub(crate) fn drag(&self, from: (f64, f64), to: (f64, f64)) {
         self.point(from.0, from.1);
         self.mouse("mousePressed", "left", from.0, from.1);
@@ -183,7 +183,7 @@ impl Browser {
         self.settle();
     }
 
-    /// Clicks in the middle of what a selector finds, after it is scrolled into sight.
+    /// Clicks in the middle of the selected element, after scrolling it into view.
     #[track_caller]
     pub(crate) fn click(&self, selector: &str) {
         let (x, y) = self.middle(selector);
@@ -193,7 +193,7 @@ impl Browser {
         self.settle();
     }
 
-    /// The middle of what a selector finds, in sight.
+    /// The middle of the selected element, in view.
     #[track_caller]
     pub(crate) fn middle(&self, selector: &str) -> (f64, f64) {
         let found = format!("document.querySelector({})", json!(selector));
@@ -226,9 +226,9 @@ impl Browser {
         self.settle();
     }
 
-    /// What the page's script and the browser have complained of since the last call.
+    /// Complaints of the page's script and the browser since the last call.
     pub(crate) fn complaints(&self) -> Vec<String> {
-        // Events come in order: what was said before this answer is here with it.
+        // Events arrive in order: earlier ones precede this answer.
         self.run("true");
         self.complaints.take()
     }
@@ -272,11 +272,12 @@ impl Browser {
     }
 }
 
-/// The shell gives the browser its pipes as the descriptors that it expects them under.
+/// The shell gives the browser its pipes as the descriptors that it expects.
 fn start(program: &str, folder: &Path) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "sh", program]);
-    // Pages of ours alone are shown: a container without user namespaces has no sandbox to give.
+    // Only this project's pages are shown, so the browser needs no sandbox, which a container
+    // without user namespaces cannot give.
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
     command.args(["--no-first-run", "--hide-scrollbars", "--disable-background-networking"]);
     command.args(["--disable-component-update", "--disable-extensions", "--disable-sync"]);
@@ -289,7 +290,7 @@ fn start(program: &str, folder: &Path) -> Child {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends by itself when its pipe closes; what it left unwritten is of no use to anybody.
+        // It ends by itself when its pipe closes; its unwritten data is not needed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,5 +1,5 @@
 //! The page in a browser: what its script does, and that a page of every kind fits a desk and a
-//! phone, light and dark. Skipped where no Chromium is.
+//! phone, light and dark. Skipped without Chromium.
 
 mod buttons;
 mod chromium;
@@ -18,7 +18,7 @@ use chromium::{Browser, DESK, PHONE, Screen};
 
 /// A page of every kind, on a desk and on a phone, light and dark.
 #[test]
-fn a_page_of_every_kind_fits_every_screen() {
+fn pages_of_every_kind_fit_every_screen() {
     let Some(browser) = Browser::start() else { return };
     for (kind, page) in pages::all() {
         let mut papers = Vec::new();
@@ -27,7 +27,7 @@ fn a_page_of_every_kind_fits_every_screen() {
             let at = format!("{kind} at {screen:?}");
             let complaints = browser.complaints();
             assert!(complaints.is_empty(), "{at}: {complaints:?}");
-            // Nothing is wider than the screen but what scrolls in its own box.
+            // Only an element that scrolls in its own box may be wider than the screen.
             let wide = browser.number("document.documentElement.scrollWidth - innerWidth");
             assert!(wide <= 0.0, "{at}: {wide} px too wide: {}", widest(&browser));
             let blank = browser.number(BLANK);
@@ -39,7 +39,7 @@ fn a_page_of_every_kind_fits_every_screen() {
     }
 }
 
-/// How many plots have nothing drawn.
+/// Number of plots with nothing drawn.
 const BLANK: &str = "[...document.querySelectorAll('.plot')].filter((plot) => {
     const canvas = plot.querySelector('canvas');
     const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -50,8 +50,8 @@ fn light_and_dark(screen: Screen) -> [Screen; 2] {
     [screen, Screen { dark: true, ..screen }]
 }
 
-/// The element that reaches furthest to the right, where a page is too wide. What scrolls in its
-/// own box does not make it so.
+/// The element that reaches furthest to the right on a page that is too wide, except elements that
+/// scroll in their own box.
 fn widest(browser: &Browser) -> String {
     browser.text(
         "(() => { const scrolls = (each) => each !== document.body && each.closest('main *')

@@ -1,4 +1,4 @@
-//! A page of every kind, by the program, from records that it made or that are committed.
+//! A page of every kind, made by the program from its own records or from committed ones.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -22,15 +22,15 @@ pub(crate) fn all() -> Vec<(&'static str, String)> {
     let (program, plan) = (program.to_str().unwrap(), at("plan.jsonl"));
     let latencies = ["--vary", "memory.latency_ns=80..110:5"];
     let issues = ["--vary", "core.issue=in-order,out-of-order", "--program", program];
-    let into = ["--out", &plan, "--run"];
+    let into = ["--out-file", &plan, "--run"];
     haul(&[&["sim", "sweep"][..], &latencies, &issues, &into].concat());
-    let traced = ["sim", "run", program, "--trace", "0..400", "--json"];
+    let traced = ["sim", "run", program, "--window", "0-400", "--json"];
 
     let trace = trace::trace(folder.path()).to_str().unwrap().to_owned();
     let nic = ["--nic", "ice", "--mode", "vector"];
-    let rates = ["--core", "120:55", "--rates", "2M..16M", "--steps", "6", "--for", "2ms"];
+    let rates = ["--core", "120:55", "--rates", "2M..16M:2800k", "--for", "2ms"];
     let swept = [&["pcie", "sweep", "--json"][..], &nic, &rates].concat();
-    let sizes = ["--rate", "10M", "--sizes", "60..130"];
+    let sizes = ["--rate", "10M", "--sizes", "60..130:1"];
     let estimated = [&["pcie", "estimate", "--json"][..], &nic, &sizes].concat();
     let ports = ["--port", "gen:size=64,count=20000", "--port", "sink"];
     let forwarded = [&["forward", "--json"][..], &ports].concat();
@@ -67,13 +67,13 @@ pub(crate) fn all() -> Vec<(&'static str, String)> {
     all.into_iter().map(|(kind, lines)| (kind, haul_report::html(&lines))).collect()
 }
 
-/// What the program prints.
+/// The program's standard output.
 fn haul(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
     command.args(arguments).env("HAUL_TUNING", "off").stdin(Stdio::null());
     let output = command.output().expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "haul {arguments:?}: {said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "haul {arguments:?}: {message}");
     String::from_utf8(output.stdout).expect("haul writes text")
 }
 
@@ -81,12 +81,12 @@ fn text(lines: &[Line]) -> String {
     lines.iter().map(|line| line.to_json() + "\n").collect()
 }
 
-/// All that a survey measures on one machine.
+/// The records of a survey on one machine.
 pub(crate) fn survey() -> Vec<Line> {
     samples::survey("m1", "Sample CPU 9000")
 }
 
-/// The same in another run, with a fill that became slower.
+/// Those records from another run, in which a fill became slower.
 fn slower(mut lines: Vec<Line>) -> Vec<Line> {
     for line in &mut lines {
         let Line::Record(record) = line else { continue };

@@ -1,4 +1,4 @@
-//! Reading values off a plot: by the pointer, by the keyboard, series by series, in a part of it.
+//! Reading values from a plot: by the pointer, by the keyboard, series by series, in a part of it.
 
 use crate::chromium::{Browser, DESK, PHONE, Screen};
 use crate::pages;
@@ -24,7 +24,7 @@ fn values(browser: &Browser) -> Vec<(String, String)> {
 }
 
 #[test]
-fn pointing_at_a_plot_shows_values_and_covers_nothing() {
+fn pointer_shows_values_and_covers_no_plot() {
     for screen in [DESK, PHONE] {
         let Some(browser) = transfers(screen) else { return };
         let idle = browser.text(PLACE);
@@ -36,7 +36,7 @@ fn pointing_at_a_plot_shows_values_and_covers_nothing() {
         browser.wait(&format!("{PLACE} === '256 KiB'"));
         let shown = values(&browser);
         assert!(shown.iter().all(|(_, value)| value.ends_with(" GB/s")), "{shown:?}");
-        // At every place of the plot lies the plot, and nothing moved.
+        // The plot stays on top at every point, and its position does not change.
         browser.holds(
             "(() => { const over = document.querySelector('.plot .u-over');
             const { left, top, width, height } = over.getBoundingClientRect();
@@ -51,7 +51,7 @@ fn pointing_at_a_plot_shows_values_and_covers_nothing() {
 }
 
 #[test]
-fn five_series_are_drawn_at_first_and_a_click_adds_another() {
+fn plot_draws_five_series_and_click_adds_another() {
     let Some(browser) = transfers(DESK) else { return };
     let names = |browser: &Browser| -> Vec<String> {
         values(browser).into_iter().map(|(name, _)| name).collect()
@@ -64,14 +64,14 @@ fn five_series_are_drawn_at_first_and_a_click_adds_another() {
     assert_eq!(names(&browser).len(), 6);
     assert_ne!(browser.text(drawn), before);
     browser.holds("document.activeElement.getAttribute('aria-pressed') === 'true'");
-    // The one that was added, wherever it stands among them, has the focus.
+    // The added series has the focus, wherever it is among the others.
     browser.click(".legend button:focus");
     assert_eq!(names(&browser), first);
     assert_eq!(browser.text(drawn), before);
 }
 
 #[test]
-fn the_keyboard_reads_a_plot_aloud() {
+fn keyboard_announces_plot_values() {
     let Some(browser) = transfers(DESK) else { return };
     browser.run("document.querySelector('.plot').focus()");
     for (key, place) in [
@@ -91,7 +91,7 @@ fn the_keyboard_reads_a_plot_aloud() {
 }
 
 #[test]
-fn a_part_of_a_plot_is_shown_alone() {
+fn plot_zooms_to_a_part() {
     let Some(browser) = transfers(DESK) else { return };
     let whole = "document.querySelector('.controls .whole') === null";
     browser.holds(whole);
@@ -99,7 +99,7 @@ fn a_part_of_a_plot_is_shown_alone() {
     let width = browser.number("document.querySelector('.plot .u-over').clientWidth");
     browser.drag((x - width * 0.2, y), (x + width * 0.2, y));
     browser.wait(&format!("!({whole})"));
-    // The keyboard reaches what is in sight.
+    // The keyboard reaches the visible part.
     browser.run("document.querySelector('.plot').focus()");
     browser.key("Home");
     browser.wait(&format!("{SAID}.startsWith('16 KiB: ')"));
@@ -117,7 +117,7 @@ fn a_part_of_a_plot_is_shown_alone() {
 }
 
 #[test]
-fn a_cursor_stands_at_the_same_size_in_all_plots() {
+fn cursor_marks_same_size_in_all_plots() {
     let Some(browser) = Browser::start() else { return };
     browser.open(&haul_report::html(&pages::survey()), DESK);
     // Copies by size, and what tuning changed.
@@ -132,7 +132,7 @@ fn a_cursor_stands_at_the_same_size_in_all_plots() {
     let place = |figure: &str| format!("{figure}.querySelector('.place').textContent");
     browser.wait(&format!("{} === '32 KiB'", place(&sizes)));
     browser.wait(&format!("{} === '33068 B'", place(&tuned)));
-    // Not where it has no such value.
+    // No cursor in a plot without such a value.
     browser.key("End");
     browser.wait(&format!("{}.startsWith('Point at')", place(&tuned)));
     // A row of a plot of rows.

@@ -11,7 +11,7 @@ use haul_model::{Kind, Line, Record};
 /// A kind of page, and the record that it is made from.
 const RECORDED: [(&str, &str); 16] = [
     ("sizes of copies", "2026-11-24-zen4-avx512-2cpu-copy/sizes.jsonl.gz"),
-    ("classes, by who reads them", "2026-11-24-zen4-avx512-2cpu-copy/then-read.jsonl.gz"),
+    ("classes by their reader", "2026-11-24-zen4-avx512-2cpu-copy/then-read.jsonl.gz"),
     ("heaps that grow", "2026-11-24-zen4-avx512-2cpu-heap/growth.jsonl.gz"),
     ("latency of a heap", "2026-11-24-zen4-avx512-2cpu-heap/latency.jsonl.gz"),
     ("the drop-in", "2026-11-24-zen4-avx512-2cpu-heap/drop-in.jsonl.gz"),
@@ -45,7 +45,7 @@ pub(crate) fn lines(path: &str) -> Vec<Line> {
     haul_model::parse(&text).unwrap()
 }
 
-/// A running program's bursts, as they are watched: two queues, and what crosses the link.
+/// The bursts of a watched program: two queues, and the traffic on the link.
 pub(crate) fn watched() -> Vec<Line> {
     let one = |subject: &str, metric: &str, unit: &str, samples: &[f64]| {
         let mut record = Record::new("run-9", "pcie.burst", subject, metric, unit)
@@ -84,7 +84,7 @@ pub(crate) fn watched() -> Vec<Line> {
     records.into_iter().map(Line::from).collect()
 }
 
-/// A record of each experiment that is in none of these lines: a page shows it as a table.
+/// A record of each experiment that none of these lines has: a page shows it as a table.
 pub(crate) fn of_no_page<'a>(pages: impl Iterator<Item = &'a Line>) -> Vec<Line> {
     let known: BTreeSet<&str> = pages
         .filter_map(|line| match line {

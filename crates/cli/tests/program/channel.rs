@@ -1,4 +1,4 @@
-//! `haul channel`: files and pipes between two processes, and ends that go.
+//! `haul channel`: files and pipes between two processes, and ends that die.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,21 +12,21 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{LIMIT, finish, haul, is_root, public_folder, run, run_with_input, unprivileged};
 
-/// Starts `haul channel recv`, which may be done before its socket was seen where a sender waits.
+/// Starts `haul channel recv`. If a sender already waits, it may end before its socket is seen.
 pub(super) fn start_receiver(socket: &Path, more: &[&str]) -> Child {
     let mut command = haul(&["channel", "recv", socket.to_str().unwrap()]);
     command.args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
-/// Starts `haul channel recv` and waits for its socket: no sender may be waiting for it.
+/// Starts `haul channel recv` and waits for its socket; no sender may be waiting for it.
 pub(super) fn receiver(socket: &Path, more: &[&str]) -> Child {
     let child = start_receiver(socket, more);
     wait_to_listen(socket);
     child
 }
 
-/// Waits until a process listens at a path: its socket is there a moment before.
+/// Waits until a process listens at a path; its socket appears a moment earlier.
 fn wait_to_listen(socket: &Path) {
     const LISTENS: u32 = 1 << 16;
     let start = Instant::now();
@@ -36,7 +36,7 @@ fn wait_to_listen(socket: &Path) {
         flags.is_some_and(|flags| flags & LISTENS != 0) && fields.last() == socket.to_str().as_ref()
     };
     while !fs::read_to_string("/proc/net/unix").unwrap().lines().any(listens) {
-        assert!(start.elapsed() < LIMIT, "nobody listens at {}", socket.display());
+        assert!(start.elapsed() < LIMIT, "no process listens at {}", socket.display());
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -52,7 +52,7 @@ pub(super) fn text(length: usize) -> String {
 }
 
 #[test]
-fn the_list_names_every_mechanism() {
+fn list_names_every_mechanism() {
     let ran = run(&mut haul(&["channel", "list"])).expect(0);
     for name in ["inline", "ring", "staged", "pull", "sealed"] {
         assert!(ran.out.contains(name), "{ran:#?}");
@@ -62,14 +62,14 @@ fn the_list_names_every_mechanism() {
 }
 
 #[test]
-fn a_file_arrives_by_every_mechanism() {
+fn file_arrives_by_every_mechanism() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     for (size, mechanism) in [(0, "ring"), (5, "ring"), (3_500_001, "ring"), (3_500_001, "pull")] {
         fs::write(&from, text(size)).unwrap();
         let socket = folder.path().join("socket");
         let out = to.to_str().unwrap();
-        let receiving = receiver(&socket, &["--out", out, "--trust", "--json"]);
+        let receiving = receiver(&socket, &["--out-file", out, "--trust", "--json"]);
         let arguments = [from.to_str().unwrap(), "--trust", "--json", "--mechanism", mechanism];
         let sent = run(&mut sender(&socket, &arguments)).expect(0);
         let received = finish(receiving).expect(0);
@@ -83,27 +83,27 @@ fn a_file_arrives_by_every_mechanism() {
                 assert_eq!(time.subject, format!("haul:{mechanism}"));
             }
         }
-        assert!(!socket.exists(), "the socket goes with the receiver");
+        assert!(!socket.exists(), "the receiver did not remove its socket");
     }
 }
 
 #[test]
-fn it_stands_where_a_pipe_stood() {
+fn channel_replaces_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let receiving = receiver(&socket, &[]);
     let input = text(2_000_000);
-    // Somebody must read what comes out, as at any pipe.
+    // A process must read the output, as with any pipe.
     let consumer = thread::spawn(move || finish(receiving));
     run_with_input(&mut sender(&socket, &[]), input.as_bytes()).expect(0);
     assert!(consumer.join().unwrap().expect(0).out == input);
 }
 
 #[test]
-fn a_sender_that_is_killed_leaves_no_file() {
+fn killed_sender_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, to) = (folder.path().join("socket"), folder.path().join("to"));
-    let receiving = receiver(&socket, &["--out", to.to_str().unwrap()]);
+    let receiving = receiver(&socket, &["--out-file", to.to_str().unwrap()]);
     let mut command = sender(&socket, &[]);
     let mut sending =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -118,7 +118,7 @@ fn a_sender_that_is_killed_leaves_no_file() {
 }
 
 #[test]
-fn a_receiver_that_cannot_write_fails_the_sender_too() {
+fn failing_receiver_fails_the_sender() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let Ok(full) = fs::File::options().write(true).open("/dev/full") else {
@@ -132,12 +132,12 @@ fn a_receiver_that_cannot_write_fails_the_sender_too() {
     run_with_input(&mut sender(&socket, &[]), b"bytes").expect(1);
     let output = receiving.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("cannot write to standard output"), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("cannot write to standard output"), "{message}");
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_name_cause_and_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     run(&mut sender(&socket, &["/etc/hostname"]))
@@ -159,7 +159,8 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// A sender whose input is this test's, and a receiver whose output is: something has gone through.
+/// A sender whose input this test writes, and a receiver whose output it reads; a first message has
+/// arrived.
 fn begun(socket: &Path, deadline: &str) -> (Child, Child) {
     let mut receiving = receiver(socket, &[]);
     let mut command = sender(socket, &["--deadline", deadline]);
@@ -173,23 +174,23 @@ fn begun(socket: &Path, deadline: &str) -> (Child, Child) {
 }
 
 #[test]
-fn a_receiver_that_is_stopped_ends_the_sender_at_its_deadline() {
+fn stopped_receiver_ends_the_sender_at_its_deadline() {
     let folder = tempfile::tempdir().unwrap();
     let (mut sending, receiving) = begun(&folder.path().join("socket"), "3");
     signal(&receiving, Signal::STOP);
     let mut input = sending.stdin.take().unwrap();
-    // It is closed by a sender that ends.
+    // The ending sender closes the channel.
     let feeding = thread::spawn(move || input.write_all(text(40_000_000).as_bytes()));
     let process = format!("process {}", receiving.id());
-    finish(sending).expect(1).says(&[&process, "taken nothing", "--deadline"]);
+    finish(sending).expect(1).says(&[&process, "read nothing", "--deadline"]);
     assert!(feeding.join().unwrap().is_err());
     signal(&receiving, Signal::CONT);
-    finish(receiving).expect(1).says(&["connect anew"]);
+    finish(receiving).expect(1).says(&["connect again"]);
     assert!(left_in(folder.path()).is_empty());
 }
 
 #[test]
-fn a_reader_that_takes_its_time_is_waited_for() {
+fn sender_waits_for_slow_reader() {
     let folder = tempfile::tempdir().unwrap();
     let (mut sending, receiving) = begun(&folder.path().join("socket"), "4");
     let mut input = sending.stdin.take().unwrap();
@@ -204,15 +205,15 @@ fn a_reader_that_takes_its_time_is_waited_for() {
 }
 
 #[test]
-fn a_receiver_that_is_killed_leaves_no_file_and_the_next_takes_its_socket() {
+fn killed_receiver_leaves_no_file_and_next_reuses_its_socket() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, to) = (folder.path().join("socket"), folder.path().join("to"));
-    let out = ["--out", to.to_str().unwrap()];
+    let out = ["--out-file", to.to_str().unwrap()];
     let mut receiving = receiver(&socket, &out);
     let mut command = sender(&socket, &[]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut sending = command.spawn().unwrap();
-    // More than the pipe holds: some of it has been received once this is written.
+    // More than the pipe holds: a part has been received once this is written.
     sending.stdin.as_mut().unwrap().write_all(text(9_000_000).as_bytes()).unwrap();
     let live = run(&mut haul(&["channel", "recv", socket.to_str().unwrap()]));
     live.expect(1).says(&["another process has it", "name another path"]);
@@ -226,23 +227,23 @@ fn a_receiver_that_is_killed_leaves_no_file_and_the_next_takes_its_socket() {
     let receiving = command.spawn().unwrap();
     let start = Instant::now();
     while run_with_input(&mut sender(&socket, &[]), b"anew").code != Some(0) {
-        assert!(start.elapsed() < LIMIT, "nobody listens");
+        assert!(start.elapsed() < LIMIT, "no process listens");
     }
     finish(receiving).expect(0);
     assert_eq!(fs::read(&to).unwrap(), b"anew");
     assert_eq!(left_in(folder.path()), ["to"]);
-    // What is no socket stays.
+    // A file that is not a socket stays.
     let taken = run(&mut haul(&["channel", "recv", to.to_str().unwrap()]));
     taken.expect(1).says(&["no socket"]);
     assert_eq!(fs::read(&to).unwrap(), b"anew");
 }
 
-/// What had gone through, not what of one message of many.
+/// The message names the bytes of the whole stream, not those of its last message.
 #[test]
-fn a_receiver_that_is_killed_late_is_said_to_have_had_most_of_it() {
+fn sender_reports_bytes_received_before_kill() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, from) = (folder.path().join("socket"), folder.path().join("from"));
-    // All zeros, and no pages.
+    // All zeros, without pages.
     fs::File::create(&from).unwrap().set_len(2 << 30).unwrap();
     for is_killed in [true, false] {
         let mut receiving = receiver(&socket, &[]);
@@ -258,8 +259,8 @@ fn a_receiver_that_is_killed_late_is_said_to_have_had_most_of_it() {
         }
         receiving.wait().unwrap();
         let ran = finish(sending).expect(1);
-        // A receiver whose own reader has gone ends at once, or closes first where it finds that
-        // out as it writes.
+        // A receiver whose reader has gone ends at once, or closes first if it notices during a
+        // write.
         let ends = ["the other end died after", "the other end closed before everything"];
         let ends = if is_killed { &ends[..1] } else { &ends[..] };
         assert!(ends.iter().any(|end| ran.err.contains(end)), "{ran:#?}");
@@ -271,7 +272,7 @@ fn a_receiver_that_is_killed_late_is_said_to_have_had_most_of_it() {
 }
 
 #[test]
-fn what_is_sent_goes_to_a_process_of_ones_own_user_alone() {
+fn transfer_is_limited_to_own_user() {
     let socket = Path::new("socket");
     run(&mut sender(socket, &["--allow-user", "no such user"]))
         .expect(2)
@@ -304,7 +305,7 @@ fn what_is_sent_goes_to_a_process_of_ones_own_user_alone() {
         run_with_input(&mut sender(&socket, &["--allow-user", user]), b"for all").expect(0);
         assert_eq!(finish(receiving).expect(0).out, "for all");
     }
-    // The other way round: a stranger is turned away, and the receiver waits on.
+    // In the other direction: another user's sender is refused, and the receiver waits on.
     let receiving = receiver(&socket, &["--allow-user", "1", "--allow-user", "65533"]);
     thread::sleep(Duration::from_millis(50));
     let to = socket.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! `haul channel bench`: the names that checks rely on, and everything bad that can be asked of it.
+//! `haul channel bench`: the names that checks rely on, and every wrong argument.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -22,7 +22,7 @@ fn of<'a>(records: &'a [Record], subject: &str, metric: &str) -> Vec<&'a Record>
     records.iter().filter(|record| record.subject == subject && record.metric == metric).collect()
 }
 
-/// Whether this process may run on two processors: without, there is nothing to measure.
+/// Whether this process may run on two processors: otherwise there is nothing to measure.
 fn has_two_processors() -> bool {
     let processors = haul_measure::sys::affinity().len();
     if processors < 2 {
@@ -32,11 +32,11 @@ fn has_two_processors() -> bool {
 }
 
 #[test]
-fn each_mechanism_and_each_peer_has_its_throughput_its_cpu_and_its_memory() {
+fn bench_records_throughput_cpu_and_memory_of_each_subject() {
     if !has_two_processors() {
         return;
     }
-    let arguments = ["--size", "256KiB", "--target", "warm", "--mechanism", "all"];
+    let arguments = ["--sizes", "256KiB", "--target", "warm", "--mechanism", "all"];
     let ran = bench(&[&arguments[..], &["--against", "pipe,unix,2014,memcpy"]].concat()).expect(0);
     ran.machine();
     let records = ran.records();
@@ -60,7 +60,7 @@ fn each_mechanism_and_each_peer_has_its_throughput_its_cpu_and_its_memory() {
         let comparison = throughput.comparison.as_ref().unwrap();
         assert_eq!(comparison.baseline, "pipe");
     }
-    // Beyond 8 KiB a message is not inline, and beyond 64 KiB nobody asks for its latency.
+    // Above 8 KiB a message is not inline, and above 64 KiB no latency is measured.
     assert!(of(&records, "haul:inline", "throughput").is_empty());
     assert!(records.iter().all(|record| record.metric != "latency"));
     let pages = ["scattered", "scattered", "in one piece, announced"];
@@ -75,11 +75,11 @@ fn each_mechanism_and_each_peer_has_its_throughput_its_cpu_and_its_memory() {
 }
 
 #[test]
-fn small_messages_have_a_latency() {
+fn bench_records_latency_of_small_messages() {
     if !has_two_processors() {
         return;
     }
-    let arguments = ["--size", "100", "--mechanism", "inline,auto", "--against", "pipe,unix"];
+    let arguments = ["--sizes", "100", "--mechanism", "inline,auto", "--against", "pipe,unix"];
     let records = bench(&arguments).expect(0).records();
     for subject in ["haul:inline", "haul:auto", "pipe", "unix"] {
         let [latency] = of(&records, subject, "latency")[..] else { panic!("{subject}") };
@@ -90,11 +90,11 @@ fn small_messages_have_a_latency() {
 }
 
 #[test]
-fn cold_targets_cost_page_faults_also_with_a_busy_processor() {
+fn cold_targets_cost_page_faults_with_busy_processor() {
     if !has_two_processors() {
         return;
     }
-    let arguments = ["--size", "1MiB", "--target", "warm,cold", "--mechanism", "ring"];
+    let arguments = ["--sizes", "1MiB", "--target", "warm,cold", "--mechanism", "ring"];
     let ran = bench(&[&arguments[..], &["--against", "pipe", "--busy-core", "0,1"]].concat());
     let records = ran.expect(0).records();
     let throughput = of(&records, "haul:ring", "throughput");
@@ -111,16 +111,16 @@ fn cold_targets_cost_page_faults_also_with_a_busy_processor() {
 }
 
 /// With one of the two processors busy, haul's choice is as fast as the better of a pipe and a Unix
-/// socket. Few samples on a machine that does other work as well may be off: only a size that is
-/// behind in each of several tries counts. The tests beside it would be such work.
+/// socket. A few samples may be wrong if the machine has other work, such as the tests beside this
+/// one: only a size that is slower in each of several tries counts.
 #[test]
 #[ignore = "it measures time: it runs alone, in the step `benchmark` of scripts/test"]
-fn a_busy_processor_leaves_hauls_choice_ahead_of_pipe_and_unix() {
+fn busy_processor_keeps_hauls_choice_ahead_of_pipe_and_unix() {
     if !has_two_processors() {
         return;
     }
     const TRIES: usize = 5;
-    /// What the project promises, 1.05, and room for what else the machine does.
+    /// The project's promise, 1.05, and a margin for other work of the machine.
     const MOST: f64 = 1.2;
     let arguments =
         ["--sizes", "64,1KiB,4KiB,64KiB,1MiB", "--mechanism", "auto", "--busy-core", "1"];
@@ -138,7 +138,7 @@ fn a_busy_processor_leaves_hauls_choice_ahead_of_pipe_and_unix() {
         };
         let all: Vec<_> = times("throughput").chain(times("latency")).collect();
         assert_eq!(all.len(), sizes.len() + 4, "{all:?}");
-        // What was behind in each try.
+        // The sizes that were slower in each try.
         let is_behind = |metric: &str, size: u64| {
             all.iter().any(|(m, s, ratio)| (*m, *s) == (metric, size) && *ratio > MOST)
         };
@@ -163,7 +163,7 @@ fn time_over_the_better(records: &[Record], metric: &str, size: u64) -> Option<f
     Some(if metric == "latency" { own / pipe.min(unix) } else { pipe.max(unix) / own })
 }
 
-/// A program that keeps a processor busy and that the bench knows nothing of.
+/// A program that keeps a processor busy without the bench's knowledge.
 struct Foreign(Child);
 
 impl Foreign {
@@ -182,17 +182,17 @@ impl Drop for Foreign {
 }
 
 #[test]
-fn records_say_how_many_processors_other_programs_kept_busy() {
+fn records_count_processors_of_other_programs() {
     if !has_two_processors() {
         return;
     }
-    let arguments = ["--size", "64KiB", "--mechanism", "auto", "--against", "pipe"];
+    let arguments = ["--sizes", "64KiB", "--mechanism", "auto", "--against", "pipe"];
     let others = |busy: &str| {
         let all = [&arguments[..], &["--target", "warm", "--busy-core", busy]].concat();
         let mut command = haul(&["channel", "bench", "--json", "--budget", "1"]);
         let records = run(command.args(all)).expect(0).records();
         let record = of(&records, "haul:auto", "throughput")[0];
-        record.others_processors().expect("the machine tells")
+        record.others_processors().expect("the machine reports it")
     };
     let foreign = Foreign::start();
     let counts = ["0", "1"].map(others);
@@ -204,11 +204,12 @@ fn records_say_how_many_processors_other_programs_kept_busy() {
 }
 
 #[test]
-fn a_person_gets_a_table() {
+fn bench_prints_table() {
     if !has_two_processors() {
         return;
     }
-    let arguments = ["channel", "bench", "--size", "64KiB", "--against", "unix", "--budget", "0.1"];
+    let arguments =
+        ["channel", "bench", "--sizes", "64KiB", "--against", "unix", "--budget", "0.1"];
     let ran = run(&mut haul(&arguments)).expect(0);
     for part in ["64 KiB", "haul:auto (", "haul:ring", "unix", "GB/s", "s/GB", "floor"] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
@@ -216,67 +217,69 @@ fn a_person_gets_a_table() {
 }
 
 #[test]
-fn names_that_are_not_known_are_answered_with_those_that_are() {
+fn bench_answers_unknown_names_with_known_ones() {
     bench(&["--mechanism", "carrier-pigeon"]).expect(2).says(&["carrier-pigeon", "ring", "auto"]);
     bench(&["--against", "zeromq"]).expect(2).says(&["zeromq", "ucx, mpi, iceoryx2"]);
     bench(&["--target", "hot"]).expect(2).says(&["hot", "warm and cold"]);
 }
 
 #[test]
-fn values_out_of_range_are_bad_usage() {
+fn bench_refuses_values_out_of_range() {
     for (arguments, part) in [
-        (&["--size", "0"][..], "name another --sizes"),
-        (&["--size", "18446744073709551615"], "name smaller --sizes"),
-        (&["--size", "-1"], "-1"),
+        (&["--sizes", "0"][..], "name another --sizes"),
+        (&["--sizes", "18446744073709551615"], "name smaller --sizes"),
+        (&["--sizes", "-1"], "-1"),
         (&["--busy-core", "2"], "busy-core"),
         (
-            &["--size", "1MiB", "--mechanism", "inline"],
+            &["--sizes", "1MiB", "--mechanism", "inline"],
             "name another --sizes, --target or --mechanism",
         ),
-        (&["--size", "1MiB", "--experiment-2014"], "--experiment-2014"),
+        (&["--sizes", "1MiB", "--experiment-2014"], "--experiment-2014"),
     ] {
         bench(arguments).expect(2).says(&[part]);
     }
 }
 
 #[test]
-fn more_than_memory_holds_is_told_with_what_there_is() {
+fn bench_refuses_size_beyond_memory() {
     if !has_two_processors() {
         return;
     }
-    let ran = bench(&["--size", "64,64TiB", "--against", "pipe"]).expect(1);
+    let ran = bench(&["--sizes", "64,64TiB", "--against", "pipe"]).expect(1);
     assert_eq!(ran.out, "", "something was measured before it");
     ran.says(&["available"]);
 }
 
 #[test]
-fn a_peer_that_is_not_installed_is_told_with_its_remedy_and_the_others_go_on() {
+fn bench_names_missing_peer_and_measures_others() {
     if !has_two_processors() {
         return;
     }
-    // One message a sample: where the tests share two processors, ways that poll take their time.
-    let arguments = ["--size", "1MiB", "--mechanism", "ring", "--against", "ucx,mpi,iceoryx2,pipe"];
+    // One message per sample: if the tests share two processors, mechanisms that poll are slow.
+    let arguments =
+        ["--sizes", "1MiB", "--mechanism", "ring", "--against", "ucx,mpi,iceoryx2,pipe"];
     let ran = bench(&arguments).expect(0);
     let records = ran.records();
     for (peer, remedy) in
         [("ucx", "libucx-dev"), ("mpi", "libopenmpi-dev"), ("iceoryx2", "HAUL_PEER_ICEORYX2")]
     {
-        let is_told = ran.err.contains(&format!("cannot compare with {peer}"));
-        assert_eq!(is_told, ran.err.contains(remedy), "{peer}: {ran:#?}");
+        let is_named = ran.err.contains(&format!("cannot compare with {peer}"));
+        assert_eq!(is_named, ran.err.contains(remedy), "{peer}: {ran:#?}");
         let is_measured = !of(&records, peer, "throughput").is_empty();
-        assert!(is_told || is_measured || ran.err.contains("is left out"), "{peer}: {ran:#?}");
-        let told = &of(&records, "pipe", "throughput")[0].parameters;
-        let is_counted = told.get("left_out").is_some_and(|out| out.to_string().contains(peer));
-        assert_eq!(is_told, is_counted, "{peer}: {ran:#?}");
+        assert!(is_named || is_measured || ran.err.contains("is left out"), "{peer}: {ran:#?}");
+        let parameters = &of(&records, "pipe", "throughput")[0].parameters;
+        let is_counted =
+            parameters.get("left_out").is_some_and(|out| out.to_string().contains(peer));
+        assert_eq!(is_named, is_counted, "{peer}: {ran:#?}");
     }
 }
 
 #[test]
-fn a_peer_that_does_not_come_is_left_out_and_the_others_go_on() {
+fn bench_leaves_out_peer_that_does_not_connect() {
     if !has_two_processors() {
         return;
     }
-    let arguments = ["channel", "bench", "--json", "--budget", "0.1", "--size", "64KiB"];
+    let arguments = ["channel", "bench", "--json", "--budget", "0.1", "--sizes", "64KiB"];
     let mut command = haul(&arguments);
     command.args(["--mechanism", "ring", "--against", "iceoryx2,pipe"]);
     let ran = run(command.env("HAUL_PEER_ICEORYX2", "/bin/false")).expect(0);
@@ -288,15 +291,15 @@ fn a_peer_that_does_not_come_is_left_out_and_the_others_go_on() {
 }
 
 #[test]
-fn an_end_without_a_run_is_told() {
+fn drive_without_run_is_an_error() {
     let arguments = ["channel", "drive", "/nonexistent/control", "A"];
     run(&mut haul(&arguments)).expect(1).says(&["/nonexistent/control", "haul channel bench"]);
     run(&mut haul(&["channel", "drive", "/nonexistent/control", "C"])).expect(2).says(&["A and B"]);
 }
 
-/// A long run in a process group of its own, as a shell starts it, whose drivers have come.
+/// A long run in its own process group, as a shell starts it; its drivers have started.
 fn long_run(folder: &Path) -> Child {
-    let arguments = ["--size", "64KiB", "--mechanism", "ring", "--against", "pipe,unix"];
+    let arguments = ["--sizes", "64KiB", "--mechanism", "ring", "--against", "pipe,unix"];
     let mut command = haul(&["channel", "bench", "--json", "--budget", "100"]);
     command.args(arguments).env("TMPDIR", folder).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -311,7 +314,7 @@ fn long_run(folder: &Path) -> Child {
     child
 }
 
-/// Processes that were started with a path in this folder.
+/// Number of processes that were started with a path in this folder.
 fn drivers(folder: &Path) -> usize {
     let path = folder.to_str().unwrap().as_bytes();
     let has_path = |line: &[u8]| line.windows(path.len()).any(|part| part == path);
@@ -329,7 +332,7 @@ fn wait_for_no_driver(folder: &Path) {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
+fn ctrl_c_keeps_records_and_leaves_nothing_behind() {
     if !has_two_processors() {
         return;
     }
@@ -343,7 +346,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn drivers_end_with_a_run_that_is_killed() {
+fn drivers_end_with_killed_run() {
     if !has_two_processors() {
         return;
     }

@@ -1,4 +1,4 @@
-//! `haul channel send` and `recv` where a pipe with pv stood: progress, waiting, and readers that
+//! `haul channel send` and `recv` in place of a pipe with pv: progress, waiting, and readers that
 //! have enough; and `haul channel explain`.
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::channel::{receiver, sender, start_receiver, text};
 use crate::{finish, haul, run, run_with_input};
 
-/// A producer that pauses for longer than lines are apart.
+/// A producer that pauses for longer than the interval of progress lines.
 fn feed_slowly(input: &mut impl Write) {
     for _ in 0..3 {
         input.write_all(text(1_000_000).as_bytes()).unwrap();
@@ -19,11 +19,11 @@ fn feed_slowly(input: &mut impl Write) {
 }
 
 #[test]
-fn progress_without_a_terminal_is_a_line_a_second_where_it_is_asked_for() {
+fn progress_without_terminal_prints_line_per_second() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let out = folder.path().join("out");
-    let more = ["--out", out.to_str().unwrap(), "--progress", "always"];
+    let more = ["--out-file", out.to_str().unwrap(), "--progress", "always"];
     let receiving = receiver(&socket, &more);
     let mut command = sender(&socket, &["--progress", "always", "--size", "3000000"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -35,17 +35,17 @@ fn progress_without_a_terminal_is_a_line_a_second_where_it_is_asked_for() {
     assert!(sent.err.contains("haul: sent 2.86 MiB in"), "{sent:#?}");
     let received = finish(receiving).expect(0);
     let line = received.err.lines().find(|line| line.contains("/s")).unwrap_or_default();
-    assert!(!line.contains("left"), "nothing says how much is to come: {received:#?}");
+    assert!(!line.contains("left"), "the total is unknown: {received:#?}");
     assert!(received.err.contains("haul: received 2.86 MiB in"), "{received:#?}");
-    // Nobody asked for it.
-    let receiving = receiver(&socket, &["--out", out.to_str().unwrap()]);
+    // Progress was not requested.
+    let receiving = receiver(&socket, &["--out-file", out.to_str().unwrap()]);
     assert_eq!(run_with_input(&mut sender(&socket, &[]), b"bytes").expect(0).err, "");
     assert_eq!(finish(receiving).expect(0).err, "");
     run(&mut sender(&socket, &["--progress", "often"])).expect(2);
 }
 
 #[test]
-fn progress_on_a_terminal_is_a_bar_with_the_time_left() {
+fn progress_on_terminal_is_bar_with_time_left() {
     let is_here = Command::new("script").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !is_here {
         eprintln!("SKIPPED: a bar on a terminal: no script on PATH: apt-get install bsdutils");
@@ -53,7 +53,7 @@ fn progress_on_a_terminal_is_a_bar_with_the_time_left() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (socket, out) = (folder.path().join("socket"), folder.path().join("out"));
-    let receiving = receiver(&socket, &["--out", out.to_str().unwrap()]);
+    let receiving = receiver(&socket, &["--out-file", out.to_str().unwrap()]);
     let fifo = folder.path().join("fifo");
     run(Command::new("mkfifo").arg(&fifo)).expect(0);
     let sending = format!(
@@ -77,13 +77,13 @@ fn progress_on_a_terminal_is_a_bar_with_the_time_left() {
 }
 
 #[test]
-fn a_sender_waits_for_a_receiver_where_it_is_asked_to() {
+fn sender_waits_for_receiver_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let start = Instant::now();
-    run(&mut sender(&socket, &["--wait=0.3"])).expect(1).says(&["no receiver came", "--wait="]);
+    run(&mut sender(&socket, &["--wait=0.3"])).expect(1).says(&["no receiver started", "--wait="]);
     assert!(start.elapsed() >= Duration::from_millis(300));
-    // A socket that a killed receiver left is nobody either.
+    // The socket of a killed receiver does not count as a receiver.
     let mut left = receiver(&socket, &[]);
     left.kill().unwrap();
     left.wait().unwrap();
@@ -103,7 +103,7 @@ fn a_sender_waits_for_a_receiver_where_it_is_asked_to() {
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_trouble_of_a_disk() {
+fn closed_reader_is_not_reported_as_disk_error() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let mut receiving = receiver(&socket, &[]);
@@ -124,13 +124,13 @@ fn a_reader_that_has_enough_is_no_trouble_of_a_disk() {
 }
 
 #[test]
-fn the_mechanism_is_explained_and_the_receiver_waits_on() {
+fn explain_names_mechanism_and_receiver_waits_on() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let to = socket.to_str().unwrap();
     let receiving = receiver(&socket, &["--trust"]);
-    let ran = run(&mut haul(&["channel", "explain", "--size", "64,1MiB", "--to", to])).expect(0);
-    assert!(ran.out.contains("64 B go by inline, for so short a message"), "{ran:#?}");
+    let ran = run(&mut haul(&["channel", "explain", "--sizes", "64,1MiB", "--to", to])).expect(0);
+    assert!(ran.out.contains("64 B go by inline, because so short a message"), "{ran:#?}");
     assert!(ran.out.contains("1 MiB go by"), "{ran:#?}");
     assert!(ran.out.contains("no: the message is over 8 KiB"), "{ran:#?}");
     assert!(ran.out.contains("do not trust each other"), "{ran:#?}");
@@ -143,7 +143,7 @@ fn the_mechanism_is_explained_and_the_receiver_waits_on() {
     assert_eq!(of(64).subject, "haul:inline");
     assert_eq!(of(1 << 20).experiment, "channel.explain");
     run(&mut haul(&["channel", "explain", "--sizes", "0", "--to", to])).expect(2).says(&["0 B"]);
-    // Three came and left; the receiver is still there.
+    // Three clients have disconnected; the receiver still waits.
     run_with_input(&mut sender(&socket, &[]), b"after all").expect(0);
     assert_eq!(finish(receiving).expect(0).out, "after all");
     run(&mut haul(&trusted)).expect(1).says(&["cannot connect to"]);

@@ -1,4 +1,4 @@
-//! `haul compare`: changes between two files of records, and what a script learns from it.
+//! `haul compare`: changes between two files of records, and its exit codes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use haul_model::{Comparison, Line, Record};
 
 use crate::{haul, run, run_with_input};
 
-/// A figure of haul and of libc beside it, as one run measured them.
+/// A figure of haul, and libc's figure from the same run.
 fn of(run: &str, function: &str, haul_ns: f64, libc_ns: f64) -> Vec<Record> {
     let record = |subject: &str, median: f64, ratio: f64| {
         let mut record = Record::new(run, "copy.size", subject, "time", "ns")
@@ -35,8 +35,8 @@ fn file(folder: &Path, name: &str, records: Vec<Record>) -> PathBuf {
     path
 }
 
-/// memcpy takes more than twice the time, memmove less than half, and memset a tenth more together
-/// with libc.
+/// memcpy needs more than twice the time, memmove less than half; memset needs a tenth more, as
+/// libc's does.
 fn two_files(folder: &Path) -> [String; 2] {
     let old = [
         of("1", "memcpy", 50.0, 100.0),
@@ -55,7 +55,7 @@ fn two_files(folder: &Path) -> [String; 2] {
 }
 
 #[test]
-fn changes_are_told_losses_first() {
+fn table_lists_slower_figures_first() {
     let folder = tempfile::tempdir().unwrap();
     let [old, new] = two_files(folder.path());
     let ran = run(&mut haul(&["compare", &old, &new])).expect(0);
@@ -66,13 +66,13 @@ fn changes_are_told_losses_first() {
     assert!(line("memcpy") < line("memmove"), "{ran:#?}");
     assert!(ran.out.lines().nth(line("memcpy")).unwrap().contains("2.400"), "{ran:#?}");
     assert!(ran.out.contains("1 of 3 figures became slower, 1 faster; 1 stayed."), "{ran:#?}");
-    assert!(!ran.out.contains("memset"), "it stayed, and its baseline is not counted: {ran:#?}");
+    assert!(!ran.out.contains("memset"), "it stayed, and baselines are not counted: {ran:#?}");
     let all = run(&mut haul(&["compare", &old, &new, "--all"])).expect(0).out;
     assert!(all.lines().any(|line| line.contains("memset") && line.contains("stayed")), "{all}");
 }
 
 #[test]
-fn a_script_learns_by_the_exit_code() {
+fn exit_code_follows_fail_on() {
     let folder = tempfile::tempdir().unwrap();
     let [old, new] = two_files(folder.path());
     let ran = run(&mut haul(&["compare", &old, &new, "--fail-on", "slower"])).expect(1);
@@ -85,26 +85,26 @@ fn a_script_learns_by_the_exit_code() {
     let fewer = fewer.to_str().unwrap();
     run(&mut haul(&["compare", &old, fewer])).expect(0);
     let missing = ["compare", &old, fewer, "--fail-on", "slower,missing"];
-    run(&mut haul(&missing)).expect(1).says(&["4 figures", "old runs alone"]);
+    run(&mut haul(&missing)).expect(1).says(&["4 figures", "only in the old runs"]);
     run(&mut haul(&["compare", &old, &new, "--fail-on", "everything"])).expect(2);
     run(&mut haul(&["compare", &old, &new, "--threshold", "-1"])).expect(2);
     run(&mut haul(&["compare", &old])).expect(2);
 }
 
 #[test]
-fn a_page_a_table_and_records_say_the_same() {
+fn page_table_and_records_agree() {
     let folder = tempfile::tempdir().unwrap();
     let [old, new] = two_files(folder.path());
     let packed = folder.path().join("old.jsonl.gz");
     let packed = packed.to_str().unwrap();
-    run(&mut haul(&["report", &old, "--json", "--out", packed])).expect(0);
+    run(&mut haul(&["report", &old, "--json", "--out-file", packed])).expect(0);
     let (page, table) = (folder.path().join("page.html"), folder.path().join("table.md"));
     let arguments = [
         "compare",
         packed,
         &new,
         "--json",
-        "--out",
+        "--out-file",
         page.to_str().unwrap(),
         "--export-markdown",
         table.to_str().unwrap(),
@@ -114,7 +114,7 @@ fn a_page_a_table_and_records_say_the_same() {
     let changed = |change: &str| {
         records.iter().filter(|record| record.parameters["change"] == change).count()
     };
-    // libc beside memset takes longer as well, and is no loss of what is compared.
+    // libc's memset also needs longer, but a baseline's loss is not counted.
     let counts = ["slower", "faster", "stayed", "cannot tell"].map(changed);
     assert_eq!((records.len(), counts), (6, [1, 1, 3, 1]), "{ran:#?}");
     let slower = records.iter().find(|record| record.subject == "haul").unwrap();
@@ -131,7 +131,7 @@ fn a_page_a_table_and_records_say_the_same() {
 }
 
 #[test]
-fn files_that_cannot_be_compared_are_told_why() {
+fn compare_refuses_incomparable_files_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     let [old, new] = two_files(folder.path());
     let text = fs::read_to_string(&new).unwrap();
@@ -144,21 +144,21 @@ fn files_that_cannot_be_compared_are_told_why() {
     fs::write(&other, text.replace("copy.size", "copy.other")).unwrap();
     let other = other.to_str().unwrap();
     run(&mut haul(&["compare", &old, other])).expect(1).says(&["no figure is in both"]);
-    // What an estimate counts is neither better nor worse, also beside itself.
+    // The counts of an estimate have no better direction, even compared with themselves.
     let terms = text.replace("\"time\",\"unit\":\"ns\"", "\"transaction\",\"unit\":\"bytes/s\"");
     fs::write(other, terms.replace("copy.size", "pcie.estimate")).unwrap();
     let ran = run(&mut haul(&["compare", other, other])).expect(1);
-    ran.says(&["none of the 6 figures", "better or worse", "haul pcie explain"]);
+    ran.says(&["none of the 6 figures", "better direction", "haul pcie explain"]);
     run(&mut haul(&["compare", &old, "/nonexistent/x"])).expect(1);
     fs::write(other, "nonsense").unwrap();
     run(&mut haul(&["compare", &old, other])).expect(1).says(&["other.jsonl:1: "]);
 }
 
-/// A page of two files shows both, and holds nothing of one against the other.
+/// A page of two files shows both, without a ratio between them.
 #[test]
-fn a_report_makes_no_ratio_across_runs() {
+fn report_makes_no_ratio_across_runs() {
     let folder = tempfile::tempdir().unwrap();
-    // In each run alone nothing is compared: one has haul, the other has libc.
+    // Within each run there is no comparison: one has haul, the other has libc.
     let alone = |run: &str, index: usize| {
         let mut record = of(run, "memcpy", 50.0, 100.0).remove(index);
         record.comparison = None;
@@ -168,14 +168,14 @@ fn a_report_makes_no_ratio_across_runs() {
         .map(|(name, records)| file(folder.path(), name, records).to_str().unwrap().to_owned());
     let page = run(&mut haul(&["report", &paths[0], &paths[1]])).expect(0).out;
     assert!(page.contains("contain no comparison"), "a sentence joins two runs");
-    // Both in one run are compared.
+    // Within one run, the two are compared.
     let records = [alone("1", 1), alone("1", 0)].concat();
     let path = file(folder.path(), "c.jsonl", records);
     let page = run(&mut haul(&["report", path.to_str().unwrap()])).expect(0).out;
     assert!(page.contains("within 3% of the best"), "nothing was compared within one run");
 }
 
-/// Three runs of each side, a little apart; `longer` is of haul in the new ones.
+/// Three runs on each side with small differences; `longer` scales haul's time in the new ones.
 fn three_of_each(folder: &Path, longer: f64) -> [Vec<String>; 2] {
     let side = |name: &str, longer: f64| -> Vec<String> {
         let runs = [0.997, 1.0, 1.004].into_iter().enumerate();
@@ -199,7 +199,7 @@ fn compare_runs(sides: &[Vec<String>; 2], more: &[&str]) -> crate::Ran {
 }
 
 #[test]
-fn several_runs_of_each_side_tell_five_percent() {
+fn three_runs_per_side_detect_five_percent() {
     let folder = tempfile::tempdir().unwrap();
     let sides = three_of_each(folder.path(), 1.05);
     let ran = compare_runs(&sides, &[]).expect(0);
@@ -208,28 +208,28 @@ fn several_runs_of_each_side_tell_five_percent() {
     let same = three_of_each(folder.path(), 1.0);
     let ran = compare_runs(&same, &["--fail-on", "changed,cannot-tell"]).expect(0);
     assert!(ran.out.contains("0 of 3 figures became slower, 0 faster; 3 stayed."), "{ran:#?}");
-    // One side of one run, and one of three: their spread is known from those.
+    // One run on one side and three on the other: the three give the spread.
     run(haul(&["compare", "--old", &sides[0][0], "--new"]).args(&sides[1])).expect(0);
-    // Files of both kinds are not mixed, and one side alone is nothing.
+    // Both ways to name files cannot be mixed, and one side alone is an error.
     run(haul(&["compare", &sides[0][0], "--new"]).args(&sides[1])).expect(2);
     run(haul(&["compare", "--old"]).args(&sides[0])).expect(2);
 }
 
 #[test]
-fn one_run_of_each_cannot_tell_five_percent_and_says_what_would() {
+fn single_runs_cannot_tell_five_percent_and_name_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let [old, new] = three_of_each(folder.path(), 1.10);
     let ran = run(&mut haul(&["compare", &old[1], &new[1], "--fail-on", "slower"])).expect(0);
-    let told = "0 of 3 figures became slower, 0 faster; 0 stayed, of 3 the runs cannot tell: three \
-                runs of both sides or more would settle it (--old A1 A2 A3 --new B1 B2 B3).";
-    assert!(ran.out.contains(told), "{ran:#?}");
+    let expected = "0 of 3 figures became slower, 0 faster; 0 stayed, for 3 the runs cannot tell: three \
+                    or more runs on both sides would decide them (--old A1 A2 A3 --new B1 B2 B3).";
+    assert!(ran.out.contains(expected), "{ran:#?}");
     let of_it = ["compare", &old[1], &new[1], "--fail-on", "cannot-tell"];
-    run(&mut haul(&of_it)).expect(1).says(&["3 figures cannot be told"]);
+    run(&mut haul(&of_it)).expect(1).says(&["3 figures are undecided"]);
 }
 
-/// What no program calls is compared where it is named.
+/// Subjects that no program calls are compared if they are named.
 #[test]
-fn kernels_and_what_the_tuner_tried_are_left_out_unless_named() {
+fn compare_leaves_out_kernels_and_tuner_unless_named() {
     let folder = tempfile::tempdir().unwrap();
     let with_more = |name: &str, longer: f64| -> String {
         let mut records = of(name, "memcpy", 50.0, 100.0);
@@ -248,7 +248,7 @@ fn kernels_and_what_the_tuner_tried_are_left_out_unless_named() {
     let of = |more: &[&str]| run(haul(&["compare", &old, &new]).args(more)).expect(0).out;
     let all = of(&[]);
     assert!(all.contains("0 of 1 figures became slower, 0 faster; 1 stayed."), "{all}");
-    assert!(all.contains("2 that no program calls are left out"), "{all}");
+    assert!(all.contains("2 are of subjects that no program calls and are left out"), "{all}");
     assert!(of(&["--subject", "avx2"]).contains("1 of 1 figures became slower"));
     assert!(of(&["--only", "copy.tune"]).contains("1 of 1 figures became slower"));
     assert!(of(&["--only", "copy"]).contains("0 of 1 figures became slower"));
@@ -256,9 +256,9 @@ fn kernels_and_what_the_tuner_tried_are_left_out_unless_named() {
     run(&mut haul(&nothing)).expect(1).says(&["no figure is in both"]);
 }
 
-/// The page has the counts of the terminal, and tells haul's copies on the whole.
+/// The page has the counts of the terminal, and the judgement of all of haul's copies.
 #[test]
-fn a_whole_is_told_of_single_runs_and_page_and_terminal_count_alike() {
+fn single_runs_judge_whole_part_on_page_and_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let side = |name: &str, longer: f64| -> String {
         let of_size = |size: u64| {
@@ -273,10 +273,10 @@ fn a_whole_is_told_of_single_runs_and_page_and_terminal_count_alike() {
     };
     let (old, new) = (side("a.jsonl", 1.0), side("b.jsonl", 1.05));
     let page = folder.path().join("page.html");
-    let arguments = ["compare", &old, &new, "--out", page.to_str().unwrap()];
+    let arguments = ["compare", &old, &new, "--out-file", page.to_str().unwrap()];
     let ran = run(&mut haul(&arguments)).expect(0);
     assert!(ran.out.contains("All of copy, 8 figures: slower, 1.050"), "{ran:#?}");
-    let counts = "0 of 8 figures became slower, 0 faster; 0 stayed, of 8 the runs cannot tell";
+    let counts = "0 of 8 figures became slower, 0 faster; 0 stayed, for 8 the runs cannot tell";
     assert!(ran.out.contains(counts), "{ran:#?}");
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("Cannot tell: 8<") && page.contains("Baselines, not counted: 8<"));

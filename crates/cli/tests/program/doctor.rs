@@ -3,7 +3,7 @@
 use crate::{haul, run};
 
 #[test]
-fn doctor_marks_what_is_there_and_how_to_get_the_rest() {
+fn doctor_marks_features_and_remedies() {
     let ran = run(&mut haul(&["doctor"])).expect(0);
     let marked: Vec<&str> = ran
         .out
@@ -39,10 +39,10 @@ fn doctor_prints_one_machine() {
 }
 
 #[test]
-fn nothing_that_doctor_prints_names_the_host() {
+fn doctor_output_does_not_name_the_host() {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let ran = run(&mut haul(&["doctor", "--json"])).expect(0);
-    // A short name may be a part of any word.
+    // A short host name may be part of any word.
     if host.len() >= 5 && host != "localhost" {
         assert!(!ran.out.contains(&host), "{ran:#?}");
     }

@@ -1,5 +1,5 @@
-//! What README.md and docs/ show of the program is run, in a form that takes seconds; docs/sim.md
-//! has a test of its own. That every command's flags are known is tested beside the command line.
+//! Runs the commands that README.md and docs/ show, in a form that takes seconds; docs/sim.md has
+//! its own test. A test beside the command line checks that every flag exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,30 +7,24 @@ use std::process::Command;
 
 use crate::{away, run};
 
-/// What becomes of a command that is shown.
+/// How a shown command is tested.
 enum Shown {
-    /// It is run with these words more (or others in place of the last), and prints this.
+    /// It is run with these additional words (or others instead of the last), and prints this.
     Run(&'static str, &'static str),
-    /// It needs another process, minutes, or what may not be installed: who runs it instead.
+    /// It needs another process, minutes, or an optional package: the test that runs it instead.
     Elsewhere(&'static str),
 }
 
 use Shown::{Elsewhere, Run};
 
-/// How each command begins, and what is done with it.
+/// The beginning of each command, and its test.
 const COMMANDS: &[(&str, Shown)] = &[
     ("cargo run --release -- survey", Elsewhere("scripts/test benchmark, with --quick")),
-    ("scripts/test", Elsewhere("whoever runs this")),
+    ("scripts/test", Elsewhere("the step that runs this test")),
     ("haul copy list", Run("", "threshold")),
-    (
-        "haul copy bench --against libc --distribution service --level l1",
-        Run("--budget 1", "service"),
-    ),
-    (
-        "haul copy bench --against libc --size-class 0-16 --json",
-        Run("--budget 1", "copy.size_class"),
-    ),
-    ("haul copy bench --against libc --sizes", Run("--sizes 2KiB..4KiB --budget 1", "2 KiB")),
+    ("haul copy bench --distribution service --level l1", Run("--budget 1", "service")),
+    ("haul copy bench --size-class 0-16 --json", Run("--budget 1", "copy.size_class")),
+    ("haul copy bench --sizes", Run("--sizes 2KiB..4KiB --budget 1", "2 KiB")),
     ("haul copy tune", Elsewhere("scripts/test benchmark, with --budget 5")),
     ("haul channel list", Run("", "ring")),
     ("haul channel recv", Elsewhere("channel.rs, both ends")),
@@ -39,7 +33,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul channel bench", Elsewhere("channel_bench.rs, of few sizes")),
     (
         "haul forward --port gen:size=64,rate=1M --port sink --for",
-        Run("--for 300ms", "came, 0 lost"),
+        Run("--for 300ms", "arrived, 0 lost"),
     ),
     ("haul forward --port nic:model=ice", Run("--for 300ms", "nic0")),
     ("haul forward --port gen --port vhost", Elsewhere("forward.rs, both ends")),
@@ -47,8 +41,8 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul forward --allow-user", Elsewhere("forward_users.rs, both ends")),
     ("haul forward --port gen:count=1000 --port pcap:out=made", Run("", "pcap0")),
     ("haul forward --port pcap:in=made.pcapng,loop=100", Run("", "99000 twice")),
-    ("haul forward --port afxdp", Elsewhere("forward_ports.rs, on a pair")),
-    ("haul forward --port afpacket", Elsewhere("forward_ports.rs, on a pair")),
+    ("haul forward --port afxdp", Elsewhere("forward_ports.rs, on linked interfaces")),
+    ("haul forward --port afpacket", Elsewhere("forward_ports.rs, on linked interfaces")),
     ("haul forward pvp", Elsewhere("forward.rs, of few restarts")),
     ("scripts/vhost-guest --image", Elsewhere("forward_guest.rs")),
     (
@@ -60,28 +54,28 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul heap bench --help", Run("", "growth")),
     ("haul pcie list", Run("", "")),
     ("haul pcie estimate --nic", Run("", "rx descriptor fetch")),
-    ("haul pcie estimate --list", Run("", "ixgbe")),
+    ("haul pcie list --nics", Run("", "ixgbe")),
     ("haul pcie estimate --nic ice --rate 10M --sizes", Run("", "full at packets/s")),
     ("haul pcie explain", Run("", "link gen3x8 -> gen4x8")),
     ("haul pcie sweep", Run("", "polls of 8")),
     ("haul pcie bandwidth", Run("", "20.65")),
-    ("haul pcie watch", Elsewhere("pcie_watch.rs, of a program that it plays")),
+    ("haul pcie watch", Elsewhere("pcie_watch.rs, with a simulated program")),
     ("dpdk-testpmd", Elsewhere("the tests of haul-dpdk-burst")),
     ("HAUL_RECORD=", Elsewhere("the tests of haul-record")),
-    ("haul channel explain", Elsewhere("channel_stream.rs, of a receiver that is there")),
+    ("haul channel explain", Elsewhere("channel_stream.rs, with a receiver")),
     ("haul heap record", Elsewhere("heap_record.rs")),
-    ("seq", Elsewhere("heap_record.rs, with what follows")),
+    ("seq", Elsewhere("heap_record.rs, with the next commands")),
     ("haul heap info", Elsewhere("heap_record.rs")),
     ("haul heap list", Run("", "heap")),
     ("haul compare", Elsewhere("compare.rs")),
-    ("haul heap replay", Elsewhere("heap_replay.rs, of a trace that it has")),
+    ("haul heap replay", Elsewhere("heap_replay.rs, of its own trace")),
 ];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every document but the simulated server's, by name and text.
+/// Every document except the simulated server's, by name and text.
 fn documents() -> Vec<(String, String)> {
     let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let mut paths: Vec<PathBuf> = docs.chain([root().join("README.md")]).collect();
@@ -99,7 +93,7 @@ fn blocks(document: &str) -> Vec<(&str, &str)> {
     fenced.filter_map(|block| block.split_once('\n')).collect()
 }
 
-/// The commands of all blocks of a shell, without their remarks.
+/// The commands of all shell blocks, without their remarks.
 fn commands(document: &str) -> Vec<String> {
     let shells = blocks(document).into_iter().filter(|(language, _)| ["", "sh"].contains(language));
     let joined: String =
@@ -109,7 +103,7 @@ fn commands(document: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_command_of_the_documents_is_run_here_or_where_it_is_said() {
+fn every_documented_command_has_a_test() {
     let folder = tempfile::tempdir().unwrap();
     let mut seen = [false; COMMANDS.len()];
     for (name, text) in documents() {
@@ -119,13 +113,14 @@ fn every_command_of_the_documents_is_run_here_or_where_it_is_said() {
                 continue;
             }
             if line.starts_with("LD_PRELOAD=") {
-                continue; // the drop-in's own tests
+                continue; // tested with the drop-in
             }
-            // The longest beginning is meant: `haul copy bench --help` is not `haul copy bench`.
+            // The longest matching beginning counts: `haul copy bench --help` is not `haul copy
+            // bench`.
             let fits =
                 COMMANDS.iter().enumerate().filter(|(_, (shown, _))| line.starts_with(shown));
             let Some((place, (shown, how))) = fits.max_by_key(|(_, (shown, _))| shown.len()) else {
-                panic!("{name} shows {line:?}: say in COMMANDS how it is tested");
+                panic!("{name} shows {line:?}: add its test to COMMANDS");
             };
             seen[place] = true;
             match how {
@@ -139,8 +134,8 @@ fn every_command_of_the_documents_is_run_here_or_where_it_is_said() {
     }
 }
 
-/// Runs a command as it is shown, with some words more; where these name an option that it has,
-/// theirs hold.
+/// Runs a command as shown, with additional words. If these name an option that the command has,
+/// theirs replaces it.
 fn does(name: &str, shown: &str, line: &str, more: &str, holds: &str, folder: &Path) {
     let option = more.split(' ').next().filter(|option| !option.is_empty());
     let is_replaced = option.is_some_and(|option| shown.ends_with(option));
@@ -161,7 +156,7 @@ fn is_package(name: &str) -> bool {
     manifests.filter_map(|path| fs::read_to_string(path).ok()).any(|text| text.contains(&line))
 }
 
-/// Whether this is a whole `haul.toml`.
+/// Whether this is a complete `haul.toml`.
 fn is_tuning(text: &str) -> bool {
     match text.parse::<haul_machine::tuning::Tuning>() {
         Ok(_) => true,
@@ -169,10 +164,10 @@ fn is_tuning(text: &str) -> bool {
     }
 }
 
-/// Rust is run as an example of the crate that includes the document; C and TOML have tests that
-/// look for them. A block that nothing runs would be one that may be wrong.
+/// Rust blocks are run as examples of the crate that includes the document; tests look for C and
+/// TOML blocks. A block that no test runs could be wrong.
 #[test]
-fn every_block_is_of_a_kind_that_something_runs() {
+fn every_block_has_a_language_that_a_test_runs() {
     let library = fs::read_to_string(root().join("crates/haul/src/lib.rs")).unwrap();
     for (name, text) in documents() {
         let file = Path::new(&name).file_name().unwrap().to_str().unwrap();
@@ -185,7 +180,7 @@ fn every_block_is_of_a_kind_that_something_runs() {
                 "text" => true,
                 _ => false,
             };
-            assert!(is_run, "{name}: nothing runs this {language:?}:\n{body}");
+            assert!(is_run, "{name}: no test runs this {language:?}:\n{body}");
         }
     }
 }

@@ -1,5 +1,5 @@
 //! `haul forward` through a guest: rates, layouts, peers, searches, the names that checks rely on,
-//! and everything bad that can be asked of it.
+//! and every wrong argument.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) fn of<'a>(
     records.iter().filter(is_it).collect()
 }
 
-/// The one of them, and its one sample.
+/// The only record of this metric with these values, and its only sample.
 #[track_caller]
 pub(crate) fn value(records: &[Record], metric: &str, values: &[(&str, &str)]) -> f64 {
     let found = of(records, metric, values);
@@ -60,7 +60,7 @@ pub(crate) fn pid(child: &Child) -> Pid {
 }
 
 #[test]
-fn what_cannot_be_forwarded_is_said_before_anything_runs() {
+fn forward_refuses_impossible_ports_before_running() {
     let long = format!("vhost:path=/tmp/{},server", "x".repeat(200));
     for (arguments, code, parts) in [
         (&["--port", "gen"][..], 2, &["1 ports", "--port twice"][..]),
@@ -70,7 +70,7 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
         (&["--port", "gen:size=imax", "--port", "sink"], 2, &["gen:size=imax is not possible"]),
         (&["--port", "gen:rate=2G", "--port", "sink"], 2, &["rate of", "1e9"]),
         (&["--port", "null:size=9999", "--port", "null"], 2, &["9999 B"]),
-        (&["--port", "vhost", "--port", "null"], 2, &["wants a socket"]),
+        (&["--port", "vhost", "--port", "null"], 2, &["needs a socket"]),
         (&["--port", "vhost:path=s,queues=0", "--port", "null"], 2, &["0", "1 to 64"]),
         (&["--port", "virtio:path=s,queues=9", "--port", "null"], 2, &["9", "1 to 8"]),
         (&["--port", "virtio:path=s", "--port", "null", "--cpu", "0,1"], 2, &["queues=N"]),
@@ -103,14 +103,14 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
     }
 }
 
-/// Flows take turns: two of them on two processors would only show each other.
+/// Flows take turns: two of them on two processors would disturb each other.
 static TURN: Mutex<()> = Mutex::new(());
 
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One short flow; nothing may be left where temporary files go.
+/// One short flow; it must leave nothing in the folder for temporary files.
 pub(crate) fn pvp(arguments: &[&str]) -> Ran {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ pub(crate) fn pvp(arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_whole_flow_needs_nothing_installed_and_its_ledger_closes() {
+fn pvp_needs_no_installation_and_closes_its_ledger() {
     if !has_two_processors() {
         return;
     }
@@ -147,7 +147,7 @@ fn a_whole_flow_needs_nothing_installed_and_its_ledger_closes() {
                 assert!(record.parameters.contains_key(receipt), "{receipt}: {record:#?}");
             }
             if copy == "none" {
-                // Packets come without their numbers: nothing can be said of them.
+                // The packets have no numbers, so their loss is unknown.
                 continue;
             }
             let lost = |stage| value(&records, "lost", &[&this[..], &[("stage", stage)]].concat());
@@ -159,7 +159,7 @@ fn a_whole_flow_needs_nothing_installed_and_its_ledger_closes() {
 }
 
 #[test]
-fn the_other_flows_have_their_rates() {
+fn other_flows_record_rates() {
     if !has_two_processors() {
         return;
     }
@@ -174,7 +174,7 @@ fn the_other_flows_have_their_rates() {
 }
 
 #[test]
-fn a_layout_is_what_both_sides_agree_on() {
+fn layout_is_negotiated_by_both_sides() {
     if !has_two_processors() {
         return;
     }
@@ -202,7 +202,7 @@ fn a_layout_is_what_both_sides_agree_on() {
 }
 
 #[test]
-fn testpmd_is_switch_and_guest() {
+fn testpmd_serves_as_switch_and_guest() {
     if !has_two_processors() || !has_testpmd() {
         return;
     }
@@ -221,10 +221,10 @@ fn testpmd_is_switch_and_guest() {
     assert_eq!(of(&records, "copy_gain", &[]).len(), 1);
 }
 
-/// Open vSwitch as Debian has it beside the one without DPDK.
+/// Debian's Open vSwitch, beside the one without DPDK.
 pub(crate) const OPEN_VSWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
-/// The interfaces that bridges of a run are called as.
+/// The interfaces with the names of a run's bridges.
 pub(crate) fn taps() -> Vec<String> {
     let names = std::fs::read_dir("/sys/class/net").unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -234,7 +234,7 @@ pub(crate) fn taps() -> Vec<String> {
 }
 
 #[test]
-fn open_vswitch_is_a_switch() {
+fn open_vswitch_serves_as_switch() {
     if !has_two_processors() {
         return;
     }
@@ -264,14 +264,14 @@ fn open_vswitch_is_a_switch() {
 }
 
 #[test]
-fn a_search_finds_a_load_without_loss_and_latency_below_it() {
+fn search_finds_load_without_loss_and_latency_below_it() {
     if !has_two_processors() {
         return;
     }
     let search = ["--search", "ndr,pdr", "--trial", "100ms", "--trial-sum", "200ms", "--latency"];
     let ran = pvp(&[&["--sizes", "64", "--copy", "haul"][..], &search].concat()).expect(0);
     let records = ran.records();
-    // On a machine that others keep busy no load may be free of loss.
+    // If other programs keep the machine busy, every load may have loss.
     for metric in ["rate_ndr", "rate_pdr"] {
         let found = of(&records, metric, &[("size_bytes", "64"), ("copy", "haul")]);
         let upper = of(&records, &metric.replace("rate", "upper"), &[]);
@@ -289,7 +289,7 @@ fn a_search_finds_a_load_without_loss_and_latency_below_it() {
 }
 
 #[test]
-fn a_memcpy_of_ones_own_takes_part() {
+fn pvp_measures_memcpy_of_a_library() {
     if !has_two_processors() {
         return;
     }
@@ -305,9 +305,10 @@ fn a_memcpy_of_ones_own_takes_part() {
         return;
     }
     fs::write(&source, code).unwrap();
-    // The loader would leave out what is no library, and libc's copy be measured under its name.
+    // The loader would ignore a file that is not a library, and libc's copy would be measured under
+    // its name.
     let none = pvp(&["--sizes", "512", "--copy", source.to_str().unwrap()]).expect(2);
-    none.says(&["libraries with a memcpy"]);
+    none.says(&["a library with a memcpy"]);
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-O1", "-o"]).args([&library, &source]);
     assert!(compiler.status().unwrap().success());
@@ -319,7 +320,7 @@ fn a_memcpy_of_ones_own_takes_part() {
 }
 
 #[test]
-fn on_one_processor_a_flow_is_refused() {
+fn pvp_refuses_one_processor() {
     let mut command = Command::new("taskset");
     let program = env!("CARGO_BIN_EXE_haul");
     command.args(["-c", &first_processor(), program, "forward", "pvp", "--sizes", "64"]);
@@ -346,7 +347,7 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn stopped_or_killed_it_leaves_no_process() {
+fn stopped_or_killed_pvp_leaves_no_process() {
     let _turn = turn();
     if !has_two_processors() {
         return;
@@ -368,7 +369,7 @@ fn stopped_or_killed_it_leaves_no_process() {
         thread::sleep(Duration::from_millis(2500));
         kill_process(pid, signal).unwrap();
         if signal == Signal::INT {
-            // It looks for Ctrl-C between windows.
+            // It polls for Ctrl-C between windows.
             thread::sleep(Duration::from_millis(100));
         }
         let ran = finish(child);

@@ -1,5 +1,5 @@
-//! `haul forward` between two ports, by one command or by two that meet: counts, pace, the page,
-//! and queue pairs.
+//! `haul forward` between two ports, by one command or by two connected ones: counts, pace, the
+//! page, and queue pairs.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ use crate::signals::{is_ended_by, wait_until_it_watches};
 use crate::{finish, haul, run};
 
 #[test]
-fn every_packet_between_two_ports_is_counted_by_burst() {
+fn forward_counts_every_packet_by_burst() {
     let _turn = turn();
     let ports = ["--port", "gen:size=64,count=100000", "--port", "sink"];
     let ran = run(&mut haul(&[&["forward", "--json"][..], &ports].concat())).expect(0);
@@ -40,24 +40,24 @@ fn every_packet_between_two_ports_is_counted_by_burst() {
     }
     assert!(value(&records, "latency", &[("quantile", "0.5")]) > 0.0);
     assert!(of(&records, "drops", &[]).is_empty());
-    ran.says(&["100000 came, 0 lost", "packets of a rx call"]);
+    ran.says(&["100000 arrived, 0 lost", "packets of a rx call"]);
 }
 
 #[test]
-fn a_paced_generator_keeps_its_rate() {
+fn paced_generator_keeps_its_rate() {
     let _turn = turn();
     let ports = ["--port", "gen:size=imix,rate=20k,flows=3", "--port", "sink"];
-    let arguments = [&["forward", "--for", "1s", "--mode", "macswap", "--json"][..], &ports];
+    let arguments = [&["forward", "--for", "1s", "--action", "macswap", "--json"][..], &ports];
     let records = run(&mut haul(&arguments.concat())).expect(0).records();
     let made = value(&records, "made", &[]);
-    // Of a second on a machine that others share.
+    // Of a second, on a machine that other programs share.
     assert!((10_000.0..=30_000.0).contains(&made), "{made}");
     assert_eq!(value(&records, "lost", &[]), 0.0);
 }
 
-/// `--for` says when it should have ended; without, a signal is its end.
+/// With `--for`, a signal interrupts it; without, a signal is its end.
 #[test]
-fn a_signal_at_any_time_ends_it_with_the_right_counts() {
+fn signal_ends_forward_with_right_counts() {
     let _turn = turn();
     for (after_ms, signal, time, code) in [
         (300, Signal::INT, &[][..], 0),
@@ -79,7 +79,7 @@ fn a_signal_at_any_time_ends_it_with_the_right_counts() {
         // GNU timeout signals the program, and then its group: one request.
         kill_process(pid(&child), signal).unwrap();
         let ran = finish(child).expect(code).says(&["interrupted"]);
-        assert_eq!(ran.err.contains("keeping what was measured"), code != 0, "{ran:#?}");
+        assert_eq!(ran.err.contains("kept "), code != 0, "{ran:#?}");
         let records = ran.records();
         let made = value(&records, "made", &[]);
         assert!(made > 0.0);
@@ -89,7 +89,7 @@ fn a_signal_at_any_time_ends_it_with_the_right_counts() {
 }
 
 #[test]
-fn a_page_shows_the_histogram() {
+fn page_shows_the_histogram() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
@@ -104,7 +104,7 @@ fn a_page_shows_the_histogram() {
 }
 
 #[test]
-fn two_commands_are_a_switch_and_a_guest() {
+fn two_commands_form_switch_and_guest() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("vm.sock");
@@ -127,15 +127,15 @@ fn two_commands_are_a_switch_and_a_guest() {
     let outside = finish(switch).expect(0).records();
     let sent = value(&outside, "packets", &[("port", "vhost0"), ("direction", "tx")]);
     assert!(sent >= came, "{sent} {came}");
-    // Nobody was there before the guest came, and after it had gone.
+    // There was no peer before the guest started, and after it ended.
     let this = [("port", "vhost0"), ("direction", "tx"), ("reason", "no_link")];
     assert!(value(&outside, "drops", &this) > 0.0);
     assert!(!socket.exists());
 }
 
-/// A guest of two queue pairs at a device of one: both commands say why nothing goes through.
+/// A guest of two queue pairs at a device of one: both commands report why no packet passes.
 #[test]
-fn a_guest_that_wants_more_queue_pairs_has_a_reason() {
+fn forward_reports_lack_of_queue_pairs() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("vm.sock");
@@ -151,8 +151,8 @@ fn a_guest_that_wants_more_queue_pairs_has_a_reason() {
         (&mut host, "vhost0 has no link: the last front end heard that there is room for 1 "),
     ] {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(reason)));
-        assert!(said.is_some(), "it ended without {reason:?}");
+        let found = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(reason)));
+        assert!(found.is_some(), "it ended without {reason:?}");
     }
     for (child, reason) in [(guest, "virtio0: the back end has 1 of"), (host, "vhost0: the last")] {
         kill_process(pid(&child), Signal::INT).unwrap();
@@ -162,7 +162,7 @@ fn a_guest_that_wants_more_queue_pairs_has_a_reason() {
     }
 }
 
-/// What was counted of a port's queue pairs, in the order of their numbers.
+/// The counts of a port's queue pairs, in the order of their numbers.
 fn each_queue(records: &[Record], metric: &str, port: &str, direction: &str) -> Vec<f64> {
     let number = |queue: usize| {
         let queue = queue.to_string();
@@ -173,10 +173,10 @@ fn each_queue(records: &[Record], metric: &str, port: &str, direction: &str) -> 
     (0..).map_while(number).collect()
 }
 
-/// A switch and a guest of two queue pairs: two workers in each, on processors of their own; or one
-/// that spreads flows over both.
+/// A switch and a guest of two queue pairs: two workers in each, on separate processors; or one
+/// worker that spreads flows over both.
 #[test]
-fn several_queue_pairs_have_a_worker_each_or_share_one() {
+fn queue_pairs_have_a_worker_each_or_share_one() {
     if !has_two_processors() {
         return;
     }
@@ -203,12 +203,12 @@ fn several_queue_pairs_have_a_worker_each_or_share_one() {
         let came = each_queue(&inside, "packets", "virtio0", "rx");
         let sent = each_queue(&outside, "packets", "vhost0", "tx");
         assert_eq!((came.len(), sent.len()), (2, 2), "{inside:#?} {outside:#?}");
-        // Each has had a fifth of them at least, and what came was looked at.
+        // Each queue pair had at least a fifth of the packets, and the received ones were checked.
         let (all_came, all_sent) = (came.iter().sum::<f64>(), sent.iter().sum::<f64>());
         assert!(came.iter().all(|packets| *packets > all_came / 5.0), "{came:?}");
         assert!(all_came > 0.0 && all_sent >= all_came, "{came:?} {sent:?}");
-        let looked_at = each_queue(&inside, "packets", "sink0", "tx");
-        assert_eq!(looked_at.iter().sum::<f64>(), all_came);
+        let checked = each_queue(&inside, "packets", "sink0", "tx");
+        assert_eq!(checked.iter().sum::<f64>(), all_came);
         assert_eq!(value(&inside, "duplicates", &[]), 0.0);
         let made = each_queue(&outside, "packets", "gen0", "rx");
         assert_eq!(made.len(), workers);

@@ -1,5 +1,5 @@
 //! `haul forward pvp` beyond its rates: cycles and ceilings, the flow whose load is set for any
-//! switch, sweeps over sizes, and what a killed run leaves.
+//! switch, sweeps over sizes, and the rest of a killed run.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::forward::{
 use crate::{LIMIT, finish, haul, run};
 
 #[test]
-fn a_packets_cycles_fall_into_ring_copy_and_guest() {
+fn cycles_of_a_packet_split_into_ring_copy_and_guest() {
     if !has_two_processors() {
         return;
     }
@@ -26,21 +26,21 @@ fn a_packets_cycles_fall_into_ring_copy_and_guest() {
         assert!(value(&records, "cycles_ring", &this) > 0.0);
         assert!(value(&records, "cycles_guest", &this) > 0.0);
         assert!(value(&records, "guest_ceiling", &this) > 0.0);
-        // The ring without a copy is what the others are held against.
+        // The ring without a copy is the reference of the others.
         assert_eq!(of(&records, "cycles_copy", &this).len(), usize::from(copy != "none"));
-        // Without their numbers nobody knows which packets came.
+        // Without numbers, lost packets cannot be identified.
         assert_eq!(of(&records, "lost", &this).is_empty(), copy != "haul");
     }
     ran.says(&[
         "copying nothing (the ceiling)",
         "copying no bytes of each (a ceiling)",
         "cycles at the ring (",
-        "at most from any switch",
+        "from any switch",
     ]);
 }
 
 #[test]
-fn a_load_is_set_for_any_switch_where_the_guest_makes_the_packets() {
+fn return_flow_sets_load_for_any_switch() {
     if !has_two_processors() {
         return;
     }
@@ -66,14 +66,14 @@ fn a_load_is_set_for_any_switch_where_the_guest_makes_the_packets() {
         assert_eq!(peak.len(), 1, "{subject}: {records:#?}");
         assert_eq!(peak[0].experiment, "forward.return");
         assert!(peak[0].median().unwrap() > 0.0, "{peak:#?}");
-        // On a machine that others keep busy no load may hold.
+        // If other programs keep the machine busy, no load may hold.
         let (lower, upper) = (own("rate_pdr"), own("upper_pdr"));
         assert!(lower.len() <= 1 && lower.len() + upper.len() > 0, "{subject}: {records:#?}");
     }
 }
 
 #[test]
-fn searches_in_turn_have_a_ratio() {
+fn alternating_searches_have_a_ratio() {
     if !has_two_processors() {
         return;
     }
@@ -82,7 +82,7 @@ fn searches_in_turn_have_a_ratio() {
     let records = pvp(&[&flow[..], &search].concat()).expect(0).records();
     for copy in ["haul", "libc"] {
         let Some(record) = of(&records, "rate_pdr", &[("copy", copy)]).first().copied() else {
-            // As above.
+            // If other programs keep the machine busy, no load may hold.
             assert!(!of(&records, "upper_pdr", &[("copy", copy)]).is_empty(), "{records:#?}");
             continue;
         };
@@ -93,7 +93,7 @@ fn searches_in_turn_have_a_ratio() {
 }
 
 #[test]
-fn several_queue_pairs_have_their_histograms_and_one_ledger() {
+fn queue_pairs_have_histograms_and_one_ledger() {
     if !has_two_processors() {
         return;
     }
@@ -121,15 +121,15 @@ fn several_queue_pairs_have_their_histograms_and_one_ledger() {
 }
 
 #[test]
-fn a_sweep_goes_through_every_byte_and_is_drawn() {
+fn sweep_measures_every_byte_and_is_drawn() {
     if !has_two_processors() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
     for (flow, range, sizes) in [
-        ("enqueue", "60..70", (60..=70).collect::<Vec<_>>()),
-        ("pvp", "64..256+96", vec![64, 160, 256]),
+        ("enqueue", "60..70:1", (60..=70).collect::<Vec<_>>()),
+        ("pvp", "64..256:96", vec![64, 160, 256]),
     ] {
         let sweep = ["--flow", flow, "--sweep", range, "--copy", "haul,none", "--out", out];
         let short = ["forward", "pvp", "--json", "--restarts", "1"];
@@ -159,17 +159,20 @@ fn a_sweep_goes_through_every_byte_and_is_drawn() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_said() {
+fn pvp_refuses_conflicting_options() {
     for (arguments, parts) in [
-        (&["--sweep", "70..60"][..], &["FIRST..LAST"][..]),
-        (&["--sweep", "60..100+0"], &["FIRST..LAST"]),
-        (&["--sweep", "59..64"], &["59 B", "60 B"]),
-        (&["--sweep", "60..18446744073709551615"], &["9 KiB"]),
-        (&["--sweep", "60..64", "--sizes", "64"], &["--sizes"]),
-        (&["--sweep", "60..64", "--search", "ndr"], &["--search"]),
-        (&["--sweep", "60..64", "--flow", "loopback"], &["--sweep", "--flow enqueue"]),
-        (&["--sweep", "60..64", "--switch", "haul,testpmd"], &["--sweep", "--switch haul"]),
-        (&["--flow", "return", "--guest", "testpmd"], &["--guest testpmd", "haul as the guest"]),
+        (&["--sweep", "70..60:1"][..], &["ends before it starts"][..]),
+        (&["--sweep", "60..100:0"], &["step"]),
+        (&["--sweep", "60..100"], &["write 60..100:1 ", "powers of two"]),
+        (&["--sweep", "60..100+8"], &["write 60..100:8 "]),
+        (&["--sweep", "59..64:1"], &["59 B", "60 B"]),
+        (&["--sweep", "60..18446744073709551615:1"], &["65536 sizes"]),
+        (&["--sweep", "60,18446744073709551615"], &["9 KiB"]),
+        (&["--sweep", "60..64:1", "--sizes", "64"], &["--sizes"]),
+        (&["--sweep", "60..64:1", "--search", "ndr"], &["--search"]),
+        (&["--sweep", "60..64:1", "--flow", "loopback"], &["--sweep", "--flow enqueue"]),
+        (&["--sweep", "60..64:1", "--switch", "haul,testpmd"], &["--sweep", "--switch haul"]),
+        (&["--flow", "return", "--guest", "testpmd"], &["--guest testpmd", "name --guest haul"]),
         (&["--switch", "ovs", "--flow", "loopback"], &["--switch ovs", "--flow return"]),
         (&["--queues", "9"], &["from 1 to 8"]),
         (&["--queues", "2", "--guest", "testpmd"], &["--queues", "--guest haul"]),
@@ -181,8 +184,11 @@ fn what_does_not_fit_together_is_said() {
         (&["--guest", "qemu", "--flow", "enqueue"], &["--flow", "--guest haul"]),
         (&["--guest", "qemu", "--layout", "split-vector"], &["--layout", "split or packed"]),
         (&["--guest", "qemu", "--switch", "haul,ovs"], &["--switch ovs", "haul or testpmd"]),
-        (&["--guest", "qemu", "--sweep", "60..64"], &["--sweep", "--sizes"]),
-        (&["--guest", "qemu", "--copy", "haul,none"], &["--copy of nothing", "haul or libc"]),
+        (&["--guest", "qemu", "--sweep", "60..64:1"], &["--sweep", "--sizes"]),
+        (
+            &["--guest", "qemu", "--copy", "haul,none"],
+            &["--copy that copies nothing", "haul or libc"],
+        ),
         (&["--simd", "100"], &["128, 256 or 512"]),
         (&["--searches", "0"], &["from 1 to 1000"]),
     ] {
@@ -190,8 +196,8 @@ fn what_does_not_fit_together_is_said() {
     }
 }
 
-/// Starts a flow, kills it, and sees what it leaves go: its processes by themselves, its folder
-/// with the next run.
+/// Starts a flow, kills it, and checks what it leaves: its processes end by themselves, its folder
+/// is removed by the next run.
 fn killed_and_cleaned_after(arguments: &[&str]) {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
@@ -209,7 +215,7 @@ fn killed_and_cleaned_after(arguments: &[&str]) {
             thread::sleep(Duration::from_millis(20));
         }
     };
-    // The switch is there from here on.
+    // From here on the switch exists.
     wait("its socket", &|| entries().any(|entry| entry.join("run/socket").exists()));
     kill_process(pid(&child), Signal::KILL).unwrap();
     assert_eq!(finish(child).code, None);
@@ -224,7 +230,7 @@ fn killed_and_cleaned_after(arguments: &[&str]) {
 }
 
 #[test]
-fn what_a_killed_run_leaves_the_next_one_removes() {
+fn next_run_removes_rest_of_killed_run() {
     if !has_two_processors() {
         return;
     }
@@ -240,7 +246,7 @@ fn what_a_killed_run_leaves_the_next_one_removes() {
 }
 
 #[test]
-fn the_table_of_flows_is_made_of_their_records() {
+fn summary_makes_table_of_flows() {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("SKIPPED: the table of flows: no python3 on PATH: install python3");
         return;

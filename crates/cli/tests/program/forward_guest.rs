@@ -1,5 +1,5 @@
 //! A kernel's own virtio driver behind the vhost port: `scripts/vhost-guest` for a few seconds, and
-//! as guest of `haul forward pvp`.
+//! as the guest of `haul forward pvp`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Whether all that a guest takes is here; if not, the skip is said.
+/// Whether all that a guest needs is installed; if not, prints the skip.
 fn is_here() -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     for (tool, package) in
@@ -37,13 +37,13 @@ fn is_here() -> bool {
 }
 
 #[test]
-fn a_kernels_own_driver_passes_traffic_and_survives_a_restart_of_haul() {
+fn kernel_driver_passes_traffic_and_survives_restart_of_haul() {
     if !is_here() {
         return;
     }
     let mut command = Command::new(root().join("scripts/vhost-guest"));
     command.arg("2").env("HAUL", env!("CARGO_BIN_EXE_haul"));
-    // The script has limits of its own.
+    // The script has its own limits.
     let ran = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     let ran = Ran { code: ran.status.code(), out: text(ran.stdout), err: text(ran.stderr) };
@@ -57,19 +57,19 @@ fn a_kernels_own_driver_passes_traffic_and_survives_a_restart_of_haul() {
     };
     assert!(value("files", "whole=") > 0 && value("files", "torn=") == 0, "{ran:#?}");
     assert!(value("restarted", "rx=") > 0, "{ran:#?}");
-    // Of what was made all that a link was there for went in, and what went in came out again.
+    // All packets that were made while there was a link entered the ring, and all of those arrived.
     let of = |name: &str| value("generator", name);
     let (sent, came) = (of("sent="), of("came="));
     assert!(came > 0 && of("made=") == sent + of("no_link=") + of("full="), "{ran:#?}");
     assert!(came <= sent && of("duplicates=") == 0, "{ran:#?}");
-    // What haul put into the ring is what the driver has received; what the driver sent it counts
-    // when it clears the buffers, those of the time before among them.
+    // The driver received what haul put into the ring. It counts its sent packets when it clears
+    // the buffers, including those from before.
     let (rx, tx) = (value("driver", "rx="), value("driver", "tx="));
     assert_eq!(rx, sent, "{ran:#?}");
     assert!(tx >= came, "{ran:#?}");
 }
 
-/// The guest of a flow, as the script makes it; `None` where it cannot.
+/// The guest of a flow, made by the script; `None` if that fails.
 fn image() -> Option<(TempDir, String)> {
     if !is_here() || !has_two_processors() {
         return None;
@@ -82,7 +82,7 @@ fn image() -> Option<(TempDir, String)> {
 }
 
 #[test]
-fn a_kernel_is_the_guest_of_a_flow_whose_ledger_closes() {
+fn kernel_guest_closes_the_ledger_of_a_flow() {
     let Some((_folder, image)) = image() else { return };
     let to_kernel = ["--guest", "qemu", "--guest-image", &image];
     // The baseline takes part twice: the kernel has outlived a switch.
@@ -111,7 +111,7 @@ fn a_kernel_is_the_guest_of_a_flow_whose_ledger_closes() {
 }
 
 #[test]
-fn no_kernel_outlives_the_run_that_it_is_the_guest_of() {
+fn kernel_guest_ends_with_its_run() {
     let Some((_folder, image)) = image() else { return };
     let _turn = turn();
     for signal in [Signal::INT, Signal::KILL] {

@@ -1,5 +1,5 @@
-//! `haul forward` with captures and interfaces: what goes in comes out and is counted, what cannot
-//! be is said, and nothing is left behind.
+//! `haul forward` with captures and interfaces: every packet is passed on and counted, errors are
+//! reported, and nothing is left behind.
 
 use std::fs;
 use std::path::Path;
@@ -46,15 +46,15 @@ fn start(ports: [&str; 2], more: &[&str]) -> Child {
 }
 
 #[test]
-fn a_capture_keeps_every_packet_through_both_formats() {
+fn captures_keep_every_packet_in_both_formats() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (first, second) = (at("a.pcap"), at("b.pcapng"));
     let records =
-        forward(["gen:size=60..1514,count=2000", &format!("pcap:out={first}")], &[]).expect(0);
+        forward(["gen:size=60..1514:1,count=2000", &format!("pcap:out={first}")], &[]).expect(0);
     let records = records.records();
     assert_eq!(counted(&records, "packets", "pcap0", "tx"), 2000.0);
-    // Two ports of one kind have names of their own.
+    // Two ports of one kind have different names.
     let ports = [format!("pcap:in={first}"), format!("pcap:out={second}")];
     let records = forward([&ports[0], &ports[1]], &[]).expect(0).records();
     assert_eq!(counted(&records, "packets", "pcap0", "rx"), 2000.0);
@@ -69,7 +69,8 @@ fn a_capture_keeps_every_packet_through_both_formats() {
     let records = forward([&format!("pcap:in={second},loop=3"), "sink"], &[]).expect(0).records();
     assert_eq!(counted(&records, "packets", "sink0", "tx"), 6000.0);
     assert_eq!((whole(&records, "lost"), whole(&records, "duplicates")), (0.0, 4000.0));
-    // A file that one port reads is not written by the other, by whatever name: it would never end.
+    // A port must not write a file that the other port reads, under any name: the run would never
+    // end.
     let other = at("other.pcap");
     std::os::unix::fs::symlink(&first, &other).unwrap();
     let (input, output) = (format!("pcap:in={first}"), format!("pcap:out={other}"));
@@ -81,7 +82,7 @@ fn a_capture_keeps_every_packet_through_both_formats() {
 }
 
 #[test]
-fn a_spoiled_capture_is_said_or_counted() {
+fn damaged_capture_is_reported_or_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pcap");
     let name = path.display().to_string();
@@ -96,7 +97,7 @@ fn a_spoiled_capture_is_said_or_counted() {
     lie[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
     for (bytes, parts) in [
         (lie, &["at byte 24", "128 MiB"][..]),
-        (b"a text that is no capture at all".to_vec(), &["does not begin as a pcap"]),
+        (b"a text that is not a capture at all".to_vec(), &["does not begin as a pcap"]),
         (vec![], &["ends before its header"]),
     ] {
         fs::write(&path, bytes).unwrap();
@@ -111,14 +112,14 @@ fn a_spoiled_capture_is_said_or_counted() {
 }
 
 #[test]
-fn a_port_that_fails_keeps_what_was_counted_before() {
+fn failing_port_keeps_earlier_counts() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pcap");
     let name = path.display().to_string();
     forward(["gen:size=1500,count=2000", &format!("pcap:out={name}")], &[]).expect(0);
     let mut bytes = fs::read(&path).unwrap();
     let end = bytes.len();
-    // A header behind the last packet that none can have.
+    // An impossible header after the last packet.
     bytes.extend([0xff; 16]);
     fs::write(&path, bytes).unwrap();
     let out = folder.path().join("out");
@@ -131,10 +132,10 @@ fn a_port_that_fails_keeps_what_was_counted_before() {
     }
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("pcap0 rx, queue 0"));
-    ran.says(&[&format!("at byte {end}"), "128 MiB", "2000 came, 0 lost"]);
+    ran.says(&[&format!("at byte {end}"), "128 MiB", "2000 arrived, 0 lost"]);
 }
 
-/// A question for 198.18.0.2 by ARP, and one for 198.18.0.3.
+/// An ARP request for 198.18.0.2, and one for 198.18.0.3.
 fn questions() -> Vec<u8> {
     let mut file: Vec<u8> = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1_u32]
         .into_iter()
@@ -152,7 +153,7 @@ fn questions() -> Vec<u8> {
 }
 
 #[test]
-fn who_asks_for_an_address_is_answered_and_all_else_goes_on() {
+fn echo_answers_its_address_and_drops_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("in.pcap"), questions()).unwrap();
@@ -161,23 +162,23 @@ fn who_asks_for_an_address_is_answered_and_all_else_goes_on() {
         format!("pcap:in={},out={}", name("in.pcap"), name("answers.pcap")),
         format!("pcap:out={}", name("rest.pcap")),
     ];
-    let echo = ["--mode", "echo", "--address", "198.18.0.2"];
+    let echo = ["--action", "echo", "--address", "198.18.0.2"];
     let records = forward([&ports[0], &ports[1]], &echo).expect(0).records();
     assert_eq!(counted(&records, "packets", "pcap0", "tx"), 1.0);
     assert_eq!(counted(&records, "packets", "pcap1", "tx"), 1.0);
-    // Behind the file's header and the packet's.
+    // After the file's header and the packet's.
     let answer = &fs::read(at("answers.pcap")).unwrap()[24 + 16..];
     assert_eq!(answer[..6], [2, 0, 0, 0, 0, 7]);
     assert_eq!(answer[20..22], [0, 2]);
     assert_eq!(answer[28..32], [198, 18, 0, 2]);
     assert_eq!(fs::read(at("rest.pcap")).unwrap()[40..], questions()[24 + 76 + 16..]);
-    forward(["gen", "null"], &["--mode", "echo"]).expect(2).says(&["--address"]);
+    forward(["gen", "null"], &["--action", "echo"]).expect(2).says(&["--address"]);
     let no_echo = ["--address", "198.18.0.2"];
-    forward(["gen", "null"], &no_echo).expect(2).says(&["--mode echo"]);
-    forward(["gen", "null"], &["--mode", "echo", "--address", "1.2.3"]).expect(2);
+    forward(["gen", "null"], &no_echo).expect(2).says(&["--action echo"]);
+    forward(["gen", "null"], &["--action", "echo", "--address", "1.2.3"]).expect(2);
 }
 
-/// Whether an interface of this thread's network has a program of XDP.
+/// Whether an interface in this thread's network has an XDP program.
 fn has_program() -> bool {
     let output = Command::new("ip").args(["-d", "link"]).output().unwrap();
     String::from_utf8_lossy(&output.stdout).contains("prog/xdp")
@@ -197,12 +198,12 @@ fn end(child: &Child, signal: Signal) {
 }
 
 #[test]
-fn packets_cross_a_pair_of_interfaces_and_nothing_is_left() {
+fn packets_cross_linked_interfaces_and_nothing_is_left() {
     with_pair("a command at either end of a pair", || {
         for (here, there) in [("afxdp", "afpacket"), ("afpacket", "afxdp")] {
             let ports = [format!("{here}:interface=haul0"), format!("{there}:interface=haul1")];
             let outside = start([&ports[1], "sink"], &[]);
-            // As much as either ring holds: nobody has to keep up.
+            // As many as either ring holds, so neither side has to keep up.
             let mut inside = start(["gen:rate=5k,count=500", &ports[0]], &[]);
             wait("the generator to end", || inside.try_wait().unwrap().is_some());
             let inside = finish(inside).expect(0).records();
@@ -216,7 +217,7 @@ fn packets_cross_a_pair_of_interfaces_and_nothing_is_left() {
             assert_eq!(counted(&outside, "packets", "sink0", "tx"), came);
             assert!(!has_program());
         }
-        // One command, both ends: what is made goes round once.
+        // One command with both ends: each packet makes one round.
         let both = ["afxdp:interface=haul0", "afpacket:interface=haul1"];
         let killed = start(both, &[]);
         wait("the program", has_program);
@@ -233,7 +234,7 @@ fn packets_cross_a_pair_of_interfaces_and_nothing_is_left() {
 }
 
 #[test]
-fn the_definition_of_afxdp_beside_testpmd_gives_its_table() {
+fn afxdp_definition_feeds_its_table() {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("SKIPPED: afxdp beside testpmd: no python3 on PATH: install python3");
         return;
@@ -247,7 +248,7 @@ fn the_definition_of_afxdp_beside_testpmd_gives_its_table() {
         let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/definitions");
         let mut command = Command::new(definitions.join("forward-afxdp"));
         command.arg(folder.path()).args(["1", "64"]);
-        // The kernel's pool is that of all tests.
+        // All tests share the kernel's pool.
         command.env("PAGES", "0").env("HAUL", env!("CARGO_BIN_EXE_haul"));
         let ran = run(&mut command).expect(0);
         assert!(ran.out.contains("| haul beside testpmd, 64 B | "), "{ran:#?}");

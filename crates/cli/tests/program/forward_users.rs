@@ -1,5 +1,5 @@
-//! Who may be at the other end of the sockets of `haul forward` and `haul pcie watch`: processes of
-//! one's own user and of root, unless others are allowed.
+//! The users at the other ends of the sockets of `haul forward` and `haul pcie watch`: the own user
+//! and root, unless others are allowed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Ran, finish, haul, is_root, public_folder, run, unprivileged};
 
-/// What a busy machine may take until a socket is there.
+/// Longest time that a busy machine may need to make a socket.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The user that `unprivileged` makes a process of.
+/// The user of processes that `unprivileged` starts.
 const NOBODY: &str = "65534";
 
 fn start(mut command: Command) -> Child {
@@ -37,7 +37,7 @@ fn end(child: Child) -> Ran {
     finish(child)
 }
 
-/// Another user's program, and a folder that everybody may make sockets in.
+/// Another user's program, and a folder in which every user may make sockets.
 struct Others {
     _folder: tempfile::TempDir,
     program: PathBuf,
@@ -57,7 +57,7 @@ impl Others {
         Some(Self { _folder: folder, program, shared })
     }
 
-    /// A forwarder of the other user's that listens at `path`, and one end of it.
+    /// The other user's forwarder, which listens at `path` with one end.
     fn forward(&self, port: &str, other: &str) -> Command {
         let words = ["forward", "--no-telemetry", "--port", other, "--port", port];
         unprivileged(&self.program, &words)
@@ -70,7 +70,7 @@ fn forward(port: &str, other: &str, more: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_socket_of_another_user_gets_no_memory_and_no_packet() {
+fn socket_of_another_user_gets_no_memory_and_no_packet() {
     let Some(others) = Others::new("another user's socket") else { return };
     for (own, theirs) in [("virtio", "vhost"), ("vhost", "virtio")] {
         let path = others.shared.join(own);
@@ -84,14 +84,14 @@ fn a_socket_of_another_user_gets_no_memory_and_no_packet() {
         let allowed = forward(&port, generator, &["--for", "1500ms", "--allow-user", NOBODY]);
         let allowed = allowed.expect(0);
         assert!(!allowed.err.contains("has no link"), "{allowed:#?}");
-        // What the other user got is of the second alone: its sink saw packets from it.
+        // The other user received packets only from the second run: its sink saw them.
         let got = end(squatter).expect(0);
         assert!(got.out.contains("sink0"), "{got:#?}");
     }
 }
 
 #[test]
-fn a_socket_is_open_to_users_that_are_allowed_and_to_no_others() {
+fn socket_is_open_only_to_allowed_users() {
     let Some(others) = Others::new("another user's guest") else { return };
     for (allowed, is_let_in) in [(NOBODY, true), ("any", true), ("65533", false)] {
         let path = others.shared.join(format!("socket-{allowed}"));
@@ -112,7 +112,7 @@ fn a_socket_is_open_to_users_that_are_allowed_and_to_no_others() {
 }
 
 #[test]
-fn programs_of_other_users_are_left_alone_and_said_to_be() {
+fn watch_skips_and_reports_programs_of_other_users() {
     let Some(others) = Others::new("another user's telemetry") else { return };
     let path = others.shared.join("dpdk/theirs/dpdk_telemetry.v2");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -134,7 +134,7 @@ fn programs_of_other_users_are_left_alone_and_said_to_be() {
         watch(&how).expect(1).says(&["of user 65534", "--allow-user 65534"]);
         watch(&[&how[..], &["--allow-user", NOBODY]].concat()).expect(0);
     }
-    // Beside one's own it is said that it was not asked.
+    // Beside an own program, a note says that the other was not queried.
     let own = others.shared.join("haul/theirs/dpdk_telemetry.v2");
     fs::create_dir_all(own.parent().unwrap()).unwrap();
     let mut command = haul(&words);
@@ -146,9 +146,9 @@ fn programs_of_other_users_are_left_alone_and_said_to_be() {
     end(theirs).expect(0);
 }
 
-/// As many as are served at once say nothing: a watcher is let in all the same.
+/// Even if as many silent clients as possible are connected, a watcher is served.
 #[test]
-fn silent_clients_keep_no_watcher_out() {
+fn silent_clients_do_not_block_a_watcher() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let words = ["forward", "--port", "null:size=64", "--port", "null", "--telemetry"];

@@ -1,4 +1,4 @@
-//! `haul forward` as a source of `haul pcie watch`: one program looks at the other from outside.
+//! `haul forward` as a source of `haul pcie watch`: one program observes the other from outside.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Ran, finish, haul, run};
 
-/// What a busy machine may take until a program has its socket.
+/// Longest time that a busy machine may need until a program has its socket.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A forwarder that runs until it is ended.
@@ -21,7 +21,7 @@ struct Forwarder {
 }
 
 impl Forwarder {
-    /// Starts one, with a runtime folder for it, and waits for its socket.
+    /// Starts a forwarder with a runtime folder, and waits for its socket.
     fn start(runtime: &Path, ports: [&str; 2], socket: Option<&Path>) -> Self {
         let mut command = haul(&["forward", "--json", "--port", ports[0], "--port", ports[1]]);
         command.env("XDG_RUNTIME_DIR", runtime);
@@ -30,8 +30,8 @@ impl Forwarder {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let usual = home(runtime).join(format!("haul/forward-{}/dpdk_telemetry.v2", child.id()));
-        let socket = socket.map_or(usual, Path::to_path_buf);
+        let default = home(runtime).join(format!("haul/forward-{}/dpdk_telemetry.v2", child.id()));
+        let socket = socket.map_or(default, Path::to_path_buf);
         let begun = Instant::now();
         while !socket.exists() {
             assert!(child.try_wait().unwrap().is_none(), "{:#?}", finish(child));
@@ -52,7 +52,7 @@ impl Forwarder {
     }
 }
 
-/// Where the sockets are: root's runtime folder, or the user's.
+/// The folder of the sockets: root's runtime folder, or the user's.
 fn home(runtime: &Path) -> PathBuf {
     match rustix::process::geteuid().is_root() {
         true => "/var/run".into(),
@@ -65,7 +65,7 @@ fn of<'a>(records: &'a [Record], subject: &str, metric: &str) -> Vec<&'a Record>
 }
 
 #[test]
-fn bursts_and_the_link_of_a_modelled_nic_are_watched() {
+fn watch_shows_bursts_and_link_of_modelled_nic() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let nic = "nic:model=igb,option=82576,driver=dpdk-22.11,link=gen2x4,mps=128,rate=100k,group=4";
@@ -91,15 +91,15 @@ fn bursts_and_the_link_of_a_modelled_nic_are_watched() {
         assert_eq!(received.parameters["packet_bytes"], 64.0);
     }
     for metric in ["inbound_read", "inbound_write", "outbound_write"] {
-        // By the rules of what the port is a model of, and one by one.
+        // By the rules of the modelled NIC, one port after the other.
         for subject in ["haul", "modelled-nic"] {
             let found = of(&records, subject, metric);
             assert_eq!((found.len(), found[0].kind), (1, Kind::Modelled), "{subject} {metric}");
             assert!(found[0].samples.iter().sum::<f64>() > 0.0, "{found:#?}");
         }
         let estimate = of(&records, "haul", metric)[0];
-        let said = ["nic", "driver_rules", "link"].map(|name| &estimate.parameters[name]);
-        assert_eq!(said, ["igb", "dpdk-22.11", "gen2x4"]);
+        let rules = ["nic", "driver_rules", "link"].map(|name| &estimate.parameters[name]);
+        assert_eq!(rules, ["igb", "dpdk-22.11", "gen2x4"]);
         assert_eq!(estimate.parameters["mps_bytes"], 128);
     }
     let ran = forwarder.end(Signal::INT).expect(0);
@@ -107,7 +107,7 @@ fn bursts_and_the_link_of_a_modelled_nic_are_watched() {
 }
 
 #[test]
-fn it_is_found_by_itself_and_leaves_nothing_even_when_it_is_killed() {
+fn forwarder_is_found_automatically_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let ports = ["null:size=64", "null"];
     let first = Forwarder::start(folder.path(), ports, None);
@@ -119,8 +119,8 @@ fn it_is_found_by_itself_and_leaves_nothing_even_when_it_is_killed() {
     let prefix = format!("forward-{process}");
     let named = first.watch(&["--file-prefix", &prefix, "--nic", "ice"]).expect(0).records();
     assert_eq!(of(&named, "haul", "inbound_read").len(), 2);
-    // Killed, it leaves its socket, which nobody takes for a program; the next one removes it, or a
-    // test beside this one.
+    // A killed forwarder leaves its socket, which does not count as a program; the next forwarder
+    // removes it, or a test beside this one.
     let (left, runtime) = (first.socket.clone(), first.runtime.clone());
     first.end(Signal::KILL);
     let mut gone = haul(&["pcie", "watch", "--for", "1s", "--file-prefix", &prefix]);
@@ -132,12 +132,12 @@ fn it_is_found_by_itself_and_leaves_nothing_even_when_it_is_killed() {
     assert!(!own.exists() && !own.parent().unwrap().exists());
 }
 
-/// As a service manager starts it: its socket is in a folder that only it was told of.
+/// Started as by a service manager: only it knows the folder of its socket.
 #[test]
-fn a_program_with_a_runtime_directory_of_its_own_is_found_by_process_and_by_prefix() {
+fn forwarder_with_private_runtime_folder_is_found_by_process_and_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = haul(&["forward", "--json", "--port", "nic:model=ice,rate=1M"]);
-    // It ends by itself where this test fails.
+    // It ends by itself if this test fails.
     command.args(["--port", "null", "--for", "30s"]).env("RUNTIME_DIRECTORY", folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -155,7 +155,7 @@ fn a_program_with_a_runtime_directory_of_its_own_is_found_by_process_and_by_pref
         let records = run(&mut command).expect(0).records();
         assert_eq!(of(&records, "haul", "to_host").len(), 1, "{words:?}: {records:#?}");
     }
-    // By this process's own variable, as where both are of one service.
+    // By this process's variable, as if both belong to one service.
     let mut command = haul(&["pcie", "watch", "--for", "300ms", "--file-prefix", &prefix]);
     let ran = run(command.env("RUNTIME_DIRECTORY", folder.path())).expect(0);
     assert!(ran.out.contains("by the estimate, ice"), "{ran:#?}");
@@ -167,7 +167,7 @@ fn a_program_with_a_runtime_directory_of_its_own_is_found_by_process_and_by_pref
 }
 
 #[test]
-fn a_socket_that_cannot_be_is_said_and_none_is_made_where_none_is_wanted() {
+fn impossible_telemetry_socket_is_an_error_unless_turned_off() {
     let folder = tempfile::tempdir().unwrap();
     let words = ["forward", "--port", "null:size=64", "--port", "null", "--for", "10ms"];
     let taken = folder.path().join("file");
@@ -181,7 +181,7 @@ fn a_socket_that_cannot_be_is_said_and_none_is_made_where_none_is_wanted() {
     assert_eq!(std::fs::read(&taken).unwrap(), b"a file");
     let both = [&words[..], &["--no-telemetry", "--telemetry", "x"]].concat();
     run(&mut haul(&both)).expect(2).says(&["cannot be used with"]);
-    // Where no place is, nothing is said of it.
+    // Without a folder for the socket there is no message.
     let mut command = haul(&[&words[..], &["--json"]].concat());
     run(command.env_remove("XDG_RUNTIME_DIR")).expect(0);
     let mut command = haul(&[&words[..], &["--no-telemetry"]].concat());

@@ -1,4 +1,4 @@
-//! `haul heap bench`: the names that checks rely on, and everything bad that can be asked of it.
+//! `haul heap bench`: the names that checks rely on, and every wrong argument.
 
 use haul_model::Record;
 
@@ -15,8 +15,8 @@ fn of<'a>(records: &'a [Record], subject: &str, metric: &str) -> Vec<&'a Record>
 }
 
 #[test]
-fn growth_gives_a_time_a_round_the_growth_and_the_footprint_of_each_heap() {
-    let arguments = ["--test", "growth", "--size", "4096", "--align", "4096", "--rounds", "5"];
+fn growth_records_round_times_growth_and_footprint() {
+    let arguments = ["--test", "growth", "--sizes", "4096", "--align", "4096", "--rounds", "5"];
     let ran = bench(&[&arguments[..], &["--count", "100", "--against", "libc"]].concat()).expect(0);
     ran.machine();
     let records = ran.records();
@@ -39,9 +39,9 @@ fn growth_gives_a_time_a_round_the_growth_and_the_footprint_of_each_heap() {
 }
 
 #[test]
-fn pairs_give_the_time_of_one_on_threads_and_shared() {
+fn pairs_record_times_on_threads_and_shared() {
     for extra in [&["--threads", "1"][..], &["--threads", "3", "--shared"]] {
-        let arguments = ["--test", "pairs", "--size", "64", "--against", "libc"];
+        let arguments = ["--test", "pairs", "--sizes", "64", "--against", "libc"];
         let ran = bench(&[&arguments[..], extra].concat()).expect(0);
         let records = ran.records();
         for subject in ["haul", "libc"] {
@@ -54,7 +54,7 @@ fn pairs_give_the_time_of_one_on_threads_and_shared() {
 }
 
 #[test]
-fn remote_takes_two_threads_by_itself_and_refuses_an_odd_number_before_it_measures() {
+fn remote_defaults_to_two_threads_and_refuses_odd_number() {
     let ran = bench(&["--test", "remote", "--against", "libc"]).expect(0);
     let records = ran.records();
     let [time] = of(&records, "haul", "time")[..] else { panic!("{ran:#?}") };
@@ -66,13 +66,13 @@ fn remote_takes_two_threads_by_itself_and_refuses_an_odd_number_before_it_measur
     };
     assert_eq!((threads("heap.pairs"), threads("heap.remote")), (1.into(), 2.into()));
     let ran = bench(&["--test", "pairs,remote", "--threads", "3", "--against", "libc"]).expect(2);
-    assert_eq!(ran.out, "", "nothing was measured");
+    assert_eq!(ran.out, "", "something was measured before it");
     ran.says(&["3 threads", "even number"]);
 }
 
 #[test]
-fn a_person_gets_a_table() {
-    let arguments = ["heap", "bench", "--test", "bulk", "--size", "64,4KiB", "--against", "libc"];
+fn bench_prints_table() {
+    let arguments = ["heap", "bench", "--test", "bulk", "--sizes", "64,4KiB", "--against", "libc"];
     let ran = run(haul(&arguments).args(["--budget", "0.1"])).expect(0);
     for part in ["free_time", "64 B @ 16 B", "4 KiB @ 16 B", "libc", "haul", "floor"] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
@@ -80,18 +80,18 @@ fn a_person_gets_a_table() {
 }
 
 #[test]
-fn names_that_are_not_known_are_answered_with_those_that_are() {
+fn bench_answers_unknown_names_with_known_ones() {
     bench(&["--test", "shrink"]).expect(2).says(&["shrink", "growth, mixed, regrow"]);
     bench(&["--against", "musl"]).expect(2).says(&["musl", "dpdk, mimalloc"]);
 }
 
 #[test]
-fn values_out_of_range_are_bad_usage() {
+fn bench_refuses_values_out_of_range() {
     for (arguments, part) in [
-        (&["--size", "0"][..], "name another --sizes"),
-        (&["--size", "9223372036854775808"], "8388608 TiB"),
-        (&["--size", "18446744073709551615"], "name another --sizes"),
-        (&["--size", "-1"], "-1"),
+        (&["--sizes", "0"][..], "name another --sizes"),
+        (&["--sizes", "9223372036854775808"], "8388608 TiB"),
+        (&["--sizes", "18446744073709551615"], "name another --sizes"),
+        (&["--sizes", "-1"], "-1"),
         (&["--align", "0"], "power of two"),
         (&["--align", "24"], "power of two"),
         (&["--align", "9223372036854775808"], "name another --align"),
@@ -107,8 +107,8 @@ fn values_out_of_range_are_bad_usage() {
 }
 
 #[test]
-fn more_blocks_than_memory_holds_are_told_with_what_there_is() {
-    let arguments = ["--test", "growth", "--size", "1GiB", "--count", "4294967296"];
+fn bench_refuses_more_blocks_than_memory_holds() {
+    let arguments = ["--test", "growth", "--sizes", "1GiB", "--count", "4294967296"];
     bench(&arguments).expect(1).says(&["available"]);
     let arguments = ["--test", "pairs,growth", "--against", "libc", "--grow-ahead", "16TiB"];
     let ran = bench(&arguments).expect(1);
@@ -117,7 +117,7 @@ fn more_blocks_than_memory_holds_are_told_with_what_there_is() {
 }
 
 #[test]
-fn a_peer_that_is_not_installed_is_told_with_its_package_and_the_others_go_on() {
+fn bench_names_missing_peer_and_measures_others() {
     let arguments = ["--test", "pairs", "--against", "dpdk,mimalloc,jemalloc,tcmalloc,libc"];
     let ran = bench(&arguments).expect(0);
     let records = ran.records();
@@ -127,14 +127,14 @@ fn a_peer_that_is_not_installed_is_told_with_its_package_and_the_others_go_on() 
         ("jemalloc", "libjemalloc2"),
         ("tcmalloc", "libtcmalloc-minimal4"),
     ] {
-        let is_told = ran.err.contains(&format!("apt-get install {package}"));
+        let is_named = ran.err.contains(&format!("apt-get install {package}"));
         let is_measured = !of(&records, peer, "time").is_empty();
-        assert!(is_told != is_measured, "{peer}: {ran:#?}");
+        assert!(is_named != is_measured, "{peer}: {ran:#?}");
     }
     assert_eq!(of(&records, "libc", "time").len(), 1);
 }
 
 #[test]
-fn a_driver_without_a_run_is_told() {
+fn drive_without_run_is_an_error() {
     run(&mut haul(&["heap", "drive", "libc"])).expect(1).says(&["haul heap bench", "socket"]);
 }

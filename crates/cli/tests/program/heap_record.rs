@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{away, finish, haul, install, run};
 
-/// The folder of this build's libraries, with the one that records.
+/// The folder of this build's libraries, with the recorder.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -36,7 +36,7 @@ pub(crate) fn record(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_program_is_recorded_and_stays_what_it_is() {
+fn record_keeps_programs_output_and_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let sort = ["-o", "sort.trace", "--", "sort", "-r", "words"];
     fs::write(folder.path().join("words"), "a\nc\nb\n").unwrap();
@@ -55,10 +55,10 @@ fn a_program_is_recorded_and_stays_what_it_is() {
     let of = |metric: &str| records.iter().find(|record| record.metric == metric).unwrap();
     assert!(of("allocations").median().unwrap() >= 1.0);
     assert_eq!(of("live_peak").parameters["program"], "sort");
-    // A name that is taken is nobody's to overwrite, and is told before the program runs.
+    // An existing file is never overwritten; the error comes before the program runs.
     let again = run(&mut record(folder.path(), &sort)).expect(2).says(&["it exists", "-o"]);
     assert_eq!(again.out, "");
-    // Without -o the program gives the name, and the next one finds a free one.
+    // Without -o, the program names the trace, and the next recording finds a free name.
     for name in ["sort.trace", "sort-2.trace"] {
         let _ = fs::remove_file(folder.path().join("sort.trace"));
         fs::write(folder.path().join("sort.trace"), "").unwrap();
@@ -69,7 +69,7 @@ fn a_program_is_recorded_and_stays_what_it_is() {
     }
 }
 
-/// Files of a folder whose names begin so.
+/// Files of a folder whose names begin with `begin`.
 fn named(folder: &Path, begin: &str) -> Vec<String> {
     let names = fs::read_dir(folder).unwrap().flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -78,30 +78,31 @@ fn named(folder: &Path, begin: &str) -> Vec<String> {
     names
 }
 
-/// What `heap info` says of a trace.
+/// The output of `heap info` for a trace.
 fn info(folder: &Path, trace: &str) -> String {
     run(haul(&["heap", "info", trace]).current_dir(folder)).expect(0).out
 }
 
 #[test]
-fn the_program_asked_for_has_the_name_asked_for_and_the_others_a_line() {
+fn requested_program_gets_requested_name_and_others_a_line() {
     let folder = tempfile::tempdir().unwrap();
     let script = "sort words | sort -r; exit 7";
     fs::write(folder.path().join("words"), "a\nb\n").unwrap();
     let arguments = ["-o", "all", "--", "sh", "-c", script];
     let ran = run(&mut record(folder.path(), &arguments)).expect(7);
     assert_eq!(ran.out, "b\na\n");
-    let ran = ran.says(&["ended with exit code 7; its trace is whole", "all (sh)", "(sort)"]);
+    let ran = ran.says(&["ended with exit code 7; its trace is complete", "all (sh)", "(sort)"]);
     assert_eq!(ran.err.lines().filter(|line| line.contains("haul: recorded")).count(), 1);
     let others = named(folder.path(), "all.").len();
-    let told = format!("a trace each, {others} of them, as ");
-    assert!(others >= 2 && ran.err.contains(&told), "{others}: {ran:#?}");
+    let expected = format!("{others} other programs of the run have a trace each, named ");
+    assert!(others >= 2 && ran.err.contains(&expected), "{others}: {ran:#?}");
     assert!(info(folder.path(), "all").contains("program    sh, process"));
 }
 
-/// A shim, as pyenv's and rustup's are: it starts many programs, and becomes the one asked for.
+/// A shim, like those of pyenv and rustup: it starts many programs, and then executes the requested
+/// one.
 #[test]
-fn under_a_shim_the_trace_is_of_the_program_that_it_becomes() {
+fn trace_of_a_shim_is_of_the_executed_program() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("words"), "b\na\n").unwrap();
     let script = "for i in 1 2 3 4 5 6 7 8 9; do x=$(sort words | sort); done; exec sort words";
@@ -113,9 +114,9 @@ fn under_a_shim_the_trace_is_of_the_program_that_it_becomes() {
 }
 
 #[test]
-fn a_name_may_say_where_the_process_stands() {
+fn trace_name_may_place_the_process() {
     let folder = tempfile::tempdir().unwrap();
-    // What stands in a folder's name is the folder's.
+    // A placeholder in the folder's name is not replaced.
     let below = folder.path().join("100%pure");
     fs::create_dir(&below).unwrap();
     fs::write(below.join("words"), "b\na\n").unwrap();
@@ -133,7 +134,7 @@ fn a_name_may_say_where_the_process_stands() {
     assert_eq!(named(&below, "plain"), ["plain"]);
 }
 
-/// Compiles a C program; `None` where there is no compiler.
+/// Compiles a C program; `None` without a compiler.
 fn compiled(folder: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let (file, program) = (folder.join("p.c"), folder.join("p"));
     fs::write(&file, source).unwrap();
@@ -150,7 +151,7 @@ fn compiled(folder: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
     }
 }
 
-/// A malloc that is linked into a program comes before the recorder's.
+/// A malloc that is linked into a program precedes the recorder's.
 const OWN_MALLOC: &str = r#"
 #include <stddef.h>
 #include <stdio.h>
@@ -165,34 +166,34 @@ int main(void) { puts("done"); return 0; }
 "#;
 
 #[test]
-fn a_program_of_which_nothing_can_be_seen_is_an_error_with_the_reason() {
+fn record_fails_with_reason_for_invisible_program() {
     let folder = tempfile::tempdir().unwrap();
     let nothing = |program: &str, why: &str| {
         let ran = run(&mut record(folder.path(), &["-o", "t", "--", program])).expect(1);
-        let ran = ran.says(&["nothing of ", " was recorded", why]);
+        let ran = ran.says(&["recorded nothing of ", why]);
         assert!(!ran.err.contains("haul: recorded"), "{ran:#?}");
         assert_eq!(named(folder.path(), "t"), Vec::<String>::new());
     };
     let Some(program) = compiled(folder.path(), OWN_MALLOC, &[]) else { return };
-    nothing(program.to_str().unwrap(), "a malloc of its own");
+    nothing(program.to_str().unwrap(), "its own malloc");
     const PLAIN: &str = "#include <stdlib.h>\nint main(void) { free(malloc(9)); return 0; }";
     if let Some(program) = compiled(folder.path(), PLAIN, &["-static"]) {
         nothing(program.to_str().unwrap(), "linked statically");
     }
     const NONE: &str = "int main(void) { return 0; }";
     if let Some(program) = compiled(folder.path(), NONE, &[]) {
-        nothing(program.to_str().unwrap(), "asked for no memory");
+        nothing(program.to_str().unwrap(), "allocated no memory");
     }
 }
 
 #[test]
-fn what_of_a_program_is_hidden_is_said() {
+fn record_reports_hidden_memory_of_a_program() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("words"), "b\na\n").unwrap();
-    // The recorder is taken away as one program becomes another.
+    // The recorder is removed when the process executes another program.
     let arguments = ["-o", "env", "--", "env", "-u", "LD_PRELOAD", "sort", "words"];
     run(&mut record(folder.path(), &arguments)).expect(0).says(&["env (env)", "went on as sort"]);
-    // Any program of this name stands for Python.
+    // Any program with this name counts as Python.
     let python = folder.path().join("python3");
     let Some(program) = compiled(
         folder.path(),
@@ -214,7 +215,7 @@ fn what_of_a_program_is_hidden_is_said() {
     assert!(of("python.trace", None).contains("PYTHONMALLOC=malloc"));
     assert!(of("pymalloc.trace", Some("pymalloc")).contains("PYTHONMALLOC=malloc"));
     assert!(!of("malloc.trace", Some("malloc")).contains("PYTHONMALLOC"));
-    // Its own text is how an allocator that is linked in is known.
+    // A linked-in allocator is recognized by a text that it contains.
     const LINKED_IN: &str = r#"
         #include <stdlib.h>
         const char *says = "<jemalloc>: out of memory";
@@ -226,7 +227,7 @@ fn what_of_a_program_is_hidden_is_said() {
 }
 
 #[test]
-fn a_trace_that_ends_early_is_told_once_for_all_processes() {
+fn early_end_of_traces_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("words"), "b\na\n").unwrap();
     let script = "sort words; sort words; sort words; exit 3";
@@ -247,7 +248,7 @@ fn a_trace_that_ends_early_is_told_once_for_all_processes() {
 }
 
 #[test]
-fn a_program_that_fails_or_cannot_be_recorded_is_told() {
+fn record_reports_failing_and_unrecordable_programs() {
     let folder = tempfile::tempdir().unwrap();
     let of = |arguments: &[&str]| run(&mut record(folder.path(), arguments));
     of(&["-o", "a", "--", "/no/such/program"]).expect(1).says(&["cannot start", "PATH"]);
@@ -262,7 +263,7 @@ fn a_program_that_fails_or_cannot_be_recorded_is_told() {
     let mut command = Command::new(lonely.join("haul"));
     away(command.args(["heap", "record", "true"]).current_dir(folder.path()));
     run(&mut command).expect(1).says(&["libhaul_record.so", "-p haul-record", "scripts/install"]);
-    // Installed, it lies in the lib beside bin.
+    // In an installation, the library is in the lib beside bin.
     fs::create_dir(folder.path().join("lib")).unwrap();
     let library = "libhaul_record.so";
     symlink(built().join(library), folder.path().join("lib").join(library)).unwrap();
@@ -272,9 +273,9 @@ fn a_program_that_fails_or_cannot_be_recorded_is_told() {
 }
 
 #[test]
-fn what_runs_on_after_ctrl_c_is_still_recorded() {
+fn record_continues_after_ctrl_c() {
     let folder = tempfile::tempdir().unwrap();
-    // It ends by itself when it is interrupted, as a server would.
+    // It ends by itself when it is interrupted, as a server does.
     let script = "trap 'sort words; exit 0' INT; echo ready; while :; do sleep 0.05; done";
     fs::write(folder.path().join("words"), "b\na\n").unwrap();
     let arguments = ["-o", "server", "--", "sh", "-c", script];
@@ -282,7 +283,7 @@ fn what_runs_on_after_ctrl_c_is_still_recorded() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     thread::sleep(Duration::from_secs(1));
-    // As a terminal does: everybody in the foreground has it.
+    // Like a terminal, to all processes in the foreground.
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let of_parent = |pid: u32| -> Vec<u32> {
         let path = format!("/proc/{pid}/task/{pid}/children");
@@ -292,15 +293,15 @@ fn what_runs_on_after_ctrl_c_is_still_recorded() {
     for shell in of_parent(child.id()) {
         kill_process(Pid::from_raw(shell.cast_signed()).unwrap(), Signal::INT).unwrap();
     }
-    // Its exit code is the program's own.
+    // Its exit code is the program's.
     let ran = finish(child).expect(0);
     assert!(ran.out.contains("ready") && ran.out.contains("a\nb"), "{ran:#?}");
     ran.says(&["interrupted", "haul: recorded"]);
 }
 
-/// What the document shows first is run as it stands, but for what a build leaves where.
+/// Runs the document's first example unchanged, except for the paths of the build.
 #[test]
-fn the_example_of_the_document_runs_as_it_is_shown() {
+fn documented_example_runs_as_shown() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/heap-trace.md");
     let text = fs::read_to_string(document).unwrap();
     let block = text.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
@@ -325,12 +326,12 @@ fn the_example_of_the_document_runs_as_it_is_shown() {
     for part in ["program    sort, process", "largest footprint"] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
-    // Of the first recording, and of the one without haul.
+    // From the first recording, and from the one without haul.
     assert_eq!(named(folder.path(), "sort.trace").len(), 2, "{ran:#?}");
 }
 
 #[test]
-fn shared_heaps_are_listed() {
+fn list_shows_shared_heaps() {
     let name = format!("list-{}", std::process::id());
     let heap = Heap::builder().limit(64 << 20).shared_named(&name).unwrap();
     let block = heap.alloc(4096, 16, Node::ANY).unwrap();
@@ -348,7 +349,7 @@ fn shared_heaps_are_listed() {
     Heap::remove_name(&name).unwrap();
     let ran = run(&mut haul(&["heap", "list"])).expect(0);
     assert!(!ran.out.contains(&name), "{ran:#?}");
-    // What is no heap is told, and stops nothing.
+    // A file that is not a heap is reported, and does not stop the list.
     let bad = Path::new("/dev/shm").join(format!("haul-heap.bad-{}", std::process::id()));
     fs::write(&bad, "nonsense").unwrap();
     let ran = run(&mut haul(&["heap", "list"]));

@@ -1,4 +1,4 @@
-//! `haul heap replay` and `haul heap map`: what they say, and everything bad that can be given.
+//! `haul heap replay` and `haul heap map`: their output, and every wrong input.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::trace::trace;
 use crate::{haul, run};
 
 #[test]
-fn a_replay_gives_records_a_table_and_a_page() {
+fn replay_gives_records_table_and_page() {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(folder.path());
     let path = path.to_str().unwrap();
@@ -28,17 +28,17 @@ fn a_replay_gives_records_a_table_and_a_page() {
     {
         assert!(table.contains(part), "{part}: {table}");
     }
-    assert!(table.lines().any(|line| line.starts_with("time an operation: haul ")), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("time per operation: haul ")), "{table}");
     let markdown = folder.path().join("table.md");
     let more = ["--sort", "name", "--export-markdown", markdown.to_str().unwrap()];
     run(&mut haul(&[&arguments[..], &more].concat())).expect(0);
     let markdown = fs::read_to_string(markdown).unwrap();
     assert!(markdown.starts_with("| figure | heap |"), "{markdown}");
-    assert!(markdown.contains("- time an operation: haul "), "{markdown}");
+    assert!(markdown.contains("- time per operation: haul "), "{markdown}");
 }
 
 #[test]
-fn a_map_gives_records_a_picture_and_a_page() {
+fn map_gives_records_picture_and_page() {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(folder.path());
     let path = path.to_str().unwrap();
@@ -74,7 +74,7 @@ fn a_map_gives_records_a_picture_and_a_page() {
 }
 
 #[test]
-fn bad_input_is_told() {
+fn bad_input_is_refused_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(folder.path());
     let path = path.to_str().unwrap();
@@ -93,14 +93,14 @@ fn bad_input_is_told() {
         (&["replay", path, "--operations", "5"], 1, "more than 5 operations"),
         (&["replay", path, "--part", "rte"], 1, "no operation on this heap"),
         (&["replay", path, "--against", "musl"], 2, "musl"),
-        (&["replay", path, "--part", "both"], 2, "malloc, rte and all"),
+        (&["replay", path, "--part", "both"], 2, "write malloc, rte or all"),
         (&["replay"], 2, "TRACE"),
-        (&["map"], 2, "--shared"),
-        (&["map", "--shared", "x", "--trace", path], 2, "cannot be used with"),
-        (&["map", "--shared", "no-such-heap-here"], 1, "no-such-heap-here"),
-        (&["map", "--shared", "../x"], 1, "begins with a dot"),
+        (&["map"], 2, "--name"),
+        (&["map", "--name", "x", "--trace", path], 2, "cannot be used with"),
+        (&["map", "--name", "no-such-heap-here"], 1, "no-such-heap-here"),
+        (&["map", "--name", "../x"], 1, "begins with a dot"),
         (&["map", "--trace", junk], 1, "not a haul trace"),
-        (&["map", "--trace", path, "--at", "yesterday"], 2, "no moment"),
+        (&["map", "--trace", path, "--at", "yesterday"], 2, "not a point of a trace"),
         (&["map", "--records", other.to_str().unwrap()], 1, "holds no map"),
     ] {
         let ran = run(&mut haul(&[&["heap"][..], arguments].concat())).expect(code);

@@ -1,4 +1,4 @@
-//! Machines that offer less: one processor, no /proc, no /sys.
+//! Machines with fewer features: one processor, no /proc, no /sys.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::{Ran, away, haul, records_of, run};
 
-/// Runs with the affinity mask of one processor, inherited from the thread that starts it.
+/// Runs with the affinity mask of one processor, inherited from the starting thread.
 fn on_one_processor(arguments: &[&str]) -> Ran {
     let pinned = || {
         let allowed = rustix::thread::sched_getaffinity(None).unwrap();
@@ -21,11 +21,11 @@ fn on_one_processor(arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn one_processor_is_enough_and_two_threads_are_refused() {
+fn one_processor_suffices_and_two_threads_are_refused() {
     let machine = on_one_processor(&["doctor", "--json"]).expect(0).machine();
     assert_eq!(machine.processors, 1);
-    let usual = run(&mut haul(&["doctor", "--json"])).machine();
-    assert_eq!(machine.id, usual.id, "a mask does not make another machine");
+    let whole = run(&mut haul(&["doctor", "--json"])).machine();
+    assert_eq!(machine.id, whole.id, "a mask does not make another machine");
 
     let measured =
         on_one_processor(&["copy", "bench", "--size-class", "0-16", "--budget", "0.2", "--json"]);
@@ -38,23 +38,21 @@ fn one_processor_is_enough_and_two_threads_are_refused() {
 }
 
 #[test]
-fn two_ends_on_one_processor_are_refused() {
-    on_one_processor(&["channel", "bench", "--size", "64", "--against", "pipe"]).expect(1).says(&[
-        "1 processor",
-        "two",
-        "taskset",
-    ]);
+fn channel_bench_refuses_one_processor() {
+    on_one_processor(&["channel", "bench", "--sizes", "64", "--against", "pipe"])
+        .expect(1)
+        .says(&["1 processor", "two", "taskset"]);
 }
 
 #[test]
-fn a_survey_on_one_processor_says_what_it_leaves_out() {
+fn survey_on_one_processor_names_omissions() {
     let plan = on_one_processor(&["survey", "--plan"]).expect(0);
     assert!(plan.out.contains("heap pairs") && !plan.out.contains("transfer"), "{plan:#?}");
     let ran = plan.says(&["transfers between processes are left out", "taskset"]);
-    assert_eq!(ran.err.lines().count(), 1, "said once: {ran:#?}");
+    assert_eq!(ran.err.lines().count(), 1, "printed once: {ran:#?}");
 }
 
-/// Runs with /proc and /sys covered by nothing. `None` where this user may not do that.
+/// Runs with /proc and /sys covered by empty folders. `None` if this user may not do that.
 fn without_system_files(arguments: &str) -> Option<Ran> {
     let script = format!(
         "mount -t tmpfs none /sys && mount -t tmpfs none /proc && exec {} {arguments}",
@@ -72,25 +70,25 @@ fn without_system_files(arguments: &str) -> Option<Ran> {
 }
 
 #[test]
-fn without_proc_and_sys_doctor_says_what_is_left() {
+fn doctor_works_without_proc_and_sys() {
     let Some(ran) = without_system_files("doctor") else { return };
     let ran = ran.expect(0);
     assert!(ran.out.contains("not mounted here: /proc /sys"), "{ran:#?}");
-    assert_eq!(ran.out.matches("not mounted here").count(), 1, "said once: {ran:#?}");
+    assert_eq!(ran.out.matches("not mounted here").count(), 1, "printed once: {ran:#?}");
     let machine = without_system_files("doctor --json").unwrap().expect(0).machine();
     assert!(machine.processors >= 1 && machine.memory_bytes > 0);
 }
 
 #[test]
-fn without_proc_and_sys_a_survey_says_so_once() {
+fn survey_warns_once_without_proc_and_sys() {
     let Some(ran) = without_system_files("survey --plan") else { return };
     let ran = ran.expect(0).says(&["not mounted here: /proc /sys"]);
-    assert_eq!(ran.err.lines().count(), 1, "said once: {ran:#?}");
+    assert_eq!(ran.err.lines().count(), 1, "printed once: {ran:#?}");
     assert!(ran.out.contains("memory read"), "{ran:#?}");
 }
 
 #[test]
-fn without_a_home_there_are_defaults_and_no_complaint() {
+fn missing_home_gives_defaults_without_warning() {
     let mut command = haul(&["copy", "list", "--json"]);
     let ran = run(command.env_remove("HAUL_TUNING").env_remove("HOME")).expect(0);
     // /etc/haul may hold a file of this machine.
@@ -98,11 +96,11 @@ fn without_a_home_there_are_defaults_and_no_complaint() {
 }
 
 #[test]
-fn without_proc_and_sys_everything_is_measured() {
+fn benches_work_without_proc_and_sys() {
     for arguments in [
         "copy bench --size-class 0-16 --budget 0.2 --json",
-        "heap bench --test pairs --size 64 --against libc --budget 0.2 --json",
-        "channel bench --size 4KiB --mechanism ring --against pipe --budget 0.2 --json",
+        "heap bench --test pairs --sizes 64 --against libc --budget 0.2 --json",
+        "channel bench --sizes 4KiB --mechanism ring --against pipe --budget 0.2 --json",
     ] {
         if arguments.starts_with("channel") && haul_measure::sys::affinity().len() < 2 {
             eprintln!("SKIPPED: transfers without /proc: only one CPU: allow it two");
@@ -113,7 +111,7 @@ fn without_proc_and_sys_everything_is_measured() {
     }
 }
 
-/// Whatever it left out, and it says so: records and a page are there.
+/// Records and a page exist, whatever the survey left out with a warning.
 #[track_caller]
 fn check_survey(ran: Ran, out: &Path) {
     ran.expect(0).says(&[]);
@@ -124,7 +122,7 @@ fn check_survey(ran: Ran, out: &Path) {
 }
 
 #[test]
-fn a_survey_of_one_processor_ends_in_its_page() {
+fn survey_on_one_processor_writes_its_page() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let ran = on_one_processor(&["survey", "--quick", "--out", out.to_str().unwrap()]);
@@ -132,7 +130,7 @@ fn a_survey_of_one_processor_ends_in_its_page() {
 }
 
 #[test]
-fn a_survey_without_proc_and_sys_ends_in_its_page() {
+fn survey_without_proc_and_sys_writes_its_page() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let Some(ran) = without_system_files(&format!("survey --quick --out {}", out.display())) else {

@@ -1,5 +1,4 @@
-//! The program as a user meets it: exit codes, messages, JSON, and everything bad that can be put
-//! in.
+//! The program from a user's view: exit codes, messages, JSON, and every wrong input.
 
 mod bench;
 mod channel;
@@ -49,10 +48,10 @@ use std::time::{Duration, Instant};
 
 use haul_model::{Line, Machine, Record};
 
-/// Longest that any of these commands may take: a hang is a failure, not a wait.
+/// Longest time for any of these commands: a hang is a failure, not a wait.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a run of the program left.
+/// Output and exit code of a run of the program.
 #[derive(Debug)]
 struct Ran {
     code: Option<i32>,
@@ -60,7 +59,7 @@ struct Ran {
     err: String,
 }
 
-/// The program, away from this user's own tuning.
+/// The program, without this user's tuning.
 fn haul(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
     command.args(arguments);
@@ -79,7 +78,7 @@ fn run(command: &mut Command) -> Ran {
 fn run_with_input(command: &mut Command, input: &[u8]) -> Ran {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
-    // A program that does not read its input closes it: not this function's business.
+    // A program may close its input without reading it; the callers check what matters.
     let _ = child.stdin.take().expect("piped").write_all(input);
     finish(child)
 }
@@ -89,11 +88,11 @@ fn finish(mut child: Child) -> Ran {
     let err = reader(child.stderr.take().expect("piped"));
     let start = Instant::now();
     let status = loop {
-        if let Some(status) = child.try_wait().expect("the child is ours") {
+        if let Some(status) = child.try_wait().expect("this process started the child") {
             break status;
         }
         if start.elapsed() > LIMIT {
-            child.kill().expect("the child is ours");
+            child.kill().expect("this process started the child");
             panic!("still running after {LIMIT:?}: {}", err.join().unwrap());
         }
         thread::sleep(Duration::from_millis(10));
@@ -116,11 +115,11 @@ impl Ran {
         self
     }
 
-    /// Fails unless standard error has every one of these.
+    /// Fails unless standard error contains all of these.
     #[track_caller]
     fn says(self, parts: &[&str]) -> Self {
         for part in parts {
-            assert!(self.err.contains(part), "does not say {part:?}: {self:#?}");
+            assert!(self.err.contains(part), "lacks {part:?}: {self:#?}");
         }
         assert!(!self.err.contains("panicked"), "{self:#?}");
         self
@@ -135,7 +134,7 @@ impl Ran {
     #[track_caller]
     fn records(&self) -> Vec<Record> {
         let records = records_of(self.lines());
-        no_key_twice(&records);
+        check_keys_are_unique(&records);
         records
     }
 
@@ -158,9 +157,9 @@ fn records_of(lines: Vec<Line>) -> Vec<Record> {
         .collect()
 }
 
-/// Fails where two records of one run are of the same thing: nobody could tell which is meant.
+/// Fails if two records of one run have the same key, because a reader could not distinguish them.
 #[track_caller]
-fn no_key_twice(records: &[Record]) {
+fn check_keys_are_unique(records: &[Record]) {
     let mut seen = BTreeSet::new();
     for record in records {
         let parameters = serde_json::to_string(&record.parameters).unwrap();
@@ -174,7 +173,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A folder that everybody can look into, with a copy of the program that everybody can run.
+/// A folder that every user can read, with a copy of the program that every user can run.
 fn public_folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -186,17 +185,17 @@ fn public_folder() -> (tempfile::TempDir, PathBuf) {
 /// Puts a copy of the program `from` at `to`, ready to be started.
 ///
 /// Another process writes it. If this one did, a child that another test starts at the same time
-/// would hold the open file until its own `exec`, and as long as one does, nobody may run the
-/// program: `Text file busy`.
+/// would hold the open file until its own `exec`. Until then the program could not be run: `Text
+/// file busy`.
 fn install(from: &Path, to: &Path) {
     let ran = run(Command::new("install").args(["-m", "755"]).args([from, to]));
     assert_eq!(ran.code, Some(0), "{ran:#?}");
 }
 
-/// A user without rights: permission bits mean nothing to root.
+/// A user without rights, because root ignores permission bits.
 const NOBODY: u32 = 65534;
 
-/// The program at `path`, by a user to whom permission bits apply.
+/// The program at `path`, run by a user to whom permission bits apply.
 fn unprivileged(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -208,7 +207,7 @@ fn unprivileged(program: &Path, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn every_command_explains_itself() {
+fn every_command_has_help() {
     for command in [
         &["--help"][..],
         &["doctor", "--help"],
@@ -253,7 +252,7 @@ fn every_command_explains_itself() {
 }
 
 #[test]
-fn bad_usage_is_exit_code_2() {
+fn wrong_usage_exits_with_code_2() {
     for arguments in [
         &["nothing"][..],
         &["copy"],
@@ -266,7 +265,7 @@ fn bad_usage_is_exit_code_2() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn closed_pipe_is_not_an_error() {
     let mut command = haul(&["copy", "list"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -277,7 +276,7 @@ fn a_reader_that_leaves_is_no_error() {
 }
 
 #[test]
-fn a_full_standard_output_is_an_error() {
+fn full_standard_output_is_an_error() {
     let Ok(full) = fs::File::options().write(true).open("/dev/full") else {
         eprintln!("SKIPPED: a full standard output: no file /dev/full: mount /dev");
         return;
@@ -293,9 +292,9 @@ fn a_full_standard_output_is_an_error() {
     }
 }
 
-/// Rust's own start opens `/dev/null` in the place of a closed output, which takes everything.
+/// Rust's runtime opens `/dev/null` instead of a closed output, and every write to it succeeds.
 #[test]
-fn a_closed_standard_output_is_an_error_and_one_that_leads_nowhere_is_not() {
+fn closed_standard_output_is_an_error_and_dev_null_is_not() {
     let words = [&["copy", "list"][..], &["copy", "list", "--json"], &["--help"], &["--version"]];
     for (redirection, code) in [(">&-", 1), (">/dev/null", 0), ("1<>/dev/null", 0)] {
         for arguments in words {
@@ -306,14 +305,14 @@ fn a_closed_standard_output_is_an_error_and_one_that_leads_nowhere_is_not() {
             let output = shell.output().unwrap();
             let err = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(code), "{arguments:?} {redirection}: {err}");
-            let is_said = err.contains("cannot write to standard output");
-            assert_eq!(is_said, code == 1, "{arguments:?} {redirection}: {err}");
+            let is_reported = err.contains("cannot write to standard output");
+            assert_eq!(is_reported, code == 1, "{arguments:?} {redirection}: {err}");
         }
     }
 }
 
 #[test]
-fn what_a_name_brings_along_does_not_reach_a_terminal() {
+fn control_characters_of_names_do_not_reach_a_terminal() {
     let name = "x\n\u{1b}[31mred";
     for arguments in
         [&["report", name][..], &["copy", "bench", "--nonsense", name], &["doctor", name]]
@@ -326,7 +325,7 @@ fn what_a_name_brings_along_does_not_reach_a_terminal() {
 }
 
 #[test]
-fn negative_values_are_told_by_value_and_limit() {
+fn negative_values_are_refused_with_value_and_limit() {
     for (arguments, part) in [
         (&["copy", "bench", "--sizes", "-1"][..], "is not a size"),
         (&["copy", "bench", "--budget", "-1"], "from 1ms to 1h"),

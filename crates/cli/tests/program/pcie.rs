@@ -1,5 +1,4 @@
-//! `haul pcie`: the records that others rely on, closed forms, and everything bad that can be
-//! asked.
+//! `haul pcie`: the records that other programs rely on, closed forms, and every wrong argument.
 
 use haul_model::{Kind, Record};
 
@@ -16,7 +15,7 @@ const EXAMPLE: [&str; 18] = [
     "vector",
     "--rate",
     "10M",
-    "--size",
+    "--sizes",
     "64",
     "--histogram",
     "0:5,4:10",
@@ -45,7 +44,7 @@ pub(crate) fn number(record: &Record, name: &str) -> f64 {
 }
 
 #[test]
-fn an_estimate_is_a_record_a_term_and_one_a_sum() {
+fn estimate_records_terms_and_sums() {
     let records = estimate(&["--json"]).expect(0).records();
     assert!(records.iter().all(|r| r.experiment == "pcie.estimate" && r.kind == Kind::Modelled));
     let terms: Vec<&Record> = records.iter().filter(|r| r.metric == "transaction").collect();
@@ -65,13 +64,13 @@ fn an_estimate_is_a_record_a_term_and_one_a_sum() {
 }
 
 #[test]
-fn the_recipe_shows_both_readings() {
+fn recipe_shows_both_averages() {
     let more = ["--as", "recipe", "--rx-free", "32", "--json"];
     let records = estimate(&more).expect(0).records();
     assert!(records.iter().all(|record| record.subject == "recipe"));
     assert_eq!(sum(&records, "outbound_write"), 1e7 * 4.0 * (1.0 / 32.0 + 1.0 / 4.0));
     assert_eq!(sum(&records, "outbound_write"), sum(&records, "outbound_write_by_packets"));
-    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "13M", "--size", "64"];
+    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "13M", "--sizes", "64"];
     let mut command = haul(&words);
     command.args(["--histogram", "4:10,8:10", "--as", "recipe", "--json"]);
     let ran = run(&mut command).expect(0);
@@ -80,17 +79,13 @@ fn the_recipe_shows_both_readings() {
         (sum(&records, "outbound_write"), sum(&records, "outbound_write_by_packets"));
     assert!(other < right, "{other} {right}");
     ran.says(&["does not say how it averages", "right for doorbells"]);
-    // The recipe's other name.
-    let named = estimate(&["--as", "seed", "--rx-free", "32", "--json"]).expect(0).records();
-    assert!(named.iter().all(|record| record.subject == "recipe"));
-    assert_eq!(sum(&named, "outbound_write"), 1e7 * 4.0 * (1.0 / 32.0 + 1.0 / 4.0));
 }
 
 #[test]
-fn the_public_models_figures_come_out() {
+fn bandwidth_reproduces_public_figures() {
     let figures = |model: &str| {
         let mut command = haul(&["pcie", "bandwidth", "--model", model, "--json"]);
-        command.args(["--nic", "simple,kernel,dpdk", "--link", "gen3x8"]);
+        command.args(["--model-nic", "simple,kernel,dpdk", "--link", "gen3x8"]);
         command.args(["--mps", "256", "--mrrs", "512", "--sizes", "64,512"]);
         run(&mut command).expect(0).records()
     };
@@ -120,7 +115,7 @@ fn the_public_models_figures_come_out() {
 }
 
 #[test]
-fn a_person_is_shown_the_terms_the_sums_and_what_binds() {
+fn estimate_prints_terms_sums_and_limit() {
     let ran = estimate(&[]).expect(0);
     for part in
         ["rx descriptor fetch", "outbound write", "modelled, not measured", "full to the host"]
@@ -129,47 +124,47 @@ fn a_person_is_shown_the_terms_the_sums_and_what_binds() {
     }
     let bytes = ran.out.find("tx packet").unwrap()..ran.out.find("rx doorbell").unwrap();
     assert!(!bytes.is_empty(), "the largest term is first: {ran:#?}");
-    let ran = run(&mut haul(&["pcie", "estimate", "--list"])).expect(0);
+    let ran = run(&mut haul(&["pcie", "list", "--nics"])).expect(0);
     for nic in ["ixgbe", "i40e", "ice", "iavf", "idpf", "igb", "e1000e", "mlx5", "bnxt", "ena"] {
         assert!(ran.out.contains(&format!("{nic}: ")), "{nic}: {ran:#?}");
     }
 }
 
 #[test]
-fn a_release_that_nobody_knows_takes_the_nearest_rules_and_says_so() {
+fn unknown_release_uses_nearest_rules_with_note() {
     for (driver, nearest) in [("dpdk-19.11", "dpdk-22.11"), ("dpdk-31.03", "dpdk-26.07")] {
-        let words = ["pcie", "estimate", "--nic", "i40e", "--rate", "1M", "--size", "64"];
+        let words = ["pcie", "estimate", "--nic", "i40e", "--rate", "1M", "--sizes", "64"];
         let mut command = haul(&words);
         let ran = run(command.args(["--driver", driver, "--json"])).expect(0);
         let records = ran.records();
         assert!(records.iter().all(|record| record.parameters["driver_rules"] == nearest));
         ran.says(&[driver, nearest]);
-        // Whatever is shown of it: every size, what would save some, one rate after the other.
+        // In every view: by size, advice, and a sweep.
         let of = ["--nic", "i40e", "--driver", driver];
         for words in [
-            &["estimate", "--rate", "1M", "--size", "60..61"][..],
-            &["explain", "--rate", "1M", "--size", "64"],
-            &["sweep", "--core", "120:55", "--rates", "4M..14M", "--steps", "2", "--for", "1ms"],
+            &["estimate", "--rate", "1M", "--sizes", "60..61:1"][..],
+            &["explain", "--rate", "1M", "--sizes", "64"],
+            &["sweep", "--core", "120:55", "--rates", "4M..14M:10M", "--for", "1ms"],
         ] {
             let ran = run(haul(&["pcie"]).args(words).args(of)).expect(0);
             assert!(ran.out.contains(nearest) && ran.out.contains(driver), "{ran:#?}");
         }
     }
-    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--size", "64"];
+    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes", "64"];
     let mut command = haul(&words);
     let ran = run(command.args(["--rx-free", "64"])).expect(0);
     assert!(ran.out.contains("--rx-free changes nothing"), "{ran:#?}");
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
+fn impossible_values_are_refused_with_limit_and_remedy() {
     for (option, value, part) in [
         ("--link", "gen3x3", "x16"),
         ("--link", "gen6x8", "1 to 5"),
         ("--link", "", "gen3x8"),
         ("--mps", "100", "256"),
-        ("--mps", "-1", "digits alone"),
-        ("--mps", "256B", "digits alone"),
+        ("--mps", "-1", "only digits"),
+        ("--mps", "256B", "only digits"),
         ("--mrrs", "8192", "4096"),
         ("--rcb", "32", "64 and 128"),
         ("--rate", "0", "10M"),
@@ -178,8 +173,8 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
         ("--rate", "NaN", "10M"),
         ("--rate", "10GB/s", "100Gbit/s"),
         ("--rate", "0Gbps", "100Gbit/s"),
-        ("--size", "0", "1 to 65535"),
-        ("--size", "65536", "1 to 65535"),
+        ("--sizes", "0", "1 to 65535"),
+        ("--sizes", "65536", "1 to 65535"),
         ("--histogram", "0:5", "no poll"),
         ("--histogram", "4:1,4:2", "twice"),
         ("--histogram", "4:99999999999999999999", "0:5,4:10"),
@@ -193,23 +188,29 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
         ("--rx-free", "20000", "16384"),
         ("--tx-rs", "8", "scalar"),
         ("--as", "other", "pcie-bench"),
-        ("--sizes", "130..60", "60..130"),
-        ("--sizes", "64..", "60..130"),
-        ("--sizes", "0..64", "1 to 65535"),
+        ("--sizes", "130..60:1", "ends before it starts"),
+        ("--sizes", "64..", "FIRST..LAST:STEP"),
+        ("--sizes", "60..130", "write 60..130:1 "),
+        ("--sizes", "64,512", "write --mix 64,512"),
+        ("--sizes", "64:7", "write --mix 64:7"),
+        ("--sizes", "imix", "write --mix imix"),
     ] {
-        let all = [("--nic", "ice"), ("--rate", "1M"), ("--size", "64")];
+        let all = [("--nic", "ice"), ("--rate", "1M"), ("--sizes", "64")];
         let mut command = haul(&["pcie", "estimate"]);
-        let is_other = |name: &str| name != option && !(name == "--size" && option == "--sizes");
-        for (name, usual) in all.iter().filter(|(name, _)| is_other(name)) {
-            command.args([*name, *usual]);
+        for (name, default) in all.iter().filter(|(name, _)| *name != option) {
+            command.args([*name, *default]);
         }
         run(command.args([option, value])).expect(2).says(&[value, part]);
+    }
+    for (sizes, part) in [("0..64:1", "1 to 65535"), ("64..65536:4", "1 to 65535")] {
+        let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes", sizes];
+        run(&mut haul(&words)).expect(2).says(&[part]);
     }
     for (option, value, part) in [
         ("--sizes", "4", "5 to 65535"),
         ("--sizes", "1MiB", "5 to 65535"),
         ("--sizes", "64,1TiB", "5 to 65535"),
-        ("--nic", "ice", "simple, kernel and dpdk"),
+        ("--model-nic", "ice", "simple, kernel or dpdk"),
     ] {
         run(&mut haul(&["pcie", "bandwidth", option, value])).expect(2).says(&[part]);
     }
@@ -218,11 +219,11 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
     }
 }
 
-/// Packets or bits of the line, by one grammar, and never more than a line carries.
+/// Packets or bits of the line in one grammar, and never more than a line carries.
 #[test]
-fn a_rate_is_of_packets_or_of_the_lines_bits() {
+fn rates_are_packets_or_bits_of_the_line() {
     let of = |command: &str, rate: &str, size: &[&str]| {
-        let words = ["pcie", command, "--nic", "ice", "--json", "--rate", rate, "--size"];
+        let words = ["pcie", command, "--nic", "ice", "--json", "--rate", rate, "--sizes"];
         run(haul(&words).args(size))
     };
     let rate = |ran: Ran| number(&ran.expect(0).records()[0], "rate_packets_per_s");
@@ -237,7 +238,7 @@ fn a_rate_is_of_packets_or_of_the_lines_bits() {
             let found = rate(of(command, text, &["60"]));
             assert!((found / expected - 1.0).abs() < 1e-12, "{command} {text}: {found}");
         }
-        // 64 B of a frame are the same on the line.
+        // Frames of 64 B with the check sequence have the same rate on the line.
         assert!((rate(of(command, "672Mbps", &["64", "--with-fcs"])) - 1e6).abs() < 1e-3);
         let refused = of(command, "100G", &["60"]).expect(2);
         let parts = ["67200 Gb/s", "line rate", "800 Gb/s", "ice", "200 Gb/s", "100Gbit/s"];
@@ -246,8 +247,8 @@ fn a_rate_is_of_packets_or_of_the_lines_bits() {
         let ran = of(command, "290M", &["60"]).expect(0);
         assert!(!ran.err.contains("line rate"), "{ran:#?}");
     }
-    // Of every size its own.
-    let words = ["pcie", "estimate", "--nic", "ice", "--sizes", "60..61", "--rate", "67.2Mbit/s"];
+    // In a range of sizes, each size has its own rate.
+    let words = ["pcie", "estimate", "--nic", "ice", "--sizes", "60..61:1", "--rate", "67.2Mbit/s"];
     let records = run(haul(&words).arg("--json")).expect(0).records();
     let rates: Vec<f64> =
         records.iter().map(|record| number(record, "rate_packets_per_s")).collect();
@@ -256,14 +257,14 @@ fn a_rate_is_of_packets_or_of_the_lines_bits() {
     assert!(ran.out.contains("100 k") && ran.out.contains("98.8 k"), "{ran:#?}");
     let sweep = |rates: &str| {
         let words = ["pcie", "sweep", "--nic", "igb", "--core", "120:55", "--for", "2ms"];
-        run(haul(&words).args(["--steps", "2", "--size", "60", "--rates", rates]))
+        run(haul(&words).args(["--packet-size", "60", "--rates", rates]))
     };
-    let ran = sweep("672Mbit/s..1344Mbit/s").expect(0);
+    let ran = sweep("672Mbit/s..1344Mbit/s:672Mbit/s").expect(0);
     for part in ["1.00 M", "2.00 M", "above the line rate of igb"] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
-    sweep("1M..2Gbit/s").expect(2).says(&["in both"]);
-    sweep("1M..100G").expect(2).says(&["67200 Gb/s", "igb"]);
+    sweep("1M..2Gbit/s:1M").expect(2).says(&["all three"]);
+    sweep("1M..100G:1M").expect(2).says(&["67200 Gb/s", "igb"]);
     let forward = |port: &str| {
         run(&mut haul(&["forward", "--port", port, "--port", "sink", "--for", "10ms", "--json"]))
     };
@@ -271,15 +272,15 @@ fn a_rate_is_of_packets_or_of_the_lines_bits() {
     forward("gen:size=60,rate=1GB/s").expect(2);
 }
 
-/// The public model and the estimate differ, and each says why.
+/// The public model and the estimate differ, and each explains why.
 #[test]
-fn bandwidth_says_how_it_differs_from_an_estimate() {
-    let words = ["pcie", "bandwidth", "--nic", "dpdk", "--sizes", "64,1518"];
+fn bandwidth_explains_difference_from_estimate() {
+    let words = ["pcie", "bandwidth", "--model-nic", "dpdk", "--sizes", "64,1518"];
     let ran = run(&mut haul(&words)).expect(0);
-    let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["estimate --nic ixgbe Gb/s", "one transmit descriptor in 32", "--completions mps"]
     {
-        assert!(said.contains(part), "{part}: {ran:#?}");
+        assert!(text.contains(part), "{part}: {ran:#?}");
     }
     let row = |size: &str| -> Vec<f64> {
         let line = ran.out.lines().find(|line| line.trim_start().starts_with(size)).unwrap();
@@ -287,23 +288,23 @@ fn bandwidth_says_how_it_differs_from_an_estimate() {
     };
     for size in ["64", "1518"] {
         let mut command = haul(&["pcie", "estimate", "--nic", "ixgbe", "--rate", "1M", "--json"]);
-        let records = run(command.args(["--with-fcs", "--size", size])).expect(0).records();
+        let records = run(command.args(["--with-fcs", "--sizes", size])).expect(0).records();
         let bytes = size.parse::<f64>().unwrap() - 4.0;
         let estimated = sum(&records, "rate_max") * bytes * 8e-9;
         assert!((row(size)[1] - estimated).abs() < 0.006, "{size}: {estimated} {ran:#?}");
     }
-    // Small packets are cheaper where write-backs are few, large ones where completions are large.
+    // Small packets cost less if write-backs are few, large ones if completions are large.
     assert!(row("64")[1] > row("64")[0] && row("1518")[1] < row("1518")[0], "{ran:#?}");
-    let other = run(&mut haul(&["pcie", "bandwidth", "--nic", "kernel"])).expect(0);
+    let other = run(&mut haul(&["pcie", "bandwidth", "--model-nic", "kernel"])).expect(0);
     assert!(!other.out.contains("ixgbe"), "{other:#?}");
 }
 
-/// What is asked of packets that `--traffic` leaves out would change nothing.
+/// An option for packets that `--traffic` excludes would have no effect.
 #[test]
-fn an_option_of_packets_that_there_are_none_of_is_refused() {
+fn estimate_refuses_options_for_excluded_packets() {
     let of = |words: &[&str]| {
         let mut command = haul(&["pcie", "estimate", "--nic", "ixgbe", "--rate", "1M"]);
-        run(command.args(["--size", "64", "--json"]).args(words))
+        run(command.args(["--sizes", "64", "--json"]).args(words))
     };
     let changed = |words: &[&str], traffic| of(&[words, &["--traffic", traffic]].concat());
     let both = of(&[]).expect(0).out;
@@ -317,19 +318,19 @@ fn an_option_of_packets_that_there_are_none_of_is_refused() {
         changed(words, traffic).expect(2).says(&[words[0], "--traffic both"]);
         assert_ne!(of(words).expect(0).out, both, "{words:?}");
     }
-    // By itself it is of calls that send as well.
+    // Alone, it also applies to calls that send.
     changed(&["--histogram", "8:1"], "tx").expect(0);
 }
 
 #[test]
-fn the_devices_of_this_machine_are_listed_or_said_to_be_hidden() {
+fn list_shows_devices_or_says_that_none_is_visible() {
     let ran = run(&mut haul(&["pcie", "list"])).expect(0);
     assert!(ran.out.contains("  link: ") || ran.out.contains("no network device"), "{ran:#?}");
     let ran = run(&mut haul(&["pcie", "list", "--json"])).expect(0);
     assert!(ran.records().iter().all(|record| record.experiment == "pcie.list"));
 }
 
-/// A capture as tcpdump writes it, of packets of these sizes, of which 4 B at most were kept.
+/// A capture in tcpdump's format, of packets of these sizes, of which at most 4 B were kept.
 fn pcap(sizes: &[u32]) -> Vec<u8> {
     let mut words = vec![0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1];
     for size in sizes {
@@ -341,7 +342,7 @@ fn pcap(sizes: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn sizes_are_those_of_a_capture_or_every_byte() {
+fn estimate_accepts_capture_or_range_of_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pcap");
     let at = path.to_str().unwrap();
@@ -361,9 +362,9 @@ fn sizes_are_those_of_a_capture_or_every_byte() {
     std::fs::remove_file(&path).unwrap();
     let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--capture", at];
     run(&mut haul(&words)).expect(1).says(&[at, "pcap or pcapng"]);
-    run(&mut haul(&words[..6])).expect(2).says(&["--sizes or --capture"]);
+    run(&mut haul(&words[..6])).expect(2).says(&["--sizes, --mix or --capture"]);
 
-    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes", "60..130"];
+    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes", "60..130:1"];
     let mut command = haul(&words);
     let records = run(command.arg("--json")).expect(0).records();
     let reads: Vec<f64> = records
@@ -378,13 +379,13 @@ fn sizes_are_those_of_a_capture_or_every_byte() {
     let lines: Vec<&str> =
         ran.out.lines().filter(|line| line.trim_start().starts_with('6')).collect();
     assert_eq!(lines.len(), 10, "{ran:#?}");
-    // A check sequence is no data: frames of 64 B have 60 B of it.
+    // The check sequence is not data: frames of 64 B have 60 B of it.
     let last_words = |words: &[&str]| -> Vec<String> {
         let mut command = haul(&["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes"]);
         let ran = run(command.args(words)).expect(0);
         ran.out.lines().nth(1).unwrap().split_whitespace().skip(1).map(str::to_owned).collect()
     };
-    assert_eq!(last_words(&["60..61"]), last_words(&["64..65", "--with-fcs"]));
+    assert_eq!(last_words(&["60..61:1"]), last_words(&["64..65:1", "--with-fcs"]));
 }
 
 fn sweep(words: &[&str]) -> Ran {
@@ -394,12 +395,12 @@ fn sweep(words: &[&str]) -> Ran {
 
 /// The cookbook's charts, by a modelled core: the same on any machine.
 #[test]
-fn a_sweep_finds_the_break_and_estimates_what_was_counted() {
-    let words = ["--core", "120:55", "--rates", "4M..14M", "--steps", "6"];
+fn sweep_finds_break_and_estimate_matches_counts() {
+    let words = ["--core", "120:55", "--rates", "4M..14M:2M"];
     let ran = sweep(&words).expect(0);
-    let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["breaks between 10.00 and 12.00 M", "0 or 4 packets, 4.00", "polls of 8"] {
-        assert!(said.contains(part), "{part}: {ran:#?}");
+        assert!(text.contains(part), "{part}: {ran:#?}");
     }
     let ran = sweep(&[&words[..], &["--json"]].concat()).expect(0);
     let records = ran.records();
@@ -421,28 +422,29 @@ fn a_sweep_finds_the_break_and_estimates_what_was_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (file, page) = (folder.path().join("sweep.jsonl"), folder.path().join("page.html"));
     std::fs::write(&file, &ran.out).unwrap();
-    let words = ["report", file.to_str().unwrap(), "--out", page.to_str().unwrap()];
+    let words = ["report", file.to_str().unwrap(), "--out-file", page.to_str().unwrap()];
     run(&mut haul(&words)).expect(0);
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains("the curve breaks") && html.contains("class=\"cell\""));
 }
 
 #[test]
-fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
-    let words = ["--rates", "100k..200k", "--steps", "2", "--group", "1", "--json"];
+fn sweep_measures_batches_and_refuses_impossible_ranges() {
+    let words = ["--rates", "100k..200k:100k", "--group", "1", "--json"];
     let records = sweep(&words).expect(0).records();
     let mut rates = records.iter().filter(|record| record.metric == "rate");
     assert!(rates.all(|record| record.kind == Kind::Measured));
     for (option, value, part) in [
-        ("--rates", "2M..1M", "FIRST..LAST"),
-        ("--rates", "1M", "FIRST..LAST"),
-        ("--rates", "1..2", "a longer --for"),
-        ("--steps", "1", "from 2 to 1000"),
+        ("--rates", "2M..1M:1M", "FIRST..LAST:STEP"),
+        ("--rates", "1M", "FIRST..LAST:STEP"),
+        ("--rates", "1M..16M", "FIRST..LAST:STEP"),
+        ("--rates", "1k..16M:1k", "at most 1000"),
+        ("--rates", "1..2:1", "a longer --for"),
         ("--core", "0:5", "120:55"),
         ("--core", "120", "120:55"),
         ("--for", "0s", "from 1ms to 1m"),
         ("--for", "61", "from 1ms to 1m"),
-        ("--size", "13", "14 to 2048"),
+        ("--packet-size", "13", "14 to 2048"),
         ("--group", "0", "1 to 256"),
         ("--group", "4294967295", "1 to 256"),
         ("--burst", "257", "from 1 to 256"),
@@ -459,16 +461,17 @@ fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
 }
 
 #[test]
-fn a_size_is_asked_for_by_either_name() {
+fn estimate_separates_sizes_from_mixes() {
     let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--json"];
     let sums = |name: &str, size: &str| {
         let records = run(haul(&words).args([name, size])).expect(0).records();
         let samples: Vec<f64> = records.iter().flat_map(|record| record.samples.clone()).collect();
         samples
     };
-    assert_eq!(sums("--sizes", "64"), sums("--size", "64"));
-    assert_eq!(sums("--sizes", "64..65"), sums("--size", "64..65"));
-    assert_ne!(sums("--sizes", "imix"), sums("--sizes", "64"));
-    let words = ["pcie", "explain", "--nic", "ice", "--rate", "1M", "--sizes", "64..65"];
+    assert_eq!(sums("--sizes", "64"), sums("--mix", "64"));
+    assert_eq!(sums("--sizes", "64..64:1"), sums("--sizes", "64"));
+    assert_ne!(sums("--mix", "imix"), sums("--sizes", "64"));
+    assert_eq!(sums("--mix", "64:7,594:4,1518:1"), sums("--mix", "imix"));
+    let words = ["pcie", "explain", "--nic", "ice", "--rate", "1M", "--sizes", "64..65:1"];
     run(&mut haul(&words)).expect(2).says(&["one size or mix"]);
 }

@@ -1,5 +1,5 @@
-//! `haul pcie explain`: what bytes go to, what would let the link carry more, and why two estimates
-//! differ.
+//! `haul pcie explain`: the parts of a workload's bytes, what would let the link carry more, and
+//! why two estimates differ.
 
 use haul_model::{Kind, Record};
 
@@ -11,8 +11,8 @@ fn explain(words: &[&str]) -> Ran {
     run(command.args(words))
 }
 
-/// `--link`, `--rcb` or `--option`, as an advice's change would have it; none for what is set
-/// otherwise.
+/// The option that an advice's change names: `--link`, `--rcb` or `--option`; `None` if the change
+/// needs no option.
 fn options(change: &str) -> Option<[String; 2]> {
     let words: Vec<&str> = change.split(' ').collect();
     let option = |name: &str, value: &str| Some([name.to_owned(), value.to_owned()]);
@@ -28,7 +28,7 @@ fn options(change: &str) -> Option<[String; 2]> {
 }
 
 #[test]
-fn advice_is_ranked_by_the_rate_that_an_estimate_of_it_allows() {
+fn advice_is_ranked_by_its_estimated_rate() {
     let rate_max = |words: &[&str]| -> (f64, String) {
         let mut command = haul(&["pcie", "estimate", "--json"]);
         let records = run(command.args(words)).expect(0).records();
@@ -36,22 +36,22 @@ fn advice_is_ranked_by_the_rate_that_an_estimate_of_it_allows() {
         (full.samples[0], full.parameters["binds"].as_str().unwrap().to_owned())
     };
     for words in [
-        &["--nic", "ice", "--rate", "10M", "--size", "64", "--histogram", "0:5,4:10"][..],
-        &["--nic", "ixgbe", "--rate", "5M", "--size", "1500"],
+        &["--nic", "ice", "--rate", "10M", "--sizes", "64", "--histogram", "0:5,4:10"][..],
+        &["--nic", "ixgbe", "--rate", "5M", "--sizes", "1500"],
         &[
             "--nic",
             "i40e",
             "--rate",
             "30Gbit/s",
-            "--size",
+            "--sizes",
             "512",
             "--traffic",
             "tx",
             "--mps",
             "128",
         ],
-        &["--nic", "ena", "--rate", "1M", "--size", "200", "--histogram", "1:1"],
-        &["--nic", "mlx5", "--rate", "50M", "--size", "64", "--link", "gen4x8"],
+        &["--nic", "ena", "--rate", "1M", "--sizes", "200", "--histogram", "1:1"],
+        &["--nic", "mlx5", "--rate", "50M", "--sizes", "64", "--link", "gen4x8"],
     ] {
         let records = explain(&[words, &["--json"]].concat()).expect(0).records();
         assert!(records.iter().all(|r| r.experiment == "pcie.explain" && r.kind == Kind::Modelled));
@@ -67,7 +67,7 @@ fn advice_is_ranked_by_the_rate_that_an_estimate_of_it_allows() {
         for a in advice {
             let change = a.parameters["change"].as_str().unwrap();
             let Some([name, value]) = options(change) else { continue };
-            // In place of what was given of it.
+            // Replaces the given value of the option.
             let place = words.iter().position(|word| *word == name);
             let mut then = words.to_vec();
             place.map(|place| then.drain(place..place + 2).count());
@@ -80,36 +80,39 @@ fn advice_is_ranked_by_the_rate_that_an_estimate_of_it_allows() {
 }
 
 #[test]
-fn an_explanation_says_whether_the_rate_fits_and_what_would_carry_it() {
-    let words = ["--nic", "ice", "--rate", "10M", "--size", "64", "--histogram", "0:5,4:10"];
-    let said = |words: &[&str]| {
+fn explain_says_whether_rate_fits_and_what_would_carry_it() {
+    let words = ["--nic", "ice", "--rate", "10M", "--sizes", "64", "--histogram", "0:5,4:10"];
+    let explained = |words: &[&str]| {
         let ran = explain(words).expect(0);
         ran.out.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    let out = said(&words);
+    let out = explained(&words);
     for part in ["busier to the host", "packets/s asked for fit: gen3x8 is full to the host at"] {
         assert!(out.contains(part), "{part}: {out}");
     }
     let places = ["link gen3x8 -> gen4x8: full", "option rx-16-byte: full"]
         .map(|part| out.find(part).unwrap_or_else(|| panic!("{part}: {out}")));
-    assert!(places[0] < places[1], "twice the link allows more than shorter descriptors: {out}");
-    // Where the link is full to the host, bytes to the device are not what helps.
+    assert!(
+        places[0] < places[1],
+        "a link of twice the width allows more than shorter descriptors: {out}"
+    );
+    // If the link is full to the host, fewer bytes to the device do not help.
     for absent in ["batch 4", "RCB", "rx free threshold", "MRRS", "MPS 256"] {
         assert!(!out.contains(absent), "{absent}: {out}");
     }
-    let out = said(&["--nic", "ice", "--rate", "100M", "--size", "64"]);
+    let out = explained(&["--nic", "ice", "--rate", "100M", "--sizes", "64"]);
     for part in
         ["asked for do not fit", "still too few", "which carries the rate", "the smallest link"]
     {
         assert!(out.contains(part), "{part}: {out}");
     }
-    // Of large packets completions fill the link to the device.
-    let out = said(&["--nic", "i40e", "--rate", "1M", "--size", "1500"]);
+    // With large packets, completions fill the link to the device.
+    let out = explained(&["--nic", "i40e", "--rate", "1M", "--sizes", "1500"]);
     assert!(out.contains("RCB 64 -> 128 B: full to the"), "{out}");
-    assert!(out.contains("A port of i40e has 40 Gb/s at most") || out.contains("3.2"), "{out}");
-    let out = said(&["--nic", "ixgbe", "--rate", "1M", "--size", "64"]);
-    assert!(out.contains("A port of ixgbe has 10 Gb/s at most"), "{out}");
-    let out = said(&["--nic", "ixgbe", "--rate", "1M", "--size", "64", "--traffic", "rx"]);
+    assert!(out.contains("A port of i40e has at most 40 Gb/s") || out.contains("3.2"), "{out}");
+    let out = explained(&["--nic", "ixgbe", "--rate", "1M", "--sizes", "64"]);
+    assert!(out.contains("A port of ixgbe has at most 10 Gb/s"), "{out}");
+    let out = explained(&["--nic", "ixgbe", "--rate", "1M", "--sizes", "64", "--traffic", "rx"]);
     assert!(out.contains("full to the host"), "{out}");
     let records = explain(&[&words[..], &["--json"]].concat()).expect(0).records();
     let order: Vec<f64> = records
@@ -122,7 +125,7 @@ fn an_explanation_says_whether_the_rate_fits_and_what_would_carry_it() {
 }
 
 #[test]
-fn a_difference_between_two_is_explained_by_its_terms() {
+fn explain_names_terms_behind_a_difference() {
     let folder = tempfile::tempdir().unwrap();
     let save = |name: &str, words: &[&str]| {
         let path = folder.path().join(name);
@@ -133,7 +136,8 @@ fn a_difference_between_two_is_explained_by_its_terms() {
     let first = save("a.jsonl", &[]);
     let second = save("b.jsonl", &["--tx-histogram", "8:1"]);
     let ran = explain(&[&first, &second]).expect(0);
-    for part in ["outbound write: -35.0 MB/s in all, 100% of it by tx doorbell", "1.25 M a second"]
+    for part in
+        ["outbound write: -35.0 MB/s in total, 100% of it by tx doorbell", "1.25 M per second"]
     {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
@@ -143,16 +147,16 @@ fn a_difference_between_two_is_explained_by_its_terms() {
     let ran = explain(&[&first, &first]).expect(0);
     assert!(ran.out.contains("do not differ"), "{ran:#?}");
 
-    let words = ["--nic", "ice", "--driver", "dpdk-22.11", "--rate", "10M", "--size", "64"];
-    let ran = explain(&[&words[..], &["--histogram", "8:1", "--against", &first]].concat());
+    let words = ["--nic", "ice", "--driver", "dpdk-22.11", "--rate", "10M", "--sizes", "64"];
+    let ran = explain(&[&words[..], &["--histogram", "8:1", "--baseline", &first]].concat());
     assert!(ran.expect(0).out.contains("tx doorbell"), "explains");
-    // Sums alone, as counters give them: compared as data.
+    // Two files with only sums, as counters give them, are compared by their data.
     let text = std::fs::read_to_string(&first).unwrap();
     let sums: Vec<&str> = text.lines().filter(|line| !line.contains("\"transaction\"")).collect();
     let counters = folder.path().join("sums.jsonl");
     std::fs::write(&counters, sums.join("\n")).unwrap();
     let counters = counters.to_str().unwrap();
-    let ran = explain(&[&words[..], &["--histogram", "4:1", "--against", counters]].concat());
+    let ran = explain(&[&words[..], &["--histogram", "4:1", "--baseline", counters]].concat());
     assert!(ran.expect(0).out.contains("do not differ"));
     let both = folder.path().join("both.jsonl");
     std::fs::write(&both, format!("{text}{}", text.replace("\"haul\"", "\"other\""))).unwrap();

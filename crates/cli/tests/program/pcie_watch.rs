@@ -1,4 +1,4 @@
-//! `haul pcie watch` of a program that this test plays: a telemetry socket with the probe's
+//! `haul pcie watch` of a program that this test simulates: a telemetry socket with the probe's
 //! answers.
 
 use std::fs;
@@ -15,24 +15,24 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketTyp
 
 use crate::{Ran, finish, haul, records_of, run};
 
-/// What the program does.
+/// The simulated behaviour of the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plays {
-    /// Answers everything.
+    /// Answers every request.
     Well,
     /// Has no probe.
     WithoutProbe,
-    /// Ends after so many questions.
+    /// Ends after this number of requests.
     Until(u64),
-    /// Breaks off in the middle of a histogram.
+    /// Stops in the middle of a histogram.
     Half,
-    /// Answers something that is no answer.
+    /// Sends an invalid answer.
     Nonsense,
-    /// Says more than it announced.
+    /// Sends more than it announced.
     Huge,
 }
 
-/// A program behind a socket in a folder of its own; it serves as long as the test runs.
+/// A program behind a socket in its own folder; it serves as long as the test runs.
 struct Program {
     _folder: tempfile::TempDir,
     socket: PathBuf,
@@ -65,8 +65,8 @@ impl Program {
 }
 
 fn serve(client: &OwnedFd, plays: Plays, driver: &str, detached: &AtomicU64) {
-    let say = |text: &str| rustix::net::send(client, text.as_bytes(), SendFlags::NOSIGNAL).is_ok();
-    say(r#"{"version":"DPDK 22.11.11","pid":4711,"max_output_len":16384}"#);
+    let send = |text: &str| rustix::net::send(client, text.as_bytes(), SendFlags::NOSIGNAL).is_ok();
+    send(r#"{"version":"DPDK 22.11.11","pid":4711,"max_output_len":16384}"#);
     let (mut buffer, mut asked, mut rounds) = ([0; 2048], 0, 0_u64);
     while let Ok((length @ 1.., _)) = rustix::net::recv(client, &mut buffer[..], RecvFlags::empty())
     {
@@ -82,7 +82,7 @@ fn serve(client: &OwnedFd, plays: Plays, driver: &str, detached: &AtomicU64) {
             _ => String::new(),
         };
         if !other.is_empty() {
-            say(&other);
+            send(&other);
             continue;
         }
         let value = match name {
@@ -102,7 +102,7 @@ fn serve(client: &OwnedFd, plays: Plays, driver: &str, detached: &AtomicU64) {
                 r#"{{"port":0,"name":"0000:99:00.0","driver":"{driver}","rx_mode":"Vector AVX2"}}"#
             ),
             "/haul/burst/histogram" if plays == Plays::Half && rounds > 40 => {
-                say(r#"{"/haul/burst/histogram":{"batches":[0,5"#);
+                send(r#"{"/haul/burst/histogram":{"batches":[0,5"#);
                 continue;
             }
             "/haul/burst/histogram" => histogram(rounds),
@@ -116,13 +116,13 @@ fn serve(client: &OwnedFd, plays: Plays, driver: &str, detached: &AtomicU64) {
             _ => "null".to_owned(),
         };
         rounds += 1;
-        if !say(&format!(r#"{{"{name}":{value}}}"#)) {
+        if !send(&format!(r#"{{"{name}":{value}}}"#)) {
             return;
         }
     }
 }
 
-/// Counters that grow with every question: as many empty polls as bursts of 4 and of 32.
+/// Counters that grow with every request: as many empty polls as bursts of 4 and of 32.
 fn histogram(rounds: u64) -> String {
     let count = rounds * 100;
     format!(
@@ -143,7 +143,7 @@ fn of<'a>(records: &'a [Record], metric: &str) -> Vec<&'a Record> {
 }
 
 #[test]
-fn records_have_the_histogram_and_an_estimate_by_the_ports_driver() {
+fn watch_records_histogram_and_estimate_by_driver() {
     let program = Program::start(Plays::Well, "net_ice");
     let ran = program.watch(&["--for", "600ms", "--every", "200ms", "--json"]).expect(0);
     let records = ran.records();
@@ -172,29 +172,29 @@ fn records_have_the_histogram_and_an_estimate_by_the_ports_driver() {
         assert_eq!(found[0].parameters["driver_rules"], "dpdk-22.11");
         assert!(found[0].samples.iter().all(|sample| *sample > 0.0), "{found:?}");
     }
-    // No such device is here: its link is not known, nor is it counted.
+    // The machine has no such device, so its link is unknown and not counted.
     let note = records[0].parameters["note"].as_str().unwrap();
     assert!(note.contains("--link") && note.contains("estimate alone"), "{note}");
-    assert_eq!(program.detached.load(Ordering::Relaxed), 1, "it is taken off again");
+    assert_eq!(program.detached.load(Ordering::Relaxed), 1, "the probe was not detached");
 }
 
 #[test]
-fn a_folder_gets_the_records_and_a_page_with_the_histogram() {
+fn out_folder_gets_records_and_page() {
     let program = Program::start(Plays::Well, "net_ice");
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("watched");
     let words = ["--for", "500ms", "--every", "100ms", "--out", out.to_str().unwrap()];
     let ran = program.watch(&words).expect(0);
-    // Without a terminal the same is said in sentences: bursts, the estimate, what is not known.
-    let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Without a terminal, sentences report bursts, the estimate, and unknown values.
+    let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "in bursts of 18",
         "ice with the rules of dpdk-22.11 in mode vector reads",
         "% to the host",
     ] {
-        assert!(said.contains(part), "{part}: {ran:#?}");
+        assert!(text.contains(part), "{part}: {ran:#?}");
     }
-    assert!(said.contains("note: 0000:99:00.0: what link the device has"), "{ran:#?}");
+    assert!(text.contains("note: 0000:99:00.0: what link the device has"), "{ran:#?}");
     let records = haul_model::parse(&fs::read_to_string(out.join("watch.jsonl")).unwrap()).unwrap();
     assert_eq!(of(&records_of(records), "packets").len(), 2);
     let page = fs::read_to_string(out.join("watch.html")).unwrap();
@@ -204,7 +204,7 @@ fn a_folder_gets_the_records_and_a_page_with_the_histogram() {
 }
 
 #[test]
-fn a_port_of_no_nic_has_bursts_and_no_estimate_unless_one_is_named() {
+fn watch_estimates_only_for_a_nic() {
     let program = Program::start(Plays::Well, "net_null");
     let words = ["--for", "200ms", "--every", "100ms", "--json"];
     let records = program.watch(&words).expect(0).records();
@@ -221,7 +221,7 @@ fn a_port_of_no_nic_has_bursts_and_no_estimate_unless_one_is_named() {
 }
 
 #[test]
-fn a_program_that_goes_or_breaks_off_leaves_what_was_recorded() {
+fn ended_program_keeps_its_records() {
     for (plays, part) in [(Plays::Until(40), "closed the connection"), (Plays::Half, "breaks off")]
     {
         let program = Program::start(plays, "net_ice");
@@ -232,7 +232,7 @@ fn a_program_that_goes_or_breaks_off_leaves_what_was_recorded() {
 }
 
 #[test]
-fn what_is_no_answer_is_said_as_it_came() {
+fn watch_quotes_invalid_answer() {
     for (plays, part) in
         [(Plays::Nonsense, "[[[[1, {}]]]]"), (Plays::Huge, "100008 B, and the limit")]
     {
@@ -242,7 +242,7 @@ fn what_is_no_answer_is_said_as_it_came() {
 }
 
 #[test]
-fn who_is_not_there_or_has_no_probe_is_said_with_the_remedy() {
+fn watch_names_remedy_for_missing_program_or_probe() {
     let program = Program::start(Plays::WithoutProbe, "net_ice");
     program.watch(&["--for", "1s"]).expect(1).says(&["-d libhaul_dpdk_burst.so"]);
     let nowhere = ["pcie", "watch", "--socket", "/nonexistent/dpdk_telemetry.v2", "--json"];
@@ -251,9 +251,9 @@ fn who_is_not_there_or_has_no_probe_is_said_with_the_remedy() {
     {
         run(&mut haul(&["pcie", "watch", "--socket", place])).expect(1).says(&[part]);
     }
-    run(&mut haul(&["pcie", "watch", "--file-prefix", "nobody-has-this"]))
+    run(&mut haul(&["pcie", "watch", "--file-prefix", "no-such-prefix"]))
         .expect(1)
-        .says(&["nobody-has-this", "--socket"]);
+        .says(&["no-such-prefix", "--socket"]);
     for (words, part) in [
         (&["--for", "0"][..], "50ms"),
         (&["--pid", "1", "--socket", "/x"], "cannot be used with"),
@@ -266,7 +266,7 @@ fn who_is_not_there_or_has_no_probe_is_said_with_the_remedy() {
 }
 
 #[test]
-fn an_interrupt_ends_it_and_keeps_what_was_recorded() {
+fn interrupt_ends_watch_and_keeps_records() {
     let program = Program::start(Plays::Well, "net_ice");
     let socket: &Path = &program.socket;
     let mut command = haul(&["pcie", "watch", "--every", "50ms", "--json", "--socket"]);
@@ -277,5 +277,5 @@ fn an_interrupt_ends_it_and_keeps_what_was_recorded() {
     rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
     let ran = finish(child).expect(0);
     assert_eq!(of(&ran.records(), "packets").len(), 2);
-    assert_eq!(program.detached.load(Ordering::Relaxed), 1, "it is taken off again");
+    assert_eq!(program.detached.load(Ordering::Relaxed), 1, "the probe was not detached");
 }

@@ -1,4 +1,4 @@
-//! `haul report`: pages, tables, and files that are no records.
+//! `haul report`: pages, tables, and files that are not records.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn record_line(subject: &str) -> String {
 }
 
 #[test]
-fn saved_records_become_a_page_a_table_or_records() {
+fn report_makes_page_table_or_records() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.jsonl");
     fs::write(&file, format!("{}\n\n{}\n", record_line("haul"), record_line("avx2"))).unwrap();
@@ -40,22 +40,24 @@ fn saved_records_become_a_page_a_table_or_records() {
     assert_eq!(records.len(), 2);
 
     let out = folder.path().join("page.html");
-    let ran = run(&mut haul(&["report", file, "--out", out.to_str().unwrap()])).expect(0);
+    let ran = run(&mut haul(&["report", file, "--out-file", out.to_str().unwrap()])).expect(0);
     assert_eq!(ran.out, "");
     assert_eq!(fs::read_to_string(&out).unwrap().trim_end(), page.trim_end());
-    // Nothing replaces the records that it is made of, by whatever name.
+    // An output never replaces its own input, under any name.
     let other = folder.path().join("other.html");
     std::os::unix::fs::symlink(file, &other).unwrap();
     for out in [file, other.to_str().unwrap()] {
-        run(&mut haul(&["report", file, "--out", out])).expect(2).says(&["would be lost"]);
-        run(&mut haul(&["compare", file, file, "--out", out])).expect(2).says(&["would be lost"]);
+        run(&mut haul(&["report", file, "--out-file", out])).expect(2).says(&["would be lost"]);
+        run(&mut haul(&["compare", file, file, "--out-file", out]))
+            .expect(2)
+            .says(&["would be lost"]);
     }
     assert!(fs::read_to_string(file).unwrap().starts_with('{'));
 }
 
-/// Compact, packed, and read again: the same medians and ratios in a hundredth of the room.
+/// Compact, packed, and read again: the same medians and ratios in a hundredth of the size.
 #[test]
-fn compact_records_say_the_same_in_less_room() {
+fn compact_records_give_same_page_in_less_room() {
     let folder = tempfile::tempdir().unwrap();
     let full = folder.path().join("full.jsonl");
     let many: Vec<String> = (0..1001).map(|i| format!("{}.{i:04}", 50 + i * 7 % 11)).collect();
@@ -67,7 +69,7 @@ fn compact_records_say_the_same_in_less_room() {
     let plain = run(&mut haul(&["report", full, "--compact"])).expect(0);
     let out = folder.path().join("small.jsonl.gz");
     let out = out.to_str().unwrap();
-    run(&mut haul(&["report", full, "--compact", "--out", out])).expect(0);
+    run(&mut haul(&["report", full, "--compact", "--out-file", out])).expect(0);
     let packed = fs::read(out).unwrap();
     assert!(packed.len() * 20 < lines.len(), "{} of {} B", packed.len(), lines.len());
     let read = run(&mut haul(&["report", out, "--json"])).expect(0);
@@ -86,7 +88,7 @@ fn compact_records_say_the_same_in_less_room() {
 }
 
 #[test]
-fn records_without_a_sample_are_told() {
+fn report_warns_of_records_without_sample() {
     let empty = record_line("haul").replace("[50.0,51.0]", "[]");
     assert!(empty.contains("\"samples\":[]"), "{empty}");
     let input = format!("{empty}\n{}\n", record_line("avx2"));
@@ -95,14 +97,14 @@ fn records_without_a_sample_are_told() {
 }
 
 #[test]
-fn standard_input_is_a_file_too() {
+fn report_reads_standard_input() {
     let input = record_line("haul");
     let ran = run_with_input(&mut haul(&["report", "-"]), input.as_bytes()).expect(0);
     assert!(ran.out.starts_with("<!doctype html>"));
 }
 
 #[test]
-fn a_line_that_is_no_record_is_named_by_file_and_line() {
+fn invalid_line_is_named_by_file_and_number() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.jsonl");
     let path = file.to_str().unwrap();
@@ -122,7 +124,7 @@ fn a_line_that_is_no_record_is_named_by_file_and_line() {
 }
 
 #[test]
-fn a_last_line_that_was_cut_off_costs_only_itself() {
+fn truncated_last_line_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.jsonl");
     let path = file.to_str().unwrap();
@@ -132,13 +134,13 @@ fn a_last_line_that_was_cut_off_costs_only_itself() {
         let ran = run(&mut haul(&["report", path, "--json"])).expect(0);
         assert_eq!(ran.records().len(), 2);
         assert_eq!(ran.err.matches("warning").count(), 1, "{ran:#?}");
-        ran.says(&[&format!("{path}:4: "), "cut off", "the 2 before it"]);
+        ran.says(&[&format!("{path}:4: "), "cut off", "the 2 lines before it"]);
     }
 }
 
 /// A disk is full at a byte, not at a character.
 #[test]
-fn a_last_line_that_was_cut_off_within_a_character_costs_only_itself() {
+fn last_line_truncated_within_a_character_is_ignored() {
     let good = record_line("µ");
     let within = good.find('µ').unwrap() + 1;
     let text = [good.as_bytes(), b"\n", &good.as_bytes()[..within]].concat();
@@ -148,12 +150,12 @@ fn a_last_line_that_was_cut_off_within_a_character_costs_only_itself() {
     for (path, input) in [(file.to_str().unwrap(), &b""[..]), ("-", &text)] {
         let ran = run_with_input(&mut haul(&["report", path, "--json"]), input).expect(0);
         assert_eq!(ran.records()[0].subject, "µ");
-        ran.says(&[&format!("{path}:2: "), "cut off", "the 1 before it"]);
+        ran.says(&[&format!("{path}:2: "), "cut off", "the 1 lines before it"]);
     }
 }
 
 #[test]
-fn files_without_records_and_no_files_are_told() {
+fn report_refuses_missing_files_and_files_without_records() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty.jsonl");
     fs::write(&empty, "\n").unwrap();
@@ -164,23 +166,23 @@ fn files_without_records_and_no_files_are_told() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_told() {
+fn report_refuses_unwritable_path() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.jsonl");
     fs::write(&file, record_line("haul")).unwrap();
     let out = folder.path().join("no/such/page.html");
-    let arguments = ["report", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let arguments = ["report", file.to_str().unwrap(), "--out-file", out.to_str().unwrap()];
     run(&mut haul(&arguments)).expect(1).says(&["no/such", "create the folder"]);
 }
 
-/// Whatever stands where a page is to go, it is written as a shell's `>` would write it.
+/// The page is written as a shell's `>` writes: through links, and into devices.
 #[test]
-fn a_page_goes_through_links_and_into_what_is_no_file() {
+fn page_is_written_through_links_and_into_devices() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.jsonl");
     fs::write(&file, record_line("haul")).unwrap();
     let report = |out: &std::path::Path| {
-        let arguments = ["report", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        let arguments = ["report", file.to_str().unwrap(), "--out-file", out.to_str().unwrap()];
         run(&mut haul(&arguments)).expect(0)
     };
     let link = |name: &str, target: &str| {
@@ -188,7 +190,7 @@ fn a_page_goes_through_links_and_into_what_is_no_file() {
         std::os::unix::fs::symlink(target, &link).unwrap();
         link
     };
-    // All by links of ours: were one of them replaced, nothing of the system would be harmed.
+    // All paths are links of this test: if one were replaced, no system file would be harmed.
     let null = link("null", "/dev/null");
     assert_eq!(report(&null).out, "");
     assert!(null.is_symlink());
@@ -203,11 +205,11 @@ fn a_page_goes_through_links_and_into_what_is_no_file() {
 }
 
 #[test]
-fn a_page_needs_its_own_room_and_no_more() {
+fn page_needs_only_its_own_room() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.jsonl");
     fs::write(&file, record_line("haul")).unwrap();
-    let script = format!("exec $HAUL report {} --out $DISK/page.html", file.display());
+    let script = format!("exec $HAUL report {} --out-file $DISK/page.html", file.display());
     let Some((ran, ..)) = on_a_small_disk(4 << 10, &script) else { return };
     ran.expect(0);
     let Some((ran, ..)) = on_a_small_disk(64, &script) else { return };

@@ -1,4 +1,4 @@
-//! `haul completions`, `haul man`, and what `scripts/install` and `scripts/deb` leave.
+//! `haul completions`, `haul man`, and the results of `scripts/install` and `scripts/deb`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ fn is_here(program: &str) -> bool {
     command.status().is_ok()
 }
 
-/// What bash offers for the last of these words.
+/// Bash's proposals for the last of these words.
 fn offered(script: &Path, words: &[&str]) -> BTreeSet<String> {
     let last = words.len() - 1;
     let text = format!(
@@ -45,14 +45,14 @@ fn bash_completes_commands_and_options() {
 }
 
 #[test]
-fn every_shell_gets_a_script() {
+fn every_shell_has_a_script() {
     for (shell, part) in
         [("bash", "complete -F _haul"), ("zsh", "#compdef haul"), ("fish", "-c haul")]
     {
         let ran = run(&mut haul(&["completions", shell])).expect(0);
         assert!(ran.out.contains(part), "{shell}: {}", ran.out);
         let offers_drive = ran.out.replace("driver", "").contains("drive");
-        assert!(!offers_drive, "{shell} offers what only haul starts");
+        assert!(!offers_drive, "{shell} offers a command that only haul starts");
     }
     run(&mut haul(&["completions", "dosshell"])).expect(2).says(&["bash", "fish", "zsh"]);
     run(&mut haul(&["completions"])).expect(2);
@@ -90,12 +90,12 @@ fn every_command_has_a_page() {
     let mut man = Command::new("man");
     man.args(["--warnings", "-E", "UTF-8", "-l", "-Z"]).arg(out.join("haul-copy-bench.1"));
     let ran = run(&mut man).expect(0);
-    assert_eq!(ran.err, "", "man finds fault");
+    assert_eq!(ran.err, "", "man reports an error");
 }
 
-/// Built as the tests are, which is there already; what differs is how long it takes.
+/// Built like the tests, so the build exists already; only the time differs.
 #[test]
-fn what_is_installed_is_whole_and_stripped() {
+fn installation_is_complete_and_stripped() {
     let folder = tempfile::tempdir().unwrap();
     let prefix = folder.path().join("prefix");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -128,14 +128,14 @@ fn what_is_installed_is_whole_and_stripped() {
     }
     let bytes = |path: &Path| fs::metadata(path).unwrap().len();
     assert!(bytes(&installed) * 2 < bytes(program), "{} B", bytes(&installed));
-    // What is looked up by name is still there.
+    // Symbols that are looked up by name still exist.
     let symbols = run(Command::new("nm").arg("-D").arg(prefix.join("lib/libhaul_record.so")));
     assert!(symbols.out.contains(" T malloc"), "{symbols:#?}");
 }
 
-/// Built as the tests are, too, and unpacked where nothing else is.
+/// Built like the tests, too, and unpacked into an empty folder.
 #[test]
-fn a_debian_package_is_whole_and_its_program_runs() {
+fn debian_package_is_complete_and_runs() {
     for (program, remedy) in [
         ("cargo-deb", "cargo install --locked --debug --no-default-features cargo-deb"),
         ("dpkg-deb", "apt-get install dpkg"),

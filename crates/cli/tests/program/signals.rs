@@ -1,5 +1,4 @@
-//! Signals that ask to end: one rule for all commands. What each keeps of what it was doing is
-//! tested beside the command.
+//! Signals that ask to end: one rule for all commands. Tests of each command check what it keeps.
 
 use std::fs;
 use std::io::Read;
@@ -14,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::heap_record::record;
 use crate::{LIMIT, finish, haul};
 
-/// Longer than signals are taken for the same request.
+/// Longer than the time within which signals are the same request.
 const MOMENT_OVER: Duration = Duration::from_millis(1500);
 
 fn start(command: &mut Command) -> Child {
@@ -34,34 +33,34 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether SIGHUP ends what is started here: under `nohup` it is ignored, and stays so.
+/// Whether SIGHUP ends a process started here: under `nohup` it is ignored, also by children.
 pub(crate) fn is_ended_by(signal: Signal) -> bool {
     signal != Signal::HUP || mask(std::process::id(), "SigIgn:") & 1 == 0
 }
 
-/// Signals whose number is in a mask of the process's status.
+/// Signals with a bit in a mask of the process's status.
 fn mask(process: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
     u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
-/// Until the process handles SIGINT.
+/// Waits until the process handles SIGINT.
 pub(crate) fn wait_until_it_watches(child: &Child) {
-    wait("it never watches for signals", || mask(child.id(), "SigCgt:") >> 1 & 1 == 1);
+    wait("it never handles signals", || mask(child.id(), "SigCgt:") >> 1 & 1 == 1);
 }
 
 #[test]
-fn what_has_nothing_to_keep_ends_at_once_and_says_so() {
+fn signal_ends_command_without_records_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");
     let all = [(2, Signal::INT), (15, Signal::TERM), (1, Signal::HUP), (3, Signal::QUIT)];
     for (number, by) in all.into_iter().filter(|(_, by)| is_ended_by(*by)) {
         // It waits for its input.
-        let report = start(&mut haul(&["report", "-", "--out", page.to_str().unwrap()]));
+        let report = start(&mut haul(&["report", "-", "--out-file", page.to_str().unwrap()]));
         wait_until_it_watches(&report);
         signal(&report, by);
-        finish(report).expect(128 + number).says(&["interrupted before it was done"]);
+        finish(report).expect(128 + number).says(&["interrupted before it was complete"]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
     let socket = folder.path().join("socket");
@@ -69,12 +68,12 @@ fn what_has_nothing_to_keep_ends_at_once_and_says_so() {
     let send = start(&mut haul(&to));
     wait_until_it_watches(&send);
     signal(&send, Signal::INT);
-    finish(send).expect(130).says(&["interrupted before it was done"]);
+    finish(send).expect(130).says(&["interrupted before it was complete"]);
 }
 
-/// Whenever the signal comes: also as the run has taken the name of an earlier one's records.
+/// The signal may arrive at any time, also just after the run has renamed earlier records.
 #[test]
-fn a_run_without_a_figure_says_that_nothing_is_kept() {
+fn interrupted_run_without_figure_keeps_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     fs::create_dir(&out).unwrap();
@@ -82,7 +81,7 @@ fn a_run_without_a_figure_says_that_nothing_is_kept() {
     fs::write(&records, earlier).unwrap();
     let arguments = ["sim", "reproduce", "--packets", "1000000", "--out", out.to_str().unwrap()];
     let child = start(&mut haul(&arguments));
-    wait("the name is not taken", || out.join("sim.jsonl.old").exists());
+    wait("the earlier records are not renamed", || out.join("sim.jsonl.old").exists());
     signal(&child, Signal::INT);
     finish(child).expect(130).says(&["interrupted", "nothing was measured", "nothing is kept"]);
     assert_eq!(fs::read_to_string(&records).unwrap(), earlier);
@@ -90,7 +89,7 @@ fn a_run_without_a_figure_says_that_nothing_is_kept() {
 }
 
 #[test]
-fn a_second_signal_after_a_moment_ends_it_and_leaves_no_file() {
+fn second_signal_after_a_moment_aborts_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let trace = crate::trace::trace(folder.path());
     let temporary = folder.path().join("temporary");
@@ -98,7 +97,7 @@ fn a_second_signal_after_a_moment_ends_it_and_leaves_no_file() {
     let arguments = ["heap", "replay", trace.to_str().unwrap(), "--against", "libc"];
     let child = start(haul(&arguments).env("TMPDIR", &temporary));
     wait("no steps", || fs::read_dir(&temporary).unwrap().count() > 0);
-    // What it drives hangs: it cannot end by itself.
+    // Its driver hangs, so the run cannot end by itself.
     let driver = || children(child.id()).into_iter().next();
     wait("no driver", || driver().is_some());
     for driver in children(child.id()) {
@@ -110,10 +109,10 @@ fn a_second_signal_after_a_moment_ends_it_and_leaves_no_file() {
     signal(&child, Signal::INT);
     let ran = finish(child);
     for driver in drivers {
-        // A driver that is stopped ends as it goes on.
+        // A stopped driver ends when it continues.
         let _ = kill_process(Pid::from_raw(driver.cast_signed()).unwrap(), Signal::CONT);
     }
-    ran.expect(130).says(&["once more to abort"]);
+    ran.expect(130).says(&["press again to abort"]);
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
 }
 
@@ -123,9 +122,9 @@ fn children(process: u32) -> Vec<u32> {
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// `nohup` has SIGHUP ignored, and the program that it starts is to live on.
+/// Under `nohup` SIGHUP is ignored, and the started program must survive it.
 #[test]
-fn a_hangup_that_is_ignored_stays_so() {
+fn ignored_hangup_stays_ignored() {
     let mut command = haul(&["report", "-"]);
     let program = command.get_program().to_owned();
     command = Command::new("sh");
@@ -139,17 +138,17 @@ fn a_hangup_that_is_ignored_stays_so() {
     finish(child).expect(128 + 15);
 }
 
-/// A recorded program that does not end when it is asked to is ended by the second signal, and
-/// what it did is recorded whatever its end.
+/// A recorded program that does not end on request is ended by the second signal, and its trace is
+/// kept.
 #[test]
-fn a_recorded_program_ends_with_the_second_signal_and_keeps_its_trace() {
+fn second_signal_ends_recorded_program_and_keeps_trace() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("words"), "b\na\n").unwrap();
     let script = "trap '' INT TERM; sort words; echo ready; while :; do sleep 0.05; done";
     let mut child =
         start(record(folder.path(), &["-o", "deaf", "--", "sh", "-c", script]).process_group(0));
-    let mut said = [0; 8];
-    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    let mut output = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut output).unwrap();
     let program = children(child.id());
     signal(&child, Signal::INT);
     thread::sleep(MOMENT_OVER);

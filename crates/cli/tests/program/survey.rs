@@ -1,4 +1,4 @@
-//! `haul survey`: folders that cannot be, disks that fill up, and Ctrl-C.
+//! `haul survey`: impossible folders, full disks, and Ctrl-C.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ fn survey(out: &Path) -> Ran {
     run(&mut haul(&["survey", "--quick", "--out", out.to_str().unwrap()]))
 }
 
-/// Waits until the file has so many lines.
+/// Waits until the file has this number of lines.
 pub(crate) fn wait_for_lines(path: &Path, lines: usize) {
     let start = Instant::now();
     while fs::read_to_string(path).map_or(0, |text| text.lines().count()) < lines {
@@ -25,20 +25,20 @@ pub(crate) fn wait_for_lines(path: &Path, lines: usize) {
 }
 
 #[test]
-fn a_folder_that_cannot_be_is_told_before_anything_is_measured() {
+fn survey_refuses_impossible_folder_before_measuring() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "precious").unwrap();
     for out in [file.clone(), file.join("below")] {
         let start = Instant::now();
-        survey(&out).expect(1).says(&["a file stands there", "--out"]);
+        survey(&out).expect(1).says(&["that is a file", "--out"]);
         assert!(start.elapsed() < Duration::from_secs(2), "it measured first");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
 }
 
 #[test]
-fn a_folder_that_may_not_be_written_is_told() {
+fn survey_refuses_unwritable_folder() {
     let (folder, program) = public_folder();
     let out = folder.path().join("locked");
     fs::create_dir(&out).unwrap();
@@ -50,47 +50,47 @@ fn a_folder_that_may_not_be_written_is_told() {
     }
 }
 
-/// What `--plan` prints: each step with its seconds for rounds and beside them, and the sum.
+/// Output of `--plan`: each step with its seconds for rounds and beside them, and the sum.
 fn plan(arguments: &[&str]) -> (Vec<(String, f64)>, f64) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("none");
     let all = [&["survey", "--plan", "--out", out.to_str().unwrap()], arguments].concat();
     let ran = run(&mut haul(&all)).expect(0);
     assert!(!out.exists(), "a plan opens nothing");
-    let (mut steps, mut told) = (Vec::new(), None);
+    let (mut steps, mut total) = (Vec::new(), None);
     for line in ran.out.lines().skip(1).filter(|line| !line.trim().is_empty()) {
         let mut words = line.split_whitespace().rev();
         let mut number = || words.next().unwrap().parse::<f64>();
         if line.starts_with("all of it") {
-            told = Some(number().unwrap());
+            total = Some(number().unwrap());
         } else if let (Ok(beside), Ok(rounds)) = (number(), number()) {
             steps.push((line.to_owned(), rounds + beside));
         }
     }
     let (sum, _) = steps.pop().expect("a line with the sums");
     assert!(sum.starts_with(&format!("{} steps", steps.len())), "{ran:#?}");
-    (steps, told.unwrap_or_else(|| panic!("{ran:#?}")))
+    (steps, total.unwrap_or_else(|| panic!("{ran:#?}")))
 }
 
 #[test]
-fn every_step_has_its_share_of_what_a_survey_promises() {
-    // Of 30 s and 4 minutes: the rest is for a machine that is slower than the plan says.
+fn plan_fits_the_promised_time() {
+    // Of 30 s and 4 minutes: the remainder is for a machine that is slower than planned.
     for (arguments, most) in [(&["--quick"][..], 25.0), (&[], 220.0)] {
-        let (steps, told) = plan(arguments);
+        let (steps, total) = plan(arguments);
         let sum: f64 = steps.iter().map(|(_, seconds)| seconds).sum();
-        assert!((sum - told).abs() < 0.1 + 0.01 * steps.len() as f64, "{sum} and {told}");
-        assert!(told <= most, "{arguments:?} plans {told} s of {most}: {steps:#?}");
+        assert!((sum - total).abs() < 0.1 + 0.01 * steps.len() as f64, "{sum} and {total}");
+        assert!(total <= most, "{arguments:?} plans {total} s of {most}: {steps:#?}");
         let has = |what: &str| steps.iter().any(|(step, _)| step.starts_with(what));
         for what in ["memory copy", "page faults", "heap growth", "tuning", "memcpy, 16 KiB"] {
             assert!(has(what), "{what} is not in {steps:#?}");
         }
         let longest = steps.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max);
-        assert!(longest < told / 3.0, "one step of {longest} s starves the others: {steps:#?}");
+        assert!(longest < total / 3.0, "one step of {longest} s starves the others: {steps:#?}");
     }
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured() {
+fn ctrl_c_keeps_records() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("new/deeper");
     let mut command = haul(&["survey", "--out", out.to_str().unwrap()]);
@@ -100,8 +100,7 @@ fn ctrl_c_keeps_what_was_measured() {
     wait_for_lines(&out.join("survey.jsonl"), 3);
     let interrupted = Instant::now();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let ran =
-        finish(child).expect(130).says(&["interrupted", "keeping what was measured", "records in"]);
+    let ran = finish(child).expect(130).says(&["interrupted", "kept ", "records in"]);
     assert!(interrupted.elapsed() < Duration::from_secs(20), "{ran:#?}");
     let text = fs::read_to_string(out.join("survey.jsonl")).unwrap();
     assert!(!records_of(haul_model::parse(&text).unwrap()).is_empty());
@@ -112,7 +111,7 @@ fn ctrl_c_keeps_what_was_measured() {
 }
 
 #[test]
-fn records_of_an_earlier_survey_are_moved_aside() {
+fn survey_renames_earlier_records() {
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("survey.jsonl");
     fs::write(&records, "earlier\n").unwrap();
@@ -120,7 +119,7 @@ fn records_of_an_earlier_survey_are_moved_aside() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     wait_for_lines(&folder.path().join("survey.jsonl.old"), 1);
-    // The machine and a record: a run without one gives the name back.
+    // The machine and a record: a run without a record renames the earlier ones back.
     wait_for_lines(&records, 2);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     finish(child);
@@ -128,7 +127,7 @@ fn records_of_an_earlier_survey_are_moved_aside() {
     assert_eq!(old, "earlier\n");
 }
 
-/// Runs a script with a small disk at `$DISK`. `None` where this user may not mount one.
+/// Runs a script with a small disk at `$DISK`. `None` if this user may not mount one.
 pub(crate) fn on_a_small_disk(
     kib: usize,
     script: &str,
@@ -151,17 +150,17 @@ pub(crate) fn on_a_small_disk(
 }
 
 #[test]
-fn a_full_disk_is_told_before_anything_is_measured() {
+fn survey_refuses_full_disk_before_measuring() {
     let script = "exec $HAUL survey --quick --out $DISK/out";
     let Some((ran, ..)) = on_a_small_disk(256, script) else { return };
     ran.expect(1).says(&["disk/out", "make room"]);
 }
 
 #[test]
-fn a_disk_that_fills_up_costs_nothing_that_was_written() {
-    // Room for the proof of room; then something else takes it all, and the survey goes on: a full
-    // one, for a quick one may be out of time, on a busy machine, before the last page of its file
-    // is.
+fn disk_that_fills_up_loses_no_written_record() {
+    // The disk first has the required room; then another file fills it, and the survey continues.
+    // It is a full survey, because a quick one on a busy machine may be out of time before it has
+    // filled the last page of its file.
     let script = "$HAUL survey --out $DISK/out & survey=$!; \
         while ! [ -s $DISK/out/survey.jsonl ]; do sleep 0.1; done; \
         cat /dev/zero > $DISK/other 2>/dev/null; \
@@ -171,6 +170,6 @@ fn a_disk_that_fills_up_costs_nothing_that_was_written() {
     let text = fs::read_to_string(kept.join("survey.jsonl")).unwrap();
     let (lines, broken) = haul_model::parse_what_can_be(&text);
     assert!(!lines.is_empty());
-    // The write that failed may have left its beginning, and nothing before it is touched.
+    // The failed write may have left a partial line; the lines before it are unchanged.
     assert!(broken.len() <= 1 && broken.iter().all(|e| e.line == lines.len() + 1), "{broken:?}");
 }

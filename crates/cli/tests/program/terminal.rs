@@ -1,17 +1,17 @@
-//! What a terminal gets: tables that fit it, and colour; a pipe gets neither.
+//! Output on a terminal: tables that fit it, and colour; a pipe gets neither.
 
 use std::process::{Command, Stdio};
 
 use crate::{haul, run};
 
-/// A line without what colours it.
+/// A line without its colour codes.
 fn bare(line: &str) -> String {
     let mut parts = line.split('\x1b');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |bare, part| bare + part.split_once('m').map_or("", |(_, text)| text))
 }
 
-/// What a terminal of so many columns shows of the mechanisms of a channel.
+/// The list of channel mechanisms on a terminal of this width.
 fn shown(columns: usize, environment: &str) -> String {
     let program = env!("CARGO_BIN_EXE_haul");
     let line = format!(
@@ -23,7 +23,7 @@ fn shown(columns: usize, environment: &str) -> String {
 }
 
 #[test]
-fn a_table_fits_its_terminal_and_has_colour_there_alone() {
+fn table_fits_terminal_and_has_colour_only_there() {
     let is_here = Command::new("script").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !is_here {
         eprintln!("SKIPPED: a table on a terminal: no script on PATH: apt-get install bsdutils");
@@ -41,12 +41,12 @@ fn a_table_fits_its_terminal_and_has_colour_there_alone() {
         assert!(text.contains("\x1b[1m"), "{text:?}");
         let bare: Vec<String> = text.lines().map(bare).collect();
         assert!(bare.iter().all(|line| line.chars().count() <= columns), "{columns}: {bare:#?}");
-        // Where a column has no room, each row names it.
+        // If a column does not fit, each row names it.
         let mut all = words(&bare.join("\n"));
         all.retain(|word| word != "needs");
         let mut expected = words(&piped);
         expected.retain(|word| word != "needs");
-        assert_eq!(all, expected, "a word was broken at {columns}");
+        assert_eq!(all, expected, "a word was broken at {columns} columns");
     }
     assert!(!shown(80, "NO_COLOR=1").contains('\x1b'));
 }

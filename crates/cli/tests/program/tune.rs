@@ -1,4 +1,4 @@
-//! `haul copy tune`: places that cannot be written, and Ctrl-C.
+//! `haul copy tune`: unwritable paths, and Ctrl-C.
 
 use std::fs;
 use std::process::Stdio;
@@ -10,51 +10,51 @@ use crate::survey::wait_for_lines;
 use crate::{finish, haul, records_of, run};
 
 #[test]
-fn a_place_that_cannot_be_written_is_told_before_anything_is_measured() {
+fn tune_refuses_unwritable_path_before_measuring() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     for (out, part) in [
-        (folder.path().to_path_buf(), "a folder stands there"),
-        (file.join("haul.toml"), "a file stands there"),
+        (folder.path().to_path_buf(), "that is a folder"),
+        (file.join("haul.toml"), "that is a file"),
     ] {
         let start = Instant::now();
-        let arguments = ["copy", "tune", "--out", out.to_str().unwrap()];
-        run(&mut haul(&arguments)).expect(1).says(&[part, "--out"]);
+        let arguments = ["copy", "tune", "--out-file", out.to_str().unwrap()];
+        run(&mut haul(&arguments)).expect(1).says(&[part, "--out-file"]);
         assert!(start.elapsed().as_secs() < 5, "it measured first");
     }
 }
 
 #[test]
-fn a_device_is_told_and_nothing_is_put_in_its_place() {
+fn tune_refuses_device_and_keeps_it() {
     let folder = tempfile::tempdir().unwrap();
-    // By a link: were it replaced, nothing of the system would be harmed.
+    // Through a link: if it were replaced, no system file would be harmed.
     let out = folder.path().join("null");
     std::os::unix::fs::symlink("/dev/null", &out).unwrap();
-    let arguments = ["copy", "tune", "--out", out.to_str().unwrap()];
-    run(&mut haul(&arguments)).expect(2).says(&["null", "name a regular file with --out"]);
+    let arguments = ["copy", "tune", "--out-file", out.to_str().unwrap()];
+    run(&mut haul(&arguments)).expect(2).says(&["null", "name a regular file by --out-file"]);
     assert!(out.is_symlink());
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "something was written beside it");
 }
 
-/// What was found goes into the file, with evidence by the name of the records beside it: also
-/// where the file is called as those usually are.
+/// The file has the result, with evidence that names the record file beside it, also if the file
+/// has the default name of the records.
 #[test]
-fn thresholds_and_records_are_two_files() {
+fn tune_writes_thresholds_and_records_to_two_files() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.jsonl");
     let tune = |json: &[&str]| {
-        let all = ["copy", "tune", "--budget", "0.5", "--out", out.to_str().unwrap()];
+        let all = ["copy", "tune", "--budget", "0.5", "--out-file", out.to_str().unwrap()];
         run(haul(&all).args(json)).expect(0)
     };
-    let ran = tune(&[]).says(&["this takes about", "--budget of 0.5 s"]);
+    let ran = tune(&[]).says(&["this needs about", "--budget of 0.5 s"]);
     for part in ["Small shape and instruction set: ", "Copies: ", "Fills: ", "x.jsonl"] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
     let text = fs::read_to_string(&out).unwrap();
     let tuning: haul_machine::tuning::Tuning = text.parse().unwrap();
-    // What the page says of these records, the last line and the file agree: where a part is kept,
-    // the file has the whole policy with its evidence, and else it has nothing to use.
+    // The page, the last line and the file agree: if a part is kept, the file has the whole policy
+    // with its evidence, otherwise it has nothing to use.
     let is_kept = ran.out.contains(": kept.");
     assert_eq!(ran.out.contains("export HAUL_TUNING="), is_kept, "{ran:#?}");
     assert_eq!(ran.out.contains("Nothing to do: the defaults"), !is_kept, "{ran:#?}");
@@ -69,24 +69,24 @@ fn thresholds_and_records_are_two_files() {
         haul_model::parse(&fs::read_to_string(folder.path().join("x.records.jsonl")).unwrap())
             .unwrap();
     let verdicts = haul_report::verdicts(&lines);
-    let told = verdicts.iter().find(|row| row.question.starts_with("haul.toml")).unwrap();
-    assert_eq!(told.action.contains("defaults stay"), !is_kept, "{told:?}");
+    let verdict = verdicts.iter().find(|row| row.question.starts_with("haul.toml")).unwrap();
+    assert_eq!(verdict.action.contains("defaults stay"), !is_kept, "{verdict:?}");
     assert!(tuning.evidence.iter().all(|e| e.records == "x.records.jsonl"), "{text}");
     let records = fs::read_to_string(folder.path().join("x.records.jsonl")).unwrap();
     let records = records_of(haul_model::parse(&records).unwrap());
     assert!(records.iter().any(|record| record.experiment == "copy.tune"));
-    // It is a file that the library takes.
+    // The library accepts the file.
     let list = run(haul(&["copy", "list", "--json"]).env("HAUL_TUNING", &out)).expect(0);
     assert_eq!(list.err, "");
     assert!(list.machine().facts["tuning"].contains("x.jsonl"), "{list:#?}");
 }
 
 #[test]
-fn broken_off_it_keeps_its_records_and_an_earlier_file() {
+fn interrupted_tune_keeps_records_and_earlier_file() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("haul.toml");
     fs::write(&out, "earlier").unwrap();
-    let mut command = haul(&["copy", "tune", "--out", out.to_str().unwrap()]);
+    let mut command = haul(&["copy", "tune", "--out-file", out.to_str().unwrap()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let records = folder.path().join("haul.jsonl");

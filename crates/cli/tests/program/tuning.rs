@@ -1,4 +1,4 @@
-//! `haul.toml` as the program meets it: good, foreign, malformed, hostile, and not a file at all.
+//! `haul.toml` from the program's view: good, foreign, malformed, hostile, and not a file at all.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ fn list_with(path: &Path) -> Ran {
     run(haul(&["copy", "list", "--json"]).env("HAUL_TUNING", path))
 }
 
-/// The command does its work, after exactly one line that names the file, the fault and a remedy.
+/// The command works, after exactly one line that names the file, the fault and a remedy.
 #[track_caller]
 fn ignored(ran: Ran, parts: &[&str]) {
     let ran = ran.expect(0).says(parts);
@@ -31,7 +31,7 @@ fn this_machine() -> String {
 }
 
 #[test]
-fn a_file_of_this_machine_is_in_force() {
+fn file_of_this_machine_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("haul.toml");
     fs::write(&path, file_of(&this_machine(), "stream_copy_min = \"48 MiB\"")).unwrap();
@@ -46,7 +46,7 @@ fn a_file_of_this_machine_is_in_force() {
 }
 
 #[test]
-fn the_users_file_is_found_by_itself() {
+fn users_file_is_found_automatically() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join(".config/haul");
     fs::create_dir_all(&folder).unwrap();
@@ -57,7 +57,7 @@ fn the_users_file_is_found_by_itself() {
 }
 
 #[test]
-fn off_and_empty_are_silent() {
+fn tuning_off_or_empty_is_silent() {
     for value in ["", "off"] {
         let ran = run(haul(&["copy", "list", "--json"]).env("HAUL_TUNING", value)).expect(0);
         assert_eq!(ran.err, "");
@@ -66,7 +66,7 @@ fn off_and_empty_are_silent() {
 }
 
 #[test]
-fn every_bad_text_is_ignored_with_one_warning() {
+fn bad_texts_are_ignored_with_one_warning() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("haul.toml");
     let here = this_machine();
@@ -92,7 +92,7 @@ fn every_bad_text_is_ignored_with_one_warning() {
 }
 
 #[test]
-fn hostile_sizes_are_clamped_and_copies_stay_right() {
+fn hostile_sizes_are_clamped_and_copies_stay_correct() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("haul.toml");
     let here = this_machine();
@@ -101,7 +101,7 @@ fn hostile_sizes_are_clamped_and_copies_stay_right() {
         let names = names.keys().filter_map(|key| key.strip_prefix("threshold_"));
         let copy: String = names.map(|name| format!("{name} = {value}\n")).collect();
         fs::write(&path, file_of(&here, &copy)).unwrap();
-        // The experiment proves every byte that it copies, and withholds its figures otherwise.
+        // The experiment verifies every byte that it copies, and otherwise withholds its figures.
         let arguments = [
             "copy",
             "bench",
@@ -123,7 +123,7 @@ fn hostile_sizes_are_clamped_and_copies_stay_right() {
 }
 
 #[test]
-fn what_is_no_file_is_ignored_and_never_waited_for() {
+fn irregular_file_is_ignored_without_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -135,7 +135,7 @@ fn what_is_no_file_is_ignored_and_never_waited_for() {
 }
 
 #[test]
-fn an_unreadable_file_is_ignored_with_the_remedy() {
+fn unreadable_file_is_ignored_with_remedy() {
     let (folder, program) = public_folder();
     let path = folder.path().join("secret.toml");
     fs::write(&path, "").unwrap();
@@ -144,10 +144,10 @@ fn an_unreadable_file_is_ignored_with_the_remedy() {
     ignored(run(command.env("HAUL_TUNING", &path)), &["secret.toml", "chmod a+r"]);
 }
 
-/// A set-user-id program runs with its owner's rights and its caller's environment, so it must not
-/// open what that environment names: not even to warn about it.
+/// A set-user-id program has its owner's rights and its caller's environment, so it must not open a
+/// file that the environment names, not even to warn of it.
 #[test]
-fn a_set_user_id_program_does_not_look() {
+fn set_user_id_program_ignores_the_environment() {
     if !is_root() {
         eprintln!("SKIPPED: a set-user-id program: not running as root: run the tests as root");
         return;
@@ -158,7 +158,7 @@ fn a_set_user_id_program_does_not_look() {
         run(command.args(["copy", "list", "--json"]).env("HAUL_TUNING", "/no/such/haul.toml"))
             .expect(0)
     };
-    assert!(list(&program).err.contains("/no/such/haul.toml"), "the control does not warn");
+    assert!(list(&program).err.contains("/no/such/haul.toml"), "the normal program does not warn");
     std::os::unix::fs::chown(&program, Some(NOBODY), Some(NOBODY)).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     let ran = list(&program);
@@ -167,7 +167,7 @@ fn a_set_user_id_program_does_not_look() {
 }
 
 #[test]
-fn a_closed_or_full_standard_error_does_not_matter() {
+fn closed_or_full_standard_error_is_harmless() {
     let Ok(full) = fs::File::options().write(true).open("/dev/full") else {
         eprintln!("SKIPPED: a full standard error: no file /dev/full: mount /dev");
         return;

@@ -1,4 +1,4 @@
-//! A trace of allocations, as the recorder writes it.
+//! A trace of allocations, in the recorder's format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use haul_model::trace::{
     BLOCK_HEADER_BYTES, BlockHeader, Call, Coder, Event, HEADER_BYTES, Header, PROGRAM_BYTES,
 };
 
-/// A trace of a hundred blocks of a page, of which every other is freed.
+/// A trace of a hundred blocks of a page, every other one freed.
 pub(crate) fn trace(folder: &Path) -> PathBuf {
     let header = Header {
         header_bytes: HEADER_BYTES as u32,

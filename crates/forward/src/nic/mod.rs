@@ -98,7 +98,7 @@ impl Nic {
         let device = Device::new(settings.setup).map_err(|error| Error::Value {
             what: "a modelled NIC:",
             value: error.to_string(),
-            limit: "see haul pcie estimate --list",
+            limit: "see haul pcie list --nics",
         })?;
         let mut header = [0x02, 0x68, 0x61, 0x75, 0x6C, 2, 0x02, 0x68, 0x61, 0x75, 0x6C, 1, 0, 0];
         // An EtherType for local experiments, IEEE 802.

@@ -217,14 +217,15 @@ impl Packets {
         Ok(Self { sizes: vec![(size, 1)] })
     }
 
-    /// The same number of packets of each size from `first` to `last`.
+    /// The same number of packets of `first` and of every `step`-th size after it, up to `last`.
     ///
     /// # Errors
-    /// [`PcieError::Range`] if no packet can have one of the sizes.
-    pub fn of_each(first: u32, last: u32) -> Result<Self, PcieError> {
+    /// [`PcieError::Range`] if no packet can have one of the sizes, or if the step is 0.
+    pub fn of_each(first: u32, last: u32, step: u32) -> Result<Self, PcieError> {
         in_range("packet size", u64::from(first), 1, SIZE_BYTES_MAX)?;
         in_range("packet size", u64::from(last), u64::from(first), SIZE_BYTES_MAX)?;
-        Ok(Self::of_counts((first..=last).map(|size| (size, 1)).collect()))
+        in_range("step of packet sizes", u64::from(step), 1, SIZE_BYTES_MAX)?;
+        Ok(Self::of_counts((first..=last).step_by(step as usize).map(|size| (size, 1)).collect()))
     }
 
     /// Packets of frames of one size, without the check sequence of 4 B, which NICs remove.

@@ -10,43 +10,43 @@ use super::super::number::number;
 use super::super::time::time;
 use super::NicArguments;
 
-/// Forwards packets on one core from a modelled NIC, at one rate after the other, and counts every
-/// transaction that would cross PCIe: beside it what the estimate says of the batches that came
-/// about. Shows how batches grow with the rate, and where and why the curve of outbound writes
-/// breaks. A page of it: haul report FILE.
+/// Forwards from a modelled NIC at rising rates, counted beside estimated.
 ///
-/// The device acts on the same core, which takes some 20 ns a packet. With --core its time is
-/// modelled, too: the same figures on any machine.
+/// Forwards packets on one core from a modelled NIC, at one rate after the other, and counts every
+/// transaction that would cross PCIe. Shows beside each count the estimate for the batches that
+/// occurred, how batches grow with the rate, and where and why the curve of outbound writes breaks.
+/// haul report FILE makes a page of the records.
+///
+/// The modelled device runs on the same core and needs about 20 ns per packet. With --core the
+/// core's time is modelled too, so the figures are the same on every machine.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul pcie sweep --nic ice --mode vector --rates 1M..16M --json > sweep.jsonl\n  \
-    haul pcie sweep --nic ice --core 120:55 --rates 2M..16M --steps 8"
+    after_help = "Example:\n  haul pcie sweep --nic ice --mode vector --rates 1M..16M:1M --json > sweep.jsonl\n  \
+    haul pcie sweep --nic ice --core 120:55 --rates 2M..16M:2M"
 )]
 pub(crate) struct Sweep {
     #[command(flatten)]
     pub(crate) nic: NicArguments,
-    /// Rates: FIRST..LAST packets a second, or bits of the line such as 1Gbit/s..10Gbit/s
-    #[arg(long, value_name = "FIRST..LAST", default_value = "1M..16M")]
+    /// Rates in packets per second, or in bits per second of the line such as
+    /// 1Gbit/s..10Gbit/s:1Gbit/s
+    #[arg(long, value_name = "FIRST..LAST:STEP", default_value = "1M..16M:1M")]
     pub(crate) rates: Rates,
-    /// How many rates, evenly from the first to the last
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u32, 2, 1000>)]
-    pub(crate) steps: u32,
-    /// Bytes of each packet in memory
-    #[arg(long = "sizes", visible_alias = "size", value_name = "BYTES", default_value_t = 64, value_parser = super::whole)]
-    pub(crate) size: u32,
-    /// Packets that come back to back, as where write-backs fill a cache line
+    /// Size of each packet in memory
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = super::whole)]
+    pub(crate) packet_size: u32,
+    /// Packets that arrive back to back, as when write-backs fill a cache line
     #[arg(long, value_name = "PACKETS", default_value_t = 4, value_parser = super::whole)]
     pub(crate) group: u32,
-    /// Packets that a poll asks for
-    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u32, 1, 256>)]
-    pub(crate) burst: u32,
-    /// Nanoseconds of work that the program does for each burst beside forwarding it
+    /// Most packets that one call moves
+    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
+    pub(crate) burst: u16,
+    /// Nanoseconds of the program's own work on each burst, in addition to forwarding
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = number::<u64, 0, 1_000_000>)]
     pub(crate) work: u64,
-    /// Model the core: nanoseconds of each poll and of each packet
+    /// Model the core: nanoseconds per poll and per packet
     #[arg(long, value_name = "POLL:PACKET", conflicts_with = "work")]
     pub(crate) core: Option<CoreTime>,
-    /// How long each rate runs
+    /// Running time of each rate
     #[arg(long = "for", value_name = "TIME", default_value = "200ms", value_parser = time::<1, 60>)]
     pub(crate) each: Duration,
     /// Print each record as one line of JSON
@@ -54,11 +54,12 @@ pub(crate) struct Sweep {
     pub(crate) json: bool,
 }
 
-/// Rates from one to another.
+/// Rates from the first to the last, in steps; all in one unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     pub(crate) first: Offered,
     pub(crate) last: Offered,
+    pub(crate) step: Offered,
 }
 
 impl FromStr for Rates {
@@ -67,19 +68,22 @@ impl FromStr for Rates {
     fn from_str(text: &str) -> Result<Self, String> {
         let refused = || {
             format!(
-                "{text:?} is no range of rates: write FIRST..LAST packets a second, such as 1M..16M, or \
-                 bits of the line in both, such as 1Gbit/s..10Gbit/s"
+                "{text:?} is not a range of rates; write FIRST..LAST:STEP in packets per second, such as \
+                 1M..16M:1M, or all three in bits of the line, such as 1Gbit/s..10Gbit/s:1Gbit/s"
             )
         };
-        let (first, last) = text.split_once("..").ok_or_else(refused)?;
+        let (first, rest) = text.split_once("..").ok_or_else(refused)?;
+        let (last, step) = rest.split_once(':').ok_or_else(refused)?;
         let rate = |part: &str| part.parse::<Offered>().map_err(|_| refused());
-        let (first, last) = (rate(first)?, rate(last)?);
-        let rises = match (first, last) {
-            (Offered::Packets(first), Offered::Packets(last)) => first < last,
-            (Offered::BitsPerS(first), Offered::BitsPerS(last)) => first < last,
+        let rates = Self { first: rate(first)?, last: rate(last)?, step: rate(step)? };
+        let rises = match (rates.first, rates.last, rates.step) {
+            (Offered::Packets(first), Offered::Packets(last), Offered::Packets(_)) => first <= last,
+            (Offered::BitsPerS(first), Offered::BitsPerS(last), Offered::BitsPerS(_)) => {
+                first <= last
+            }
             _ => false,
         };
-        if rises { Ok(Self { first, last }) } else { Err(refused()) }
+        if rises { Ok(rates) } else { Err(refused()) }
     }
 }
 
@@ -96,7 +100,7 @@ impl FromStr for CoreTime {
     fn from_str(text: &str) -> Result<Self, String> {
         let refused = || {
             format!(
-                "{text:?} is no core: write nanoseconds of a poll, 1 to 1000000, and of a packet, 0 \
+                "{text:?} is not a core's time; write nanoseconds of a poll, 1 to 1000000, and of a packet, 0 \
                  to 1000000, such as 120:55"
             )
         };

@@ -11,13 +11,15 @@ use haul_model::pcie::{Nic, Version};
 use super::super::time::time;
 use super::super::users::Allowed;
 
-/// Shows the bursts of a running DPDK program, live: packets a second, how many packets each poll
-/// returned, what that moves across the link by the rules of the NIC's driver, and what counters of
-/// this machine say of it. The program needs no change, but to be started with the probe:
+/// Shows the bursts of a running DPDK program and their PCIe traffic, live.
+///
+/// Shows the bursts of a running DPDK program live: packets per second, packets returned by each
+/// poll, the traffic that they cause on the link by the rules of the NIC's driver, and what this
+/// machine's counters show of it. The program needs no change, but must be started with the probe:
 /// `-d libhaul_dpdk_burst.so`.
 ///
-/// The probe is attached for as long as this runs, unless it was before. Ctrl-C ends it and keeps
-/// what was recorded.
+/// The probe is attached while this runs, or stays attached if it already was. Ctrl-C ends the
+/// command and keeps the records.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie watch\n  haul pcie watch --file-prefix pmd1 --for 10s --out watched\n  \
@@ -25,35 +27,36 @@ use super::super::users::Allowed;
     haul pcie watch --pid 4711 --nic ice --link gen4x16"
 )]
 pub(crate) struct Watch {
-    /// The program's telemetry socket [default: that of the only program that is there]
+    /// Telemetry socket of the program [default: that of the only program found]
     #[arg(long, value_name = "PATH", conflicts_with_all = ["pid", "file_prefix"])]
     pub(crate) socket: Option<PathBuf>,
-    /// The program's process
+    /// Process number of the program
     #[arg(long, value_name = "PROCESS", value_parser = super::whole, conflicts_with = "file_prefix")]
     pub(crate) pid: Option<u32>,
-    /// The program's own option of that name
+    /// The program's own --file-prefix
     #[arg(long, value_name = "PREFIX")]
     pub(crate) file_prefix: Option<String>,
-    /// Another user whose program may be asked, by name or number, or any; may be given several
-    /// times [default: programs of this user and of root alone]
+    /// Another user whose program may be observed: a name, a number, or any; may be given several
+    /// times [default: only programs of this user and of root]
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
-    /// How long, such as 5s, 500ms or 2m [default: until Ctrl-C]
+    /// Running time, such as 5s, 500ms or 2m [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<50, 604_800>)]
     pub(crate) time: Option<Duration>,
-    /// How often rates are taken, such as 1s
+    /// Interval between two readings, such as 1s
     #[arg(long, value_name = "TIME", value_parser = time::<50, 604_800>, default_value = "1s")]
     pub(crate) every: Duration,
-    /// The NIC to estimate for [default: by the port's driver]
+    /// The NIC, by its driver in DPDK: ixgbe, i40e, ice, iavf, idpf, igb, e1000e, mlx5, bnxt or ena
+    /// [default: by the port's driver]
     #[arg(long, value_name = "NAME", value_parser = super::nic)]
     pub(crate) nic: Option<&'static Nic>,
-    /// The driver's release [default: the program's]
+    /// Release of the driver [default: the program's]
     #[arg(long, value_name = "dpdk-YY.MM")]
     pub(crate) driver: Option<Version>,
-    /// The driver's burst mode: scalar, bulk or vector [default: as the driver says]
+    /// Burst mode of the driver: scalar, bulk or vector [default: as the driver reports]
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
-    /// How the driver is built or started; several may be given
+    /// Build or start option of the driver; several may be given
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) option: Vec<String>,
     /// The link, such as gen3x8 [default: the device's]
@@ -65,13 +68,13 @@ pub(crate) struct Watch {
     /// Maximum read request size, in bytes [default: the device's]
     #[arg(long, value_name = "BYTES", value_parser = super::whole)]
     pub(crate) mrrs: Option<u32>,
-    /// The receive free threshold [default: the driver's]
+    /// Receive free threshold [default: the driver's]
     #[arg(long, value_name = "PACKETS", value_parser = super::whole)]
     pub(crate) rx_free: Option<u32>,
-    /// The report-status threshold [default: the driver's]
+    /// Report-status threshold [default: the driver's]
     #[arg(long, value_name = "PACKETS", value_parser = super::whole)]
     pub(crate) tx_rs: Option<u32>,
-    /// Write the records and a page into this folder
+    /// Folder for watch.jsonl (the records) and watch.html (the page)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Print each record as one line of JSON, and nothing else
@@ -80,7 +83,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Which program.
+    /// The program to observe.
     pub(crate) fn program(&self) -> Wish {
         match (&self.socket, self.pid, &self.file_prefix) {
             (Some(socket), ..) => Wish::Socket(socket.clone()),
@@ -90,7 +93,7 @@ impl Watch {
         }
     }
 
-    /// What the user knows better.
+    /// The values that override those of the program and the device.
     pub(crate) fn wishes(&self) -> Wishes {
         Wishes {
             nic: self.nic,

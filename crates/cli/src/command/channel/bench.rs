@@ -1,4 +1,4 @@
-//! `haul channel bench`: transfers side by side with everybody else's.
+//! `haul channel bench`: transfers side by side with those of the peers.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::stop::Stops;
 use crate::summary::{Comparisons, Measured, Printing};
 use crate::terminal;
 
-/// Time for a measurement where --budget does not say.
+/// Time for a measurement without --budget.
 const BUDGET_EACH: Duration = Duration::from_secs(3);
 
-/// What the 2014 memcpy against vmsplice experiment moved: `dd bs=1M count=1000`.
+/// Size of the 2014 memcpy against vmsplice experiment: `dd bs=1M count=1000`.
 const EXPERIMENT_2014_BYTES: u64 = 1000 << 20;
 
-/// What runs with --experiment-2014: haul's choice beside the mechanisms of the experiment, and
-/// what it did not have.
+/// The peers with --experiment-2014, beside haul's choice: the mechanisms of the experiment, and
+/// two that it did not have.
 const BESIDE_2014: [Peer; 3] = [Peer::Experiment2014, Peer::Memcpy, Peer::Pipe];
 const MYMEMCPY: &str = "2014:mymemcpy";
 
@@ -56,7 +56,7 @@ impl Bench {
             subjects.push(Subject { name: MYMEMCPY.to_owned(), found: None });
         }
         let subjects = baseline_first(subjects);
-        tell_of_warm_only(&subjects, &sizes, &targets);
+        warn_of_warm_only(&subjects, &sizes, &targets);
         let mut asked: Steps = Vec::new();
         for &busy in &unique(&arguments.busy_core) {
             for &target in &targets {
@@ -101,19 +101,20 @@ impl Command for Bench {
             [] => String::new(),
             names => format!("\n{} left out: {}\n", names.len(), names.join(", ")),
         };
-        let note = "\nGB/s: 10^9 bytes, from A's start to whoever ends last; s/GB: processor time of both \
-             sides;\nlatency: half a round trip; ratio: time of a byte over the baseline's, below 1 is \
-             faster; floor: how far\nthe baseline came from itself in the same run.";
+        let note = "\nGB/s: 10^9 bytes per second, from A's start to the later end of the two sides; s/GB: processor \
+             time of both sides;\nlatency: half a round trip; ratio: time per byte over the baseline's, below 1 is \
+             faster; floor: how far\nthe baseline differed from itself in the same run.";
         table.print(&self.printing, &(left_out + note))
     }
 }
 
-/// How this program drives one end.
+/// The command that drives one end.
 pub(in crate::command) fn driver() -> Launch {
     Launch { program: steps::this_program(["channel", "drive"]), starts_both: false }
 }
 
-/// What every system has: haul's mechanisms, a pipe, a Unix socket, and one copy for scale.
+/// The transports that every system has: haul's mechanisms, a pipe, a Unix socket, and one copy for
+/// scale.
 pub(in crate::command) fn transports_of_this_system() -> Vec<Subject> {
     let (others, _) = present(&[Peer::Pipe, Peer::Unix, Peer::Memcpy]);
     baseline_first(of_haul().chain(others).collect())
@@ -129,14 +130,14 @@ fn of_haul() -> impl Iterator<Item = Subject> {
     names.map(|name| Subject { name, found: None })
 }
 
-/// What is built in place, between ends that do not trust each other: where the receiver does not
-/// say which pages it will write to, and where it does.
+/// Messages built in place between ends that do not trust each other: the receiver does not
+/// announce the pages that it will write to, or it does.
 fn without_trust() -> [Subject; 2] {
     let sealed = name_of(Mechanism::Sealed);
     [UNTRUSTED, ANNOUNCED].map(|how| Subject { name: format!("{sealed}{how}"), found: None })
 }
 
-/// Each once, in order.
+/// Each value once, in order.
 fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     let mut once = Vec::new();
     for &value in values {
@@ -177,7 +178,7 @@ fn step(
 /// haul's subjects.
 ///
 /// # Errors
-/// One that was named does not work here, or not for any of these sizes.
+/// A named mechanism does not work here, or not for any of these sizes.
 fn mechanisms(asked: &[Asked], sizes: &[Bytes], targets: &[Target]) -> Result<Vec<Subject>, Error> {
     let mut subjects: Vec<Subject> = Vec::new();
     for &asked in asked {
@@ -211,11 +212,8 @@ fn one(mechanism: Mechanism, sizes: &[Bytes], targets: &[Target]) -> Result<Subj
     let fits = |size: &Bytes| targets.iter().any(|&target| moves(&name, *size, target));
     if !sizes.iter().any(fits) {
         let to: Vec<String> = targets.iter().map(ToString::to_string).collect();
-        let reason = format!(
-            "no message of {} to a {} target is one for it",
-            listed(sizes),
-            to.join(" or ")
-        );
+        let reason =
+            format!("it moves no message of {} to a {} target", listed(sizes), to.join(" or "));
         return Err(refused(reason, "name another --sizes, --target or --mechanism"));
     }
     Ok(Subject { name, found: None })
@@ -225,8 +223,8 @@ fn moves(name: &str, size: Bytes, target: Target) -> bool {
     usize::try_from(size.0).is_ok_and(|size| can_move(name, size, target))
 }
 
-/// Says which subjects are measured with warm targets alone: their rows would be of no cold one.
-fn tell_of_warm_only(subjects: &[Subject], sizes: &[Bytes], targets: &[Target]) {
+/// Warns of the subjects that are measured only with warm targets.
+fn warn_of_warm_only(subjects: &[Subject], sizes: &[Bytes], targets: &[Target]) {
     let is_warm_only = |subject: &&Subject| {
         let to = |target| sizes.iter().any(|&size| moves(&subject.name, size, target));
         to(Target::Warm) && !to(Target::Cold)
@@ -235,7 +233,7 @@ fn tell_of_warm_only(subjects: &[Subject], sizes: &[Bytes], targets: &[Target]) 
         subjects.iter().filter(is_warm_only).map(|subject| subject.name.as_str()).collect();
     if targets.contains(&Target::Cold) && !names.is_empty() {
         terminal::say(&format!(
-            "haul: cold targets without {}: what comes by it lies in memory of its own, never in the \
+            "haul: cold targets are measured without {}: messages by it stay in its own memory, never in the \
              target",
             names.join(", ")
         ));
@@ -250,7 +248,7 @@ fn listed(sizes: &[Bytes]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Those of these peers that are installed, and the names of the others, of whom a person is told.
+/// The subjects of the installed peers, and the names of the others, with a warning for each.
 fn present(against: &[Peer]) -> (Vec<Subject>, Vec<String>) {
     let (mut subjects, mut left_out) = (Vec::new(), Vec::new());
     for &peer in &unique(against) {
@@ -270,7 +268,7 @@ fn present(against: &[Peer]) -> (Vec<Subject>, Vec<String>) {
     (subjects, left_out)
 }
 
-/// A row for each subject of each measurement; one measurement apart from the next by a blank line.
+/// A row for each subject of each measurement; a blank line separates the measurements.
 fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     const HEADINGS: [&str; 11] = [
         ">size",
@@ -334,7 +332,7 @@ fn load(record: &Record, busy: &str) -> String {
     }
 }
 
-/// The subject, and what haul's choice was.
+/// The subject, with the mechanism that haul chose.
 fn subject(record: &Record) -> String {
     let chosen = record.parameters.get(key::MECHANISM).and_then(|value| value.as_str());
     match chosen.filter(|_| record.subject == "haul:auto") {

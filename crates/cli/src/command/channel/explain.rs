@@ -1,10 +1,10 @@
-//! `haul channel explain`: which mechanism a message would go by, and why.
+//! `haul channel explain`: which mechanism would carry a message, and why.
 
 use haul::channel::{Channel, Explanation, Settings};
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Kind, Record};
 
-use super::LOOK;
+use super::POLL;
 use crate::arguments::channel;
 use crate::arguments::users::Allowed;
 use crate::command::{self, Command};
@@ -14,13 +14,14 @@ use crate::terminal::{self, Table};
 
 pub(super) struct Explain {
     arguments: channel::Explain,
-    /// A message's size, and what it would go by.
+    /// The sizes of messages, with the mechanism that would carry each.
     explained: Vec<(Bytes, Explanation)>,
 }
 
 impl Explain {
     /// # Errors
-    /// A size of nothing.
+    ///
+    /// A size is 0.
     pub(super) fn check(arguments: channel::Explain) -> Result<Self, Error> {
         if arguments.sizes.0.iter().any(|size| size.0 == 0) {
             return Err(Error::NoSize { option: "--sizes" });
@@ -36,7 +37,7 @@ impl Command for Explain {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let settings = Settings {
-            wait: Some(LOOK),
+            wait: Some(POLL),
             users: Allowed::users(&self.arguments.allow_user),
             trusts_peer: self.arguments.trust,
             ..Settings::default()
@@ -59,7 +60,7 @@ impl Command for Explain {
         };
         for (size, explanation) in &self.explained {
             let (mechanism, reason) = (explanation.mechanism, explanation.reason.text());
-            terminal::print(&format!("{size} go by {mechanism}, for {reason}."))?;
+            terminal::print(&format!("{size} go by {mechanism}, because {reason}."))?;
         }
         let mut table = Table::new(&["mechanism", ">copies", "to this peer", "what it does"]);
         for (mechanism, obstacle) in &last.obstacles {
@@ -74,9 +75,9 @@ impl Command for Explain {
             false => "The two ends do not trust each other: --trust at both allows one copy less.",
         };
         let table = match last.is_measured {
-            true => "The choice stands on a haul.toml that was measured.",
+            true => "The choice uses a measured haul.toml.",
             false => {
-                "Nothing was measured here: `haul survey` writes a haul.toml with a [channel] table."
+                "The choice uses no measurement: `haul survey` writes a haul.toml with a [channel] table."
             }
         };
         terminal::print(&format!("\n{trust} {table}"))

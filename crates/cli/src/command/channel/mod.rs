@@ -1,28 +1,28 @@
-//! `haul channel`: one module a subcommand.
+//! `haul channel`: one module per subcommand.
 //!
-//! What `send` and `recv` speak over a channel: messages of 1 MiB at most, an empty one as the end,
-//! and an empty one back when everything is where it should be. A channel that closes without the
-//! empty message was cut short. While what it received waits for whoever reads its output, `recv`
-//! says so every second by a message of one byte, so that a slow reader is told from a receiver
-//! that is stopped.
+//! The protocol of `send` and `recv` over a channel: messages of at most 1 MiB, an empty one as the
+//! end, and an empty one in reply when the receiver has stored everything. A channel that closes
+//! without the empty message was interrupted. While `recv` waits for the reader of its output, it
+//! reports that by a message of one byte every second, which distinguishes a slow reader from a
+//! stopped receiver.
 //!
 //! From the bottom up:
 //!
 //! - `drive`: `haul channel drive`;
 //! - `list`: `haul channel list`;
 //! - `bench`: `haul channel bench`;
-//! - `took`: what a stream took, as records and as a line;
+//! - `cost`: time and cost of a stream, as records and as a line;
 //! - `explain`: `haul channel explain`;
 //! - `send`: `haul channel send`;
 //! - `recv`: `haul channel recv`.
 
 mod bench;
+mod cost;
 mod drive;
 mod explain;
 mod list;
 mod recv;
 mod send;
-mod took;
 
 pub(super) use bench::{driver, transports_of_this_system};
 
@@ -37,15 +37,15 @@ use crate::error::{Error, TransferError};
 /// Bytes of a message: large enough that its cost is the copy, small enough to fit the ring.
 const MESSAGE_BYTES: usize = 1 << 20;
 
-/// How often a wait looks for Ctrl-C, or for what the other end says.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a wait polls for Ctrl-C, or for a message of the other end.
+const POLL: Duration = Duration::from_millis(100);
 
-/// What the other end did: closed in good order it is still too early, for the last word comes
-/// before. So much of the stream had gone through.
+/// The error for what the other end did, after `done` bytes of the stream. Even an orderly close is
+/// too early, because the final message comes before it.
 fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> Error {
     move |error| match error {
         haul::channel::Error::Closed => TransferError::Ended { attempt, done: Bytes(done) }.into(),
-        // Before the two had met it may be that this user is not allowed: its own error says so.
+        // Before the two have met, this user may not be allowed; the error itself says so.
         haul::channel::Error::PeerGone { attempt: at, done: part, .. } if at != "connect" => {
             TransferError::Died { attempt, done: Bytes(done + part.0) }.into()
         }
@@ -61,15 +61,14 @@ fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> E
     }
 }
 
-/// Addresses that a channel takes beside a message, twice over: its memory (some 4 MiB), a pool (2
-/// MiB), two threads (2.3 MiB), and what is allocated in small pieces, of which a program cannot
-/// know that it fails.
+/// Twice the address space that a channel needs beside a message: its memory (about 4 MiB), a pool
+/// (2 MiB), two threads (2.3 MiB), and small allocations, whose failure a program cannot see.
 const BESIDE_BYTES: usize = 16 << 20;
 
-/// Memory for a message, where there is enough for all else as well.
+/// Allocates a message, if there is enough memory for the rest of the channel as well.
 ///
 /// # Errors
-/// There is not.
+/// There is not enough.
 fn message() -> Result<Vec<u8>, Error> {
     let wanted = MESSAGE_BYTES + BESIDE_BYTES;
     let mut room: Vec<u8> = Vec::new();

@@ -14,8 +14,8 @@ use haul_machine::file::{Destination, Whole, destination, open_stream};
 use haul_model::Bytes;
 use haul_model::experiment::name;
 
-use super::took::Took;
-use super::{LOOK, MESSAGE_BYTES, ended};
+use super::cost::Cost;
+use super::{MESSAGE_BYTES, POLL, ended};
 use crate::arguments::channel;
 use crate::arguments::users::Allowed;
 use crate::command::Command;
@@ -25,23 +25,23 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::{STOP, Stops};
 use crate::terminal;
 
-/// How often the sender hears that the output waits.
+/// Interval at which the sender is informed that the output is blocked.
 const BEAT: Duration = Duration::from_secs(1);
 
 pub(super) struct Recv {
     arguments: channel::Recv,
-    took: Took,
+    cost: Cost,
 }
 
 impl Recv {
     pub(super) fn new(arguments: channel::Recv) -> Self {
-        Self { arguments, took: Took::start() }
+        Self { arguments, cost: Cost::start() }
     }
 
     fn settings(&self) -> Settings {
         Settings {
             deadline: self.arguments.deadline,
-            wait: Some(LOOK),
+            wait: Some(POLL),
             users: Allowed::users(&self.arguments.allow_user),
             trusts_peer: self.arguments.trust,
             size_max: MESSAGE_BYTES as u64,
@@ -49,14 +49,14 @@ impl Recv {
         }
     }
 
-    /// Everything up to the end mark. `false` where Ctrl-C came first.
+    /// Receives everything up to the end mark. `false` if Ctrl-C came first.
     fn receive(
         &mut self,
         receiver: &mut Receiver,
         buffer: &mut [u8],
-        (target, voice): (&mut Target, &Voice),
+        (target, reporter): (&mut Target, &Reporter),
     ) -> Result<bool, Error> {
-        self.took = Took::start();
+        self.cost = Cost::start();
         let mut flow = Flow::new(self.arguments.progress, self.arguments.size.map(|size| size.0));
         loop {
             let received = unless_stopped(flow.done(), || receiver.recv_into(buffer))?;
@@ -65,15 +65,15 @@ impl Recv {
             if length == 0 {
                 return Ok(true);
             }
-            let written = voice.while_output_waits(|| target.write(&buffer[..length]));
+            let written = reporter.while_output_waits(|| target.write(&buffer[..length]));
             written.map_err(|failed| failed.after(flow.done()))?;
-            self.took.add(&received);
+            self.cost.add(&received);
             flow.add(received.size_bytes);
         }
     }
 
-    /// The channel of a sender that has something to send. One that leaves without a word, as `haul
-    /// channel explain` does, is no reason to stop waiting. `None` where Ctrl-C came first.
+    /// The channel of a sender that has data to send. A sender that disconnects without a message,
+    /// as `haul channel explain` does, does not end the wait. `None` if Ctrl-C came first.
     fn ends(listener: &Listener, settings: &Settings) -> Result<Option<(Sender, Receiver)>, Error> {
         loop {
             let Some(channel) = unless_stopped(0, || accept(listener, settings))? else {
@@ -96,7 +96,7 @@ impl Command for Recv {
     }
 
     fn outputs(&self) -> Outputs {
-        let files = self.arguments.out.iter().cloned().collect();
+        let files = self.arguments.out_file.iter().cloned().collect();
         Outputs { json: self.arguments.json, files, ..Outputs::default() }
     }
 
@@ -107,38 +107,38 @@ impl Command for Recv {
         let Some((sender, mut receiver)) = Self::ends(&listener, &settings)? else {
             return Ok(());
         };
-        let mut target = Target::open(self.arguments.out.as_deref())?;
-        let voice = Voice::new(sender);
-        if !self.receive(&mut receiver, &mut buffer, (&mut target, &voice))? {
+        let mut target = Target::open(self.arguments.out_file.as_deref())?;
+        let reporter = Reporter::new(sender);
+        if !self.receive(&mut receiver, &mut buffer, (&mut target, &reporter))? {
             return Ok(());
         }
-        voice.while_output_waits(|| target.finish())?;
-        voice.say_end()?;
-        self.took.stop();
+        reporter.while_output_waits(|| target.finish())?;
+        reporter.report_end()?;
+        self.cost.stop();
         if self.arguments.json {
-            self.took.record(name::CHANNEL_RECV, journal)?;
+            self.cost.record(name::CHANNEL_RECV, journal)?;
         }
         Ok(())
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
-        if !self.arguments.json && self.arguments.progress.is_shown() && self.took.is_complete() {
-            terminal::say(&self.took.line("received"));
+        if !self.arguments.json && self.arguments.progress.is_shown() && self.cost.is_complete() {
+            terminal::say(&self.cost.line("received"));
         }
         Ok(())
     }
 
     fn kept(&self, _journal: &Journal) -> String {
-        match &self.arguments.out {
+        match &self.arguments.out_file {
             Some(path) => {
-                format!("the transfer is broken off, and {} is as it was", path.display())
+                format!("the transfer was interrupted, and {} is unchanged", path.display())
             }
-            None => "the transfer is broken off: standard output has only a part of it".into(),
+            None => "the transfer was interrupted: standard output has only a part of it".into(),
         }
     }
 }
 
-/// The next channel of a user that may send. Others are told of, and the wait goes on.
+/// The next channel of a user that may send. Warns of others and waits on.
 fn accept(listener: &Listener, settings: &Settings) -> Result<Channel, library::Error> {
     loop {
         match listener.accept(settings) {
@@ -150,11 +150,10 @@ fn accept(listener: &Listener, settings: &Settings) -> Result<Channel, library::
     }
 }
 
-/// What the sender hears of this end: every second that the output waits, and that it is at its
-/// end.
-struct Voice {
+/// Reports to the sender: every second while the output is blocked, and once at the end.
+struct Reporter {
     shared: Arc<Shared>,
-    #[expect(dead_code, reason = "as it is dropped the thread that speaks ends")]
+    #[expect(dead_code, reason = "dropping it ends the reporting thread")]
     stop: mpsc::Sender<()>,
 }
 
@@ -163,32 +162,32 @@ struct Shared {
     is_waiting: AtomicBool,
 }
 
-impl Voice {
+impl Reporter {
     fn new(sender: Sender) -> Self {
         let shared = Shared { sender: Mutex::new(sender), is_waiting: AtomicBool::new(false) };
         let shared = Arc::new(shared);
         let (stop, stopped) = mpsc::channel();
-        let speaking = Arc::clone(&shared);
-        let speak = move || {
+        let reporting = Arc::clone(&shared);
+        let report = move || {
             while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-                if speaking.is_waiting.load(Ordering::Relaxed) {
-                    // A sender that does not listen is waiting for its own input, and needs no
-                    // word.
-                    let _ = speaking.sender().send(b".");
+                if reporting.is_waiting.load(Ordering::Relaxed) {
+                    // A sender that does not read is waiting for its own input, and needs no
+                    // report.
+                    let _ = reporting.sender().send(b".");
                 }
             }
         };
-        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(speak);
+        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(report);
         if let Err(reason) = started {
             terminal::say(&format!(
-                "haul: warning: cannot start a thread: {reason}; a sender gives up if the output waits for \
+                "haul: warning: cannot start a thread: {reason}; a sender gives up if the output is blocked for \
                  longer than its --deadline; raise the limit (ulimit -u, ulimit -v)"
             ));
         }
         Self { shared, stop }
     }
 
-    /// Does what may have to wait for whoever reads the output.
+    /// Runs `act`, which may have to wait for the reader of the output.
     fn while_output_waits<T>(&self, act: impl FnOnce() -> T) -> T {
         self.shared.is_waiting.store(true, Ordering::Relaxed);
         let done = act();
@@ -196,8 +195,8 @@ impl Voice {
         done
     }
 
-    /// Says that everything is where it should be: the sender waits for this.
-    fn say_end(&self) -> Result<(), Error> {
+    /// Reports that everything is stored; the sender waits for this.
+    fn report_end(&self) -> Result<(), Error> {
         unless_stopped(0, || self.shared.sender().send(&[])).map(drop)
     }
 }
@@ -208,11 +207,11 @@ impl Shared {
     }
 }
 
-/// Of the thread that speaks, which does next to nothing: a small one fits under a limit of
+/// Stack of the reporting thread, which does almost nothing: a small one fits under a limit of
 /// addresses.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Waits again and again, after so many bytes; `None` where Ctrl-C came.
+/// Repeats a wait after `after_bytes` of the stream; `None` if Ctrl-C came.
 fn unless_stopped<T>(
     after_bytes: u64,
     mut wait: impl FnMut() -> Result<T, library::Error>,
@@ -221,15 +220,15 @@ fn unless_stopped<T>(
         match wait() {
             Ok(value) => return Ok(Some(value)),
             Err(library::Error::Deadline { done, size, limit, .. })
-                if (done.0, size.0, limit) == (0, 0, LOOK) => {}
+                if (done.0, size.0, limit) == (0, 0, POLL) => {}
             Err(error) => return Err(ended("receive", after_bytes)(error)),
         }
     }
     Ok(None)
 }
 
-/// Where the bytes go: standard output, a file that gets its name when it is whole, or a device or
-/// FIFO.
+/// The destination of the bytes: standard output, a file that gets its name when it is complete, or
+/// a device or FIFO.
 enum Target {
     Output(io::Stdout),
     Stream { file: File, path: PathBuf },
@@ -256,13 +255,13 @@ impl Target {
             Self::Output(output) => {
                 let written = output.write_all(bytes).and_then(|()| output.flush());
                 written.map_err(|reason| match gone(&reason) {
-                    true => Unwritten::NobodyReads("standard output".into()),
+                    true => Unwritten::ReaderGone("standard output".into()),
                     false => Unwritten::Failed(Error::Output(reason)),
                 })
             }
             Self::Stream { file, path } => {
                 file.write_all(bytes).map_err(|reason| match gone(&reason) {
-                    true => Unwritten::NobodyReads(path.display().to_string()),
+                    true => Unwritten::ReaderGone(path.display().to_string()),
                     false => Unwritten::Failed(unwritable(path, reason)),
                 })
             }
@@ -283,15 +282,15 @@ impl Target {
 
 /// Why bytes were not written.
 enum Unwritten {
-    /// Whoever read this has gone, and what is left of the stream is lost: no disk is full.
-    NobodyReads(String),
+    /// The reader of this has closed it, so the rest of the stream is lost. No disk is full.
+    ReaderGone(String),
     Failed(Error),
 }
 
 impl Unwritten {
     fn after(self, done: u64) -> Error {
         match self {
-            Self::NobodyReads(target) => {
+            Self::ReaderGone(target) => {
                 TransferError::ConsumerGone { target, done: Bytes(done) }.into()
             }
             Self::Failed(error) => error,

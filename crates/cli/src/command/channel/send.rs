@@ -10,8 +10,8 @@ use haul::channel::{Account, Channel, Error as Failed, Receiver, Sender, Setting
 use haul_model::Bytes;
 use haul_model::experiment::name;
 
-use super::took::Took;
-use super::{LOOK, ended};
+use super::cost::Cost;
+use super::{POLL, ended};
 use crate::arguments::channel;
 use crate::arguments::users::Allowed;
 use crate::command::Command;
@@ -20,44 +20,44 @@ use crate::flow::Flow;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// How long a message that does not move is left alone before the other end is listened to.
+/// Time for which a message may make no progress before the other end's reports are read.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Send {
     arguments: channel::Send,
-    took: Took,
+    cost: Cost,
 }
 
 impl Send {
     pub(super) fn new(arguments: channel::Send) -> Self {
-        Self { arguments, took: Took::start() }
+        Self { arguments, cost: Cost::start() }
     }
 
-    /// What is read, and how long it is where that is known.
+    /// The input, with its length if that is known.
     fn source(&self) -> Result<(Box<dyn Read>, Option<u64>), Error> {
-        let said = self.arguments.size.map(|size| size.0);
+        let announced = self.arguments.size.map(|size| size.0);
         if self.arguments.file == Path::new("-") {
-            return Ok((Box::new(io::stdin()), said));
+            return Ok((Box::new(io::stdin()), announced));
         }
         let file = File::open(&self.arguments.file).map_err(|reason| self.unreadable(reason))?;
         let found = file.metadata().ok().filter(Metadata::is_file).map(|found| found.len());
-        Ok((Box::new(file), said.or(found)))
+        Ok((Box::new(file), announced.or(found)))
     }
 
-    /// The channel, waited for as long as `--wait` says while nobody listens there.
+    /// The channel. While no receiver listens there, waits as long as `--wait` allows.
     fn connect(&self, settings: &Settings) -> Result<Channel, Error> {
         let (path, start) = (&self.arguments.to, Instant::now());
         loop {
             let error = match Channel::connect(path, settings) {
-                Err(error) if self.arguments.wait.is_some() && is_nobody(&error) => error,
+                Err(error) if self.arguments.wait.is_some() && has_no_listener(&error) => error,
                 result => return Ok(result?),
             };
             match self.arguments.wait.flatten() {
                 Some(waited) if start.elapsed() >= waited => {
                     drop(error);
-                    return Err(TransferError::NobodyCame { path: path.clone(), waited }.into());
+                    return Err(TransferError::NoReceiver { path: path.clone(), waited }.into());
                 }
-                _ => thread::sleep(AGAIN),
+                _ => thread::sleep(INTERVAL),
             }
         }
     }
@@ -66,7 +66,7 @@ impl Send {
         Error::Haul(haul_machine::Error::Read { path: self.arguments.file.clone(), reason })
     }
 
-    /// The next bytes of the source, as many as a message holds unless it ends.
+    /// The next bytes of the source: a full message unless the source ends.
     fn read(&self, source: &mut dyn Read, buffer: &mut [u8]) -> Result<usize, Error> {
         let mut length = 0;
         while length < buffer.len() {
@@ -76,7 +76,7 @@ impl Send {
                 Err(reason) if reason.kind() == io::ErrorKind::Interrupted => {}
                 Err(reason) => return Err(self.unreadable(reason)),
             }
-            // What a slow producer has given so far should not wait for the rest.
+            // Bytes from a slow producer are sent at once.
             if self.arguments.file == Path::new("-") {
                 break;
             }
@@ -85,30 +85,29 @@ impl Send {
     }
 }
 
-/// Between two looks for a receiver.
-const AGAIN: Duration = Duration::from_millis(20);
+/// Interval between two attempts to find a receiver.
+const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Whether nobody listens there: there is no socket yet, or one that was left.
-fn is_nobody(error: &Failed) -> bool {
+/// Whether no receiver listens there: the socket does not exist yet, or is left over.
+fn has_no_listener(error: &Failed) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotFound};
     matches!(error, Failed::Socket { reason, .. } if [ConnectionRefused, NotFound].contains(&reason.kind()))
 }
 
-/// The other end, as far as it is heard of. A consumer behind it may be slow for as long as it
-/// lives, as at a pipe; then the other end says now and then that its output waits. One that is
-/// stopped says nothing.
+/// The other end, and its last report. Its reader may be slow for any time, as with a pipe; the
+/// other end then reports regularly that its output is blocked. A stopped end sends no report.
 struct Other {
     receiver: Receiver,
-    /// When something was last heard of it.
+    /// Time of its last report.
     heard: Instant,
     limit: Duration,
-    /// How much it has been given.
+    /// Bytes sent to it.
     done: u64,
 }
 
 impl Other {
-    /// Sends a message, with as much patience as the other end asks for.
-    fn take(&mut self, sender: &mut Sender, bytes: &[u8]) -> Result<Account, Error> {
+    /// Sends a message, and waits as long as the other end reports.
+    fn send(&mut self, sender: &mut Sender, bytes: &[u8]) -> Result<Account, Error> {
         self.heard = Instant::now();
         let mut sending = match sender.start_send(bytes) {
             Ok(sending) => sending,
@@ -124,8 +123,8 @@ impl Other {
         sending.finish().map_err(ended("send", self.done))
     }
 
-    /// Why a message does not go out: one that nobody takes any more says it of the message alone,
-    /// and not whether the other end closed in good order.
+    /// The error for a message that cannot be sent. The sending side knows only that no peer reads
+    /// it any more, not whether the other end closed in good order.
     fn gone(&mut self, error: Failed) -> Error {
         let is_gone = matches!(error, Failed::PeerGone { .. });
         let why = if is_gone && self.has_closed() { Failed::Closed } else { error };
@@ -143,12 +142,12 @@ impl Other {
         }
     }
 
-    /// Waits until the other end has everything.
+    /// Waits until the other end has received everything.
     fn wait_for_end(&mut self) -> Result<(), Error> {
         self.heard = Instant::now();
         loop {
             match self.receiver.recv() {
-                Ok(said) if said.is_empty() => return Ok(()),
+                Ok(report) if report.is_empty() => return Ok(()),
                 Ok(_) => self.heard = Instant::now(),
                 Err(Failed::Deadline { size: Bytes(0), .. }) => self.check()?,
                 Err(error) => return Err(ended("send", self.done)(error)),
@@ -156,15 +155,15 @@ impl Other {
         }
     }
 
-    /// Until it is to be listened to again.
+    /// Time until its reports are read again.
     fn pause(&self) -> Duration {
         PAUSE.min(self.limit.saturating_sub(self.heard.elapsed()))
     }
 
-    /// Hears what the other end has said.
+    /// Reads the reports of the other end.
     ///
     /// # Errors
-    /// As [`check`](Self::check), and where it has gone.
+    /// As [`check`](Self::check), and if the other end has gone.
     fn listen(&mut self) -> Result<(), Error> {
         while self.receiver.try_recv().map_err(ended("send", self.done))?.is_some() {
             self.heard = Instant::now();
@@ -173,7 +172,8 @@ impl Other {
     }
 
     /// # Errors
-    /// Nothing was heard for too long.
+    ///
+    /// There was no report for too long.
     fn check(&self) -> Result<(), Error> {
         let waited = self.heard.elapsed();
         if waited < self.limit {
@@ -194,7 +194,7 @@ impl Command for Send {
         let (mut source, total) = self.source()?;
         let settings = Settings {
             deadline: self.arguments.deadline,
-            wait: Some(LOOK),
+            wait: Some(POLL),
             users: Allowed::users(&self.arguments.allow_user),
             trusts_peer: self.arguments.trust,
             mechanism: self.arguments.mechanism,
@@ -203,30 +203,30 @@ impl Command for Send {
         let (mut sender, receiver) = self.connect(&settings)?.split();
         let (heard, limit) = (Instant::now(), self.arguments.deadline);
         let mut other = Other { receiver, heard, limit, done: 0 };
-        self.took = Took::start();
+        self.cost = Cost::start();
         let mut flow = Flow::new(self.arguments.progress, total);
         loop {
             let length = self.read(source.as_mut(), &mut buffer)?;
-            let account = other.take(&mut sender, &buffer[..length])?;
+            let account = other.send(&mut sender, &buffer[..length])?;
             if length == 0 {
                 break;
             }
-            self.took.add(&account);
+            self.cost.add(&account);
             flow.add(account.size_bytes);
             other.done = flow.done();
         }
-        // Sent is not received: the other end may have no room, or nobody to give it to.
+        // Sent is not received: the other end may have no room, or no reader.
         other.wait_for_end()?;
-        self.took.stop();
+        self.cost.stop();
         if self.arguments.json {
-            self.took.record(name::CHANNEL_SEND, journal)?;
+            self.cost.record(name::CHANNEL_SEND, journal)?;
         }
         Ok(())
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
-        if !self.arguments.json && self.arguments.progress.is_shown() && self.took.is_complete() {
-            terminal::say(&self.took.line("sent"));
+        if !self.arguments.json && self.arguments.progress.is_shown() && self.cost.is_complete() {
+            terminal::say(&self.cost.line("sent"));
         }
         Ok(())
     }

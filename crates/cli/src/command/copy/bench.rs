@@ -1,4 +1,4 @@
-//! `haul copy bench`: side by side with the installed C library.
+//! `haul copy bench`: copies and fills side by side with the installed C library.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::summary::{Comparisons, Measured, Printing};
 
-/// Time for a measurement where --budget does not say: enough rounds for an interval of about 1%
-/// on a quiet machine.
+/// Time for a measurement without --budget: enough rounds for an interval of about 1% on a quiet
+/// machine.
 const BUDGET_EACH: Duration = Duration::from_secs(2);
 
-/// What is measured where nothing is asked for.
+/// The distribution that is measured if no sizes are named.
 const DEFAULT_DISTRIBUTION: &str = "service";
 
 pub(super) struct Bench {
@@ -40,7 +40,7 @@ impl Bench {
     /// Resolves every name, reads every distribution, and lists the steps.
     ///
     /// # Errors
-    /// A name is not known, a file is no distribution, or there are more threads than processors.
+    /// A name is unknown, a file is not a distribution, or there are more threads than processors.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let threads = usize::from(arguments.threads);
         let allowed = Sys::new().topology().allowed.len();
@@ -122,13 +122,13 @@ impl Command for Bench {
             return Ok(());
         }
         let note = limit_note(journal).map_or_else(String::new, |note| note + "\n");
-        let ratio = "\nratio: time over libc's, below 1 is faster; floor: how far libc came from itself in \
+        let ratio = "\nratio: time over libc's, below 1 is faster; floor: how far libc differed from itself in \
              the same run.";
         table.print(&self.printing, &(note + ratio))
     }
 }
 
-/// What was named, in its order, without what was named before.
+/// The named values in their order, each once.
 fn once_each<'a, T: Copy + PartialEq + 'a>(named: impl IntoIterator<Item = &'a T>) -> Vec<T> {
     let mut once: Vec<T> = Vec::new();
     for name in named {
@@ -147,7 +147,7 @@ fn each<'a>(
     levels.iter().flat_map(|level| readers.iter().map(|reader| (*level, *reader)))
 }
 
-/// What sizes are drawn from.
+/// The shapes that sizes are drawn from.
 fn shapes(arguments: &Arguments) -> Result<Vec<Shape>, Error> {
     let mut names = arguments.distribution.clone();
     if names.is_empty() && arguments.size_class.is_empty() && arguments.sizes.is_none() {
@@ -167,7 +167,7 @@ fn shapes(arguments: &Arguments) -> Result<Vec<Shape>, Error> {
     Ok(shapes)
 }
 
-/// An option that would change nothing of what is measured is a mistake, and told before it is.
+/// An option that would not change the measurement is a mistake, and is refused before it.
 fn refuse_unused(arguments: &Arguments, is_drawn: bool) -> Result<(), Error> {
     const DRAWN: (&str, &str) = ("drawn sizes", "add --distribution or --size-class");
     let unused = |option, (belongs, remedy)| Err(Error::Unused { option, belongs, remedy });
@@ -187,8 +187,7 @@ fn refuse_unused(arguments: &Arguments, is_drawn: bool) -> Result<(), Error> {
     }
 }
 
-/// The levels at which this size is measured: where none of them can be asked for, it is measured
-/// once.
+/// The levels at which this size is measured. A size that fits none of them is measured once.
 fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
     if size > SIZE_MAX_BYTES && levels.len() > 1 {
         levels = vec![Level::Nearest];
@@ -197,7 +196,7 @@ fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
 }
 
 fn sizes_bytes(arguments: &Arguments) -> Result<Vec<usize>, Error> {
-    /// Half the address space of a process: source and target must both fit.
+    /// Half the address space of a process, because source and target must both fit.
     const LIMIT: Bytes = Bytes(1 << 46);
     const OPTION: &str = "--sizes";
     let too_large = |asked| Error::Size { asked, limit: LIMIT, option: OPTION };
@@ -212,8 +211,8 @@ fn sizes_bytes(arguments: &Arguments) -> Result<Vec<usize>, Error> {
         .collect()
 }
 
-/// Subjects for drawn sizes and for sweeps; with an error here for a name that is not known, and
-/// not after the first measurement.
+/// Subjects for drawn sizes and for sweeps. An unknown name is an error here, not after the first
+/// measurement.
 fn selections(function: Function, kernels: &[String]) -> Result<(Selection, Selection), Error> {
     if kernels.is_empty() {
         return Ok((Selection::Products, Selection::Kernels));
@@ -223,7 +222,7 @@ fn selections(function: Function, kernels: &[String]) -> Result<(Selection, Sele
     Ok((named.clone(), named))
 }
 
-/// Every comparison as a row; one size apart from the next by a blank line.
+/// Every comparison as a row; a blank line separates the sizes.
 fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     let records: Vec<&Record> = records.collect();
     let mut headings = vec!["function", "sizes", "level", ">threads"];
@@ -238,7 +237,7 @@ fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     }
     headings.extend([">ratio", ">interval", ">floor", "verdict"]);
     let mut table = Comparisons::new(&headings, has_rates);
-    // What memory allows is a rate, of which more is better: a column here, no row.
+    // The bandwidth of memory is a rate, where more is better: it is a column here, not a row.
     for record in records.iter().filter(|record| record.experiment != name::MEMORY_BANDWIDTH) {
         let Some(comparison) = record.cost() else { continue };
         let mut row = what(record);
@@ -270,23 +269,23 @@ fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     table
 }
 
-/// Where the subject stands: after the function, the sizes, the level and the threads.
+/// Index of the subject's column: after the function, the sizes, the level and the threads.
 const SUBJECT_COLUMN: usize = 4;
 
-/// Where the column of readers stands, if there is one.
+/// Index of the readers' column, if there is one.
 const READER_COLUMN: usize = SUBJECT_COLUMN;
 
 fn threads(record: &Record) -> u64 {
     record.parameters.get(key::THREADS).and_then(|value| value.as_u64()).unwrap_or(1)
 }
 
-/// What of each target is read right after its call.
+/// The bytes of each target that are read right after its call.
 fn reader(record: &Record) -> &str {
-    let said = record.parameters.get(key::THEN_READ).and_then(|value| value.as_str());
-    said.unwrap_or(ThenRead::Nothing.name())
+    let value = record.parameters.get(key::THEN_READ).and_then(|value| value.as_str());
+    value.unwrap_or(ThenRead::Nothing.name())
 }
 
-/// What the columns of rates are, and what memory allows; nothing where there are none.
+/// Explains the columns of rates, with the bandwidth of memory; `None` without such columns.
 fn limit_note(journal: &Journal) -> Option<String> {
     let sized = || journal.records().filter(|record| limit::throughput(record).is_some());
     sized().next()?;
@@ -300,16 +299,16 @@ fn limit_note(journal: &Journal) -> Option<String> {
     allowed.sort();
     allowed.dedup();
     let allowed = match allowed.is_empty() {
-        true => "what memory allows".to_owned(),
-        false => format!("the {} that memory allows", allowed.join(" and ")),
+        true => "the memory's bandwidth".to_owned(),
+        false => format!("the memory's {}", allowed.join(" and ")),
     };
     Some(format!(
-        "\nGB/s: 10^9 bytes a second, all threads; of limit: of {allowed}, which a copy inside the \
-         caches passes."
+        "\nGB/s: 10^9 bytes per second, all threads; of limit: share of {allowed}, which a copy inside the \
+         caches can exceed."
     ))
 }
 
-/// What was measured, with whom, and its time.
+/// What was measured, its subject, and its time.
 fn what(record: &Record) -> Vec<String> {
     let text = |name: &str| match record.parameters.get(name) {
         Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),

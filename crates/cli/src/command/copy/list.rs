@@ -1,4 +1,4 @@
-//! `haul copy list`: the kernels, and the policy in force.
+//! `haul copy list`: the kernels, and the policy in use.
 
 use haul::copy::{Policy, Thresholds, kernel};
 use haul_machine::tuning::{self, Force};
@@ -58,12 +58,12 @@ impl Command for List {
         }
         terminal::print(&table.text())?;
         let force = tuning::init();
-        let mut table = Table::new(&["choice", ">in force", ">default", "from"]);
+        let mut table = Table::new(&["choice", ">in use", ">default", "from"]);
         for (name, chosen, default, from) in choices(force) {
             table.add([name, chosen, default, from].map(str::to_owned).into());
         }
         terminal::print(&format!("\n{}", table.text()))?;
-        let mut table = Table::new(&["threshold", ">in force", ">default", "from"]);
+        let mut table = Table::new(&["threshold", ">in use", ">default", "from"]);
         for (name, threshold, default, from) in thresholds(force) {
             table.add(vec![name.to_owned(), threshold, default, from.to_owned()]);
         }
@@ -83,7 +83,7 @@ fn kernels() -> Vec<(&'static str, &'static str, &'static str, bool, &'static st
     copies.chain(fills).collect()
 }
 
-/// Of what is chosen by name: name, in force, default, where the one in force is from.
+/// For each choice by name: name, value in use, default, source of the value in use.
 fn choices(force: &Force) -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
     let (current, default) = (Policy::current(), Policy::for_this_processor());
     let from = |name: &str| match force {
@@ -96,7 +96,7 @@ fn choices(force: &Force) -> Vec<(&'static str, &'static str, &'static str, &'st
     Policy::CHOICES.iter().filter_map(row).collect()
 }
 
-/// Name, in force, default, where the one in force is from.
+/// For each threshold: name, value in use, default, source of the value in use.
 fn thresholds(force: &Force) -> Vec<(&'static str, String, String, &'static str)> {
     let (current, default) = (Thresholds::current(), Thresholds::defaults());
     let from = |name: &str| match force {
@@ -109,7 +109,7 @@ fn thresholds(force: &Force) -> Vec<(&'static str, String, String, &'static str)
         .collect()
 }
 
-/// A threshold as a person reads it.
+/// A threshold in the form for a person.
 pub(super) fn size(bytes: Option<usize>) -> String {
     match bytes {
         Some(usize::MAX) | None => "never".to_owned(),

@@ -1,4 +1,4 @@
-//! `haul copy`: one module a subcommand.
+//! `haul copy`: one module per subcommand.
 //!
 //! From the bottom up:
 //!
@@ -19,7 +19,7 @@ use crate::error::Error;
 /// The subcommand that the arguments ask for.
 ///
 /// # Errors
-/// A name is not known, an input cannot be read, or a value is beyond what this machine has.
+/// A name is unknown, an input cannot be read, or a value is beyond this machine's limits.
 pub(super) fn of(arguments: Copy) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Copy::List(arguments) => Box::new(list::List::new(arguments)),

@@ -1,4 +1,5 @@
-//! `haul copy tune`: how this machine copies best, with its evidence, into haul.toml.
+//! `haul copy tune`: finds how this machine copies best, and writes that with its evidence into
+//! haul.toml.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,39 +23,39 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal;
 
-/// More than the records (0.3 MB) and the file (64 KiB at most) take together.
+/// More than the records (0.3 MB) and the file (64 KiB at most) need together.
 const ROOM: Bytes = Bytes(1 << 20);
 
 pub(super) struct Tune {
     out: PathBuf,
     budget: Duration,
     json: bool,
-    /// What was found, and put into the file.
+    /// The result, which was written into the file.
     tuned: Option<Tuned>,
     /// Whether the file has a table of channels.
     has_channels: bool,
 }
 
 impl Tune {
-    /// Looks at where the file is to go.
+    /// Checks the path of the file.
     ///
     /// # Errors
-    /// A device or a FIFO stands there.
+    /// The path is a device or a FIFO.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments { out, budget, json } = arguments;
-        // Every other fault of the place is told when the outputs are opened.
+        let Arguments { out_file: out, budget, json } = arguments;
+        // Every other fault of the path is reported when the outputs are opened.
         if let Ok(Destination::Stream(_)) = destination(&out) {
             return Err(Error::TuneInto { path: out });
         }
         Ok(Self { out, budget, json, tuned: None, has_channels: false })
     }
 
-    /// The records beside the file: what its evidence refers to.
+    /// Name of the record file beside the file, to which its evidence refers.
     fn records(&self) -> String {
         let stem = self.out.file_stem().unwrap_or_default().to_string_lossy();
         let name = format!("{stem}.jsonl");
         if self.out.file_name().is_some_and(|file| file.eq_ignore_ascii_case(&name)) {
-            // The file itself is called so: it must not replace what it stands on.
+            // The file itself has this name: it must not replace its own records.
             return format!("{stem}.records.jsonl");
         }
         name
@@ -82,7 +83,7 @@ impl Command for Tune {
         let least = tune::Tune::least(&Caches::from_sizes(&machine.caches_bytes));
         if config.budget < least {
             terminal::say(&format!(
-                "haul: this takes about {:.0} s, more than the --budget of {} s: large sizes take their \
+                "haul: this needs about {:.0} s, more than the --budget of {} s: large sizes need their \
                  fewest rounds in any case",
                 least.as_secs_f64(),
                 config.budget.as_secs_f64()
@@ -116,15 +117,15 @@ impl Command for Tune {
     }
 }
 
-/// What went into the file.
+/// The result in the file.
 pub(in crate::command) struct Written {
     pub(in crate::command) tuned: Tuned,
     /// Whether it has a table of channels.
     pub(in crate::command) has_channels: bool,
 }
 
-/// Finds the policy and writes it to `path`, with the evidence that went to the file named
-/// `records`. `None` when stopped before all was known: nothing is written then.
+/// Finds the policy and writes it to `path`, with evidence from the record file named `records`.
+/// `None` if it was stopped before the result was complete; nothing is written then.
 ///
 /// # Errors
 /// A record or the file cannot be written, or the experiment fails.
@@ -142,7 +143,7 @@ pub(in crate::command) fn policy(
     let now = haul_experiments::context::now();
     let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.policy);
     if !tuned.is_any_kept() {
-        // The defaults: a file that repeats them would keep those of a later haul out.
+        // A file that repeats the defaults would override those of a later haul.
         tuning.choices.clear();
         tuning.copy.clear();
     }
@@ -150,9 +151,9 @@ pub(in crate::command) fn policy(
     let kept: Vec<Part> = Part::ALL.into_iter().filter(|part| is_kept(*part)).collect();
     tuning.evidence = evidence(runner.records(), &kept, records);
     let chosen = choice::table(runner.records());
-    tell_disturbed(&chosen);
+    warn_of_disturbed(&chosen);
     tuning.channel = if chosen.table.choices.is_empty() {
-        // This run says nothing of channels: what the file had of this machine stays.
+        // This run has no table of channels: the table that the file has for this machine stays.
         let had = Tuning::read(path).ok().filter(|had| had.machine == runner.machine_id());
         had.map(|had| had.channel).unwrap_or_default()
     } else {
@@ -166,10 +167,10 @@ pub(in crate::command) fn policy(
     Ok(Some(Written { tuned, has_channels }))
 }
 
-/// Says which sizes the table of channels leaves out.
-fn tell_disturbed(chosen: &Chosen<'_>) {
+/// Warns of the sizes that the table of channels leaves out.
+fn warn_of_disturbed(chosen: &Chosen<'_>) {
     let table = match chosen.table.choices.is_empty() {
-        true => "nothing is left for a table of channels, and one that was there stays",
+        true => "no size is left for a table of channels, and an earlier table stays",
         false => "the table of channels leaves them out",
     };
     for (sizes, busy) in chosen.disturbed.iter().zip(["", " with one processor busy"]) {
@@ -179,7 +180,7 @@ fn tell_disturbed(chosen: &Chosen<'_>) {
         let sizes: Vec<String> = sizes.iter().map(|size| Bytes(*size).to_string()).collect();
         terminal::say(&format!(
             "haul: the hypervisor took more than {}% of the processors' time, or other programs kept more than \
-             {} processors busy, while messages of {}{busy} were measured: {table}; run it again at a quieter \
+             {} processors busy, while messages of {}{busy} were measured: {table}; run this again at a quieter \
              time",
             Record::STEAL_PERCENT_MAX,
             Record::OTHERS_PROCESSORS_MAX,
@@ -188,20 +189,20 @@ fn tell_disturbed(chosen: &Chosen<'_>) {
     }
 }
 
-/// Evidence of a rate: time over the baseline's is its inverse.
+/// Evidence of a rate: the ratio of times is its inverse.
 fn of_rate(record: &Record, file: &str) -> Option<Evidence> {
     let evidence = Evidence::of(record, file)?;
     Some(Evidence { ratio: 1.0 / evidence.ratio, ..evidence })
 }
 
-/// One line: how to use the file, or that there is nothing in it to use.
+/// One line: how to use the file, or that it has nothing to use.
 pub(in crate::command) fn what_next(path: &Path, is_tuned: bool, has_channels: bool) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let path = path.display();
     let what = match (is_tuned, has_channels) {
         (false, false) => {
             return format!(
-                "Nothing to do: the defaults of this processor stay, and {path} says nothing else."
+                "Nothing to do: the defaults of this processor stay, and {path} changes nothing."
             );
         }
         (false, true) => "Copies keep the defaults. To use the file's table of channels",
@@ -210,8 +211,9 @@ pub(in crate::command) fn what_next(path: &Path, is_tuned: bool, has_channels: b
     format!("{what}: export HAUL_TUNING={path}, or copy that file to ~/.config/haul/haul.toml.")
 }
 
-/// What the checks said of those parts that are kept, and the bad offsets that strings passed. What
-/// was not kept is not in the file, and its records speak against it.
+/// The results of the checks for the parts that are kept, and the bad offsets that string
+/// instructions passed. A part that was not kept is not in the file, because its records are
+/// against it.
 fn evidence<'a>(all: impl Iterator<Item = &'a Record>, kept: &[Part], file: &str) -> Vec<Evidence> {
     let records: Vec<&Record> = all
         .filter(|record| record.experiment == name::COPY_TUNE)
@@ -220,19 +222,19 @@ fn evidence<'a>(all: impl Iterator<Item = &'a Record>, kept: &[Part], file: &str
     let has = |record: &Record, name: &str, value: &str| {
         record.parameters.get(name).and_then(|v| v.as_str()) == Some(value)
     };
-    let mut told: Vec<&Record> = Vec::new();
+    let mut shown: Vec<&Record> = Vec::new();
     for part in kept {
         let of_part = records.iter().filter(|record| has(record, key::PART, part.name()));
-        told.extend(of_part.filter(|record| has(record, key::PHASE, "check")));
+        shown.extend(of_part.filter(|record| has(record, key::PHASE, "check")));
     }
     if kept.contains(&Part::Copies) {
         let offsets = records.iter().filter(|record| has(record, key::PHASE, "offsets"));
-        told.extend(best_by_size(&offsets.copied().collect::<Vec<_>>()));
+        shown.extend(best_by_size(&offsets.copied().collect::<Vec<_>>()));
     }
-    told.into_iter().filter_map(|record| Evidence::of(record, file)).collect()
+    shown.into_iter().filter_map(|record| Evidence::of(record, file)).collect()
 }
 
-/// Of each size the record with the least ratio.
+/// For each size, the record with the least ratio.
 fn best_by_size<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let ratio = |record: &Record| record.comparison.as_ref().map_or(f64::INFINITY, |c| c.ratio);
     let mut best: BTreeMap<u64, &Record> = BTreeMap::new();
@@ -253,19 +255,19 @@ fn sentence(verdict: &Verdict) -> String {
         Part::Fills => "Fills",
     };
     let Some(ratio) = verdict.ratio else {
-        return format!("{what}: nothing beats the defaults of this processor; they stay.");
+        return format!("{what}: nothing beats the defaults of this processor, which stay.");
     };
     let percent = (ratio - 1.0) * 100.0;
     let worst = verdict.ratio_worst.map_or(0.0, |worst| (worst - 1.0) * 100.0);
-    let outcome = if verdict.is_kept { "kept" } else { "not kept, what was before stays" };
+    let outcome = if verdict.is_kept { "kept" } else { "not kept, the values before stay" };
     format!(
-        "{what}: {} take {percent:+.1}% of the time before on the whole and {worst:+.1}% at \
-         worst, on what they were not found on: {outcome}.",
+        "{what}: {} need {percent:+.1}% of the time before in total and {worst:+.1}% at \
+         worst, on other sizes than they were found on: {outcome}.",
         changes(&verdict.base, &verdict.found)
     )
 }
 
-/// What of a policy differs from another: choices by name, then thresholds.
+/// The differences of one policy from another: choices by name, then thresholds.
 pub(super) fn changes(base: &Policy, found: &Policy) -> String {
     let choices = Policy::CHOICES.iter().filter(|name| found.choice(name) != base.choice(name));
     let choices = choices.filter_map(|name| Some(format!("{name} {}", found.choice(name)?)));
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_is_of_what_was_kept_alone() {
+    fn evidence_has_only_kept_parts() {
         let records = [
             record("default", "copies", "check", 1.0),
             record("tuned", "copies", "check", 0.9),
@@ -305,15 +307,15 @@ mod tests {
             record("stream", "fills", "train", 1.04),
         ];
         let of = |kept: &[Part]| evidence(records.iter(), kept, "haul.jsonl");
-        let told = of(&[Part::Copies]);
-        let what: Vec<&str> = told.iter().map(|e| e.what.as_str()).collect();
+        let kept = of(&[Part::Copies]);
+        let what: Vec<&str> = kept.iter().map(|e| e.what.as_str()).collect();
         assert_eq!(what, ["tuned, phase check"]);
-        assert_eq!((told[0].ratio, told[0].records.as_str()), (0.9, "haul.jsonl"));
-        assert!(of(&[]).is_empty(), "a file of the defaults stands on nothing");
+        assert_eq!((kept[0].ratio, kept[0].records.as_str()), (0.9, "haul.jsonl"));
+        assert!(of(&[]).is_empty(), "a file of the defaults has no evidence");
     }
 
     #[test]
-    fn the_last_line_says_what_the_file_is_good_for() {
+    fn last_line_says_how_to_use_the_file() {
         let of =
             |is_tuned, has_channels| what_next(Path::new("/x/haul.toml"), is_tuned, has_channels);
         assert!(of(true, false).starts_with("To use it: export HAUL_TUNING=/x/haul.toml"));
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_a_sentence_with_what_changed() {
+    fn sentence_names_changes_of_verdict() {
         let base = Policy::for_this_processor().clamped();
         let mut found = base;
         assert!(found.thresholds.set("stream_copy_min", 1 << 20));

@@ -1,4 +1,4 @@
-//! `haul forward --port A --port B`: what goes through is shown as it goes, and counted.
+//! `haul forward --port A --port B`: counts the forwarded packets, and shows them live.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -26,14 +26,14 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::{STOP, Stops};
 use crate::terminal;
 
-/// How often it is looked whether to stop, and how often a person is shown how it goes.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval of polls for the end, and of updates for a person.
+const POLL: Duration = Duration::from_millis(50);
 const SHOW: Duration = Duration::from_millis(500);
 
-/// How long what is under way may take at the end.
+/// Longest time that packets in flight may need at the end.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// As much as a page and its records take together.
+/// Size of a page and its records together.
 const ROOM: Bytes = Bytes(4 << 20);
 
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
@@ -45,19 +45,20 @@ pub(super) struct Between {
     done: Option<Done>,
 }
 
-/// What was counted.
+/// The counts at the end.
 struct Done {
     snapshot: Snapshot,
     seconds: f64,
     made: Option<u64>,
     late_ns: Option<(f64, u64)>,
-    /// What came of the packets' numbers, and quantiles of how long they took in nanoseconds.
+    /// The findings from the packets' numbers, and quantiles of latency in nanoseconds.
     order: Option<(Order, Vec<(f64, f64)>)>,
 }
 
 impl Between {
     /// # Errors
-    /// Not two ports, or one that cannot be.
+    ///
+    /// The number of ports is not two, or a port cannot exist.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let parse = |text: &String| {
             Spec::parse(text).map_err(|reason| Error::Port { port: text.clone(), reason })
@@ -65,8 +66,8 @@ impl Between {
         let specs: Vec<Spec> = arguments.port.iter().map(parse).collect::<Result<_, _>>()?;
         let count = specs.len();
         let specs = <[Spec; 2]>::try_from(specs).map_err(|_| Error::Ports { count })?;
-        if let Some(address) = arguments.address.filter(|_| arguments.mode != "echo") {
-            let limit = "--mode echo alone answers for one";
+        if let Some(address) = arguments.address.filter(|_| arguments.action != "echo") {
+            let limit = "only --action echo answers for one";
             let (what, value) = ("an address of", address.to_string());
             return Err(haul::forward::Error::Value { what, value, limit }.into());
         }
@@ -85,7 +86,7 @@ impl Between {
 
     fn mode(&self) -> Mode {
         let Addresses { source, target } = Addresses::default();
-        match (self.arguments.mode.as_str(), self.arguments.address) {
+        match (self.arguments.action.as_str(), self.arguments.address) {
             ("mac", _) => Mode::Mac { source: target, target: source },
             ("macswap", _) => Mode::MacSwap,
             ("echo", Some(ip)) => Mode::Echo(Host { ip, ethernet: target }),
@@ -102,16 +103,16 @@ impl Between {
         }
     }
 
-    /// Who may be at the other end of a socket.
+    /// Users whose processes may be at the other end of a socket.
     fn users(&self) -> Users {
         Allowed::users(&self.arguments.allow_user)
     }
 
-    /// Lets others ask for the counters. Without a place for it nothing is served, unless a place
-    /// was named.
+    /// Serves the counters to other processes. If there is no folder for the socket, nothing is
+    /// served, unless the user named a path.
     ///
     /// # Errors
-    /// The place that was named cannot be used.
+    /// The named path cannot be used.
     fn serve(
         &self,
         running: &Workers,
@@ -136,19 +137,19 @@ impl Between {
         }
     }
 
-    /// Waits until it is over, and shows how it goes.
+    /// Waits until the end, and shows the progress.
     fn watch(&self, running: &Workers, view: &View) {
         let started = Instant::now();
         let (mut shown, mut before) = (started, Snapshot::default());
-        let mut said = Said::default();
+        let mut warned = Warned::default();
         let is_time = || self.arguments.time.is_some_and(|time| started.elapsed() >= time);
-        // What is under way arrives as the workers stop.
+        // Packets in flight arrive when the workers stop.
         let is_over = || running.are_over() || running.are_finished();
         while !STOP.load(Ordering::Relaxed) && !is_time() && !is_over() {
             let left = self
                 .arguments
                 .time
-                .map_or(LOOK, |time| time.saturating_sub(started.elapsed()).min(LOOK));
+                .map_or(POLL, |time| time.saturating_sub(started.elapsed()).min(POLL));
             std::thread::sleep(left);
             if shown.elapsed() >= SHOW {
                 let now = running.snapshot();
@@ -156,7 +157,7 @@ impl Between {
                 if before.time_ns > 0 {
                     view.show(&picture::lines(&before, &now, seconds), started.elapsed());
                 }
-                said.say(&before, &now, view);
+                warned.update(&before, &now, view);
                 (shown, before) = (Instant::now(), now);
             }
         }
@@ -189,11 +190,11 @@ impl Command for Between {
         let view = View::new();
         self.watch(&running, &view);
         let seconds = started.elapsed().as_secs_f64();
-        // Whoever watches sees it end before the ports are stopped.
+        // Observers see the end before the ports are stopped.
         drop(served);
         let (snapshot, ended) = running.finish();
         view.end();
-        // What was counted until a port failed holds.
+        // Counts from before a port failed are valid.
         if ended.is_ok() || !snapshot.ports.is_empty() {
             let done = Done::of(snapshot, seconds, &paces, &watches);
             record("forward", done.records(), journal)?;
@@ -227,18 +228,18 @@ fn names(specs: &[Spec; 2]) -> [String; 2] {
     [format!("{first}0"), format!("{second}{}", u8::from(first == second))]
 }
 
-/// What a person was told while it goes, each thing once.
+/// Warnings that were printed, each once.
 #[derive(Default)]
-struct Said {
+struct Warned {
     obstacles: Vec<(String, String)>,
     notes: Vec<(String, String)>,
 }
 
-impl Said {
-    /// Says what is new.
-    fn say(&mut self, before: &Snapshot, now: &Snapshot, view: &View) {
+impl Warned {
+    /// Prints new warnings.
+    fn update(&mut self, before: &Snapshot, now: &Snapshot, view: &View) {
         for obstacle in &now.obstacles {
-            // What is there at two looks is no moment of a peer that comes.
+            // An obstacle in two polls in a row is not just a peer that is connecting.
             if before.obstacles.contains(obstacle) && !self.obstacles.contains(obstacle) {
                 let (port, reason) = obstacle;
                 view.warn(&format!("haul: warning: {port} has no link: {reason}"));
@@ -246,7 +247,8 @@ impl Said {
             }
         }
         for (port, note) in &now.notes {
-            // Its numbers grow: once is enough, and the last ones are in the summary.
+            // The numbers in a note grow: it is printed once, and the last numbers are in the
+            // summary.
             let about = (port.clone(), note.replace(|it: char| it.is_ascii_digit(), ""));
             if !self.notes.contains(&about) {
                 view.warn(&format!("haul: warning: {port}: {note}"));
@@ -256,7 +258,7 @@ impl Said {
     }
 }
 
-/// Where a person sees how it goes: in place on a terminal, nowhere else.
+/// The live view for a person: in place on a terminal, otherwise hidden.
 struct View(ProgressBar);
 
 impl View {
@@ -271,7 +273,7 @@ impl View {
     }
 
     fn show(&self, lines: &[String], elapsed: Duration) {
-        let clock = format!("{:.0} s, Ctrl-C ends it", elapsed.as_secs_f64());
+        let clock = format!("{:.0} s, Ctrl-C stops", elapsed.as_secs_f64());
         self.0.set_message(format!("{}\n{clock}", lines.join("\n")));
         self.0.tick();
     }
@@ -292,7 +294,8 @@ impl Done {
             let mean = paces.iter().map(Pace::late_ns_mean).sum::<f64>() / paces.len() as f64;
             (mean, paces.iter().map(Pace::late_ns_max).max().unwrap_or(first.late_ns_max()))
         });
-        // Of two generators each sees what the other made; of one and a sink, one sees anything.
+        // With two generators, each sees the other's packets; with one generator and a sink, only
+        // one sees packets.
         let found = watches.iter().filter_map(|watches| {
             let each = watches.iter().map(Watch::findings);
             each.reduce(|mut sum: Findings, other| {
@@ -308,7 +311,8 @@ impl Done {
         Self { snapshot, seconds, made, late_ns, order }
     }
 
-    /// Packets that were made, or sent as far as their numbers tell, and did not come.
+    /// Packets that were made (without a generator here: sent, by their numbers) and did not
+    /// arrive.
     fn lost(&self) -> Option<u64> {
         let (order, _) = self.order.as_ref().filter(|(order, _)| order.expected > 0)?;
         Some(self.made.unwrap_or(order.expected).saturating_sub(order.unique))
@@ -360,7 +364,7 @@ impl Done {
         records
     }
 
-    /// What the packets' own numbers say.
+    /// The records from the packets' own numbers.
     fn of_numbers(&self, one: &dyn Fn(&str, &str, f64) -> Record, records: &mut Vec<Record>) {
         if let Some(made) = self.made {
             records.push(one("made", "packets", made as f64));
@@ -379,7 +383,7 @@ impl Done {
         }
     }
 
-    /// Packets that came from either port.
+    /// Packets received from both ports.
     fn packets(&self) -> u64 {
         self.snapshot.ports.iter().map(|(.., counters)| counters.rx.packets).sum()
     }
@@ -396,7 +400,7 @@ impl Done {
         );
         if self.packets() > 0 {
             line.push_str(&format!(
-                "; {:.0} cycles a packet",
+                "; {:.0} cycles per packet",
                 busy_cycles as f64 / self.packets() as f64
             ));
         }
@@ -406,7 +410,7 @@ impl Done {
                 latency.iter().find(|(quantile, _)| *quantile == wanted).map_or(0.0, |it| it.1)
             };
             text.push_str(&format!(
-                "\nby the packets’ numbers: {} came, {lost} lost, {} out of order, {} twice; latency \
+                "\nby the packets’ numbers: {} arrived, {lost} lost, {} out of order, {} twice; latency \
                  {:.1} us at the median, {:.1} us at 99%",
                 order.unique,
                 order.reordered,
@@ -415,8 +419,8 @@ impl Done {
                 quantile(0.99) / 1e3,
             ));
         }
-        if self.has_nobody() {
-            text.push_str("\na port had nobody at its other side at the end");
+        if self.has_port_without_peer() {
+            text.push_str("\na port had no peer at the end");
         }
         for (port, reason) in self.snapshot.obstacles.iter().chain(&self.snapshot.notes) {
             text.push_str(&format!("\n{port}: {reason}"));
@@ -424,8 +428,8 @@ impl Done {
         text
     }
 
-    /// Whether none of a port's queue pairs has a link.
-    fn has_nobody(&self) -> bool {
+    /// Whether a port has no queue pair with a link.
+    fn has_port_without_peer(&self) -> bool {
         let Snapshot { ports, links, .. } = &self.snapshot;
         let is_down = |port: &str| {
             let mut own = ports.iter().zip(links).filter(|((name, ..), _)| name == port);

@@ -1,4 +1,4 @@
-//! Which options of `haul forward pvp` fit together.
+//! The rules for combining options of `haul forward pvp`.
 
 use haul_experiments::forward::{Bench, Flow, Layout, is_ceiling};
 
@@ -6,16 +6,16 @@ use crate::arguments::forward::Pvp as Arguments;
 use crate::error::Error;
 use crate::terminal;
 
-/// Whether this switch is to be measured.
+/// Whether this switch was named.
 pub(super) fn is_asked(arguments: &Arguments, name: &str) -> bool {
     arguments.switch.iter().any(|switch| switch == name)
 }
 
-/// Whether what is asked for fits together.
+/// Checks that the options fit together.
 ///
 /// # Errors
-/// An option of another flow or of other switches.
-pub(super) fn fits(arguments: &Arguments) -> Result<(), Error> {
+/// An option belongs to another flow or to other switches.
+pub(super) fn check(arguments: &Arguments) -> Result<(), Error> {
     let unused = |option, belongs, remedy| Err(Error::Unused { option, belongs, remedy });
     let flow = arguments.flow;
     if is_asked(arguments, "ovs") && ![Flow::Pvp, Flow::Return].contains(&flow) {
@@ -28,7 +28,7 @@ pub(super) fn fits(arguments: &Arguments) -> Result<(), Error> {
         return unused("--guest-image", "--guest qemu", "add it");
     }
     if flow == Flow::Return && arguments.guest != "haul" {
-        return unused("--guest testpmd", "the other flows", "have haul as the guest");
+        return unused("--guest testpmd", "the other flows", "name --guest haul");
     }
     if arguments.queues > 1 {
         fits_queues(arguments)?;
@@ -45,10 +45,10 @@ pub(super) fn fits(arguments: &Arguments) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether there can be several queue pairs of what is asked for.
+/// Checks that several queues are possible with these options.
 ///
 /// # Errors
-/// An option of another program, or whose packets are of one flow.
+/// An option belongs to another program, or makes packets of only one flow.
 fn fits_queues(arguments: &Arguments) -> Result<(), Error> {
     let option = "--queues of more than 1";
     let unused = |belongs, remedy| Err(Error::Unused { option, belongs, remedy });
@@ -59,19 +59,19 @@ fn fits_queues(arguments: &Arguments) -> Result<(), Error> {
         return unused("the other flows", "name one of these");
     }
     if arguments.source.as_deref() == Some("null") {
-        return unused("--source gen, whose packets are of many flows", "name it");
+        return unused("--source gen, whose packets belong to many flows", "name it");
     }
-    // What such packets hold, and so which flow they are of, is chance.
+    // Packets that were not copied have random content, and so a random flow.
     if arguments.copy.iter().any(|copy| is_ceiling(copy)) {
-        return unused("a --copy of what packets hold", "name haul or libc");
+        return unused("a --copy that copies packets", "name haul or libc");
     }
     Ok(())
 }
 
-/// Whether a kernel can be the guest of what is asked for.
+/// Checks that a kernel can be the guest with these options.
 ///
 /// # Errors
-/// An option that is for other guests.
+/// An option is for other guests.
 fn fits_kernel(arguments: &Arguments) -> Result<(), Error> {
     let processes = "--guest haul and --guest testpmd";
     let unused = |option, remedy| Err(Error::Unused { option, belongs: processes, remedy });
@@ -89,21 +89,20 @@ fn fits_kernel(arguments: &Arguments) -> Result<(), Error> {
     }
     // A kernel drops packets without addresses.
     if arguments.copy.iter().any(|copy| is_ceiling(copy)) {
-        return unused("a --copy of nothing", "name haul or libc");
+        return unused("a --copy that copies nothing", "name haul or libc");
     }
     Ok(())
 }
 
-/// Says so where queues have no thread each. On one processor the run is refused, which is said
-/// elsewhere.
-pub(super) fn tell_of_threads(bench: &Bench) {
+/// Warns if queues share threads. With one processor the run is refused elsewhere.
+pub(super) fn warn_of_threads(bench: &Bench) {
     let (queues, processors) = (usize::from(bench.queues), haul_measure::sys::affinity().len());
     let threads = bench.threads(processors);
     if threads < queues && processors > 1 {
         let threads = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
         terminal::say(&format!(
-            "haul: warning: {queues} queues share {threads} at each side: this process may \
-             run on {processors} processors, {} would give each queue its own",
+            "haul: warning: {queues} queues share {threads} on each side: this process may \
+             run on {processors} processors, but {} would give each queue its own",
             2 * queues
         ));
     }

@@ -3,13 +3,13 @@
 //! From the bottom up:
 //!
 //! - `drive`: `haul forward drive`;
-//! - `modelled`: a modelled NIC as a person names it;
-//! - `spec`: a port as a person names it;
-//! - `ports`: from there to the ports of each worker;
-//! - `workers`: as many as both ports have queue pairs for;
+//! - `modelled`: a modelled NIC, as the command line names it;
+//! - `spec`: a port, as the command line names it;
+//! - `ports`: opens the ports of each worker;
+//! - `workers`: the worker threads;
 //! - `picture`: counters and batches for a terminal;
 //! - `between`: `haul forward --port A --port B`;
-//! - `fits`: which options of `pvp` fit together;
+//! - `fits`: the rules for combining options of `pvp`;
 //! - `sentences`: a plain sentence for each comparison;
 //! - `pvp`: `haul forward pvp`.
 
@@ -33,14 +33,14 @@ use crate::arguments::forward::{Forward, Verb};
 use crate::error::Error;
 use crate::journal::Journal;
 
-/// What a folder for results gets.
+/// Names of the files in a folder for results.
 const RECORDS: &str = "forward.jsonl";
 const PAGE: &str = "report.html";
 
-/// What the arguments ask for.
+/// The command that the arguments ask for.
 ///
 /// # Errors
-/// A port, a copy or a size is not possible, or a program is not there.
+/// A port, a copy or a size is not possible, or a program is missing.
 pub(super) fn of(arguments: Forward) -> Result<Box<dyn Command>, Error> {
     Ok(match (arguments.command, arguments.between) {
         (Some(Verb::Pvp(arguments)), _) => Box::new(pvp::Pvp::check(*arguments)?),

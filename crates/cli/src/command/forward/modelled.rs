@@ -1,9 +1,9 @@
-//! A modelled NIC as a person names it, by the options of `haul pcie estimate`.
+//! A modelled NIC, named by the options of `haul pcie estimate`.
 
 use haul_model::pcie::{Nic, PcieError, Settings, Setup, Thresholds, Version};
 use serde_json::{Value, json};
 
-/// What was said; what was not is the NIC's own.
+/// The named values; missing ones are the NIC's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modelled {
     pub(super) model: Option<String>,
@@ -17,13 +17,13 @@ pub(super) struct Modelled {
     pub(super) options: Vec<String>,
 }
 
-/// The NIC that is modelled unless one is named.
+/// The default NIC.
 const NIC: &str = "ice";
-/// Its link, as in `haul pcie estimate`.
+/// Its default link, as in `haul pcie estimate`.
 const LINK: &str = "gen3x8";
 
 impl Modelled {
-    /// The options that have one word, each with its place.
+    /// The options with one value, each with its field.
     pub(super) fn words(&mut self) -> [(&'static str, &mut Option<String>); 8] {
         [
             ("model", &mut self.model),
@@ -40,7 +40,7 @@ impl Modelled {
     /// The NIC with its driver and link.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The reason why it cannot exist.
     pub(super) fn setup(&self) -> Result<Setup, String> {
         let text = |error: PcieError| error.to_string();
         let base: &Nic = self.model.as_deref().unwrap_or(NIC).parse().map_err(text)?;
@@ -48,11 +48,11 @@ impl Modelled {
         for option in &self.options {
             nic = nic.with(option).map_err(text)?;
         }
-        let usual = Settings::default();
+        let default = Settings::default();
         let settings = Settings {
-            mps: number("mps", self.mps.as_ref(), usual.mps)?,
-            mrrs: number("mrrs", self.mrrs.as_ref(), usual.mrrs)?,
-            ..usual
+            mps: number("mps", self.mps.as_ref(), default.mps)?,
+            mrrs: number("mrrs", self.mrrs.as_ref(), default.mrrs)?,
+            ..default
         };
         let link = self.link.as_deref().unwrap_or(LINK);
         let link = haul_model::pcie::Link::new(link, settings).map_err(text)?;
@@ -70,8 +70,8 @@ impl Modelled {
         })
     }
 
-    /// The same for `haul pcie watch`, in the names of its options.
-    pub(super) fn said(&self, setup: &Setup) -> Value {
+    /// The setup in JSON for `haul pcie watch`, by the names of its options.
+    pub(super) fn json(&self, setup: &Setup) -> Value {
         let settings = setup.link.settings();
         json!({
             "nic": setup.nic.name,
@@ -87,9 +87,9 @@ impl Modelled {
     }
 }
 
-fn number(name: &str, text: Option<&String>, usual: u32) -> Result<u32, String> {
-    let Some(text) = text else { return Ok(usual) };
-    text.parse().map_err(|_| format!("{name}={text} is no number"))
+fn number(name: &str, text: Option<&String>, default: u32) -> Result<u32, String> {
+    let Some(text) = text else { return Ok(default) };
+    text.parse().map_err(|_| format!("{name}={text} is not a number"))
 }
 
 #[cfg(test)]
@@ -106,26 +106,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_the_nics_own() {
+    fn missing_options_are_the_nics_own() {
         let setup = of(&[]).setup().unwrap();
         assert_eq!((setup.nic.name, setup.link.to_string().as_str()), ("ice", "gen3x8"));
         let modelled =
             of(&[("model", "i40e"), ("mode", "bulk"), ("mps", "128"), ("rx-free", "48")]);
         let setup = modelled.setup().unwrap();
         assert_eq!((setup.nic.name, setup.mode.name()), ("i40e", "bulk"));
-        let said = modelled.said(&setup);
-        assert_eq!((&said["mps"], &said["rx_free"]), (&json!(128), &json!(48)));
+        let json = modelled.json(&setup);
+        assert_eq!((&json["mps"], &json["rx_free"]), (&json!(128), &json!(48)));
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn setup_refuses_impossible_values() {
         for (name, value, part) in [
             ("model", "quick", "not a modelled NIC"),
             ("mode", "quick", "quick"),
             ("driver", "22.11", "22.11"),
             ("link", "gen9x8", "generation"),
             ("mps", "100", "MPS"),
-            ("mrrs", "x", "no number"),
+            ("mrrs", "x", "not a number"),
         ] {
             let error = of(&[(name, value)]).setup().unwrap_err();
             assert!(error.contains(part), "{name}: {error}");

@@ -5,10 +5,10 @@ use haul_model::units::three_digits;
 
 use crate::terminal::Table;
 
-/// How wide the longest bar is, in characters.
+/// Length of the longest bar, in characters.
 const BAR: usize = 40;
 
-/// Sizes of batches that are drawn apart: single ones up to 8, then by doublings.
+/// Sizes of batches that have their own bar: single ones up to 8, then ranges that double.
 const BINS: [(usize, usize); 14] = [
     (0, 0),
     (1, 1),
@@ -26,7 +26,7 @@ const BINS: [(usize, usize); 14] = [
     (65, 256),
 ];
 
-/// What went through between two looks, `seconds` apart: a line a port.
+/// The forwarded packets between two snapshots, `seconds` apart: a line per port.
 pub(super) fn lines(before: &Snapshot, now: &Snapshot, seconds: f64) -> Vec<String> {
     let earlier = |name: &str, queue: u16| {
         before.ports.iter().find(|(other, own, _)| other == name && *own == queue)
@@ -52,14 +52,14 @@ pub(super) fn lines(before: &Snapshot, now: &Snapshot, seconds: f64) -> Vec<Stri
     let wasted = since(|it| it.wasted_polls) / polls.max(1.0);
     let mut lines: Vec<String> = now.ports.iter().map(line).collect();
     lines.push(format!(
-        "polls: {} a second, {:.1}% wasted",
+        "polls: {} per second, {:.1}% wasted",
         human(polls / seconds),
         100.0 * wasted
     ));
     lines
 }
 
-/// A histogram as one character a bin, from an empty poll to the largest batch.
+/// A histogram with one character per bin, from an empty poll to the largest batch.
 fn spark(direction: &Direction) -> String {
     const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let counts = BINS.map(|bin| calls(direction, bin));
@@ -76,10 +76,18 @@ fn calls(direction: &Direction, (first, last): (usize, usize)) -> u64 {
     direction.batches[first..=last].iter().sum()
 }
 
-/// Everything that was counted, for the end.
+/// All counts, for the end.
 pub(super) fn whole(snapshot: &Snapshot, seconds: f64) -> String {
     let mut table = Table::new(&[
-        "port", "queue", "way", ">packets", ">Mpps", ">Gbit/s", ">calls", ">a call", ">dropped",
+        "port",
+        "queue",
+        "way",
+        ">packets",
+        ">Mpps",
+        ">Gbit/s",
+        ">calls",
+        ">per call",
+        ">dropped",
         "why",
     ]);
     for (name, queue, counters) in &snapshot.ports {
@@ -123,7 +131,7 @@ fn row(name: &str, queue: u16, way: &str, direction: &Direction, seconds: f64) -
     ]
 }
 
-/// A bar for each size of a batch that came.
+/// A bar for each size of a batch that occurred.
 fn histogram(direction: &Direction) -> String {
     let all = direction.calls().max(1);
     let most = BINS.map(|bin| calls(direction, bin)).into_iter().max().unwrap_or(0).max(1);
@@ -168,16 +176,16 @@ mod tests {
     }
 
     #[test]
-    fn what_went_through_since_the_last_look_is_shown() {
+    fn lines_show_packets_since_last_snapshot() {
         let lines = lines(&snapshot(10, 10), &snapshot(20, 30), 2.0);
         assert_eq!(lines.len(), 2);
         assert!(lines[0].starts_with("vhost0   queue 0  rx       320 pps  [▅"), "{}", lines[0]);
         assert!(lines[0].ends_with("dropped 0"), "{}", lines[0]);
-        assert_eq!(lines[1], "polls: 15 a second, 33.3% wasted");
+        assert_eq!(lines[1], "polls: 15 per second, 33.3% wasted");
     }
 
     #[test]
-    fn bins_hold_every_batch_once() {
+    fn bins_cover_every_batch_once() {
         let mut direction = Direction::default();
         (0..=256).for_each(|size| direction.batch(size, 0));
         let sum: u64 = BINS.iter().map(|bin| calls(&direction, *bin)).sum();
@@ -185,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_has_every_count() {
+    fn whole_has_every_count() {
         let text = whole(&snapshot(10, 30), 1.0);
         for holds in ["960", "full 5", "packets of a rx call", "     32 ", "75.0%", "25.0%"] {
             assert!(text.contains(holds), "{holds}: {text}");

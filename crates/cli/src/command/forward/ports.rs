@@ -1,4 +1,4 @@
-//! From what a person named to the ports: a list for each worker.
+//! Opens the ports that the command line names: a list for each worker.
 
 use haul::forward::{
     AfPacket, AfXdp, CopyMethod, Generator, Nic, NicSettings, Null, PACKET_BYTES_MAX, Pace, Pcap,
@@ -10,7 +10,7 @@ use haul::telemetry::PortAbout;
 use super::spec::{self, Spec};
 use crate::error::Error;
 
-/// A port, and where what it finds is seen.
+/// A port, and the handles to its findings.
 #[derive(Default)]
 pub(super) struct Opened {
     /// The queue pairs of each worker.
@@ -21,7 +21,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Queue pairs, which the workers take in turn.
+    /// Distributes queue pairs over the workers in turn.
     fn of<P: Port + 'static>(queues: Vec<P>, workers: usize) -> Self {
         let mut opened = Self::default();
         opened.of_workers.resize_with(workers, Vec::new);
@@ -31,7 +31,7 @@ impl Opened {
         opened
     }
 
-    /// A port that each worker has one of.
+    /// A port of which each worker has one.
     fn each<P: Port + 'static>(
         workers: usize,
         open: impl FnMut(usize) -> Result<P, haul::forward::Error>,
@@ -41,11 +41,11 @@ impl Opened {
     }
 }
 
-/// Opens a port under this name, for so many workers: each has one of its queue pairs at least. At
-/// the other end of its socket are processes of these users.
+/// Opens a port under this name for `workers` workers, each of which gets at least one queue pair.
+/// Processes of `users` may be at the other end of its socket.
 ///
 /// # Errors
-/// A value is not possible, or the system refuses something.
+/// A value is not possible, or the system refuses a call.
 pub(super) fn open(
     spec: &Spec,
     name: &str,
@@ -99,20 +99,20 @@ fn open_queues(spec: &Spec, name: &str, users: &Users, workers: usize) -> Result
             return Err(haul::forward::Error::Value {
                 what: "a packet size of",
                 value: format!("{size_bytes} B"),
-                limit: "a packet has 9216 B at most",
+                limit: "a packet has at most 9216 B",
             }
             .into());
         }
     })
 }
 
-/// A generator for each worker, which share the rate and the packets, and have flows of their own.
+/// A generator for each worker. They share the rate and the packets; their flows are distinct.
 fn generators(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
     let Spec::Gen { sizes, rate, count, flows } = spec else { return Ok(Opened::default()) };
     let sizes = match sizes {
         spec::Sizes::Fixed(size) => Sizes::Fixed(*size),
         spec::Sizes::Imix => Sizes::Imix,
-        spec::Sizes::Each(from, to) => Sizes::Each { from: *from, to: *to, step: 1 },
+        spec::Sizes::Each { from, to, step } => Sizes::Each { from: *from, to: *to, step: *step },
     };
     let (mut paces, mut watches) = (Vec::new(), Vec::new());
     let opened = Opened::each(workers, |worker| {
@@ -133,7 +133,7 @@ fn generators(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> 
     Ok(Opened { paces, watches, ..opened })
 }
 
-/// A modelled NIC for each worker, which share the rate and the packets.
+/// A modelled NIC for each worker. They share the rate and the packets.
 fn nics(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
     let Spec::Nic { modelled, size, rate, group, count } = spec else {
         return Ok(Opened::default());
@@ -150,11 +150,11 @@ fn nics(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
         };
         Nic::open(name, settings)
     })?;
-    opened.about.modelled = Some(modelled.said(&setup));
+    opened.about.modelled = Some(modelled.json(&setup));
     Ok(opened)
 }
 
-/// What one of several workers has of a number of packets.
+/// One worker's share of a number of packets.
 fn share(whole: u64, worker: usize, workers: usize) -> u64 {
     whole / workers as u64 + u64::from((worker as u64) < whole % workers as u64)
 }

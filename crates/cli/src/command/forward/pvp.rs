@@ -1,4 +1,4 @@
-//! `haul forward pvp`: the whole flow through a guest, copies and switches compared.
+//! `haul forward pvp`: the whole flow through a guest, with copies and switches compared.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use haul_machine::sys::Sys;
 use haul_model::experiment::name;
 use haul_model::{Bytes, Record};
 
-use super::fits::{fits, is_asked, tell_of_threads};
+use super::fits::{self, is_asked, warn_of_threads};
 use super::{RECORDS, sentences};
-use crate::arguments::forward::{Pvp as Arguments, Sweep};
+use crate::arguments::forward::Pvp as Arguments;
 use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
@@ -24,31 +24,31 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal;
 
-/// As much as a page and its records take together.
+/// Size of a page and its records together.
 const ROOM: Bytes = Bytes(4 << 20);
 
-/// The largest packets that DPDK's sides and a kernel's card take by themselves.
+/// The largest packets that DPDK's sides and a kernel's NIC accept by default.
 const SIZE_OF_PEER_MAX: u64 = 1514;
 
 /// The shortest and the longest frames, without their check sequence.
 const SIZE_MIN: u64 = 60;
 const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
 
-/// The largest library that is looked at for a memcpy, in bytes: some hundred times glibc's.
+/// The largest library that is searched for a memcpy, in bytes: some hundred times glibc's.
 const LIBRARY_BYTES_MAX: u64 = 256 << 20;
 
-/// Huge pages that DPDK's two sides take, with room to spare.
+/// Huge pages that DPDK's two sides need, with a margin.
 const HUGE_PAGES: u64 = 320;
-/// The same with Open vSwitch as one of them.
+/// Huge pages that they need if Open vSwitch is one of them.
 const HUGE_PAGES_OF_OVS: u64 = 450;
 
-/// How long is measured of a restart, and of one size of a sweep: see `--for`. Forwarders publish
-/// their counts every 20 ms.
+/// Measured time of a restart, and of one size of a sweep: see `--for`. Forwarders publish their
+/// counts every 20 ms.
 const OF_RESTART: Duration = Duration::from_millis(500);
 const OF_SIZE: Duration = Duration::from_millis(50);
 const OF_SIZE_MIN: Duration = Duration::from_millis(40);
 
-/// Shorter trials than this say little: a scheduler's slice is some milliseconds.
+/// Shorter trials than this are unreliable, because a scheduler's slice has some milliseconds.
 const TRIAL_SHORT_MIN: Duration = Duration::from_millis(100);
 
 pub(super) struct Pvp {
@@ -61,9 +61,9 @@ impl Pvp {
     /// Resolves every name, looks for the peers, and lists the steps.
     ///
     /// # Errors
-    /// A copy or a size is not possible, or the program that is asked for is not there.
+    /// A copy or a size is not possible, or a needed program is missing.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        fits(&arguments)?;
+        fits::check(&arguments)?;
         let mut left_out = Vec::new();
         let (testpmd, ovs) = peers(&arguments, &mut left_out)?;
         let guest = match &testpmd {
@@ -88,7 +88,7 @@ impl Pvp {
         let source = match arguments.source.as_deref() {
             Some("gen") => Source::Generator,
             Some(_) => Source::Null,
-            // Neither DPDK's source nor a guest's packets that are measured as a switch's.
+            // Neither with DPDK's source, nor if the guest's packets are measured as a switch's.
             None if beside_dpdk && arguments.flow != Flow::Return => Source::Null,
             None => Source::Generator,
         };
@@ -105,7 +105,7 @@ impl Pvp {
             driver: driver(),
             left_out,
             restarts: (restarts, restarts),
-            window: match (arguments.time, arguments.sweep) {
+            window: match (arguments.time, &arguments.sweep) {
                 (Some(time), Some(_)) => time.max(OF_SIZE_MIN),
                 (None, Some(_)) => OF_SIZE,
                 (time, None) => time.unwrap_or(OF_RESTART),
@@ -117,9 +117,9 @@ impl Pvp {
             sweep: Vec::new(),
             seed: 1,
         };
-        tell_of_threads(&bench);
+        warn_of_threads(&bench);
         let steps = match arguments.sweep {
-            Some(sweep) => vec![step(&bench, 0, swept(sweep, is_peer)?)],
+            Some(sweep) => vec![step(&bench, 0, checked(&sweep.0, is_peer)?)],
             None => {
                 let sizes = checked(&arguments.sizes.0, is_peer)?;
                 sizes.into_iter().map(|size| step(&bench, size, Vec::new())).collect()
@@ -163,10 +163,10 @@ impl Command for Pvp {
     }
 }
 
-/// testpmd and Open vSwitch, as far as they take part and are there.
+/// testpmd and Open vSwitch, if they take part and are installed.
 ///
 /// # Errors
-/// One of them is not there and is needed.
+/// A needed one is missing.
 fn peers(
     arguments: &Arguments,
     left_out: &mut Vec<String>,
@@ -175,7 +175,7 @@ fn peers(
     let (mut testpmd, mut ovs) = (None, None);
     if is_asked(arguments, "testpmd") || arguments.guest == "testpmd" {
         let found = Testpmd::find(arguments.testpmd.as_deref());
-        // The others are worth measuring without it, but not with another guest.
+        // Without it, the others can still be measured, but not with another guest.
         let is_needed = arguments.guest == "testpmd" || !has_haul;
         testpmd = or_left_out("testpmd", found, Testpmd::REMEDY, is_needed, left_out)
             .map_err(|reason| Error::Testpmd { reason })?
@@ -189,11 +189,10 @@ fn peers(
     Ok((testpmd, ovs))
 }
 
-/// A peer, or `None` with a warning where it is missing and the others are worth measuring without
-/// it.
+/// A peer, or `None` with a warning if it is missing and the others can be measured without it.
 ///
 /// # Errors
-/// Why it is missing, where it is needed.
+/// The reason why a needed peer is missing.
 fn or_left_out<T>(
     name: &str,
     found: Result<T, String>,
@@ -211,15 +210,15 @@ fn or_left_out<T>(
     }
 }
 
-/// How this program is started as one side of a flow.
+/// The command that starts this program as one side of a flow.
 pub(in crate::command) fn driver() -> Program {
     steps::this_program(["forward", "drive"])
 }
 
-/// What is looked for, by name.
+/// The goals of searches, with their names.
 ///
 /// # Errors
-/// There is nothing whose load could be set.
+/// No load can be set.
 fn searches(arguments: &Arguments) -> Result<Vec<(&'static str, Goal)>, Error> {
     let can_search = match arguments.flow {
         Flow::Pvp => is_asked(arguments, "haul"),
@@ -248,13 +247,13 @@ fn searches(arguments: &Arguments) -> Result<Vec<(&'static str, Goal)>, Error> {
     Ok(goals.collect())
 }
 
-/// Pages of 2 MiB that the kernel's pool has to give.
+/// Free pages of 2 MiB in the kernel's pool.
 fn huge_pages_free() -> u64 {
     let pools = Sys::new().huge_pages().pools;
     pools.iter().find(|pool| pool.page_bytes == 2 << 20).map_or(0, |pool| pool.free)
 }
 
-/// One size of a flow, or a sweep.
+/// The step for one size of a flow, or for a sweep.
 fn step(bench: &Bench, size_bytes: usize, sweep: Vec<usize>) -> Box<dyn Experiment> {
     let size_bytes = sweep.first().copied().unwrap_or(size_bytes);
     let mut bench = Bench { size_bytes, sweep, ..bench.clone() };
@@ -265,7 +264,7 @@ fn step(bench: &Bench, size_bytes: usize, sweep: Vec<usize>) -> Box<dyn Experime
 /// haul as switch, with each of these copies.
 ///
 /// # Errors
-/// One of them is none.
+/// One of them does not exist.
 fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
     let mut subjects: Vec<Subject> = Vec::new();
     for name in names {
@@ -286,31 +285,18 @@ fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
     Ok(subjects)
 }
 
-/// Whether a file is a library that names a memcpy. What is none would be left out by the loader,
-/// and libc's be measured under its name.
+/// Whether a file is a library that names a memcpy. The loader would ignore any other file, and
+/// libc's copy would be measured under its name.
 fn has_memcpy(path: &Path) -> bool {
     const NAME: &[u8] = b"memcpy\0";
     let bytes = haul_machine::file::read_limited(path, LIBRARY_BYTES_MAX).unwrap_or_default();
     bytes.starts_with(b"\x7fELF") && bytes.windows(NAME.len()).any(|window| window == NAME)
 }
 
-/// The sizes of a sweep.
+/// Checks that every side accepts these sizes.
 ///
 /// # Errors
-/// One of them is none.
-fn swept(sweep: Sweep, with_peer: bool) -> Result<Vec<usize>, Error> {
-    let Sweep { first, last, step } = sweep;
-    // The ends first: there may be more sizes in between than memory has room for.
-    checked(&[Bytes(first), Bytes(last)], with_peer)?;
-    let step = usize::try_from(step).unwrap_or(usize::MAX);
-    let sizes: Vec<Bytes> = (first..=last).step_by(step).map(Bytes).collect();
-    checked(&sizes, with_peer)
-}
-
-/// Sizes that every side takes.
-///
-/// # Errors
-/// One of them is none.
+/// One of them is impossible.
 fn checked(sizes: &[Bytes], with_peer: bool) -> Result<Vec<usize>, Error> {
     let limit = if with_peer { SIZE_OF_PEER_MAX } else { SIZE_MAX };
     let mut checked = Vec::new();

@@ -1,14 +1,14 @@
-//! A plain sentence for each comparison of `haul forward pvp`.
+//! A sentence for each comparison of `haul forward pvp`.
 
 use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
 use haul_model::{Comparison, Record, Settle, Verdict};
 
-/// Fewer restarts give no interval: restarts of one and the same program differ by more than most
-/// of what is compared.
+/// Least number of restarts for an interval: restarts of the same program differ by more than most
+/// compared subjects.
 const RESTARTS_MIN: usize = 3;
 
-/// What the records of the flows say: a line each.
+/// The results in the records of the flows, a line each.
 pub(super) fn of(records: &[&Record]) -> Vec<String> {
     let is_swept = |record: &&&Record| record.experiment == name::FORWARD_SWEEP;
     let mut lines = sweeps(&records.iter().copied().filter(|it| is_swept(&it)).collect::<Vec<_>>());
@@ -17,7 +17,7 @@ pub(super) fn of(records: &[&Record]) -> Vec<String> {
     lines
 }
 
-/// A line for each copy of a sweep: from the smallest packets to the largest.
+/// A line for each copy of a sweep, from the smallest packets to the largest.
 fn sweeps(records: &[&Record]) -> Vec<String> {
     let mut copies: Vec<String> = Vec::new();
     for copy in records.iter().map(|record| text(record, key::COPY)) {
@@ -46,7 +46,7 @@ fn of_flows(records: &[&Record]) -> Vec<String> {
         let baseline = record.rate().filter(|it| it.baseline != own_name(record));
         lines.push(match baseline {
             Some(comparison) if record.samples.len() < RESTARTS_MIN => format!(
-                "{what}: {rate}, {:.2} times that of {}, too few restarts to say more.",
+                "{what}: {rate}, {:.2} times that of {}, with too few restarts for an interval.",
                 comparison.ratio, comparison.baseline
             ),
             Some(comparison) => format!("{what}: {rate}, {}.", against(&comparison)),
@@ -73,7 +73,7 @@ fn of_flows(records: &[&Record]) -> Vec<String> {
         let size = size(record);
         lines.push(match comparison.verdict() {
             Verdict::NoDifference => format!(
-                "{size}: haul’s copy and libc’s forward alike ({}, the floor is {}).",
+                "{size}: haul’s copy and libc’s forward equally ({}, the floor is {}).",
                 interval(&comparison),
                 percent(comparison.floor)
             ),
@@ -87,7 +87,7 @@ fn of_flows(records: &[&Record]) -> Vec<String> {
     lines
 }
 
-/// A line for each subject whose cycles were counted.
+/// A line for each subject with counted cycles.
 fn cycles(records: &[&Record]) -> Vec<String> {
     let line = |record: &&Record| {
         let of = |metric: &str| {
@@ -100,12 +100,12 @@ fn cycles(records: &[&Record]) -> Vec<String> {
         let ring = median("cycles_ring").map(|ring| {
             let copy = of("cycles_copy").map(|record| match record.above_zero() {
                 Some(copy) => format!(" ({copy:.0} of them the copy’s)"),
-                None => " (the copy’s share is not told from 0)".to_owned(),
+                None => " (the copy’s share cannot be distinguished from 0)".to_owned(),
             });
             format!("{ring:.0} cycles at the ring{}, ", copy.unwrap_or_default())
         });
         Some(format!(
-            "{}: a packet takes {}{guest:.0} cycles in the guest, which takes {most} at most from \
+            "{}: a packet needs {}{guest:.0} cycles in the guest, which takes at most {most} from \
              any switch.",
             what(record),
             ring.unwrap_or_default(),
@@ -147,7 +147,7 @@ fn what(record: &Record) -> String {
         name::FORWARD_ENQUEUE => "to the guest through",
         name::FORWARD_DEQUEUE => "from the guest through",
         name::FORWARD_RETURN => "from the guest and back through",
-        _ => "round and round through",
+        _ => "circulating through",
     };
     let copy = match text(record, key::COPY).as_str() {
         "none" => ", copying nothing (the ceiling)".to_owned(),
@@ -162,7 +162,7 @@ fn what(record: &Record) -> String {
     format!("{}{queues}, {through} {}{copy}", size(record), record.subject)
 }
 
-/// As the run named it in its comparisons.
+/// The subject's name in the comparisons of its run.
 fn own_name(record: &Record) -> String {
     match record.subject.as_str() {
         "haul" => text(record, key::COPY),
@@ -195,14 +195,14 @@ fn against(comparison: &Comparison) -> String {
     }
 }
 
-/// Why the restarts leave it open, and what would settle it.
+/// Why the restarts do not decide it, and the remedy.
 fn open(comparison: &Comparison) -> String {
-    let settle = match comparison.settle() {
+    let remedy = match comparison.settle() {
         Some(Settle::Quiet) => Settle::Quiet.text(),
-        _ => "more --restarts would settle it",
+        _ => "more --restarts would decide it",
     };
     let (interval, floor) = (interval(comparison), percent(comparison.floor));
-    format!("({interval}, the floor is {floor}: {settle})")
+    format!("({interval}, the floor is {floor}: {remedy})")
 }
 
 fn interval(comparison: &Comparison) -> String {
@@ -247,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn every_comparison_is_a_sentence() {
+    fn comparisons_become_sentences() {
         let gain = Record { metric: "copy_gain".into(), ..rate("haul", 1.1) };
         let records = [rate("haul", 1.1), rate("libc", 1.0), rate("none", 0.5), gain];
-        let said = of(&records.iter().collect::<Vec<_>>());
+        let lines = of(&records.iter().collect::<Vec<_>>());
         assert_eq!(
-            said,
+            lines,
             [
                 "64 B, switch, guest and back through haul with the copy of haul: 12.3 Mpps, 10.0% \
                  more than libc’s copy (1.10 times its rate, 1.09-1.11).",
@@ -263,9 +263,12 @@ mod tests {
             ]
         );
         let same = Record { metric: "copy_gain".into(), ..rate("haul", 1.01) };
-        assert!(of(&[&same])[0].contains("forward alike"));
+        assert!(of(&[&same])[0].contains("forward equally"));
         let mut few = rate("haul", 1.1);
         few.samples.pop();
-        assert!(of(&[&few])[0].ends_with("1.10 times that of libc, too few restarts to say more."));
+        assert!(
+            of(&[&few])[0]
+                .ends_with("1.10 times that of libc, with too few restarts for an interval.")
+        );
     }
 }

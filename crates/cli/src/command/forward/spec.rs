@@ -1,4 +1,4 @@
-//! A port as a person names it: `gen:size=64,rate=1M`.
+//! A port, as the command line names it: `gen:size=64,rate=1M`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,25 +8,27 @@ use haul_experiments::forward::is_ceiling;
 use haul_model::pcie::{Offered, Packets, PcieError, Rate};
 
 use super::modelled::Modelled;
+use crate::arguments::sizes::without_step;
 use crate::arguments::time::time;
 
-/// The longest pause of a capture that may be kept, in seconds.
+/// The longest pause of a capture that can be kept, in seconds.
 const YEAR_S: u64 = 366 * 86_400;
 
-/// What was asked for.
+/// A port of the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Spec {
-    /// Makes packets, and looks at those that come back.
+    /// Makes packets, and checks those that return.
     Gen { sizes: Sizes, rate: Option<f64>, count: Option<u64>, flows: u32 },
-    /// Looks at packets.
+    /// Takes packets, and checks their numbers.
     Sink,
-    /// Takes packets; gives those of this size, or none.
+    /// Takes packets; gives packets of this size, if any.
     Null { size_bytes: usize },
-    /// A virtual machine's card, from the hypervisor's side.
+    /// A virtual machine's NIC, the hypervisor's side.
     Vhost { path: PathBuf, is_server: bool, copy: String, queues: u16 },
-    /// The same card, from the machine's side.
+    /// A virtual machine's NIC, the virtual machine's side.
     Virtio { path: PathBuf, is_server: bool, is_packed: bool, queues: u16 },
-    /// Packets of a capture, so many times (`None`: no end), and into one.
+    /// Reads packets from a capture, in this number of passes (`None`: without end), and writes
+    /// them to one.
     Pcap {
         input: Option<PathBuf>,
         output: Option<PathBuf>,
@@ -34,11 +36,11 @@ pub(super) enum Spec {
         replay: Replay,
         pause_max: Option<Duration>,
     },
-    /// A modelled NIC, which packets come from at a rate.
+    /// A modelled NIC, which receives packets at a rate.
     Nic { modelled: Modelled, size: u32, rate: Option<f64>, group: u32, count: Option<u64> },
-    /// An interface of the kernel's, by a socket of packets.
+    /// An interface of the kernel, through an AF_PACKET socket.
     AfPacket { interface: String },
-    /// A queue of one, by a socket of XDP.
+    /// A queue of an interface, through an AF_XDP socket.
     AfXdp { interface: String, queue: u32 },
 }
 
@@ -47,34 +49,39 @@ pub(super) enum Spec {
 pub(super) enum Sizes {
     Fixed(usize),
     Imix,
-    /// One size after the other.
-    Each(usize, usize),
+    /// One size after the other, in steps.
+    Each {
+        from: usize,
+        to: usize,
+        step: usize,
+    },
 }
 
 impl Sizes {
-    /// The packets of these sizes, which decide how many a line's bits are.
+    /// The packets of these sizes, which relate bits of the line to a number of packets.
     fn packets(&self) -> Result<Packets, PcieError> {
         let of = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         match self {
             Self::Fixed(size) => Packets::of_one(of(*size)),
             Self::Imix => "imix".parse::<Packets>()?.without_fcs(),
-            Self::Each(first, last) => Packets::of_each(of(*first), of(*last)),
+            Self::Each { from, to, step } => Packets::of_each(of(*from), of(*to), of(*step)),
         }
     }
 }
 
-/// An option behind the colon, which is asked for once.
+/// The options after the colon, each given at most once.
 struct Options<'a> {
     kind: &'a str,
     left: Vec<(&'a str, Option<&'a str>)>,
 }
 
-/// The ports that there are.
+/// The names of the ports.
 const PORTS: &str = "gen, sink, null, nic, vhost, virtio, pcap, afpacket and afxdp";
 
 impl Spec {
     /// # Errors
-    /// Why there is no such port.
+    ///
+    /// The reason why the port cannot exist.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (kind, options) = text.split_once(':').unwrap_or((text, ""));
         let words = options.split(',').filter(|word| !word.is_empty());
@@ -87,7 +94,7 @@ impl Spec {
         let mut options = Options { kind, left };
         let spec = match kind {
             "gen" => {
-                let sizes = options.take("size", sizes)?.unwrap_or(Sizes::Fixed(64));
+                let sizes = options.sizes()?;
                 let rate = options.rate(&sizes.packets())?;
                 let count = options.take("count", whole)?;
                 let flows = options.take("flows", |text| whole(text)?.try_into().ok())?;
@@ -127,7 +134,7 @@ impl Spec {
         options.end().map(|()| spec)
     }
 
-    /// Queue pairs; `None` where each worker has one of its own.
+    /// Number of queue pairs; `None` if each worker has its own.
     pub(super) fn queues(&self) -> Option<usize> {
         match self {
             Self::Gen { .. } | Self::Sink | Self::Null { .. } | Self::Nic { .. } => None,
@@ -136,17 +143,17 @@ impl Spec {
         }
     }
 
-    /// The file whose packets it gives.
+    /// The file that its packets are read from.
     pub(super) fn input(&self) -> Option<&PathBuf> {
         if let Self::Pcap { input, .. } = self { input.as_ref() } else { None }
     }
 
-    /// The file that gets its packets.
+    /// The file that its packets are written to.
     pub(super) fn output(&self) -> Option<&PathBuf> {
         if let Self::Pcap { output, .. } = self { output.as_ref() } else { None }
     }
 
-    /// What its kind is called.
+    /// The name of its kind.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Gen { .. } => "gen",
@@ -163,7 +170,7 @@ impl Spec {
 }
 
 impl Options<'_> {
-    /// The value of this option, where it is given.
+    /// The value of this option, if it is given.
     fn take<T>(
         &mut self,
         name: &str,
@@ -174,10 +181,8 @@ impl Options<'_> {
         };
         let (_, value) = self.left.remove(place);
         let value =
-            value.ok_or_else(|| format!("{}:{name} wants a value: {name}=...", self.kind))?;
-        let wrong =
-            || format!("{}:{name}={value} is not possible: see haul forward --help", self.kind);
-        parse(value).map(Some).ok_or_else(wrong)
+            value.ok_or_else(|| format!("{}:{name} needs a value: {name}=...", self.kind))?;
+        parse(value).map(Some).ok_or_else(|| impossible(self.kind, name, value))
     }
 
     fn flag(&mut self, name: &str) -> Result<bool, String> {
@@ -186,19 +191,32 @@ impl Options<'_> {
         };
         match self.left.remove(place) {
             (_, None) => Ok(true),
-            (_, Some(value)) => Err(format!("{}:{name} takes no value, not {value:?}", self.kind)),
+            (_, Some(value)) => {
+                Err(format!("{}:{name} has no value; leave out {value:?}", self.kind))
+            }
         }
     }
 
-    /// Packets a second, as of every command: `1M`, or bits of the line, by these packets.
+    /// The sizes of a generator's packets.
+    fn sizes(&mut self) -> Result<Sizes, String> {
+        let text = self.take("size", |text| Some(text.to_owned()))?;
+        let Some(text) = text else { return Ok(Sizes::Fixed(64)) };
+        if text.contains("..") && !text.contains(':') {
+            return Err(format!("{}:size={}", self.kind, without_step(&text)));
+        }
+        sizes(&text).ok_or_else(|| impossible(self.kind, "size", &text))
+    }
+
+    /// Packets per second, in the form of every command: `1M`, or bits per second of the line, by
+    /// these packets.
     fn rate(&mut self, packets: &Result<Packets, PcieError>) -> Result<Option<f64>, String> {
         let offered = self.take("rate", |text| text.parse::<Offered>().ok())?;
         let Some(offered) = offered else { return Ok(None) };
-        let said = |error: PcieError| format!("{}:rate: {error}", self.kind);
+        let wrong = |error: PcieError| format!("{}:rate: {error}", self.kind);
         let rate = match (offered, packets) {
             (Offered::Packets(rate), _) => rate,
-            (_, Ok(packets)) => offered.rate(packets).map_err(said)?,
-            (_, Err(error)) => return Err(said(error.clone())),
+            (_, Ok(packets)) => offered.rate(packets).map_err(wrong)?,
+            (_, Err(error)) => return Err(wrong(error.clone())),
         };
         Ok(Some(rate.packets_per_s()))
     }
@@ -216,31 +234,34 @@ impl Options<'_> {
         Ok(modelled)
     }
 
-    /// Captures to read, write or both.
+    /// Captures to read, to write, or both.
     fn pcap(&mut self) -> Result<Spec, String> {
         let (input, output) = (self.take("in", file)?, self.take("out", file)?);
         if input.is_none() && output.is_none() {
-            return Err("pcap wants a file: pcap:in=FILE, pcap:out=FILE or both".to_owned());
+            return Err("pcap needs a file: name pcap:in=FILE, pcap:out=FILE or both".to_owned());
         }
         let rate = self.take("rate", |text| text.parse::<Rate>().ok())?;
         let replay = match (rate, self.flag("timed")?) {
-            (Some(_), true) => return Err("pcap has rate or timed, not both".to_owned()),
+            (Some(_), true) => {
+                return Err("pcap has both rate and timed; name one of them".to_owned());
+            }
             (Some(rate), false) => Replay::Rate(rate.packets_per_s()),
             (None, true) => Replay::Recorded,
             (None, false) => Replay::Free,
         };
         let pause_max = self.take("pause", |text| time::<0, YEAR_S>(text).ok())?;
         if pause_max.is_some() && replay != Replay::Recorded {
-            return Err(
-                "pcap:pause is of packets that come as they were captured: timed".to_owned()
-            );
+            return Err("pcap:pause is for packets that are sent as they were captured; add timed"
+                .to_owned());
         }
         let passes = match self.left.contains(&("loop", None)) {
             true => self.flag("loop").map(|_| None)?,
             false => Some(self.take("loop", whole)?.unwrap_or(1)),
         };
         if input.is_none() && (passes != Some(1) || replay != Replay::Free) {
-            return Err("pcap:loop, rate and timed are of a file that is read: in=FILE".to_owned());
+            return Err(
+                "pcap:loop, rate and timed are for a file that is read; add in=FILE".to_owned()
+            );
         }
         Ok(Spec::Pcap { input, output, passes, replay, pause_max })
     }
@@ -248,18 +269,19 @@ impl Options<'_> {
     fn interface(&mut self) -> Result<String, String> {
         let kind = self.kind;
         let name = self.take("interface", |text| (!text.is_empty()).then(|| text.to_owned()))?;
-        name.ok_or_else(|| format!("{kind} wants an interface: {kind}:interface=NAME"))
+        name.ok_or_else(|| format!("{kind} needs an interface: name {kind}:interface=NAME"))
     }
 
-    /// What copies. What copies nothing bounds what a copy can reach in a flow whose guest is of
-    /// the same run; any other guest would read what is not its own.
+    /// The copy function. A ceiling copies nothing; it bounds the rate of a flow whose guest
+    /// belongs to the same run. Any other guest would read other packets' data, so it is refused
+    /// here.
     fn copy(&mut self) -> Result<String, String> {
         let name = self.take("copy", |text| Some(text.to_owned()))?;
         let name = name.unwrap_or_else(|| "haul".to_owned());
         match name.as_str() {
             ceiling if is_ceiling(ceiling) => Err(format!(
-                "{}:copy={name} copies nothing, so the guest would get what earlier packets left \
-                 in the buffers, those of other guests among them; have copy=haul or libc, or \
+                "{}:copy={name} copies nothing, so the guest would receive the data of earlier packets \
+                 in the buffers, those of other guests included; name copy=haul or libc, or \
                  measure that ceiling with haul forward pvp --copy {name}",
                 self.kind
             )),
@@ -273,14 +295,14 @@ impl Options<'_> {
 
     fn path(&mut self) -> Result<PathBuf, String> {
         let path = self.take("path", file)?;
-        path.ok_or_else(|| format!("{} wants a socket: {}:path=SOCKET", self.kind, self.kind))
+        path.ok_or_else(|| format!("{} needs a socket: name {}:path=SOCKET", self.kind, self.kind))
     }
 
     fn end(self) -> Result<(), String> {
         match self.left.first() {
             None => Ok(()),
             Some((name, _)) => Err(format!(
-                "a port {} has no option {name:?}, or has it once; see haul forward --help",
+                "a port {} has no option {name:?}, or has it only once; see haul forward --help",
                 self.kind
             )),
         }
@@ -296,9 +318,17 @@ fn sizes(text: &str) -> Option<Sizes> {
         return Some(Sizes::Imix);
     }
     match text.split_once("..") {
-        Some((first, last)) => Some(Sizes::Each(first.parse().ok()?, last.parse().ok()?)),
+        Some((first, rest)) => {
+            let (last, step) = rest.split_once(':')?;
+            let [from, to, step] = [first, last, step].map(|part| part.parse().ok());
+            Some(Sizes::Each { from: from?, to: to?, step: step? })
+        }
         None => text.parse().ok().map(Sizes::Fixed),
     }
+}
+
+fn impossible(kind: &str, name: &str, value: &str) -> String {
+    format!("{kind}:{name}={value} is not possible: see haul forward --help")
 }
 
 fn whole(text: &str) -> Option<u64> {
@@ -310,7 +340,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_read() {
+    fn spec_parses_ports() {
+        let each = |from, to, step| Sizes::Each { from, to, step };
         let generator = |sizes, rate, count, flows| Spec::Gen { sizes, rate, count, flows };
         let virtio = |path: &str, is_packed, queues| Spec::Virtio {
             path: path.into(),
@@ -332,11 +363,11 @@ mod tests {
         for (text, spec) in [
             ("gen", generator(Sizes::Fixed(64), None, None, 1)),
             ("gen:rate=14.88Mpps,size=60", generator(Sizes::Fixed(60), Some(14.88e6), None, 1)),
-            // 84 B of the line for each.
+            // A packet needs 84 B of the line.
             ("gen:rate=672Mbit/s,size=60", generator(Sizes::Fixed(60), Some(1e6), None, 1)),
-            ("gen:rate=6.76Mbps,size=60..61", generator(Sizes::Each(60, 61), Some(1e4), None, 1)),
+            ("gen:rate=6.76Mbps,size=60..61:1", generator(each(60, 61, 1), Some(1e4), None, 1)),
             ("gen:size=imix,rate=1.5M", generator(Sizes::Imix, Some(1.5e6), None, 1)),
-            ("gen:count=9,flows=4,size=60..61", generator(Sizes::Each(60, 61), None, Some(9), 4)),
+            ("gen:count=9,flows=4,size=60..90:8", generator(each(60, 90, 8), None, Some(9), 4)),
             ("sink", Spec::Sink),
             ("null", Spec::Null { size_bytes: 0 }),
             ("null:size=1500", Spec::Null { size_bytes: 1500 }),
@@ -381,42 +412,45 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_port_is_said() {
+    fn parse_refuses_impossible_ports_with_reason() {
         for (text, holds) in [
             ("", "no port is \"\""),
             ("eth0", "the ports are gen"),
             ("sink:size=64", "no option \"size\""),
             ("nic:model=quick", "not a modelled NIC"),
             ("nic:link=gen3x8,link=gen3x4", "no option \"link\""),
+            ("gen:size=60..64", "gen:size=60..64 has no step; write 60..64:1 "),
+            ("gen:size=60..64:0,rate=1Gbps", "step of packet sizes"),
+            ("gen:size=60..:1", "gen:size=60..:1 is not possible"),
             ("gen:rate=0", "gen:rate=0 is not possible"),
             ("gen:rate=NaN", "not possible"),
             ("gen:rate=1e6", "not possible"),
             ("gen:rate=1GB/s", "not possible"),
             ("gen:rate=1Gbps,size=0", "packet size"),
             ("pcap:in=a,rate=1Gbit/s", "not possible"),
-            ("gen:rate", "wants a value"),
-            ("gen:size=64,size=65", "or has it once"),
+            ("gen:rate", "needs a value"),
+            ("gen:size=64,size=65", "or has it only once"),
             ("gen:count=0", "not possible"),
             ("gen:flows=99999999999", "not possible"),
-            ("vhost", "vhost wants a socket"),
+            ("vhost", "vhost needs a socket"),
             ("vhost:path=", "not possible"),
-            ("vhost:path=s,copy=none", "copies nothing, so the guest would get"),
+            ("vhost:path=s,copy=none", "copies nothing, so the guest would receive"),
             ("vhost:path=s,copy=empty", "haul forward pvp --copy empty"),
-            ("vhost:path=s,server=yes", "takes no value"),
+            ("vhost:path=s,server=yes", "has no value"),
             ("virtio:path=s,servers", "no option \"servers\""),
             ("virtio:path=s,queues=-1", "virtio:queues=-1 is not possible"),
             ("sink:queues=2", "no option \"queues\""),
-            ("afpacket", "afpacket wants an interface"),
+            ("afpacket", "afpacket needs an interface"),
             ("afpacket:interface=a,queue=1", "no option \"queue\""),
             ("afxdp:interface=", "not possible"),
             ("afxdp:interface=a,queue=-1", "not possible"),
-            ("pcap", "pcap wants a file"),
+            ("pcap", "pcap needs a file"),
             ("pcap:in=", "not possible"),
-            ("pcap:in=a,rate=1k,timed", "not both"),
-            ("pcap:out=a,loop", "are of a file that is read"),
-            ("pcap:out=a,timed", "are of a file that is read"),
+            ("pcap:in=a,rate=1k,timed", "both rate and timed"),
+            ("pcap:out=a,loop", "are for a file that is read"),
+            ("pcap:out=a,timed", "are for a file that is read"),
             ("pcap:in=a,loop=0", "pcap:loop=0 is not possible"),
-            ("pcap:in=a,pause=1m", "as they were captured: timed"),
+            ("pcap:in=a,pause=1m", "as they were captured; add timed"),
             ("pcap:in=a,timed,pause=never", "pcap:pause=never is not possible"),
             ("pcap:in=a,loop,loop=2", "no option \"loop\""),
         ] {

@@ -1,5 +1,5 @@
-//! The workers of a forwarder: as many as both ports have queue pairs for, each on its processor;
-//! what they count, as one.
+//! The workers of a forwarder: at most as many as both ports have queue pairs, each on its
+//! processor. Their counts are summed.
 
 use std::iter;
 
@@ -9,36 +9,36 @@ use super::ports::Opened;
 use super::spec::Spec;
 use crate::error::Error;
 
-/// Buffers of a worker: the rings of a guest several times over.
+/// Buffers of a worker: several times the rings of a guest.
 const PACKETS: u32 = 16_384;
 
-/// Workers that run.
+/// Running workers.
 pub(super) struct Workers(Vec<Running>);
 
-/// How many workers two ports take, on these processors if any are named.
+/// Number of workers of two ports, on these processors if any are named.
 ///
 /// # Errors
-/// More processors are named than a port has queue pairs for.
+/// More processors are named than a port has queue pairs.
 pub(super) fn count(specs: &[Spec; 2], cpus: &[usize]) -> Result<usize, Error> {
     let least = specs.iter().filter_map(Spec::queues).min();
-    // A port refuses a number of queues that cannot be when it is opened.
+    // Opening a port refuses an impossible number of queues.
     let most = least.map_or(STREAMS, |least| least.max(1));
     if cpus.len() > most {
         let (what, value) = ("a number of processors of", cpus.len().to_string());
-        let limit = "each worker has a queue pair of either port at least: queues=N";
+        let limit = "each worker needs at least one queue pair of each port; name queues=N";
         return Err(haul::forward::Error::Value { what, value, limit }.into());
     }
     Ok(if cpus.is_empty() { least.unwrap_or(1).max(1) } else { cpus.len() })
 }
 
-/// Most workers of ports without queue pairs: streams of a sink.
+/// Most workers of ports without queue pairs: the number of a sink's streams.
 const STREAMS: usize = 64;
 
 impl Workers {
-    /// Starts them.
+    /// Starts the workers.
     ///
     /// # Errors
-    /// What [`Running::start`] says, or that there is no memory.
+    /// An error of [`Running::start`], or there is not enough memory.
     pub(super) fn start(
         ports: [Opened; 2],
         settings: Settings,
@@ -46,7 +46,7 @@ impl Workers {
     ) -> Result<Self, Error> {
         let [first, second] = ports.map(|port| port.of_workers);
         let count = first.len();
-        // Those that wait for each other on one processor would wait for a time slice.
+        // Workers that wait for each other on one processor would otherwise wait for a time slice.
         let yields = count > haul_measure::sys::affinity().len();
         let mut running = Vec::new();
         for (index, (first, second)) in first.into_iter().zip(second).enumerate() {
@@ -58,12 +58,12 @@ impl Workers {
         Ok(Self(running))
     }
 
-    /// Whether one of them has ended by itself.
+    /// Whether a worker has ended by itself.
     pub(super) fn are_over(&self) -> bool {
         self.0.iter().any(Running::is_over)
     }
 
-    /// Whether each has a port that has given all that it had.
+    /// Whether each worker has a port that has given all its packets.
     pub(super) fn are_finished(&self) -> bool {
         self.0.iter().all(|worker| worker.snapshot().links.contains(&Link::Finished))
     }
@@ -72,13 +72,14 @@ impl Workers {
         sum(self.0.iter().map(Running::snapshot))
     }
 
-    /// Sees what they count, from another thread.
+    /// A closure that reads their counts from another thread.
     pub(super) fn observer(&self) -> impl FnMut() -> Snapshot + Send + 'static {
         let observers: Vec<Observer> = self.0.iter().map(Running::observer).collect();
         move || sum(observers.iter().map(Observer::now))
     }
 
-    /// Stops them all, and then waits for each: what all have counted, and why one of them failed.
+    /// Stops all workers, and then waits for each. Returns their counts, and the error of one that
+    /// failed.
     pub(super) fn finish(self) -> (Snapshot, Result<(), Error>) {
         self.0.iter().for_each(Running::stop_soon);
         let (counted, ends): (Vec<_>, Vec<_>) = self.0.into_iter().map(Running::finish).unzip();
@@ -87,15 +88,15 @@ impl Workers {
     }
 }
 
-/// Counts of all workers as one, by port and queue. A port that each worker has one of has as many
-/// queues as there are workers.
+/// Sums the counts of all workers, by port and queue. A port of which each worker has one gets a
+/// queue per worker.
 fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
     let mut sum = Snapshot::default();
     let mut ports = Vec::new();
     for (worker, snapshot) in counted.enumerate() {
         let Snapshot { time_ns, links, agreements, obstacles, notes, crossed, .. } = snapshot;
         sum.time_ns = sum.time_ns.max(time_ns);
-        // A worker publishes both of each port, or of none.
+        // A worker publishes a link and an agreement for each port, or for none.
         let about = links.into_iter().zip(agreements.into_iter().chain(iter::repeat(None)));
         let about = about.map(Some).chain(iter::repeat(None));
         for ((name, queue, counters), about) in snapshot.ports.into_iter().zip(about) {
@@ -104,7 +105,7 @@ fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
             let queue = if is_there { worker as u16 } else { queue };
             ports.push(((name, queue, counters), about));
         }
-        // The queue pairs of a port say the same.
+        // The queue pairs of a port report the same texts.
         merge(&mut sum.obstacles, obstacles);
         merge(&mut sum.notes, notes);
         sum.crossed.extend(crossed);
@@ -125,11 +126,11 @@ fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
     sum
 }
 
-/// Adds what is not there yet.
+/// Adds the entries that are missing.
 fn merge(all: &mut Vec<(String, String)>, more: Vec<(String, String)>) {
-    for said in more {
-        if !all.contains(&said) {
-            all.push(said);
+    for entry in more {
+        if !all.contains(&entry) {
+            all.push(entry);
         }
     }
 }
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_worker_has_a_queue_pair_of_either_port() {
+    fn count_limits_workers_to_queue_pairs() {
         let specs =
             |first: &str, second: &str| [first, second].map(|text| Spec::parse(text).unwrap());
         for (first, second, cpus, expected) in [
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_workers_count_is_by_port_and_queue() {
+    fn sum_orders_counts_by_port_and_queue() {
         let of = |queue: u16| {
             let ports = vec![
                 ("gen0".to_owned(), 0, Counters::default()),
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_of_one_port_are_stopped_together() {
+    fn finish_stops_workers_together() {
         let opened = || Opened {
             of_workers: (0..2).map(|_| vec![Box::new(Null::new("a")) as Box<dyn Port>]).collect(),
             ..Opened::default()

@@ -1,4 +1,4 @@
-//! `haul heap bench`: side by side with libc, the general heaps and DPDK.
+//! `haul heap bench`: haul's heap side by side with libc, the general heaps and DPDK.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::stop::Stops;
 use crate::summary::{Comparisons, Measured, Printing};
 use crate::terminal;
 
-/// Time for a measurement where --budget does not say: DPDK's growth by ByteDance's rte_malloc test
-/// takes two seconds once.
+/// Time for a measurement without --budget: DPDK's growth in ByteDance's rte_malloc test needs two
+/// seconds once.
 const BUDGET_EACH: Duration = Duration::from_secs(3);
 
 pub(super) struct Bench {
@@ -31,7 +31,7 @@ impl Bench {
     /// Resolves every name, looks for every peer's library, and lists the steps.
     ///
     /// # Errors
-    /// A size or an alignment is none.
+    /// A size or an alignment is invalid.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let mut asked: Steps = Vec::new();
         let heaps = present(&arguments.against);
@@ -80,23 +80,22 @@ impl Command for Bench {
         }
         let note = "\ngrowth: the last round's time over the first's; footprint: resident bytes over those \
              asked for;\nratio: time or cost over the baseline's, below 1 is better; floor: how far the baseline \
-             came from itself\nin the same run.";
+             differed from itself\nin the same run.";
         table.print(&self.printing, note)
     }
 }
 
-/// How this program drives a heap.
+/// The command that drives a heap.
 pub(in crate::command) fn driver() -> Program {
     steps::this_program(["heap", "drive"])
 }
 
-/// haul, and every peer that is installed, the baseline first.
+/// haul and every installed peer, the baseline first.
 pub(in crate::command) fn installed() -> Vec<Found> {
     with_haul(Peer::ALL.iter().filter_map(|peer| peer.find().ok()).collect())
 }
 
-/// haul, and those of these peers that are installed, the baseline first; a person is told of the
-/// others.
+/// haul and those of these peers that are installed, the baseline first. Warns of the others.
 pub(super) fn present(against: &[Peer]) -> Vec<Found> {
     let mut heaps = Vec::new();
     for peer in against {
@@ -114,15 +113,15 @@ fn with_haul(mut heaps: Vec<Found>) -> Vec<Found> {
     baseline_first(heaps)
 }
 
-/// Sizes and alignments that a test is done with.
+/// Sizes and alignments that a test uses.
 fn shapes(arguments: &Arguments, test: Test) -> Result<Vec<Shape>, Error> {
     let grows = matches!(test, Test::Growth | Test::Mixed | Test::Regrow | Test::Latency);
-    let usual = match test {
+    let default = match test {
         _ if grows => Bytes(4096),
         Test::Lifetimes => Bytes(16 << 10),
         _ => Bytes(64),
     };
-    let sizes = arguments.sizes.as_ref().map_or(vec![usual], |sizes| sizes.0.clone());
+    let sizes = arguments.sizes.as_ref().map_or(vec![default], |sizes| sizes.0.clone());
     let align =
         arguments.align.unwrap_or(if grows { Align::Size } else { Align::Bytes(Bytes(16)) });
     let shape = |size: Bytes| {
@@ -136,14 +135,14 @@ fn shapes(arguments: &Arguments, test: Test) -> Result<Vec<Shape>, Error> {
 }
 
 fn extent(arguments: &Arguments, test: Test, shape: Shape) -> Extent {
-    let usual = test.extent(shape);
-    let many = |asked: Option<u64>, usual| {
-        asked.map_or(usual, |count| usize::try_from(count).unwrap_or(usize::MAX))
+    let default = test.extent(shape);
+    let many = |asked: Option<u64>, default| {
+        asked.map_or(default, |count| usize::try_from(count).unwrap_or(usize::MAX))
     };
     Extent {
-        rounds: many(arguments.rounds.map(u64::from), usual.rounds),
-        count: many(arguments.count, usual.count),
-        ..usual
+        rounds: many(arguments.rounds.map(u64::from), default.rounds),
+        count: many(arguments.count, default.count),
+        ..default
     }
 }
 
@@ -155,7 +154,7 @@ fn bytes_of(asked: Bytes) -> usize {
     usize::try_from(asked.0).unwrap_or(usize::MAX)
 }
 
-/// Every figure as a row; one test apart from the next by a blank line.
+/// Every figure as a row; a blank line separates the tests.
 fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     const HEADINGS: [&str; 9] =
         ["test", "blocks", ">threads", "figure", "heap", ">value", ">ratio", ">interval", ">floor"];
@@ -184,7 +183,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
                 format!("{:.3}", comparison.floor),
             ]);
         }
-        // Times speak for themselves in a sentence; what they are made of is in the table.
+        // Times get a sentence; their components are only in the table.
         let cost = better.zip(record.median()).map(|(better, value)| better.cost(value));
         let of = format!("{} of {blocks}, {figure}", row[0]);
         let measured = Measured { cost, comparison, is_time: is_time(record, last_round) };
@@ -197,7 +196,7 @@ fn round(record: &Record) -> Option<u64> {
     record.parameters.get(key::ROUND)?.as_u64()
 }
 
-/// Whether a sentence speaks of it: of times, and of rounds the last one, which all others lead to.
+/// Whether a sentence is about it: times get one, and of several rounds only the last.
 fn is_time(record: &Record, last_round: Option<u64>) -> bool {
     match (record.metric.as_str(), round(record)) {
         ("time" | "throughput" | "p99", _) => true,

@@ -6,10 +6,10 @@ use haul_model::{Nanos, Record};
 use crate::summary::{Comparisons, Measured, Order, RULE};
 use crate::terminal::{self, Table};
 
-/// What a value is drawn as, from the least to the most.
+/// Bars for a value, from the least to the most.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Everything that a person is told; empty where nothing was measured.
+/// The whole text for a person; empty if nothing was measured.
 pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>, order: Order) -> String {
     let records: Vec<&Record> =
         records.filter(|record| record.experiment == name::HEAP_REPLAY).collect();
@@ -17,7 +17,7 @@ pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>, order: Order) 
     let mut text = format!("{}\n\n{}", heading(first), figures(&records).table(order).text());
     for (metric, unit, title) in [
         ("footprint", "MiB", "resident memory beyond what the process had before"),
-        ("time", "ns", "time an operation, with the first write to its pages"),
+        ("time", "ns", "time per operation, with the first write to its pages"),
     ] {
         text.push_str(&format!("\n\n{title}, from start to end:\n"));
         text.push_str(&lines(&records, metric, unit));
@@ -26,8 +26,8 @@ pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>, order: Order) 
     if let Some(note) = haul_report::note(first) {
         text.push_str(&format!("\n\n{}", terminal::wrap(&format!("note: {note}"), width, 6)));
     }
-    let note = "ratio: time or memory over the baseline's, below 1 is better; floor: how far the baseline came \
-         from itself in the same run.";
+    let note = "ratio: time or memory over the baseline's, below 1 is better; floor: how far the baseline \
+         differed from itself in the same run.";
     let note = &format!("{note} {RULE}");
     text.push_str(&format!("\n\n{}", terminal::wrap(note, width, 0)));
     for sentence in figures(&records).sentences() {
@@ -55,14 +55,14 @@ fn heading(record: &Record) -> String {
     )
 }
 
-/// The whole course, heap by heap.
+/// The figures over the whole course, by heap.
 pub(super) fn figures(records: &[&Record]) -> Comparisons {
     const HEADINGS: [&str; 6] = ["figure", "heap", ">value", ">ratio", ">interval", ">floor"];
     let mut table = Comparisons::new(&HEADINGS, true);
     let whole = |record: &&&Record| !record.parameters.contains_key(key::OPERATIONS_DONE);
     for record in records.iter().filter(whole) {
         let (name, value) = match record.metric.as_str() {
-            "time" => ("time an operation", record.median().map(|ns| Nanos(ns).to_string())),
+            "time" => ("time per operation", record.median().map(|ns| Nanos(ns).to_string())),
             _ => ("largest footprint", record.median().map(|mib| format!("{mib:.2} MiB"))),
         };
         let mut row = vec![name.into(), record.subject.clone(), value.unwrap_or_default()];
@@ -81,7 +81,7 @@ pub(super) fn figures(records: &[&Record]) -> Comparisons {
     table
 }
 
-/// A line of bars for each heap, all to one scale, with its last and its largest value.
+/// A line of bars for each heap, all on one scale, with its last and its largest value.
 fn lines(records: &[&Record], metric: &str, unit: &str) -> String {
     let mut courses: Vec<(&str, Vec<f64>)> = Vec::new();
     let is_point = |record: &&&Record| {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_course_is_drawn_to_the_scale_of_all() {
+    fn courses_share_one_scale() {
         let point = |subject: &str, done: u64, value: f64| {
             let mut record = Record::new("r", "heap.replay", subject, "footprint", "MiB")
                 .with("operations_done", done)

@@ -10,7 +10,7 @@ use crate::journal::{Journal, Outputs};
 pub(super) struct Drive;
 
 impl Drive {
-    /// The name is for whoever looks at the list of processes: the run says it again itself.
+    /// The name is only for the list of processes; the bench sends it again.
     pub(super) fn new(_arguments: heap::Drive) -> Self {
         Self
     }

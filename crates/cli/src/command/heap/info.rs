@@ -1,4 +1,4 @@
-//! `haul heap info`: what a trace holds.
+//! `haul heap info`: shows what a trace holds.
 
 use std::collections::BTreeMap;
 
@@ -20,30 +20,30 @@ pub(super) struct Info {
     json: bool,
 }
 
-/// What is counted over a trace's operations.
+/// Counts over a trace's operations.
 #[derive(Debug, Default, PartialEq)]
 struct Counts {
     allocations: u64,
     zeroed: u64,
     reallocations: u64,
     frees: u64,
-    /// Sizes asked for, in order.
+    /// Requested sizes, ascending.
     sizes: Vec<u64>,
-    /// Allocations that asked for an alignment above what malloc gives anyway.
+    /// Allocations that requested a larger alignment than malloc's default.
     aligned: u64,
     by_tag: BTreeMap<u16, u64>,
     /// Bytes live at the end.
     live_bytes: u64,
 }
 
-/// What malloc aligns to without being asked, in powers of two.
-const USUAL_LOG2: u8 = 4;
+/// Default alignment of malloc, in powers of two.
+const DEFAULT_ALIGN_LOG2: u8 = 4;
 
 impl Info {
     /// Reads the trace.
     ///
     /// # Errors
-    /// It cannot be read, is none, or is too long.
+    /// It cannot be read, is not a trace, or is too long.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         Ok(Self { trace: read(&arguments.trace, &arguments.reading)?, json: arguments.json })
     }
@@ -160,7 +160,7 @@ impl Counts {
                     counts.allocations += 1;
                     counts.zeroed += u64::from(operation.kind == Kind::AllocateZeroed);
                     *counts.by_tag.entry(operation.tag).or_default() += 1;
-                    counts.aligned += u64::from(operation.align_log2 > USUAL_LOG2);
+                    counts.aligned += u64::from(operation.align_log2 > DEFAULT_ALIGN_LOG2);
                 }
             }
             if operation.kind != Kind::Free {
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_and_sizes_are_counted() {
+    fn counts_cover_calls_and_sizes() {
         let operation = |kind, size, align_log2| Operation {
             time_ns: 0,
             size,
@@ -214,8 +214,8 @@ mod tests {
             operation(Kind::Free, 128, 0),
         ];
         let counts = Counts::of(&History { operations, blocks: 1, ..History::default() });
-        let told = (counts.allocations, counts.zeroed, counts.reallocations, counts.frees);
-        assert_eq!(told, (2, 1, 1, 1));
+        let counted = (counts.allocations, counts.zeroed, counts.reallocations, counts.frees);
+        assert_eq!(counted, (2, 1, 1, 1));
         assert_eq!((counts.aligned, counts.quantile(0.5), counts.quantile(1.0)), (1, 128, 4096));
     }
 }

@@ -1,4 +1,4 @@
-//! What a recording left: a trace of each program of each process.
+//! The traces that a recording left: one of each program of each process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -10,10 +10,10 @@ use haul_experiments::Error;
 use haul_experiments::heap::{Part, Trace};
 use haul_model::trace::{BLOCK_HEADER_BYTES, BlockHeader, HEADER_BYTES, Header};
 
-/// What stands for the process in a trace's name.
+/// Placeholder for the process in a trace's name.
 const PROCESS: &[u8] = b"%p";
 
-/// How the traces of a run are called.
+/// The names of the traces of a run.
 pub(super) struct Names {
     folder: PathBuf,
     name: Vec<u8>,
@@ -25,25 +25,26 @@ pub(super) struct Left {
     pub(super) path: PathBuf,
     pub(super) process: u32,
     pub(super) program: String,
-    /// When it began, by the machine's clock.
+    /// Its start, by the machine's clock.
     began_ns: u64,
     event_bytes: u64,
     has_operations: bool,
 }
 
 impl Names {
-    /// Of the traces of a run that was asked for this one.
+    /// The names of the traces of a run that was given this name.
     pub(super) fn of(out: &Path) -> Self {
         let folder = out.parent().unwrap_or(Path::new(".")).to_owned();
         Self { folder, name: out.file_name().unwrap_or_default().as_bytes().to_vec() }
     }
 
-    /// Whether the name itself says where the process stands in it: it is nobody's own then.
+    /// Whether the name itself has a placeholder for the process. No trace then has exactly this
+    /// name.
     pub(super) fn have_process(&self) -> bool {
         self.name.windows(PROCESS.len()).any(|pair| pair == PROCESS)
     }
 
-    /// What the recorder calls the first trace of a process.
+    /// The recorder's name for the first trace of a process.
     fn of_process(&self, process: u32) -> Vec<u8> {
         let process = process.to_string();
         if !self.have_process() {
@@ -59,7 +60,7 @@ impl Names {
         name
     }
 
-    /// The traces that are there, in the order in which they were begun.
+    /// The existing traces, in the order of their start.
     pub(super) fn traces(&self) -> Vec<Left> {
         let begins = self.name.windows(PROCESS.len()).position(|pair| pair == PROCESS);
         let begins = &self.name[..begins.unwrap_or(self.name.len())];
@@ -78,7 +79,7 @@ impl Names {
         traces
     }
 
-    /// Every trace but these, for a person.
+    /// A pattern for every trace but the main one, for a person.
     pub(super) fn others(&self) -> PathBuf {
         let name = match self.have_process() {
             true => self.name.clone(),
@@ -88,7 +89,7 @@ impl Names {
     }
 }
 
-/// Nothing, or a dot and a number: a process that becomes another program begins another trace.
+/// Nothing, or a dot and a number: a process that executes another program begins another trace.
 fn is_number_of_a_program(rest: &[u8]) -> bool {
     rest.is_empty()
         || rest
@@ -97,9 +98,9 @@ fn is_number_of_a_program(rest: &[u8]) -> bool {
 }
 
 impl Left {
-    /// `None` where the file is no trace.
+    /// `None` if the file is not a trace.
     fn read(path: PathBuf) -> Option<Self> {
-        // A FIFO would be waited for.
+        // Opening a FIFO would wait.
         fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
         let mut file = File::open(&path).ok()?;
         let mut bytes = [0; HEADER_BYTES];
@@ -117,7 +118,7 @@ impl Left {
     }
 }
 
-/// How many bytes of events its blocks say that they hold.
+/// Bytes of events in all blocks, according to their headers.
 fn event_bytes(file: &mut File, header: &Header) -> u64 {
     let mut bytes = [0; BLOCK_HEADER_BYTES];
     let (mut at, mut sum) = (u64::from(header.header_bytes), 0);
@@ -126,7 +127,7 @@ fn event_bytes(file: &mut File, header: &Header) -> u64 {
         if read.is_err() {
             return sum;
         }
-        // What is damaged is for whoever reads the trace to tell.
+        // The reader of the trace reports damaged blocks.
         if let Ok(Some(block)) = BlockHeader::parse(&bytes, header.block_bytes) {
             sum += u64::from(block.used_bytes);
         }
@@ -134,29 +135,29 @@ fn event_bytes(file: &mut File, header: &Header) -> u64 {
     }
 }
 
-/// Whether anything can be made of a trace: one that is short may hold nothing but the frees of
-/// what a parent had allocated.
+/// Whether a trace is useful: a short one may hold only the frees of blocks that a parent had
+/// allocated.
 fn has_operations(path: &Path, event_bytes: u64) -> bool {
-    /// Of as many bytes, some thousand calls are of more than that.
+    /// More bytes than this hold some thousand calls.
     const SHORT_BYTES: u64 = 64 << 10;
     let is_empty =
         || matches!(Trace::read(path, usize::MAX, Part::All), Err(Error::EmptyTrace { .. }));
     event_bytes > SHORT_BYTES || (event_bytes > 0 && !is_empty())
 }
 
-/// Removes the traces that nothing can be made of.
+/// Removes the traces without an operation.
 pub(super) fn without_empty(traces: Vec<Left>) -> Vec<Left> {
     let (kept, empty): (Vec<Left>, Vec<Left>) =
         traces.into_iter().partition(|it| it.has_operations);
     for left in empty {
-        // Where it cannot be removed, it stays as empty as it is.
+        // If the removal fails, the empty trace stays.
         let _ = fs::remove_file(left.path);
     }
     kept
 }
 
-/// The trace of what was asked for: the last program that the process became, for a shim becomes
-/// what it stands for. Where it left none, the longest of those that it started.
+/// The trace of the requested program: the last program that the process executed, because a shim
+/// executes the real one. If that left no trace, the longest of those that it started.
 pub(super) fn asked_for(traces: &[Left], process: u32) -> Option<&Left> {
     let own = traces.iter().rfind(|left| left.process == process);
     own.or_else(|| longest(traces))
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_stands_in_the_name_or_behind_it() {
+    fn names_hold_process_inside_or_at_end() {
         for (name, expected) in
             [("a.trace", "a.trace.71"), ("%p.trace", "71.trace"), ("a%p-%p%", "a71-71%")]
         {
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_program_of_the_process_is_the_one_asked_for() {
+    fn asked_for_is_last_program_of_process() {
         let left = |process, program: &str, event_bytes| Left {
             path: program.into(),
             process,

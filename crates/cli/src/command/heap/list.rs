@@ -21,25 +21,26 @@ pub(super) struct List {
     json: bool,
 }
 
-/// A heap under its name.
+/// A heap with its name.
 struct Shared {
     name: String,
     user: u32,
-    /// What it holds, or why nobody can look.
+    /// What it holds, or why it cannot be inspected.
     stats: Result<Stats, String>,
 }
 
 impl List {
     /// # Errors
+    ///
     /// The folder of names cannot be read.
-    pub(super) fn look(arguments: Arguments) -> Result<Self, Error> {
+    pub(super) fn read(arguments: Arguments) -> Result<Self, Error> {
         let path = Path::new(NAMES_FOLDER);
         let failed = |reason: io::Error| {
             Error::Haul(haul_machine::Error::Read { path: path.to_owned(), reason })
         };
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
-            // Without the folder there can be no name.
+            // Without the folder there is no name.
             Err(reason) if reason.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { heaps: Vec::new(), json: arguments.json });
             }
@@ -100,11 +101,11 @@ impl Command for List {
         }
         if self.heaps.is_empty() {
             return terminal::print(
-                "No heap is shared by name on this machine; Heap::builder().shared_named(NAME) makes one.",
+                "No heap is shared by name on this machine. Heap::builder().shared_named(NAME) makes one.",
             );
         }
         terminal::print(&self.table().text())?;
-        terminal::print("\n`haul heap map --shared HEAP` draws what one holds.")
+        terminal::print("\n`haul heap map --name HEAP` draws what one holds.")
     }
 }
 

@@ -1,4 +1,4 @@
-//! `haul heap map`: a picture of what a heap holds.
+//! `haul heap map`: draws what a heap holds.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// What a picture takes: a heap of some GiB is looked through in this time.
+/// Time for a picture: enough to inspect a heap of some GiB.
 const BUDGET: Duration = Duration::from_secs(1);
 
 pub(super) struct Map {
@@ -36,10 +36,10 @@ impl Map {
     /// Reads the trace, or the records.
     ///
     /// # Errors
-    /// The file cannot be read, or is not what it ought to be.
+    /// The file cannot be read, or has the wrong content.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let rerun = rerun(&arguments);
-        let source = match (arguments.shared, arguments.trace, arguments.records) {
+        let source = match (arguments.name, arguments.trace, arguments.records) {
             (Some(name), ..) => Source::Shared(name),
             (_, Some(path), _) => {
                 let trace = read(&path, &arguments.reading)?;
@@ -100,12 +100,13 @@ fn operations(trace: &Trace, at: At) -> usize {
     }
 }
 
-/// The command that looks again. A trace is named without its folder: that is this machine's.
+/// The command that repeats the map. A trace is named without its folder, which is specific to this
+/// machine.
 fn rerun(arguments: &Arguments) -> String {
     let name =
         |path: &PathBuf| quoted(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy());
-    let source = match (&arguments.shared, &arguments.trace) {
-        (Some(heap), _) => format!("--shared {}", quoted(heap)),
+    let source = match (&arguments.name, &arguments.trace) {
+        (Some(heap), _) => format!("--name {}", quoted(heap)),
         (_, Some(path)) => {
             let at = match arguments.at {
                 At::Time(time) => format!("{}s", time.as_secs_f64()),

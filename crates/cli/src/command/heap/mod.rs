@@ -1,4 +1,4 @@
-//! `haul heap`: one module a subcommand.
+//! `haul heap`: one module per subcommand.
 //!
 //! From the bottom up:
 //!
@@ -8,7 +8,7 @@
 //! - `bench`: `haul heap bench`;
 //! - `replay`: `haul heap replay`;
 //! - `map`: `haul heap map`;
-//! - `left`: what a recording left;
+//! - `left`: the traces that a recording left;
 //! - `record`: `haul heap record`;
 //! - `info`: `haul heap info`;
 //! - `list`: `haul heap list`.
@@ -33,7 +33,7 @@ use crate::error::Error;
 /// The subcommand that the arguments ask for.
 ///
 /// # Errors
-/// A name is not known, an input cannot be read, or a value is beyond what this machine has.
+/// A name is unknown, an input cannot be read, or a value is beyond this machine's limits.
 pub(super) fn of(arguments: Heap) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Heap::Bench(arguments) => Box::new(bench::Bench::check(arguments)?),
@@ -41,7 +41,7 @@ pub(super) fn of(arguments: Heap) -> Result<Box<dyn Command>, Error> {
         Heap::Map(arguments) => Box::new(map::Map::check(arguments)?),
         Heap::Record(arguments) => Box::new(record::Record::check(arguments)?),
         Heap::Info(arguments) => Box::new(info::Info::check(arguments)?),
-        Heap::List(arguments) => Box::new(list::List::look(arguments)?),
+        Heap::List(arguments) => Box::new(list::List::read(arguments)?),
         Heap::Drive(arguments) => Box::new(drive::Drive::new(arguments)),
     })
 }

@@ -9,20 +9,20 @@ use haul_model::{Bytes, Record};
 
 use crate::terminal::{self, Table};
 
-/// How full a span's slice is, from nearly empty to full.
+/// Bars for the live share of a span's slice, from nearly empty to full.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Colours of the 256 of terminals that are told apart on dark and on light: blue, orange, green,
+/// Colours of the 256 of terminals that are distinct on dark and on light: blue, orange, green,
 /// magenta, yellow-brown, cyan, red, violet.
 const COLOURS: [u8; 8] = [33, 208, 35, 170, 136, 44, 167, 99];
 
 /// Characters of a page's number and the spaces beside its slices.
 const LABEL: usize = 8;
 
-/// Rows of pages that are shown; a heap of more is shown by its first ones.
+/// Most rows of pages that are shown; of a larger heap the first ones.
 const ROWS_MAX: usize = 64;
 
-/// Everything that a person is told; empty where there is no map.
+/// The whole text for a person; empty if there is no map.
 pub(super) fn text<'a>(
     records: impl Iterator<Item = &'a Record>,
     width: usize,
@@ -47,7 +47,7 @@ pub(super) fn text<'a>(
     text
 }
 
-/// Which colour stands for what.
+/// The meaning of the colours.
 struct Palette {
     /// By tag number, or by class in bytes (0 for large blocks).
     of: BTreeMap<u64, u8>,
@@ -56,7 +56,7 @@ struct Palette {
 }
 
 impl Palette {
-    /// By tag where there are several, else by class.
+    /// By tag if there are several, otherwise by class.
     fn new(tags: &[&Record], classes: &[&Record], is_coloured: bool) -> Self {
         let is_by_tag = tags.len() > 1;
         let (records, name) =
@@ -78,7 +78,7 @@ impl Palette {
         }
     }
 
-    /// A sample of a row's colour, where rows of this kind have one.
+    /// A sample of a row's colour, if rows of this kind have colours.
     fn swatch(&self, is_tag: bool, key: u64) -> String {
         if self.is_coloured && is_tag == self.is_by_tag {
             self.paint(key, "■")
@@ -94,9 +94,9 @@ impl Palette {
             (true, false) => "; colour by class",
         };
         format!(
-            "a line: a page of 2 MiB; a character: a slice of 64 KiB{colour}\n\
-             ▁ to █ live share of a span's slice, ░ a span's with nothing live, ■ large block, · free, \
-             ~ in change, ! damaged"
+            "line: a page of 2 MiB; character: a slice of 64 KiB{colour}\n\
+             ▁ to █ live share of a span's slice, ░ a span's slice without live blocks, ■ large block, \
+             · free, ~ in change, ! damaged"
         )
     }
 }
@@ -123,7 +123,7 @@ fn heading(record: &Record, whole: &[&Record]) -> String {
         ("cached", "held ready by threads"),
         ("free_in_spans", "free in spans"),
         ("free_slices", "free slices"),
-        ("rounding", "of the live ones more than was asked for"),
+        ("rounding", "live bytes beyond the requested sizes"),
     ] {
         let Some(bytes) = bytes(metric) else { continue };
         let share = if ready > 0 { 100.0 * bytes as f64 / ready as f64 } else { 0.0 };
@@ -133,7 +133,7 @@ fn heading(record: &Record, whole: &[&Record]) -> String {
     text + "\n"
 }
 
-/// Pages side by side as far as the terminal is wide.
+/// Pages side by side, as many as the terminal's width allows.
 fn pages(pages: &[&Record], palette: &Palette, width: usize) -> String {
     let across = ((width + 2) / (LABEL + PAGE_SLICES + 2)).clamp(1, 4);
     let drawn: Vec<String> = pages.iter().map(|page| page_line(page, palette)).collect();
@@ -142,7 +142,7 @@ fn pages(pages: &[&Record], palette: &Palette, width: usize) -> String {
     let left = drawn.len().saturating_sub(ROWS_MAX * across);
     if left > 0 {
         let _ =
-            write!(text, "\n... and {left} more pages, which --json tells and the report draws");
+            write!(text, "\n... and {left} more pages, which --json prints and the report draws");
     }
     text
 }
@@ -233,7 +233,8 @@ fn tags(records: &[&Record], palette: &Palette) -> Table {
     table
 }
 
-/// A parameter as text that a terminal does not obey: records may be a stranger's.
+/// A parameter without control characters, which a terminal would obey: the records may be
+/// untrusted.
 fn parameter(record: &Record, name: &str) -> String {
     let text = match record.parameters.get(name) {
         Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
@@ -286,18 +287,18 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_a_line_and_a_slice_a_character() {
+    fn text_has_line_per_page_and_character_per_slice() {
         let text = text(records().iter(), 100, false);
         assert!(text.contains("    0   ▄░■■~···························"), "{text}");
         assert!(text.contains("    1   absent"), "{text}");
         assert!(text.contains("4.00 MiB with memory"), "{text}");
         assert!(text.contains("1.00 MiB   25.0%  live"), "{text}");
         assert!(text.contains("50%"), "{text}");
-        assert!(!text.contains('\x1b'), "no colour, and no command of a stranger: {text}");
+        assert!(!text.contains('\x1b'), "no colour, and no escape sequence of the records: {text}");
     }
 
     #[test]
-    fn colours_are_of_tags_where_there_are_several() {
+    fn colours_mean_tags_if_there_are_several() {
         let coloured = text(records().iter(), 100, true);
         assert!(coloured.contains("\x1b[38;5;208m▄\x1b[0m"), "{coloured}");
         assert!(coloured.contains("colour by tag"), "{coloured}");
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_has_one_page_a_line_and_a_wide_one_more() {
+    fn wide_terminal_has_more_pages_per_line() {
         let lines = |width: usize| {
             let text = text(records().iter(), width, false);
             text.lines()
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_map_nothing_is_said() {
+    fn text_is_empty_without_map() {
         assert_eq!(text([].iter(), 100, true), "");
     }
 }

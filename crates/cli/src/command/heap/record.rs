@@ -26,13 +26,13 @@ use crate::terminal;
 /// The library that records.
 const LIBRARY: &str = "libhaul_record.so";
 
-/// How long a program may go on after Ctrl-C, before it is asked to end.
+/// Time from Ctrl-C until the program is asked to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Between two looks at the program.
-const LOOK: Duration = Duration::from_millis(5);
+/// Interval between two polls of the program.
+const POLL: Duration = Duration::from_millis(5);
 
-/// What the kernel keeps of a program's name, in bytes (TASK_COMM_LEN less the zero).
+/// Length of a program's name in the kernel, in bytes (TASK_COMM_LEN less the zero).
 const COMM_BYTES: usize = 15;
 
 pub(super) struct Record {
@@ -48,37 +48,37 @@ struct Ended {
     status: ExitStatus,
     /// The name that the process had at its end.
     comm: String,
-    /// What it ran last, as far as that was seen.
+    /// The executable that it ran last, if it was seen.
     file: Option<PathBuf>,
-    /// The numbers of what the recorder told: see `tree` there.
-    told: Vec<u32>,
+    /// Numbers of the recorder's reports: see `tree` there.
+    reported: Vec<u32>,
 }
 
-/// The recorder's number of a program that has a malloc of its own. Below it are failures, which
-/// end a trace.
+/// The recorder's number for a program with a malloc of its own. Smaller numbers are failures,
+/// which end a trace.
 const PASSED_BY: u32 = 10_003;
 
 impl Record {
     /// Finds the library and a name for the trace.
     ///
     /// # Errors
-    /// There is no library, or the name is taken.
+    /// The library is missing, or the name exists already.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let library = library()?;
-        let out = match arguments.out {
+        let out = match arguments.out_file {
             Some(out) if fs::symlink_metadata(&out).is_ok() => {
                 return Err(Error::TraceExists { path: out });
             }
             Some(out) => out,
             None => free_name(&arguments.program[0]),
         };
-        // The program may change its folder; the trace stays where it was asked for.
+        // The program may change its folder; the trace's path must not follow.
         let out = std::path::absolute(&out).unwrap_or(out);
         let names = Names::of(&out);
         Ok(Self { library, out, names, program: arguments.program })
     }
 
-    fn start(&self, told: Option<&Folder>) -> Result<Child, Error> {
+    fn start(&self, reports: Option<&Folder>) -> Result<Child, Error> {
         let mut preload = self.library.clone().into_os_string();
         if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
             preload.push(":");
@@ -86,18 +86,18 @@ impl Record {
         }
         let mut command = std::process::Command::new(&self.program[0]);
         command.args(&self.program[1..]).env("LD_PRELOAD", preload).env("HAUL_RECORD", &self.out);
-        // A run of its own, also where another is being recorded.
+        // A separate run, even within another recording.
         command.env_remove("HAUL_RECORD_RUN").env_remove("HAUL_RECORD_TOLD");
-        if let Some(told) = told {
-            command.env("HAUL_RECORD_TOLD", told.path());
+        if let Some(reports) = reports {
+            command.env("HAUL_RECORD_TOLD", reports.path());
         }
         command.spawn().map_err(|reason| Error::Start { program: self.program[0].clone(), reason })
     }
 
-    /// Says which traces there are. That of what was asked for gets the name that was asked for.
-    fn tell(&self, traces: &[Left], ended: &Ended) -> Result<(), Error> {
+    /// Reports the traces. That of the requested program gets the requested name.
+    fn report(&self, traces: &[Left], ended: &Ended) -> Result<(), Error> {
         let Some(main) = asked_for(traces, ended.process) else {
-            let (program, why) = (self.program[0].clone(), ended.why_nothing());
+            let (program, why) = (self.program[0].clone(), ended.why_no_trace());
             return Err(Error::NoTrace { program, why });
         };
         let mut path = main.path.clone();
@@ -112,7 +112,7 @@ impl Record {
         let others = traces.iter().filter(|left| left.path != main.path);
         if let Some(longest) = longest(others) {
             terminal::say(&format!(
-                "haul: other programs of the run have a trace each, {} of them, as {}; the longest is {} ({})",
+                "haul: {} other programs of the run have a trace each, named {}; the longest is {} ({})",
                 traces.len() - 1,
                 self.names.others().display(),
                 longest.path.display(),
@@ -123,7 +123,7 @@ impl Record {
             terminal::say(&format!("haul: {hidden}"));
         }
         terminal::say(&format!(
-            "haul: look at it with `haul heap info {}`, or replay it",
+            "haul: inspect it with `haul heap info {}`, or replay it",
             path.display()
         ));
         Ok(())
@@ -141,19 +141,20 @@ impl Command for Record {
 
     fn run(&mut self, _journal: &mut Journal) -> Result<(), Error> {
         let before: Vec<PathBuf> = self.names.traces().into_iter().map(|left| left.path).collect();
-        // Without a place for it, a failure is said by each process, and all else stays.
-        let told = Folder::new("record").ok();
-        let mut ended = wait(self.start(told.as_ref())?)?;
-        ended.told = told.as_ref().map_or_else(Vec::new, |folder| numbers(folder.path()));
+        // Without a folder for the reports, each process prints its failure itself; the rest stays
+        // the same.
+        let reports = Folder::new("record").ok();
+        let mut ended = wait(self.start(reports.as_ref())?)?;
+        ended.reported = reports.as_ref().map_or_else(Vec::new, |folder| numbers(folder.path()));
         ended.file = ended.file.or_else(|| on_path(&self.program[0]));
         let mut traces = self.names.traces();
         traces.retain(|left| !before.contains(&left.path));
-        self.tell(&without_empty(traces), &ended)?;
+        self.report(&without_empty(traces), &ended)?;
         match code(ended.status) {
             0 => Ok(()),
             code => Err(Error::ProgramFailed {
                 program: self.program[0].clone(),
-                is_whole: ended.told.iter().all(|number| *number >= PASSED_BY),
+                is_whole: ended.reported.iter().all(|number| *number >= PASSED_BY),
                 code,
             }),
         }
@@ -163,42 +164,42 @@ impl Command for Record {
         Ok(())
     }
 
-    /// Whatever ends it, its trace and its exit code are the program's.
+    /// However it ends, its trace and its exit code are the program's.
     fn lasts_until_stopped(&self) -> bool {
         true
     }
 }
 
 impl Ended {
-    /// Why nothing of it was recorded.
-    fn why_nothing(&self) -> &'static str {
-        if self.told.contains(&PASSED_BY) {
-            return "it has a malloc of its own, which comes before the recorder's";
+    /// Why there is no trace of it.
+    fn why_no_trace(&self) -> &'static str {
+        if self.reported.contains(&PASSED_BY) {
+            return "it has its own malloc, which precedes the recorder's";
         }
-        if !self.told.is_empty() {
+        if !self.reported.is_empty() {
             return "its trace could not be written";
         }
         let file = self.file.as_ref();
         match file.map(|file| haul_machine::file::read_limited(file, PROGRAM_BYTES_MAX)) {
             Some(Ok(bytes)) if is_static(&bytes) => {
-                "it is linked statically, so that nothing can be put in front of its malloc"
+                "it is linked statically, so its malloc cannot be intercepted"
             }
             _ if file.is_some_and(|file| is_set_user_id(file)) => {
-                "it is set-user-id, and the dynamic linker lets nobody record that"
+                "it is set-user-id, and the dynamic linker ignores LD_PRELOAD for it"
             }
-            _ => "it asked for no memory, or gave up LD_PRELOAD before it did",
+            _ => "it allocated no memory, or removed LD_PRELOAD before it did",
         }
     }
 
-    /// What of the program's memory is not in this trace, as far as that can be seen.
+    /// The memory of the program that is not in this trace, as far as haul can see it.
     fn hidden(&self, main: &Left) -> Option<String> {
         let file_name = self.file.as_ref().and_then(|file| file.file_name());
         let file_name = file_name.map_or(String::new(), |name| name.to_string_lossy().into_owned());
         let is_last = main.process == self.process;
         if is_last && self.comm != main.program && is_of_a_file(&self.comm, &file_name) {
             return Some(format!(
-                "warning: process {} went on as {}, of which nothing was recorded: it was started without \
-                 LD_PRELOAD, is linked statically or set-user-id, or has a malloc of its own",
+                "warning: process {} went on as {}, which was not recorded: it was started without \
+                 LD_PRELOAD, is linked statically or set-user-id, or has its own malloc",
                 self.process, self.comm
             ));
         }
@@ -206,29 +207,29 @@ impl Ended {
         if is_python(&main.program) || (is_last && is_python(&file_name)) {
             let is_off = env::var("PYTHONMALLOC").is_ok_and(|it| it.starts_with("malloc"));
             return (!is_off).then(|| {
-                "note: Python has small objects in an allocator of its own (pymalloc), and what it allocates \
-                 there is not in the trace; for all of it record with PYTHONMALLOC=malloc in the environment"
+                "note: Python allocates small objects in its own allocator (pymalloc), and those are not in \
+                 the trace; to record all, set PYTHONMALLOC=malloc in the environment"
                     .to_owned()
             });
         }
-        // This program holds the marks itself.
+        // This program contains the marks itself.
         let file =
             self.file.as_ref().filter(|file| env::current_exe().ok().as_ref() != Some(file))?;
         let bytes = haul_machine::file::read_limited(file, PROGRAM_BYTES_MAX).ok()?;
         let (name, _) = LINKED_IN.iter().find(|(_, mark)| has(&bytes, mark))?;
         is_last.then(|| {
             format!(
-                "note: {file_name} has {name} linked in, and what it allocates there by its own names is not \
-                 in the trace; to record that, build it without {name}"
+                "note: {file_name} has {name} linked in, and its allocations by the names of {name} are not in \
+                 the trace; to record them, build it without {name}"
             )
         })
     }
 }
 
-/// The largest program that is looked into, in bytes: some times a browser.
+/// The largest program that is searched, in bytes: several times a browser.
 const PROGRAM_BYTES_MAX: u64 = 1 << 30;
 
-/// Allocators that programs have linked in, and a text that only the program itself then holds.
+/// Allocators that programs link in, and a text that only a program with the allocator contains.
 const LINKED_IN: [(&str, &[u8]); 3] =
     [("jemalloc", b"<jemalloc>"), ("mimalloc", b"mimalloc: "), ("tcmalloc", b"tcmalloc: ")];
 
@@ -260,19 +261,19 @@ fn is_set_user_id(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|status| status.permissions().mode() & SET_ID != 0)
 }
 
-/// Whether a process that has this name has it from the file that it runs, and did not give it to
-/// itself. What was gone before it was looked at is known by its name alone.
+/// Whether a process has its name from the file that it runs, and did not set it itself. For a
+/// process that ended before it was inspected, only the name is known.
 fn is_of_a_file(comm: &str, file_name: &str) -> bool {
     short(file_name) == comm || on_path(OsStr::new(comm)).is_some()
 }
 
-/// A name as the kernel has it.
+/// A name as the kernel stores it.
 fn short(name: &str) -> &str {
     name.get(..COMM_BYTES).unwrap_or(name)
 }
 
-/// Where the library lies: beside this program, as cargo leaves the two, or in the `lib` beside the
-/// `bin` that it was installed into.
+/// Path of the library: beside this program, as cargo builds the two, or in the `lib` beside the
+/// `bin` of an installation.
 fn library() -> Result<PathBuf, Error> {
     let folder = env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
     let folder = folder.unwrap_or_default();
@@ -284,7 +285,7 @@ fn library() -> Result<PathBuf, Error> {
     }
 }
 
-/// `sort.trace` in this folder, or the first of `sort.trace.2` and so on that nothing is called.
+/// `sort.trace` in this folder, or the first free name of `sort-2.trace` and so on.
 fn free_name(program: &OsStr) -> PathBuf {
     let program = Path::new(program).file_name().unwrap_or(OsStr::new("program"));
     let name = |number: u32| {
@@ -296,15 +297,15 @@ fn free_name(program: &OsStr) -> PathBuf {
     (1..).map(name).find(is_free).unwrap_or_else(|| name(1))
 }
 
-/// Waits for the program. After Ctrl-C, which the program has had as well, not for ever; after a
-/// second one not at all.
+/// Waits for the program. After Ctrl-C, which the program has received as well, for a limited time;
+/// after a second Ctrl-C not at all.
 fn wait(mut child: Child) -> Result<Ended, Error> {
     let failed = |reason: io::Error| Error::Output(reason);
     let id = Pid::from_child(&child);
     let about = |name: &str| PathBuf::from(format!("/proc/{}/{name}", child.id()));
     let (file_of, comm_of) = (about("exe"), about("comm"));
     let (mut file, mut stopped, mut is_killed) = (None, None::<Instant>, false);
-    // Looked at before it is waited for: until then the kernel tells its name.
+    // Polled before it is reaped, because until then the kernel shows its name.
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     while waitid(WaitId::Pid(id), options).is_ok_and(|status| status.is_none()) {
         file = fs::read_link(&file_of).ok().or(file);
@@ -318,21 +319,21 @@ fn wait(mut child: Child) -> Result<Ended, Error> {
                 stopped = Some(Instant::now());
             }
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
     }
     let comm = fs::read_to_string(comm_of).unwrap_or_default().trim_end().to_owned();
     let (process, status) = (child.id(), child.wait().map_err(failed)?);
-    Ok(Ended { process, status, comm, file, told: Vec::new() })
+    Ok(Ended { process, status, comm, file, reported: Vec::new() })
 }
 
-/// What the recorder told, by the files that it left in this folder.
+/// The recorder's reports, from the names of the files in this folder.
 fn numbers(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter_map(|name| name.rsplit_once('.')?.1.parse().ok()).collect()
 }
 
-/// Where a program lies, as a shell finds it.
+/// Path of a program, as a shell finds it.
 fn on_path(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
@@ -341,7 +342,7 @@ fn on_path(program: &OsStr) -> Option<PathBuf> {
     env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// What a shell would say of it.
+/// The program's exit code, as a shell reports it.
 fn code(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(1),

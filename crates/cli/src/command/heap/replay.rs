@@ -13,7 +13,7 @@ use crate::stop::Stops;
 use crate::summary::Printing;
 use crate::terminal;
 
-/// What drawn orders start from.
+/// Seed of the drawn orders.
 const SEED: u64 = 1;
 
 pub(super) struct Replay {
@@ -26,7 +26,7 @@ impl Replay {
     /// Reads the trace, and looks for every peer's library.
     ///
     /// # Errors
-    /// The trace cannot be read, is none, or is too long.
+    /// The trace cannot be read, is not a trace, or is too long.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let rerun = rerun(&arguments);
         let trace = read(&arguments.trace, &arguments.reading)?;
@@ -74,16 +74,16 @@ impl Command for Replay {
     }
 }
 
-/// Reads a trace as the arguments say.
+/// Reads a trace as the arguments require.
 ///
 /// # Errors
-/// It cannot be read, is none, or is too long.
+/// It cannot be read, is not a trace, or is too long.
 pub(super) fn read(path: &std::path::Path, reading: &Reading) -> Result<Trace, Error> {
     let limit = usize::try_from(reading.operations).unwrap_or(usize::MAX);
     Ok(Trace::read(path, limit, reading.part)?)
 }
 
-/// What of the reading is said again in a command that measures it again.
+/// The part of the reading options that the repeating command needs.
 pub(super) fn part_option(reading: &Reading) -> &'static str {
     match reading.part {
         Part::All => "",
@@ -92,8 +92,8 @@ pub(super) fn part_option(reading: &Reading) -> &'static str {
     }
 }
 
-/// The command that measures it again. The trace is named without its folder: that is this
-/// machine's.
+/// The command that repeats the measurement. The trace is named without its folder, which is
+/// specific to this machine.
 fn rerun(arguments: &Arguments) -> String {
     let name = arguments.trace.file_name().unwrap_or(arguments.trace.as_os_str());
     let peers: Vec<&str> = arguments.against.iter().map(|peer| peer.name()).collect();
@@ -106,7 +106,7 @@ fn rerun(arguments: &Arguments) -> String {
     )
 }
 
-/// One word of a POSIX shell's command line.
+/// A word in a POSIX shell's command line.
 pub(super) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

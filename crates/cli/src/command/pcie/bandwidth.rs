@@ -1,4 +1,4 @@
-//! `haul pcie bandwidth`: how much packet data a link carries, by the public model of pcie-bench.
+//! `haul pcie bandwidth`: the packet data that a link carries, by the public model of pcie-bench.
 
 use haul_model::pcie::{
     self, Bench, BenchNic, Estimate, Histogram, Link, Nic, Packets, PcieError, Rate, Settings,
@@ -13,9 +13,10 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
 
-/// The NIC of the estimates that the public model's dpdk NIC is: the 82599 with DPDK's driver.
+/// The NIC of the estimates that corresponds to the public model's dpdk NIC: the 82599 with DPDK's
+/// driver.
 const IXGBE: &str = "ixgbe";
-/// Packets of a burst, as the public model has them.
+/// Packets of a burst in the public model.
 const BATCH: u32 = 32;
 
 pub(super) struct Bandwidth {
@@ -30,11 +31,12 @@ pub(super) struct Bandwidth {
 
 impl Bandwidth {
     /// # Errors
-    /// A link or a size is none that can be.
+    ///
+    /// A link or a size cannot exist.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let link = link_of(&arguments.link, Settings::default())?;
         let frames = arguments.sizes.0.iter().map(|size| Ok((size.0, Packets::of_frames(size.0)?)));
-        let mut nics = arguments.nic;
+        let mut nics = arguments.model_nic;
         if nics.is_empty() {
             nics = BenchNic::ALL.to_vec();
         }
@@ -58,7 +60,8 @@ impl Bandwidth {
         bench.bandwidth_bytes_per_s(nic, self.traffic, packets) * 8e-9
     }
 
-    /// What `haul pcie estimate` gives for the card and the driver of the public model's dpdk NIC.
+    /// The result of `haul pcie estimate` for the card and the driver of the public model's dpdk
+    /// NIC.
     fn estimated_gigabits_per_s(&self, packets: &Packets) -> Result<f64, PcieError> {
         let nic: &Nic = IXGBE.parse()?;
         let batches = Histogram::of_one(BATCH);
@@ -81,16 +84,15 @@ impl Bandwidth {
     fn difference(&self) -> String {
         let settings = self.link.settings();
         let mut text = format!(
-            "beside it stands haul pcie estimate --nic {IXGBE}, the same card with the same driver: there \
-             the driver asks for one transmit descriptor in 32 to be written back, and the public \
-             model writes back each, eight at once, which costs more the smaller packets are; and \
-             there the host cuts what the device reads at each {} B (RCB, unless --completions mps \
-             says otherwise), and in the public model by MPS, {} B, which costs less the larger \
-             packets are",
+            "the last column is haul pcie estimate --nic {IXGBE}, the same card with the same driver. There, \
+             the driver requests one transmit descriptor in 32 to be written back; the public model writes \
+             back each, eight at once, which costs more the smaller packets are. The estimate splits \
+             completions at each {} B (RCB, unless --completions mps is given); the public model splits \
+             them by MPS, {} B, which costs less the larger packets are",
             settings.rcb, settings.mps
         );
         if self.model == Model::PcieBench {
-            text += "; as published, the model also forgets the request for each received packet's \
+            text += ". As published, the model also omits the request for each received packet's \
                      descriptor";
         }
         text

@@ -1,13 +1,13 @@
-//! `haul pcie estimate --sizes FIRST..LAST`: the sums of every size, byte by byte.
+//! `haul pcie estimate --sizes FIRST..LAST:STEP`: the sums of each size.
 
 use haul_model::pcie::{Direction, Packets, Sums, Transaction, Way, rate_max};
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
 use super::estimate::Estimate;
-use super::subject::Subject;
+use super::subject::{Subject, size};
 use super::{count, show_notes};
-use crate::arguments::pcie::{ByteSizes, Estimate as Arguments};
+use crate::arguments::pcie::Estimate as Arguments;
 use crate::command::{Command, record};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -16,17 +16,17 @@ use crate::terminal::{self, Table};
 pub(super) struct BySize {
     rows: Vec<Row>,
     usable_bytes_per_s: f64,
-    /// What is to be said of any of the sizes.
+    /// Notes on any of the sizes.
     notes: Vec<String>,
     json: bool,
 }
 
 struct Row {
-    /// As it was asked for.
+    /// The size as it was named.
     size: u32,
-    /// What of it crosses the link: no check sequence.
+    /// The part of it that crosses the link: without the check sequence.
     data_bytes: f64,
-    /// Packets a second that are offered.
+    /// Offered packets per second.
     rate: f64,
     terms: Vec<Transaction>,
     records: Vec<Record>,
@@ -34,15 +34,17 @@ struct Row {
 
 impl BySize {
     /// # Errors
-    /// As of an estimate of any of the sizes.
-    pub(super) fn check(arguments: Arguments, sizes: ByteSizes) -> Result<Self, Error> {
-        let Arguments { subject, rules, json, .. } = arguments;
-        let ByteSizes { first, last } = sizes;
+    ///
+    /// Those of an estimate of any of the sizes.
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let Arguments { subject, rules, json } = arguments;
         let is_frames = subject.with_fcs;
+        let sizes: Vec<u32> = subject.sizes.iter().flat_map(|sizes| &sizes.0).map(size).collect();
+        let first = sizes.first().copied().unwrap_or_default();
         let base = Subject::check(subject, Some(Packets::of_one(first)?))?;
         let mut usable_bytes_per_s = 0.0;
         let mut notes: Vec<String> = Vec::new();
-        let rows = (first..=last).map(|size| {
+        let rows = sizes.into_iter().map(|size| {
             let packets = Packets::of_one(size)?;
             let packets = if is_frames { packets.without_fcs()? } else { packets };
             let data_bytes = packets.mean_bytes();
@@ -118,7 +120,7 @@ impl BySize {
     }
 }
 
-/// Whether two sentences differ in their figures alone.
+/// Whether two sentences differ only in their figures.
 fn is_same(one: &str, other: &str) -> bool {
     fn words(text: &str) -> impl Iterator<Item = &str> {
         // A suffix belongs to its figure: `14.2 M`.

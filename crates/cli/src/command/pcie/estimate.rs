@@ -1,4 +1,4 @@
-//! `haul pcie estimate`: the terms of a workload, their sums, and what binds.
+//! `haul pcie estimate`: the terms of a workload, their sums, and the limit of the link.
 
 use haul_model::experiment::name;
 use haul_model::pcie::{
@@ -18,22 +18,24 @@ use crate::terminal::{self, Table};
 pub(super) struct Estimate {
     subject: Subject,
     rules: Rules,
-    /// By the rules that were asked for.
+    /// The terms by the chosen rules.
     terms: Vec<Transaction>,
-    /// What a reader must know to read them.
+    /// Notes that explain the terms.
     notes: Vec<String>,
     json: bool,
 }
 
 impl Estimate {
     /// # Errors
-    /// A link, a size, a mode or a threshold is none that can be.
+    ///
+    /// A link, a size, a mode or a threshold cannot exist.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let subject = Subject::check(arguments.subject, None)?;
         Self::of(subject, arguments.rules, arguments.json)
     }
 
     /// # Errors
+    ///
     /// As `check`.
     pub(super) fn of(subject: Subject, rules: Rules, json: bool) -> Result<Self, Error> {
         let mut estimate = Self { subject, rules, terms: Vec::new(), notes: Vec::new(), json };
@@ -41,10 +43,10 @@ impl Estimate {
         Ok(estimate)
     }
 
-    /// The terms, and what is to be said of them.
+    /// The terms, with their notes.
     fn terms_by_rules(&mut self) -> Result<Vec<Transaction>, Error> {
         let Subject { nic, thresholds, workload, link, .. } = &self.subject;
-        // Whatever the rules, what no workload and no driver has is refused.
+        // A workload that the driver cannot have is refused under all rules.
         let by_driver = pcie::estimate(&self.subject.estimate())?;
         match self.rules {
             Rules::Haul => {
@@ -61,8 +63,8 @@ impl Estimate {
                 self.notes = self.subject.packet_notes();
                 self.notes.push(
                     "the public model has one NIC for all: the 82599 with DPDK, 16 B descriptors \
-                     and bursts of 32, whatever NIC, mode, options, thresholds and batches were \
-                     named"
+                     and bursts of 32; it ignores the NIC, mode, options, thresholds and batches \
+                     that were named"
                         .to_owned(),
                 );
                 Ok(Bench::as_published(link).terms(
@@ -96,7 +98,7 @@ impl Estimate {
         &self.terms
     }
 
-    /// What a reader must know to read them.
+    /// Notes that explain the terms.
     pub(super) fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -173,7 +175,7 @@ impl Estimate {
         let mut terms = self.terms.clone();
         terms.sort_by(|a, b| b.bytes_per_s().total_cmp(&a.bytes_per_s()));
         let headings =
-            ["transaction", "direction", ">a second", ">data B", ">headers B", ">with headers"];
+            ["transaction", "direction", ">per second", ">data B", ">headers B", ">with headers"];
         let mut table = Table::new(&headings);
         for term in &terms {
             table.add(vec![
@@ -197,13 +199,13 @@ impl Estimate {
         format!("{}\n\n{}", table.text(), totals.text())
     }
 
-    /// What binds, in sentences.
+    /// The limit of the link, in sentences.
     fn verdict(&self) -> String {
         let sums = Sums::of(&self.terms);
         let usable = self.usable_bytes_per_s();
         let share = |way| three_digits(sums.bytes_per_s_on(way) / usable * 100.0);
         let mut text = format!(
-            "modelled, not measured: {} carries {} each way; this takes {}% of it to the host and \
+            "modelled, not measured: {} carries {} each way; this workload uses {}% of it to the host and \
              {}% to the device.",
             self.subject.link,
             BytesPerSecond(usable),
@@ -220,13 +222,13 @@ impl Estimate {
             .max_by(|a, b| a.bytes_per_s_on(way).total_cmp(&b.bytes_per_s_on(way)));
         let side = if way == Way::ToHost { "to the host" } else { "to the device" };
         text += &format!(
-            " It is full {side} at {} packets/s, most of it for: {}.",
+            " It is full {side} at {} packets/s, most of that for: {}.",
             count(rate),
             largest.map_or("nothing", |term| term.what)
         );
         if rate < self.subject.workload.rate.packets_per_s() {
             text += &format!(
-                " The {} packets/s asked for do not fit: haul pcie explain says what would carry them.",
+                " The {} packets/s asked for do not fit: haul pcie explain shows what would carry them.",
                 count(self.subject.workload.rate.packets_per_s())
             );
         }

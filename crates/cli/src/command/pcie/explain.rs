@@ -1,5 +1,5 @@
-//! `haul pcie explain`: what a workload's bytes go to, what would let the link carry more, and why
-//! two differ.
+//! `haul pcie explain`: the parts of a workload's bytes, what would let the link carry more, and
+//! why two estimates differ.
 
 use std::path::Path;
 
@@ -23,14 +23,14 @@ use crate::terminal::{self, Table};
 pub(super) enum Explain {
     /// One estimate, and what would raise the rate at which its link is full.
     One(Box<One>),
-    /// Two lists of terms by their names, and what they differ in.
+    /// Two lists of terms with their names, whose differences are shown.
     Two { names: [String; 2], lists: [Vec<Term>; 2], json: bool },
 }
 
 pub(super) struct One {
     subject: Subject,
     terms: Vec<Transaction>,
-    /// Where the link is full; nowhere where nothing crosses it.
+    /// The rate at which the link is full; `None` if nothing crosses it.
     limit: Option<Limit>,
     advice: Vec<Advice>,
     json: bool,
@@ -38,9 +38,10 @@ pub(super) struct One {
 
 impl Explain {
     /// # Errors
-    /// What is asked for cannot be, or a file has no terms, or those of several estimates.
+    ///
+    /// The workload cannot exist, or a file has no terms, or those of several estimates.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments { files, subject, against, json } = arguments;
+        let Arguments { files, subject, baseline, json } = arguments;
         if let [first, second] = &files[..] {
             let names = [first, second].map(|path| path.display().to_string());
             let lists = [terms_of(first, None)?, terms_of(second, None)?];
@@ -48,7 +49,7 @@ impl Explain {
         }
         let subject = Subject::check(subject, None)?;
         let terms = pcie::estimate(&subject.estimate())?;
-        if let Some(path) = against {
+        if let Some(path) = baseline {
             let named = terms.iter().map(Term::from).collect();
             let rate = subject.workload.rate.packets_per_s();
             let lists = comparable([terms_of(&path, Some(rate))?, named]);
@@ -148,12 +149,18 @@ impl One {
         terms.chain(limit.iter().map(|limit| full("rate_max", limit))).chain(advice).collect()
     }
 
-    /// The terms, what is to be known to read them, whether they fit, and what would.
+    /// Shows the terms, their notes, whether they fit, and what would let them fit.
     fn show(&self) -> Result<(), Error> {
         let (way, order) = busiest(&self.terms);
         let all: f64 = self.terms.iter().map(|term| term.bytes_per_s_on(way)).sum();
-        let headings =
-            ["transaction", "direction", ">a second", ">to the host", ">to the device", ">share %"];
+        let headings = [
+            "transaction",
+            "direction",
+            ">per second",
+            ">to the host",
+            ">to the device",
+            ">share %",
+        ];
         let mut table = Table::new(&headings);
         for term in order {
             let on = |way| BytesPerSecond(term.bytes_per_s_on(way)).to_string();
@@ -168,8 +175,8 @@ impl One {
         }
         terminal::print(&table.text())?;
         let text = format!(
-            "modelled, not measured: data and headers, requests of reads included; busier {}: order \
-             and share are of that direction",
+            "modelled, not measured: data and headers, including requests of reads. The link is busier {}; \
+             order and share are those of that direction",
             side(way)
         );
         terminal::print(&format!("\n{}", terminal::wrap(&text, terminal::width(), 0)))?;
@@ -188,7 +195,7 @@ impl One {
         self.subject.workload.rate.packets_per_s()
     }
 
-    /// Whether the rate fits, where the link is full, and what follows.
+    /// Whether the rate fits, the rate at which the link is full, and the consequence.
     fn fit(&self, limit: &Limit) -> String {
         let Subject { nic, link, workload, .. } = &self.subject;
         let asked = count(self.rate());
@@ -197,23 +204,23 @@ impl One {
             false => format!("The {asked} packets/s asked for do not fit"),
         };
         let mut text = format!(
-            "{fits}: {link} is full {} at {} packets/s of these.",
+            "{fits}: {link} is full {} at {} packets/s of these sizes.",
             side(limit.way),
             count(limit.packets_per_s)
         );
         let line = line_rate(nic, &workload.packets);
         if let Some(line) = line.filter(|line| line.packets_per_s <= limit.packets_per_s) {
             text += &format!(
-                " A port of {} has {} Gb/s at most, {} packets/s of them: its line is full before this \
-                 link, which binds where ports share it.",
+                " A port of {} has at most {} Gb/s, {} packets/s of these sizes: its line is full before this \
+                 link, which is the limit only if several ports share it.",
                 nic.name,
                 line.gigabits_per_s,
                 count(line.packets_per_s)
             );
         }
         text += match self.advice.is_empty() {
-            true => " Nothing that haul knows to change would raise that.",
-            false => " What raises that, each change estimated by itself, the most first:",
+            true => " No change that haul knows would raise that rate.",
+            false => " Changes that raise that rate, each estimated alone, the largest first:",
         };
         text
     }
@@ -237,7 +244,7 @@ impl One {
         }
         if advice.saved_writes_per_s >= 1.0 {
             text += &format!(
-                ", and {} fewer writes to the device a second",
+                ", and {} fewer writes to the device per second",
                 count(advice.saved_writes_per_s)
             );
         }
@@ -249,7 +256,7 @@ fn side(way: Way) -> &'static str {
     if way == Way::ToHost { "to the host" } else { "to the device" }
 }
 
-/// Which of the terms of a direction explains most of its difference.
+/// The term that explains most of a direction's difference.
 fn sentence(direction: Direction, found: &[Difference]) -> Option<String> {
     let of: Vec<&Difference> = found.iter().filter(|d| d.direction == direction).collect();
     let sum: f64 = of.iter().map(|d| d.more_bytes_per_s()).sum();
@@ -260,7 +267,7 @@ fn sentence(direction: Direction, found: &[Difference]) -> Option<String> {
     }
     let share = first.more_bytes_per_s() / sum * 100.0;
     Some(format!(
-        "{name}: {} in all, {}% of it by {}, {}",
+        "{name}: {} in total, {}% of it by {}, {}",
         signed(sum),
         three_digits(share),
         first.what,
@@ -270,12 +277,12 @@ fn sentence(direction: Direction, found: &[Difference]) -> Option<String> {
 
 fn because(difference: &Difference) -> String {
     let (before, after) = difference.count_per_s;
-    let counts = format!("{} a second, {} before", count(after), count(before));
+    let counts = format!("{} per second, {} before", count(after), count(before));
     let (small, large) = difference.bytes_each;
     let sizes = format!("{} B each, {} B before", three_digits(large), three_digits(small));
     match difference.cause() {
-        Cause::Added => "it was not there before".to_owned(),
-        Cause::Removed => "it is not there any more".to_owned(),
+        Cause::Added => "new".to_owned(),
+        Cause::Removed => "removed".to_owned(),
         Cause::Count => counts,
         Cause::Size => sizes,
         Cause::Both => format!("{counts}; {sizes}"),
@@ -304,8 +311,8 @@ fn modelled(metric: &str, unit: &str, sample: f64) -> Record {
     record
 }
 
-/// The terms of a file's one estimate; of several, those at this rate. Its sums, by the name of
-/// their direction, where it has no terms.
+/// The terms of the only estimate in a file; of several estimates, those at this rate. If a file
+/// has no terms, its sums, each with the name of its direction.
 fn terms_of(path: &Path, rate: Option<f64>) -> Result<Vec<Term>, Error> {
     let file = path.display().to_string();
     let lines = read_lines(path)?;
@@ -355,7 +362,7 @@ fn term(record: &Record) -> Option<Term> {
     })
 }
 
-/// A sum of data as counters show it: one a second, so large.
+/// A sum of data as counters show it, in the form of one transaction per second.
 fn sum(record: &Record) -> Option<Term> {
     let direction = direction(&record.metric)?;
     Some(all_data(direction, record.median()?))
@@ -365,14 +372,15 @@ fn all_data(direction: Direction, payload_bytes: f64) -> Term {
     Term { what: SUM.to_owned(), direction, count_per_s: 1.0, payload_bytes, header_bytes: 0.0 }
 }
 
-/// What a sum is called among terms.
+/// The name of a sum among terms.
 const SUM: &str = "all data";
 
 fn direction(name: &str) -> Option<Direction> {
     Direction::ALL.into_iter().find(|direction| direction.name() == name)
 }
 
-/// Sums can be compared with sums alone: where one list has no terms, the other's become sums.
+/// Makes two lists comparable. Sums can be compared only with sums: if one list has no terms, the
+/// other's are summed.
 fn comparable(lists: [Vec<Term>; 2]) -> [Vec<Term>; 2] {
     let is_sums = |terms: &Vec<Term>| terms.iter().all(|term| term.what == SUM);
     if !lists.iter().any(is_sums) {

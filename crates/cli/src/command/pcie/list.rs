@@ -1,4 +1,4 @@
-//! `haul pcie list`: the links of this machine's network devices, and what is wrong with them.
+//! `haul pcie list`: the links of this machine's network devices, and what limits them.
 
 use haul_machine::sys::{PcieDevice, PcieLink, Sys};
 use haul_model::Record;
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// Frames from the shortest to the longest usual one.
+/// Frames from the shortest to the longest common size.
 const FRAMES: std::ops::RangeInclusive<u32> = 64..=1518;
 
 pub(super) struct List {
@@ -39,7 +39,7 @@ impl Command for List {
         }
         if self.devices.is_empty() {
             return terminal::print(
-                "no network device behind PCIe is seen here: /sys lists none (a container or a \
+                "no network device on PCIe is visible here: /sys lists none (a container or a \
                  virtual machine may hide them)",
             );
         }
@@ -96,7 +96,7 @@ fn text_of(device: &PcieDevice, width: usize) -> String {
         false => device.interfaces.join(", "),
     };
     let of_physical = device.physical.as_ref().map_or(String::new(), |physical| {
-        format!(", virtual function of {physical}, whose link and settings these are")
+        format!(", virtual function of {physical}, which has this link and these settings")
     });
     let node = device.numa_node.map_or("not known".to_owned(), |node| node.to_string());
     let mut lines = vec![
@@ -121,7 +121,7 @@ fn text_of(device: &PcieDevice, width: usize) -> String {
     lines.join("\n")
 }
 
-/// MPS and MRRS, or why they are not known.
+/// MPS and MRRS, or the reason why they are unknown.
 fn payloads(device: &PcieDevice) -> String {
     let why = device.unread.map_or(String::new(), |unread| format!(": {}", unread.text()));
     match (device.mps_bytes, device.mrrs_bytes) {
@@ -141,7 +141,7 @@ fn written(link: PcieLink) -> String {
     }
 }
 
-/// What is wrong, a sentence each. Of a virtual function its physical one says it.
+/// The findings, a sentence each. Those of a virtual function are shown at its physical function.
 fn findings(device: &PcieDevice) -> Vec<String> {
     if device.physical.is_some() {
         return Vec::new();
@@ -161,7 +161,7 @@ fn contradictions(device: &PcieDevice) -> Vec<String> {
     let beyond = limits.filter(|(limit, _)| {
         is_beyond(now.lanes, limit.lanes) || is_beyond(now.generation, limit.generation)
     });
-    let said = beyond.map(|(limit, whose)| {
+    let sentences = beyond.map(|(limit, whose)| {
         format!(
             "/sys contradicts itself: {} now, and {} at most for {whose}. Rely on neither; lspci -vv \
              as root reads the device itself.",
@@ -169,7 +169,7 @@ fn contradictions(device: &PcieDevice) -> Vec<String> {
             written(limit)
         )
     });
-    said.collect()
+    sentences.collect()
 }
 
 fn width(device: &PcieDevice) -> Option<String> {
@@ -179,7 +179,7 @@ fn width(device: &PcieDevice) -> Option<String> {
             format!("An x{most} card in an x{slot} slot: it uses {now} of its lanes.")
         }
         _ => format!(
-            "An x{most} card that uses {now} of its lanes: seat it anew, or see how the firmware \
+            "An x{most} card that uses {now} of its lanes: reseat it, or check how the firmware \
              splits the slot."
         ),
     })
@@ -189,9 +189,7 @@ fn generation(device: &PcieDevice) -> Option<String> {
     let (now, most) = (device.now.generation?, device.most.generation?);
     let slot = device.slot.generation.filter(|slot| *slot < most);
     let tunnel = match now {
-        1 => {
-            ", or it is behind Thunderbolt or USB4, whose tunnels say generation 1 whatever they carry"
-        }
+        1 => ", or it is behind Thunderbolt or USB4, whose tunnels always report generation 1",
         _ => "",
     };
     let reasons = format!("it may be saving power, or the firmware limits the slot{tunnel}");
@@ -208,7 +206,7 @@ fn generation(device: &PcieDevice) -> Option<String> {
     }
 }
 
-/// What card and port both could have, where it is more than what is set.
+/// The MPS that card and port could both use, if it is larger than the present one.
 fn payload(device: &PcieDevice) -> Option<String> {
     let (set, card) = (device.mps_bytes?, device.mps_bytes_most?);
     let both = device.mps_bytes_slot.map_or(card, |port| port.min(card));
@@ -218,17 +216,17 @@ fn payload(device: &PcieDevice) -> Option<String> {
                 format!("and the port above it {port} B: the kernel's pci=pcie_bus_perf raises it.")
             }
             None => {
-                "alone: the kernel's pci=pcie_bus_perf raises it where the port allows.".to_owned()
+                "alone: the kernel's pci=pcie_bus_perf raises it if the port allows.".to_owned()
             }
         };
-        format!("MPS is {set} B though the card takes {card} B {port}")
+        format!("MPS is {set} B although the card accepts {card} B {port}")
     })
 }
 
-/// Which frames the link cannot carry at the line's rate, where everything is known that it takes.
+/// The frames that the link cannot carry at the line's rate, if all values for this are known.
 fn line_rate(device: &PcieDevice) -> Option<String> {
     let (generation, lanes) = (device.now.generation?, device.now.lanes?);
-    // A link that rests, or a tunnel, says less than it carries.
+    // An idle link or a tunnel reports less than it carries.
     let most = [device.most.generation, device.slot.generation].into_iter().flatten().min();
     if most.is_some_and(|most| generation < most) {
         return None;
@@ -245,8 +243,8 @@ fn line_rate(device: &PcieDevice) -> Option<String> {
     };
     let largest = FRAMES.rev().find(cannot)?;
     Some(format!(
-        "Frames of {largest} B, received and sent at the line's rate of {} Gb/s at once, cannot be \
-         on {} (modelled: pcie-bench's DPDK NIC, an upper bound).",
+        "Frames of {largest} B, received and sent at the line's rate of {} Gb/s at once, exceed \
+         {} (modelled: pcie-bench's DPDK NIC, an upper bound).",
         haul_model::units::three_digits(line * 1e-9),
         written(device.now)
     ))
@@ -271,30 +269,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_a_sentence() {
-        let says = |device: &PcieDevice, part: &str| {
+    fn findings_are_sentences() {
+        let check = |device: &PcieDevice, part: &str| {
             let found = findings(device).join("\n");
             assert!(found.contains(part), "{part:?}: {found}");
         };
-        says(&card((3, 4), (3, 8), (3, 4)), "An x8 card in an x4 slot");
-        says(&card((3, 4), (3, 8), (3, 8)), "seat it anew");
-        says(&card((3, 8), (4, 8), (3, 8)), "in a slot of generation 3");
-        says(&card((1, 8), (4, 8), (4, 8)), "saving power");
-        says(&card((1, 8), (4, 8), (4, 8)), "Thunderbolt");
-        says(&card((2, 8), (4, 8), (3, 8)), "slot of generation 3 whose link runs at generation 2");
+        check(&card((3, 4), (3, 8), (3, 4)), "An x8 card in an x4 slot");
+        check(&card((3, 4), (3, 8), (3, 8)), "reseat it");
+        check(&card((3, 8), (4, 8), (3, 8)), "in a slot of generation 3");
+        check(&card((1, 8), (4, 8), (4, 8)), "saving power");
+        check(&card((1, 8), (4, 8), (4, 8)), "Thunderbolt");
+        check(
+            &card((2, 8), (4, 8), (3, 8)),
+            "slot of generation 3 whose link runs at generation 2",
+        );
         assert!(findings(&card((4, 8), (4, 8), (5, 16))).is_empty());
-        says(&card((3, 16), (3, 8), (3, 16)), "gen3x16 now, and gen3x8 at most for the card");
-        says(&card((4, 8), (4, 8), (3, 8)), "gen4x8 now, and gen3x8 at most for the slot");
+        check(&card((3, 16), (3, 8), (3, 16)), "gen3x16 now, and gen3x8 at most for the card");
+        check(&card((4, 8), (4, 8), (3, 8)), "gen4x8 now, and gen3x8 at most for the slot");
         let mut slow = card((3, 4), (3, 4), (3, 4));
-        assert!(findings(&slow).is_empty(), "nothing is said of a line that is not known");
+        assert!(findings(&slow).is_empty(), "an unknown line has no finding");
         (slow.mps_bytes, slow.mrrs_bytes) = (Some(256), Some(512));
         slow.line_megabits_per_s = Some(40_000);
-        says(&slow, "Frames of 1518 B");
+        check(&slow, "Frames of 1518 B");
         (slow.mps_bytes, slow.mps_bytes_most) = (Some(128), Some(512));
-        says(&slow, "takes 512 B alone");
+        check(&slow, "accepts 512 B alone");
         slow.mps_bytes_slot = Some(256);
-        says(&slow, "the port above it 256 B: the kernel's pci=pcie_bus_perf");
-        // Neither of what the port does not take, nor of what rests, nor of a virtual function.
+        check(&slow, "the port above it 256 B: the kernel's pci=pcie_bus_perf");
+        // No finding if the port does not accept more, if the link is idle, or for a virtual
+        // function.
         slow.mps_bytes_slot = Some(128);
         assert!(!findings(&slow).join("").contains("pcie_bus_perf"), "{:?}", findings(&slow));
         slow.most.generation = Some(4);
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_said_to_be_gaps() {
+    fn unknown_values_are_shown_as_unknown() {
         let text = text_of(&PcieDevice::default(), 100);
         assert_eq!(text.matches("not known").count(), 8, "{text}");
         let record = record_of(&PcieDevice::default());

@@ -1,12 +1,12 @@
-//! `haul pcie`: one module a subcommand.
+//! `haul pcie`: one module per subcommand.
 //!
 //! From the bottom up:
 //!
 //! - `list`: `haul pcie list`;
-//! - `subject`: what an estimate is of;
-//! - `nics`: the NICs that are known, for a terminal;
+//! - `subject`: the subject of an estimate;
+//! - `nics`: the known NICs, for a terminal;
 //! - `estimate`: `haul pcie estimate`;
-//! - `by_size`: `haul pcie estimate --sizes FIRST..LAST`;
+//! - `by_size`: `haul pcie estimate --sizes FIRST..LAST:STEP`;
 //! - `explain`: `haul pcie explain`;
 //! - `sweep`: `haul pcie sweep`;
 //! - `bandwidth`: `haul pcie bandwidth`;
@@ -28,21 +28,21 @@ use haul_model::pcie::{Link, Settings};
 use haul_model::units::three_digits;
 
 use super::Command;
-use crate::arguments::pcie::{LinkArguments, PacketSizes, Pcie};
+use crate::arguments::pcie::{LinkArguments, Pcie};
 use crate::error::Error;
 use crate::terminal;
 
 /// The subcommand that the arguments ask for.
 ///
 /// # Errors
-/// A link, a size or a threshold is none that can be.
+/// A link, a size or a threshold cannot exist.
 pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
+        Pcie::List(arguments) if arguments.nics => Box::new(nics::Nics),
         Pcie::List(arguments) => Box::new(list::List::new(arguments)),
-        Pcie::Estimate(arguments) if arguments.list => Box::new(nics::Nics),
         Pcie::Explain(arguments) => Box::new(explain::Explain::check(*arguments)?),
-        Pcie::Estimate(arguments) => match arguments.subject.sizes {
-            Some(PacketSizes::Each(sizes)) => Box::new(by_size::BySize::check(*arguments, sizes)?),
+        Pcie::Estimate(arguments) => match &arguments.subject.sizes {
+            Some(sizes) if sizes.0.len() > 1 => Box::new(by_size::BySize::check(*arguments)?),
             _ => Box::new(estimate::Estimate::check(*arguments)?),
         },
         Pcie::Watch(arguments) => Box::new(watch::Watch::check(*arguments)?),
@@ -51,13 +51,13 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
     })
 }
 
-/// The link that was asked for, its settings checked.
+/// The requested link, with its settings checked.
 fn link_of(arguments: &LinkArguments, others: Settings) -> Result<Link, Error> {
     let settings = Settings { mps: arguments.mps, mrrs: arguments.mrrs, ..others };
     Ok(Link::new(&arguments.link.to_string(), settings)?)
 }
 
-/// What a reader must know of an estimate: below it, or beside the records that it was printed as.
+/// Shows the notes on an estimate: below it, or on standard error if it was printed as records.
 fn show_notes(notes: &[String], json: bool) -> Result<(), Error> {
     let width = terminal::width();
     notes.iter().try_for_each(|note| {

@@ -1,4 +1,4 @@
-//! `haul pcie estimate --list`: the NICs that are known, their options and sources.
+//! `haul pcie list --nics`: the known NICs, their options and sources.
 
 use haul_model::pcie::NICS;
 
@@ -24,7 +24,7 @@ impl Command for Nics {
             let modes: Vec<&str> = nic.modes.iter().map(|(mode, _, _)| mode.name()).collect();
             let mut lines = vec![
                 format!("{}: {}", nic.name, nic.devices),
-                format!("  modes: {} (the last by itself)", modes.join(", ")),
+                format!("  modes: {} (the last is the default)", modes.join(", ")),
                 format!(
                     "  descriptors: {} B received, {} B sent; thresholds: rx free {}, report status {}",
                     nic.rx_descriptor_bytes,
@@ -33,7 +33,7 @@ impl Command for Nics {
                     nic.thresholds.tx_rs
                 ),
                 format!(
-                    "  receive descriptors read at once: {} ({})",
+                    "  receive descriptors per read: {} ({})",
                     nic.rx_fetch.descriptors, nic.rx_fetch.source
                 ),
             ];

@@ -1,32 +1,32 @@
-//! What an estimate is of, from the command line.
+//! The subject of an estimate, from the command line.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use haul_model::Record;
 use haul_model::experiment::key;
 use haul_model::pcie::{
     self, Capture, Histogram, Link, Mode, Nic, Offered, Packets, PcieError, Rate, Settings,
     Thresholds, Version, Workload, check_rate, line_rate,
 };
 use haul_model::units::three_digits;
+use haul_model::{Bytes, Record};
 
 use super::{count, link_of};
-use crate::arguments::pcie::{NicArguments, PacketSizes, Subject as Arguments, Traffic};
+use crate::arguments::pcie::{NicArguments, Subject as Arguments, Traffic};
 use crate::error::Error;
 
-/// Bytes of a capture that are read at once.
+/// Bytes of a capture per read.
 const PIECE_BYTES: usize = 1 << 16;
 
-/// What polls return where nobody says: full bursts.
+/// Default batches of polls: full bursts.
 const FULL: &str = "32:1";
 
-/// What a note is worth: a hundredth more packets.
+/// Least ratio of packets for a note: a hundredth more.
 const NOTABLE: f64 = 1.01;
 
-/// Of a range of sizes nothing but their sums is shown.
-const ONE_WORKLOAD: &str = "one size or mix, such as --sizes 64 or --sizes imix, not a range";
+/// Only the sums are shown for a range of sizes.
+const ONE_WORKLOAD: &str = "one size or mix, such as --sizes 64 or --mix imix, not a range";
 
 /// A NIC with its driver, a workload and a link, checked.
 #[derive(Clone, Debug)]
@@ -37,11 +37,11 @@ pub(super) struct Subject {
     pub(super) thresholds: Thresholds,
     pub(super) workload: Workload,
     pub(super) link: Link,
-    /// What is offered, of which the workload's rate comes for its sizes.
+    /// The offered load; the workload's rate is this for its sizes.
     offered: Offered,
     is_free_set: bool,
     is_rs_set: bool,
-    /// What is to be said of the capture.
+    /// Notes on the capture.
     notes: Vec<String>,
 }
 
@@ -58,7 +58,8 @@ pub(super) struct Built {
 
 impl Built {
     /// # Errors
-    /// No NIC is named, or a link, a mode or an option is none that can be.
+    ///
+    /// No NIC is named, or a link, a mode or an option cannot exist.
     pub(super) fn check(arguments: NicArguments) -> Result<Self, Error> {
         let link = link_of(
             &arguments.link,
@@ -90,21 +91,25 @@ impl Built {
 }
 
 impl Subject {
-    /// With sizes of its own where `sizes` is none.
+    /// Checks a subject, with `sizes` instead of the named ones if there are any.
     ///
     /// # Errors
-    /// Something is missing, or a link, a size, a mode or a threshold is none that can be.
+    /// A value is missing, or a link, a size, a mode or a threshold cannot exist.
     pub(super) fn check(arguments: Arguments, sizes: Option<Packets>) -> Result<Self, Error> {
         fits(&arguments)?;
         let built = Built::check(arguments.nic)?;
         let missing = |option| PcieError::Missing { option };
         let offered = arguments.rate.ok_or(missing("--rate"))?;
-        let asked = sizes.map(PacketSizes::Mix).or(arguments.sizes);
-        let (mut packets, mut notes) = match (asked, arguments.capture) {
-            (Some(PacketSizes::Mix(packets)), _) => (packets, Vec::new()),
-            (Some(PacketSizes::Each(_)), _) => return Err(missing(ONE_WORKLOAD).into()),
+        let named = match arguments.sizes.as_ref().map(|sizes| &sizes.0[..]) {
+            _ if sizes.is_some() => sizes,
+            None => arguments.mix,
+            Some([one]) => Some(Packets::of_one(size(one))?),
+            Some(_) => return Err(missing(ONE_WORKLOAD).into()),
+        };
+        let (mut packets, mut notes) = match (named, arguments.capture) {
+            (Some(packets), _) => (packets, Vec::new()),
             (None, Some(path)) => captured(&path)?,
-            (None, None) => return Err(missing("--sizes or --capture").into()),
+            (None, None) => return Err(missing("--sizes, --mix or --capture").into()),
         };
         if arguments.with_fcs {
             packets = packets.without_fcs()?;
@@ -137,10 +142,10 @@ impl Subject {
         subject.with_packets(packets)
     }
 
-    /// The same for other packets, at the rate that is offered of them.
+    /// The same subject with other packets, at the rate that is offered for them.
     ///
     /// # Errors
-    /// No line carries so many.
+    /// No line carries that many packets.
     pub(super) fn with_packets(mut self, packets: Packets) -> Result<Self, Error> {
         let rate = self.offered.rate(&packets)?;
         check_rate(rate, &packets, &self.nic)?;
@@ -159,21 +164,21 @@ impl Subject {
         }
     }
 
-    /// What is to be said of the packets, by whosever rules they are estimated.
+    /// Notes on the packets, which hold under all rules.
     pub(super) fn packet_notes(&self) -> Vec<String> {
         let Workload { rate, packets, .. } = &self.workload;
         let of_line = note_of_line(&self.nic, *rate, packets);
         self.notes.iter().cloned().chain(of_line).collect()
     }
 
-    /// What a reader must know of an estimate by the driver's rules.
+    /// Notes that explain an estimate by the driver's rules.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = self.packet_notes();
         let what = self.estimate();
         notes.extend(note_of_release(self.asked));
         if self.is_free_set && !what.uses_rx_free() {
             notes.push(format!(
-                "--rx-free changes nothing: {} in mode {} has a batch of its own, or no doorbell",
+                "--rx-free changes nothing: {} in mode {} has a fixed batch, or no doorbell",
                 self.nic.name,
                 self.mode.name()
             ));
@@ -188,15 +193,15 @@ impl Subject {
         let fetch = self.nic.rx_fetch;
         if fetch.source.starts_with("assumed") {
             notes.push(format!(
-                "descriptors that the device reads at once ({}) are {}; another number changes counts \
-                 and headers, and no sum of data",
+                "the number of descriptors that the device reads at once ({}) is {}; another number changes \
+                 counts and headers, but no sum of data",
                 fetch.descriptors, fetch.source
             ));
         }
         notes
     }
 
-    /// How much depends on the way in which the host cuts what is read, where that is much.
+    /// The influence of how the host splits completions, if it is large.
     fn note_of_completions(&self) -> Option<String> {
         let now = self.link.settings();
         let whole = Settings { completions: pcie::Completions::Payload, ..now };
@@ -209,8 +214,8 @@ impl Subject {
         let (by_boundary, by_payload) = (full(&self.link)?, full(&link)?);
         (by_payload > by_boundary * NOTABLE).then(|| {
             format!(
-                "the host is taken to cut what the device reads at each {} B (RCB); one that cuts by \
-                 MPS, {} B, lets the link carry {} packets/s, {}% more: --completions mps",
+                "the host is assumed to split completions at each {} B (RCB); if it splits them by \
+                 MPS, {} B, the link carries {} packets/s, {}% more: --completions mps",
                 now.rcb,
                 now.mps,
                 count(by_payload),
@@ -219,7 +224,7 @@ impl Subject {
         })
     }
 
-    /// A record with all that this is of.
+    /// The record with the parameters of this subject.
     pub(super) fn describe(&self, record: Record) -> Record {
         let settings = self.link.settings();
         let batches = |histogram: &Histogram| {
@@ -245,10 +250,16 @@ impl Subject {
     }
 }
 
-/// Whether what is asked of packets is asked of those that there are.
+/// The size of a packet. No packet has more than 32 bits of size; a larger one is refused as the
+/// largest.
+pub(super) fn size(size: &Bytes) -> u32 {
+    u32::try_from(size.0).unwrap_or(u32::MAX)
+}
+
+/// Checks that options of packets fit the packets that exist.
 ///
 /// # Errors
-/// An option of packets that `--traffic` leaves out.
+/// An option is for packets that `--traffic` excludes.
 fn fits(arguments: &Arguments) -> Result<(), Error> {
     let remedy = "name one of these";
     let unused = |option, belongs| Err(Error::Unused { option, belongs, remedy });
@@ -260,7 +271,7 @@ fn fits(arguments: &Arguments) -> Result<(), Error> {
         Traffic::Tx if arguments.nic.rx_free.is_some() => {
             unused("--rx-free", "--traffic both and --traffic rx")
         }
-        // By itself it is of calls that send as well.
+        // Alone, it also applies to calls that send.
         Traffic::Tx if arguments.histogram.is_some() && arguments.tx_histogram.is_some() => {
             unused("--histogram beside --tx-histogram", "--traffic both and --traffic rx")
         }
@@ -268,21 +279,21 @@ fn fits(arguments: &Arguments) -> Result<(), Error> {
     }
 }
 
-/// What is to be said of a release whose rules are those of another.
+/// The note on a release that has the rules of another.
 pub(super) fn note_of_release(asked: Version) -> Option<String> {
     let rules = asked.nearest();
     (rules != asked).then(|| {
-        format!("the sources of {asked} were not read: these are the rules of the nearest release, {rules}")
+        format!("the sources of {asked} are unknown: these are the rules of the nearest release, {rules}")
     })
 }
 
-/// What is to be said of more packets than the NIC's line carries.
+/// The note on more packets than the NIC's line carries.
 pub(super) fn note_of_line(nic: &Nic, rate: Rate, packets: &Packets) -> Option<String> {
     let line = line_rate(nic, packets)?;
     (!line.carries(rate)).then(|| {
         format!(
             "{} packets/s are above the line rate of {}: its fastest port has {} Gb/s, which is {} \
-             packets/s of these",
+             packets/s of these sizes",
             count(rate.packets_per_s()),
             nic.name,
             line.gigabits_per_s,
@@ -291,8 +302,8 @@ pub(super) fn note_of_line(nic: &Nic, rate: Rate, packets: &Packets) -> Option<S
     })
 }
 
-/// Sizes with their weights; of a capture with more than a record has room for, their number and
-/// mean.
+/// Sizes with their weights; for a capture with more sizes than a record has room for, their number
+/// and mean.
 fn sizes(packets: &Packets) -> String {
     let sizes = packets.sizes();
     if sizes.len() > 64 {
@@ -303,7 +314,7 @@ fn sizes(packets: &Packets) -> String {
     pairs.join(",")
 }
 
-/// The sizes of a capture, and what was left out of it.
+/// The sizes of a capture, with notes on what was left out.
 fn captured(path: &Path) -> Result<(Packets, Vec<String>), Error> {
     let unread = |reason| Error::Capture { path: path.to_owned(), reason };
     let wrong = |reason| Error::NoCapture { path: path.to_owned(), reason };

@@ -11,7 +11,7 @@ use haul_model::{BytesPerSecond, Record};
 
 use super::subject::{Built, note_of_line, note_of_release};
 use super::{count, show_notes};
-use crate::arguments::pcie::Sweep as Arguments;
+use crate::arguments::pcie::{Rates, Sweep as Arguments};
 use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
@@ -30,7 +30,8 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// # Errors
-    /// A NIC, a mode, a link or a size is none that can be.
+    ///
+    /// A NIC, a mode, a link or a size cannot exist.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let built = Built::check(arguments.nic)?;
         let setup = Setup {
@@ -40,23 +41,18 @@ impl Sweep {
             ring: RING,
             ..Setup::of(built.nic, built.link)
         };
-        let last = f64::from(arguments.steps - 1);
-        let packets = Packets::of_one(arguments.size)?;
-        let (first, highest) =
-            (arguments.rates.first.rate(&packets)?, arguments.rates.last.rate(&packets)?);
+        let packets = Packets::of_one(arguments.packet_size)?;
+        let highest = arguments.rates.last.rate(&packets)?;
         check_rate(highest, &packets, &setup.nic)?;
+        let rates = rates(&arguments.rates, &packets)?;
         let mut notes: Vec<String> = note_of_release(setup.version).into_iter().collect();
         notes.extend(note_of_line(&setup.nic, highest, &packets));
-        let (first, range) =
-            (first.packets_per_s(), highest.packets_per_s() - first.packets_per_s());
         let sweep = pcie::Sweep {
             setup,
-            size_bytes: arguments.size,
-            rates: (0..arguments.steps)
-                .map(|step| first + range * f64::from(step) / last)
-                .collect(),
+            size_bytes: arguments.packet_size,
+            rates,
             group: arguments.group,
-            burst: arguments.burst as usize,
+            burst: arguments.burst.into(),
             work: Duration::from_nanos(arguments.work),
             time: match arguments.core {
                 Some(core) => Time::core(core.poll_ns, core.packet_ns),
@@ -69,7 +65,29 @@ impl Sweep {
     }
 }
 
-/// One rate, as its records have it.
+/// The rates in packets per second, of which `last` is one if a step leads to it.
+///
+/// # Errors
+/// There are more than a sweep may have.
+fn rates(rates: &Rates, packets: &Packets) -> Result<Vec<f64>, Error> {
+    /// Most rates of a sweep.
+    const COUNT_MAX: f64 = 1000.0;
+    /// Quotients of rates in bits per second are off by a few units in the last place.
+    const ROUNDING: f64 = 1e-9;
+    let [first, last, step] = [rates.first, rates.last, rates.step]
+        .map(|rate| rate.rate(packets).map(|rate| rate.packets_per_s()));
+    let (first, last, step) = (first?, last?, step?);
+    let count = ((last - first) / step + ROUNDING).floor();
+    if count >= COUNT_MAX {
+        let value = format!("{:.0}", count + 1.0);
+        let (what, limit) =
+            ("a number of rates of", "a sweep has at most 1000; write a larger STEP");
+        return Err(haul::forward::Error::Value { what, value, limit }.into());
+    }
+    Ok((0..=count as u32).map(|index| first + step * f64::from(index)).collect())
+}
+
+/// One rate, with its records.
 struct Row<'a> {
     rate: &'a Record,
     metrics: Vec<&'a Record>,
@@ -102,7 +120,7 @@ impl Row<'_> {
         found.and_then(|record| record.samples.first().copied()).unwrap_or_default()
     }
 
-    /// The largest difference of a metric, in percent of what was counted.
+    /// The largest difference of a metric, in percent of the counted value.
     fn off_percent(&self) -> f64 {
         let off = |name| {
             let (counted, estimated) =
@@ -114,7 +132,7 @@ impl Row<'_> {
     }
 }
 
-/// The batches that most packets came in.
+/// The batches that most packets arrived in.
 fn peaks(batches: &str) -> String {
     let pairs: Vec<(u64, u64)> = batches
         .split(',')
@@ -133,14 +151,14 @@ fn peaks(batches: &str) -> String {
         .join(", ")
 }
 
-/// What the curve of so many rates shows: one point has no shape.
+/// What the curve shows, if it has several rates: one point has no shape.
 fn conclusion<'a>(records: &[&'a Record], rates: usize) -> Option<&'a str> {
     let found = records.iter().find(|record| record.metric == "break");
     let note = found.and_then(|record| record.parameters.get(key::NOTE)?.as_str());
     note.or_else(|| {
         (rates > 1).then_some(
-            "The curve of outbound writes has no break of 5% at these rates: batches stayed as they \
-             were; go to higher rates, or take rates further apart.",
+            "The curve of outbound writes has no break of 5% at these rates, because the batches did not \
+             change; use higher rates, or larger steps between them.",
         )
     })
 }
@@ -188,7 +206,7 @@ impl Command for Sweep {
                 data("inbound_read"),
                 data("inbound_write"),
                 data("outbound_write"),
-                // A difference that rounds to nothing has no sign.
+                // A difference that rounds to 0 has no sign.
                 format!("{:+.3}", (row.off_percent() * 1e3).round() / 1e3 + 0.0),
             ]);
         }

@@ -9,16 +9,16 @@ use haul_model::{BytesPerSecond, Nanos};
 
 use crate::terminal::{self, Table};
 
-/// Sizes that are shown of a histogram; the others are summed.
+/// Sizes of a histogram that are shown; the others are summed.
 const SIZES_SHOWN: usize = 8;
-/// How long a whole bar is.
+/// Length of a full bar.
 const BAR: usize = 30;
 
-/// The interval as text, lines no longer than `width`, and no more of them than `height`.
+/// The interval as text, with lines of at most `width` columns, and at most `height` lines.
 pub(super) fn text(interval: &Interval, head: &str, (width, height): (usize, usize)) -> String {
     let mut parts = vec![head.to_owned()];
     if interval.ports.is_empty() {
-        parts.push("no port is there".to_owned());
+        parts.push("the program has no port".to_owned());
     }
     parts.extend(interval.ports.iter().map(|port| of_port(port, interval.seconds, width)));
     let lines = parts.join("\n");
@@ -36,7 +36,7 @@ fn of_port(port: &PortInterval, seconds: f64, width: usize) -> String {
     let mut parts =
         vec![format!("\nport {}: {} ({})", port.number, port.port.name, port.port.driver)];
     parts.push(rates(port, seconds));
-    for (receives, title) in [(true, "received"), (false, "to be sent")] {
+    for (receives, title) in [(true, "received"), (false, "to send")] {
         parts.extend(histogram(&port.sum(receives), title));
     }
     parts.extend(traffic(port, width));
@@ -82,7 +82,7 @@ fn rates(port: &PortInterval, seconds: f64) -> String {
     }
 }
 
-/// A bar for each size, the most frequent ones.
+/// A bar for each of the most frequent sizes.
 fn histogram(bursts: &Bursts, title: &str) -> Option<String> {
     let polls = bursts.polls();
     if polls == 0 {
@@ -118,7 +118,7 @@ fn histogram(bursts: &Bursts, title: &str) -> Option<String> {
     Some(lines.join("\n"))
 }
 
-/// The four metrics, estimated and where something counts them measured, and the link's use.
+/// The four metrics, estimated and, if a counter exists, measured; and the link's use.
 fn traffic(port: &PortInterval, width: usize) -> Option<String> {
     let place = port.place.as_ref()?;
     let sums = Sums::of(&port.terms);
@@ -157,7 +157,7 @@ fn traffic(port: &PortInterval, width: usize) -> Option<String> {
     Some(format!("{}\n{}", table.text(), terminal::wrap(&use_of_link, width, 2)))
 }
 
-/// What a driver says of its link.
+/// The counters of a driver about its link.
 fn stalls(port: &PortInterval) -> Vec<String> {
     let of_link = port.rates.iter().filter(|(source, _)| *source == "mlx5");
     let known = of_link.filter_map(|(_, rate)| Some((rate, rate.per_s.ok()?)));

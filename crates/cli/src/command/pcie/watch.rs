@@ -26,34 +26,35 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::{STOP, Stops};
 use crate::terminal;
 
-/// The records' file, in the folder of `--out`.
+/// Name of the record file in the folder of `--out`.
 const RECORDS: &str = "watch.jsonl";
-/// The page, beside it.
+/// Name of the page in the same folder.
 const PAGE: &str = "watch.html";
-/// How long a program may take for an answer.
+/// Longest time that a program may need for an answer.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// Between two looks whether to end.
+/// Interval between two checks for the end.
 const NAP: Duration = Duration::from_millis(20);
 /// Room for the records of a day, and their page.
 const ROOM: haul_model::Bytes = haul_model::Bytes(64 << 20);
 
 pub(super) struct Watch {
     arguments: Arguments,
-    /// What stands of the last view on the terminal.
+    /// Lines of the last view that are on the terminal.
     lines: usize,
     recorder: Recorder,
-    /// The program's version, once it was met.
+    /// The program's version, once it is known.
     version: String,
 }
 
 impl Watch {
     /// # Errors
-    /// None now: the program is met when it runs.
+    ///
+    /// None: the program is looked up when the command runs.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         Ok(Self { arguments, lines: 0, recorder: Recorder::default(), version: String::new() })
     }
 
-    /// Watches until the time is over, somebody stops it, or the program goes.
+    /// Watches until the time is over, a signal stops it, or the program ends.
     fn watch(&mut self) -> Result<(), Error> {
         let users = Allowed::users(&self.arguments.allow_user);
         let telemetry = Telemetry::find_for(&self.arguments.program(), &users, DEADLINE);
@@ -90,7 +91,7 @@ impl Watch {
             if is_over || STOP.load(Ordering::Relaxed) {
                 break;
             }
-            // Whoever was held up takes no two intervals at once.
+            // After a delay, one interval begins now instead of two at once.
             next = next.max(Instant::now() - self.arguments.every);
         }
         Ok(watched.end()?)
@@ -128,7 +129,7 @@ impl Command for Watch {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        // What was watched before a program went is kept.
+        // Intervals from before the program ended are kept.
         let watched = self.watch();
         let records = self.recorder.records(&self.version, "haul pcie watch");
         let recorded = match records.is_empty() {
@@ -151,7 +152,7 @@ impl Command for Watch {
         if self.arguments.json || terminal::is_watched() {
             return Ok(());
         }
-        // No terminal showed the view: its figures and its notes are these.
+        // No terminal has shown the view, so its figures and notes are printed here.
         let findings = haul_report::findings(journal.lines());
         findings.iter().try_for_each(|finding| terminal::print(&finding.text))?;
         for estimate in estimates(journal) {
@@ -165,7 +166,7 @@ impl Command for Watch {
     }
 }
 
-/// What each port's packets move across its link, a sentence each.
+/// The traffic of each port's packets across its link, a sentence each.
 fn estimates(journal: &Journal) -> Vec<String> {
     let records: Vec<&Record> = journal.records().collect();
     let port = |record: &Record| record.parameters.get(key::PORT).and_then(|it| it.as_u64());
@@ -176,7 +177,7 @@ fn estimates(journal: &Journal) -> Vec<String> {
     ports.into_iter().filter_map(|number| estimate(&of(number))).collect()
 }
 
-/// The same of one port, by the drivers' rules; `None` where nothing is estimated of it.
+/// The sentence of one port, by the drivers' rules; `None` if there is no estimate of it.
 fn estimate(port: &[&Record]) -> Option<String> {
     let sum = |metric: &str| {
         let is_it = |record: &&&Record| record.subject == "haul" && record.metric == metric;
@@ -189,30 +190,30 @@ fn estimate(port: &[&Record]) -> Option<String> {
         Some(three_digits(record.median()? / usable * 100.0))
     };
     let of = sum("to_host")?;
-    let said = |name: &str| of.parameters.get(name)?.as_str();
+    let parameter = |name: &str| of.parameters.get(name)?.as_str();
     Some(format!(
         "Port {} ({}): by the estimate, {} with the rules of {} in mode {} reads {} of data, writes {} \
          and is written {}; {} is used {}% to the host and {}% to the device, headers included.",
         of.parameters.get(key::PORT)?,
-        said(key::DEVICE)?,
-        said(key::NIC)?,
-        said(key::DRIVER_RULES)?,
-        said(key::MODE)?,
+        parameter(key::DEVICE)?,
+        parameter(key::NIC)?,
+        parameter(key::DRIVER_RULES)?,
+        parameter(key::MODE)?,
         data("inbound_read")?,
         data("inbound_write")?,
         data("outbound_write")?,
-        said(key::LINK)?,
+        parameter(key::LINK)?,
         share("to_host")?,
         share("to_device")?
     ))
 }
 
-/// What is to be known of each port, once.
+/// The notes on each port, once each.
 fn notes(journal: &Journal) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for record in journal.records() {
-        let said = |name: &str| record.parameters.get(name).and_then(|it| it.as_str());
-        if let (Some(device), Some(note)) = (said(key::DEVICE), said(key::NOTE)) {
+        let parameter = |name: &str| record.parameters.get(name).and_then(|it| it.as_str());
+        if let (Some(device), Some(note)) = (parameter(key::DEVICE), parameter(key::NOTE)) {
             let note = format!("{device}: {note}");
             if !notes.contains(&note) {
                 notes.push(note);

@@ -1,14 +1,16 @@
-//! `haul sim`: one module a subcommand.
+//! `haul sim`: one module per subcommand.
 //!
 //! From the bottom up:
 //!
 //! - `plan`: `haul sim sweep`, `task` and `collect`;
-//! - `table`: what a reproduction found, as a text;
+//! - `list`: `haul sim list`;
+//! - `table`: the results of a reproduction, as text;
 //! - `trace`: a window of cycles, row by row;
-//! - `picture`: the same as a text;
+//! - `picture`: that window as text;
 //! - `reproduce`: `haul sim reproduce`;
 //! - `run`: `haul sim run`.
 
+mod list;
 mod picture;
 mod plan;
 mod reproduce;
@@ -26,6 +28,7 @@ use crate::error::Error;
 /// A file cannot be read, or a setting is wrong.
 pub(super) fn of(arguments: Sim) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
+        Sim::List(arguments) => Box::new(list::List::check(arguments)?),
         Sim::Run(arguments) => Box::new(run::Run::check(arguments)?),
         Sim::Reproduce(arguments) => Box::new(reproduce::Reproduce::new(arguments)),
         Sim::Sweep(arguments) => Box::new(plan::Sweep::check(arguments)?),

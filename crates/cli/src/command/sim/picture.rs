@@ -1,24 +1,24 @@
-//! A window of cycles as a text: time goes from left to right, one letter for some cycles.
+//! A window of cycles as text: time runs from left to right, a letter stands for some cycles.
 
 use std::ops::Range;
 
 use super::trace::{Row, Window};
 
-/// Columns of a row's own text, and of its remark.
+/// Columns of a row's name, and of its remark.
 const NAME_COLUMNS: usize = 34;
 const REMARK_COLUMNS: usize = 44;
 
-/// Letters of the time axis at least, and at most.
+/// Least and largest number of letters on the time axis.
 const LETTERS_MIN: usize = 40;
 const LETTERS_MAX: usize = 160;
 
-/// Rows of each part that are drawn; a picture of more is no picture.
+/// Most rows of each part; more of them are unreadable.
 const ROWS_MAX: usize = 80;
 
 const LEGEND_PIPELINE: &str = "f fetched  d in the window, waits  x executes  m waits for memory  = done, waits to commit  C commits  ! dropped";
 const LEGEND_MEMORY: &str = "c caches  t translated  b bus  a announced  h chipset  e engine's queue  q memory queue  M memory  d data on the bus  n notification";
 
-/// The whole in so many columns, without a last line break.
+/// The whole window in `width` columns, without a last line break.
 pub(super) fn text(window: &Window, width: usize) -> String {
     let letters = letters(&window.cycles, width);
     let Range { start, end } = window.cycles;
@@ -26,7 +26,7 @@ pub(super) fn text(window: &Window, width: usize) -> String {
     let mut lines = vec![format!("cycles {start} to {end}, {each} a letter")];
     for (what, legend, rows, none) in [
         ("instructions", LEGEND_PIPELINE, &window.instructions, "was dispatched"),
-        ("transactions", LEGEND_MEMORY, &window.transactions, "was under way"),
+        ("transactions", LEGEND_MEMORY, &window.transactions, "was active"),
     ] {
         lines.push(format!("{what}: {legend}"));
         if rows.is_empty() {
@@ -42,7 +42,7 @@ pub(super) fn text(window: &Window, width: usize) -> String {
     if window.is_full {
         lines.push(format!(
             "The window holds more than {MAX} instructions or transactions, and the rest of them is not \
-             noted: choose a shorter window.",
+             recorded: choose a shorter window.",
             MAX = haul_sim::memory::trace::TRANSACTIONS_MAX
         ));
     }
@@ -82,7 +82,8 @@ impl Axis {
         place as usize
     }
 
-    /// Letters from a cycle to another, at least one if any of it is inside.
+    /// Fills the letters from one cycle to another, at least one if a part of them is inside the
+    /// window.
     fn fill(&mut self, from: u64, to: u64, letter: char) {
         if to <= from || to <= self.window.start || from >= self.window.end {
             return;
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_stand_where_their_cycles_are() {
+    fn axis_places_letters_by_cycle() {
         let mut axis = Axis::new(&(100..200), 10);
         axis.fill(120, 150, 'x');
         axis.fill(199, 900, 'y');
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_stand_in_their_part_with_their_remark() {
+    fn text_shows_rows_with_remarks() {
         let row = |name: &str| Row {
             name: name.into(),
             spans: vec![Span { letter: 'q', from: 20, to: 100 }],
@@ -124,7 +125,7 @@ mod tests {
         let drawn = text(&window, 100);
         assert!(drawn.contains("none was dispatched"), "{drawn}");
         assert!(drawn.contains("and 1 more transactions"), "{drawn}");
-        assert!(drawn.ends_with("is not noted: choose a shorter window."), "{drawn}");
+        assert!(drawn.ends_with("is not recorded: choose a shorter window."), "{drawn}");
         let line = drawn.lines().find(|line| line.starts_with("#2 ")).expect("it is drawn");
         assert!(line.contains(" qqqq") && line.ends_with("| waits for #1 on channel 1"), "{drawn}");
     }

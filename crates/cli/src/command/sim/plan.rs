@@ -21,10 +21,10 @@ use crate::terminal;
 /// Longest file of settings that is read, in bytes.
 const MACHINE_BYTES_MAX: u64 = 1 << 20;
 
-/// What a task is expected to take, for the time left: 1,000 packets.
+/// Expected time of a task with 1,000 packets, to estimate the time left.
 const TIME_OF_TASK: Duration = Duration::from_millis(400);
 
-/// A task with a file's settings, and then those of the command line.
+/// A task with a file's settings, overridden by those of the command line.
 ///
 /// # Errors
 /// The file cannot be read, or a setting is wrong.
@@ -62,8 +62,17 @@ impl Sweep {
     /// # Errors
     /// A setting is wrong, or the plan cannot be written.
     pub(super) fn check(arguments: SweepArguments) -> Result<Self, Error> {
-        let SweepArguments { vary, set, machine, program, argument, out, run, threads, json } =
-            arguments;
+        let SweepArguments {
+            vary,
+            set,
+            machine,
+            program,
+            argument,
+            out_file: out,
+            run,
+            threads,
+            json,
+        } = arguments;
         let base = task_of(machine.as_deref(), program, argument, &set)?;
         let count = sweep::write(&out, &base, &vary)?;
         let threads = pool::threads(threads.map(usize::from));
@@ -95,7 +104,7 @@ impl Command for Sweep {
         let plan = self.out.display();
         if !self.run {
             return terminal::print(&format!(
-                "{plan}: {} tasks; `haul sim task {plan} INDEX` does one (0 to {}), `haul sim collect \
+                "{plan}: {} tasks; `haul sim task {plan} INDEX` runs one (0 to {}), `haul sim collect \
                  {plan}` joins them",
                 self.count,
                 self.count.max(1) - 1
@@ -110,7 +119,7 @@ impl Command for Sweep {
     fn kept(&self, _: &Journal) -> String {
         let plan = self.out.display();
         format!(
-            "the tasks that are done are kept; `haul sim collect {plan}` names the others, if there are any"
+            "finished tasks are kept; `haul sim collect {plan}` names the others, if there are any"
         )
     }
 }
@@ -155,7 +164,7 @@ impl Command for Task {
     }
 
     fn kept(&self, _: &Journal) -> String {
-        format!("task {} of {} is not done", self.index, self.name)
+        format!("task {} of {} is not finished", self.index, self.name)
     }
 }
 
@@ -187,7 +196,7 @@ impl Command for Collect {
         if missing.is_empty() {
             return Ok(());
         }
-        /// Missing tasks that are named one by one.
+        /// Most missing tasks that are named one by one.
         const NAMED_MAX: usize = 20;
         let named: Vec<String> =
             missing.iter().take(NAMED_MAX).map(|(index, why)| format!("{index} ({why})")).collect();
@@ -209,7 +218,7 @@ impl Command for Collect {
     }
 }
 
-/// A line a record: its parameters and its value.
+/// One line per record: its parameters and its value.
 fn lines<'a>(records: impl Iterator<Item = &'a Record>) -> String {
     let line = |record: &Record| {
         let parameters: Vec<String> = record

@@ -19,22 +19,21 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal::{self, Table};
 
-/// What an instruction takes, for the time left.
+/// Assumed speed of the simulation, to estimate the time left.
 const INSTRUCTIONS_PER_SECOND: u64 = 6_000_000;
 
-/// Instructions of a packet of the workload, for the time left.
+/// Instructions of a packet of the workload, to estimate the time left.
 const INSTRUCTIONS_PER_PACKET: u64 = 2_700;
 
 pub(super) struct Run {
     task: sim::Task,
-    trace: Option<std::ops::Range<u64>>,
+    traced: Option<std::ops::Range<u64>>,
     is_functional: bool,
-    list: bool,
     json: bool,
     outcome: Option<Outcome>,
-    /// What the interpreter alone did, and in how many seconds.
+    /// The result of the interpreter alone, and its time in seconds.
     interpreted: Option<(Interpreter, f64)>,
-    /// What the program wrote, to its end or until it was cut short.
+    /// The program's output, until its end or until the run was interrupted.
     output: Vec<u8>,
 }
 
@@ -44,19 +43,9 @@ impl Run {
     /// # Errors
     /// A file cannot be read, or a setting is wrong.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments {
-            program,
-            argument,
-            packets,
-            machine,
-            set,
-            limit,
-            trace,
-            functional,
-            list,
-            json,
-        } = arguments;
-        // Before --set, which wins where both are given.
+        let Arguments { program, argument, packets, machine, set, limit, window, functional, json } =
+            arguments;
+        // Before --set, which overrides it.
         let packets =
             packets.map(|packets| Setting { name: "packets".into(), value: packets.to_string() });
         let set: Vec<Setting> = packets.into_iter().chain(set).collect();
@@ -67,9 +56,8 @@ impl Run {
         task.check()?;
         Ok(Self {
             task,
-            trace,
+            traced: window,
             is_functional: functional,
-            list,
             json,
             outcome: None,
             interpreted: None,
@@ -83,7 +71,7 @@ impl Run {
     ) -> Result<Vec<Record>, haul_experiments::Error> {
         let image = Program::named(&self.task.program)?.image()?;
         let mut job = self.task.job();
-        job.trace_cycles.clone_from(&self.trace);
+        job.trace_cycles.clone_from(&self.traced);
         let began = Instant::now();
         let stops = |instructions| {
             (context.progress)(&self.step(instructions, began));
@@ -96,7 +84,7 @@ impl Run {
         })?;
         self.output.clone_from(&outcome.interpreter.output);
         let seconds = began.elapsed().as_secs_f64();
-        // What a program did that says that it failed means nothing; it is shown, and not recorded.
+        // The result of a program that reports its own failure is shown, but not recorded.
         let records = match outcome.interpreter.failure() {
             None => self.records(&outcome, seconds),
             Some(_) => Vec::new(),
@@ -105,20 +93,20 @@ impl Run {
         Ok(records)
     }
 
-    /// The same by the interpreter alone, which knows no time.
+    /// Runs the program by the interpreter alone, without cycles.
     fn interpret(
         &mut self,
         context: &mut Context<'_>,
     ) -> Result<Vec<Record>, haul_experiments::Error> {
-        /// Instructions between two looks at whether to stop: a fifth of a second.
-        const BETWEEN_LOOKS: u64 = 50_000_000;
+        /// Instructions between two checks for a stop: a fifth of a second.
+        const BETWEEN_CHECKS: u64 = 50_000_000;
         let image = Program::named(&self.task.program)?.image()?;
         let job = self.task.job();
         let mut machine = Interpreter::new(&image, &job.arguments, job.traffic)
             .map_err(|error| self.failed(error.to_string()))?;
         let began = Instant::now();
         let ended = loop {
-            let limit = job.instructions_max.min(machine.executed.saturating_add(BETWEEN_LOOKS));
+            let limit = job.instructions_max.min(machine.executed.saturating_add(BETWEEN_CHECKS));
             match machine.run(&image, limit) {
                 Ok(_) => break Ok(()),
                 Err(haul_sim::Error::InstructionLimit { .. }) if limit < job.instructions_max => {
@@ -145,7 +133,7 @@ impl Run {
         Ok(records)
     }
 
-    /// How far it is, for whoever waits.
+    /// The progress, for the user.
     fn step(&self, instructions: u64, began: Instant) -> Step {
         let what = format!(
             "{}: {} million instructions of {} at most",
@@ -156,7 +144,7 @@ impl Run {
         Step { what, elapsed: began.elapsed(), budget: self.budget() }
     }
 
-    /// What it is expected to take. Nobody knows how long a program of one's own runs.
+    /// Expected time. It is unknown for a program that is not a workload of haul.
     fn budget(&self) -> Duration {
         let instructions = if self.task.receives() {
             self.task.packets.saturating_mul(INSTRUCTIONS_PER_PACKET)
@@ -170,9 +158,9 @@ impl Run {
         haul_experiments::Error::Simulation { what: self.task.to_string(), reason }
     }
 
-    /// What was traced.
+    /// The traced window.
     fn window(&self, outcome: &Outcome) -> Option<Window> {
-        Window::of(self.trace.as_ref()?, outcome, self.task.machine.memory.line_bytes)
+        Window::of(self.traced.as_ref()?, outcome, self.task.machine.memory.line_bytes)
     }
 
     fn record(&self, metric: &str, unit: &str, value: f64) -> Record {
@@ -191,7 +179,7 @@ impl Run {
         record
     }
 
-    /// How fast it was simulated, by what.
+    /// The speed of the simulation, by kind of core.
     fn speed(&self, core: &str, instructions: u64, seconds: f64) -> Record {
         let mips = mips(instructions, seconds);
         let mut speed = self.record("simulated_mips", "million/s", mips).with(key::CORE, core);
@@ -215,13 +203,13 @@ impl Run {
         records
     }
 
-    /// What the program wrote, as a sentence of its own; nothing where it wrote nothing.
+    /// The program's output, as a sentence; `None` without output.
     fn written(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.output);
         (!text.is_empty()).then(|| format!("it wrote: {text}"))
     }
 
-    /// Shows that alone: beside the records where those are printed.
+    /// Shows only the output: beside the records if those are printed.
     fn show_written(&self) -> Result<(), Error> {
         match self.written() {
             None => Ok(()),
@@ -236,7 +224,7 @@ impl Run {
     fn text_of(&self, machine: &Interpreter, seconds: f64) -> String {
         let executed = machine.executed;
         format!(
-            "{}: {executed} instructions, interpreted in {seconds:.2} s: {:.0} million a second{}",
+            "{}: {executed} instructions, interpreted in {seconds:.2} s: {:.0} million per second{}",
             self.task,
             mips(executed, seconds),
             self.written().map_or(String::new(), |text| format!("\n{text}"))
@@ -245,7 +233,7 @@ impl Run {
 
     fn text(&self, outcome: &Outcome) -> String {
         let mut text = format!(
-            "{}: {} instructions in {} cycles, {:.2} a cycle",
+            "{}: {} instructions in {} cycles, {:.2} per cycle",
             self.task,
             outcome.instructions,
             outcome.cycles,
@@ -277,9 +265,6 @@ impl Command for Run {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        if self.list {
-            return Ok(());
-        }
         let machine = this_machine();
         let budget = self.budget();
         let what = self.task.to_string();
@@ -295,23 +280,15 @@ impl Command for Run {
     }
 
     fn render(&self, _: &Journal) -> Result<(), Error> {
-        if self.list {
-            let listed = self.task.settings()?;
-            let lines: Vec<String> = listed
-                .iter()
-                .map(|setting| format!("{}={}", setting.name, setting.value))
-                .collect();
-            return terminal::print(&lines.join("\n"));
-        }
         let (text, machine) = match (&self.outcome, &self.interpreted) {
             (Some(outcome), _) => (self.text(outcome), &outcome.interpreter),
             (None, Some((machine, seconds))) => (self.text_of(machine, *seconds), machine),
-            // It was cut short, which is said after this.
+            // The run was interrupted; the message about that follows.
             (None, None) => return self.show_written(),
         };
         if !self.json {
             terminal::print(&text)?;
-        } else if self.trace.is_some() {
+        } else if self.traced.is_some() {
             terminal::say(&text);
         } else {
             self.show_written()?;
@@ -323,7 +300,7 @@ impl Command for Run {
     }
 }
 
-/// Million instructions a second.
+/// Million instructions per second.
 fn mips(instructions: u64, seconds: f64) -> f64 {
     instructions as f64 / seconds.max(1e-9) / 1e6
 }

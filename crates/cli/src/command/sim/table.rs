@@ -1,4 +1,4 @@
-//! What `haul sim reproduce` found, as a text for a person.
+//! The results of `haul sim reproduce`, as text for a person.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,7 +20,8 @@ pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>, page: &Path) -
     for record in records.iter().filter(|record| record.metric == "simulated_mips") {
         let median = record.median().unwrap_or(0.0);
         let core = field(record, key::CORE);
-        let _ = writeln!(text, "speed {core}: {median:.1} million instructions a second on a core");
+        let _ =
+            writeln!(text, "speed {core}: {median:.1} million instructions per second on a core");
     }
     let _ = write!(text, "page: {}", page.display());
     text
@@ -99,7 +100,7 @@ fn beside(record: &Record) -> String {
     format!("{:5.1} {ours:5.1} {:+6.1}", number(key::BASELINE_VALUE), number(key::ERROR_POINTS))
 }
 
-/// A parameter as text; empty where there is none.
+/// A parameter as text; empty if it is missing.
 fn field(record: &Record, name: &str) -> String {
     match record.parameters.get(name) {
         None => String::new(),

@@ -1,6 +1,6 @@
-//! What happened in a window of cycles, row by row: what each instruction and each transaction did
-//! when, and whom it waited for. Drawn as text by `picture`, and told in records, which the page
-//! draws.
+//! A window of cycles, row by row: the actions of each instruction and each transaction with their
+//! times, and what it waited for. `picture` draws the window as text; records carry it to the page,
+//! which draws it too.
 
 use std::ops::Range;
 
@@ -10,19 +10,19 @@ use haul_sim::Outcome;
 use haul_sim::core::trace::Row as Instruction;
 use haul_sim::memory::trace::{Span as Stay, Stage, Trace, Transaction, What};
 
-/// Cycles after which waiting is worth a remark.
+/// Least number of cycles of a wait that gets a remark.
 const LONG: u64 = 20;
 
-/// Rows of each part that records tell: a picture of more is no picture.
+/// Most rows of each part in records; more of them are unreadable.
 const RECORDS_MAX: usize = 400;
 
-/// What an instruction or a transaction did.
+/// The actions of an instruction or a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     /// `800000a4 lw t0, 0(a1)`, or `#8216 engine read 0x80472040`.
     pub(super) name: String,
     pub(super) spans: Vec<Span>,
-    /// Whom it waited for; empty where nobody.
+    /// What it waited for; empty if it did not wait.
     pub(super) remark: String,
 }
 
@@ -34,18 +34,18 @@ pub(super) struct Span {
     pub(super) to: u64,
 }
 
-/// Everything in a window, in the order of time.
+/// All rows of a window, ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) cycles: Range<u64>,
     pub(super) instructions: Vec<Row>,
     pub(super) transactions: Vec<Row>,
-    /// Whether the window holds more than what is noted of it.
+    /// Whether the window holds more rows than were recorded.
     pub(super) is_full: bool,
 }
 
 impl Window {
-    /// What a traced run noted on a machine with lines of this size; `None` where it was not
+    /// The window of a traced run on a machine with lines of this size; `None` if the run was not
     /// traced.
     pub(super) fn of(cycles: &Range<u64>, outcome: &Outcome, line_bytes: u64) -> Option<Self> {
         let pipeline = outcome.pipeline.as_ref()?;
@@ -65,7 +65,7 @@ impl Window {
         })
     }
 
-    /// A record a row: the page draws the picture from them.
+    /// One record per row, from which the page draws the picture.
     pub(super) fn records(&self) -> Vec<Record> {
         let parts = [("instruction", &self.instructions), ("transaction", &self.transactions)];
         let mut records = Vec::new();
@@ -98,7 +98,7 @@ impl Window {
     }
 }
 
-/// A span, if any of it is in the window.
+/// A span, if a part of it is in the window.
 fn span(letter: char, from: u64, to: u64, window: &Range<u64>) -> Option<Span> {
     let is_inside = from < to && to > window.start && from < window.end;
     is_inside.then_some(Span { letter, from, to })
@@ -125,18 +125,18 @@ fn spans_of(row: &Instruction, window: &Range<u64>) -> Vec<Span> {
     .collect()
 }
 
-/// When a transaction that an instruction may wait for was under way, and the bytes of its lines.
+/// Lifetime of a transaction that an instruction may wait for, and the bytes of its lines.
 #[derive(Clone, Debug)]
 struct Stretch {
     number: u32,
     from: u64,
     to: u64,
     bytes: Range<u64>,
-    /// The latest end of this and of all before it: what is behind it need not be looked at.
+    /// The latest end of this and all earlier stretches, at which a backward search may stop.
     latest: u64,
 }
 
-/// What instructions wait for: lines, and copies; each by its beginning.
+/// Transactions that instructions wait for: lines and copies, each ordered by their start.
 struct Waiters {
     lines: Vec<Stretch>,
     copies: Vec<Stretch>,
@@ -171,7 +171,7 @@ fn stretch(transaction: &Transaction, spans: &[Stay], line_bytes: u64) -> Option
     Some(Stretch { number, from, to, bytes: address / line_bytes * line_bytes..end, latest: 0 })
 }
 
-/// The first that touches what the instruction touches, and was under way in these cycles.
+/// The first transaction that touches the instruction's data and was active in these cycles.
 fn find(stretches: &[Stretch], row: &Instruction, from: u64, to: u64) -> Option<u32> {
     let (first, end) = (row.data_address, row.data_address + row.data_bytes);
     let begun = stretches.partition_point(|stretch| stretch.from < to);
@@ -185,7 +185,7 @@ fn find(stretches: &[Stretch], row: &Instruction, from: u64, to: u64) -> Option<
         .filter(|_| row.data_bytes > 0)
 }
 
-/// Whom an instruction waited for.
+/// What an instruction waited for.
 fn waits(row: &Instruction, waiters: &Waiters, window_end: u64) -> String {
     let done = if row.done == 0 { window_end } else { row.done };
     if row.text.contains("ecpy") {
@@ -220,7 +220,7 @@ fn transactions(trace: &Trace, window: &Range<u64>) -> Vec<Row> {
     trace.transactions.iter().filter_map(row).collect()
 }
 
-/// Whom a transaction waited for, by where it stayed.
+/// What a transaction waited for, by its stage.
 fn waited(trace: &Trace, stays: &[Stay]) -> String {
     let mut parts = Vec::new();
     for stay in stays.iter().filter(|stay| stay.to > stay.from + LONG) {
@@ -240,7 +240,7 @@ fn waited(trace: &Trace, stays: &[Stay]) -> String {
     parts.join("; ")
 }
 
-/// As `picture` and the page explain them.
+/// Letters of the stages, as `picture` and the page explain them.
 fn letter(stage: Stage) -> char {
     match stage {
         Stage::Caches => 'c',
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whom_a_transaction_waited_for_is_said() {
+    fn remark_names_transaction_waited_for() {
         let mut trace = Trace::new(0..400);
         let read = |number| {
             let what = What::EngineRead;
@@ -288,14 +288,14 @@ mod tests {
         trace.span(stay(2, Stage::Queue, 20, 100));
         trace.span(stay(2, Stage::Memory, 100, 220));
         let rows = transactions(&trace, &(0..400));
-        assert_eq!(rows.len(), 2, "what did nothing in the window is no row: {rows:?}");
+        assert_eq!(rows.len(), 2, "an inactive transaction has no row: {rows:?}");
         assert_eq!(rows[1].name, "#2 engine read 0x0");
         assert_eq!(rows[1].spans[0], Span { letter: 'q', from: 20, to: 100 });
         assert_eq!(rows[1].remark, "waits for #1 on channel 1");
     }
 
     #[test]
-    fn an_instruction_waits_for_what_holds_its_line_whatever_its_size() {
+    fn instruction_waits_for_holder_of_its_line_of_any_size() {
         let mut trace = Trace::new(0..4000);
         let copy = Transaction { number: 7, what: What::Copy, address: 300, bytes: 8, copy: None };
         trace.begin(0, copy);
@@ -316,13 +316,13 @@ mod tests {
             committed: 3003,
             squashed: 0,
         };
-        let told = |line_bytes| waits(&row, &Waiters::of(&trace, line_bytes), 4000);
-        assert_eq!(told(256), "", "another line");
-        assert_eq!(told(512), "stalls until copy #7 is complete");
+        let remark = |line_bytes| waits(&row, &Waiters::of(&trace, line_bytes), 4000);
+        assert_eq!(remark(256), "", "another line");
+        assert_eq!(remark(512), "stalls until copy #7 is complete");
     }
 
     #[test]
-    fn records_tell_every_row_up_to_a_limit() {
+    fn records_have_rows_up_to_limit() {
         let row = |name: usize| Row {
             name: name.to_string(),
             spans: vec![Span { letter: 'x', from: 3, to: 7 }],

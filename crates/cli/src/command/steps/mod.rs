@@ -1,9 +1,9 @@
-//! What measures a list of experiments one after the other, each in its part of the time.
+//! Measures a list of experiments one after the other, each in its share of the time.
 //!
 //! From the bottom up:
 //!
-//! - `schedule`: how much of the time each step gets;
-//! - `runner`: what all steps of a command share.
+//! - `schedule`: the time of each step;
+//! - `runner`: the state that all steps of a command share.
 
 mod runner;
 mod schedule;

@@ -1,4 +1,4 @@
-//! What all steps of a command share: the run, its progress, its schedule.
+//! The state that all steps of a command share: the run, its progress, its schedule.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -19,22 +19,22 @@ use crate::progress::Progress;
 use crate::stop::STOP;
 use crate::terminal;
 
-/// Time beyond its budget that a command takes without saying so first.
+/// A command that exceeds its budget by more than this says so first.
 const OVERRUN: Duration = Duration::from_secs(2);
 
-/// What is measured, one after the other.
+/// The experiments of a command, in order.
 pub(in crate::command) type Steps = Vec<Box<dyn Experiment>>;
 
-/// What becomes of a plan when one of its steps fails.
+/// What happens to a plan if one of its steps fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::command) enum OnFailure {
-    /// It ends: the step is what was asked for.
+    /// The plan ends, because the user asked for this step.
     End,
-    /// It goes on, and says so: the other steps are worth having.
+    /// The plan continues with a warning, because the other steps are still useful.
     GoOn,
 }
 
-/// What all steps of a command share.
+/// The state that all steps of a command share.
 pub(in crate::command) struct Runner<'a> {
     machine: &'a Machine,
     caches: Caches,
@@ -42,12 +42,12 @@ pub(in crate::command) struct Runner<'a> {
     progress: Progress,
     run: String,
     schedule: Schedule,
-    /// Whether the deadline has passed, and somebody was told.
+    /// Whether the deadline has passed and a warning was printed.
     is_over: bool,
 }
 
 impl<'a> Runner<'a> {
-    /// Opens the run: writes the machine, which every record refers to.
+    /// Opens the run: writes the machine, to which every record refers.
     ///
     /// # Errors
     /// The machine cannot be written.
@@ -65,26 +65,26 @@ impl<'a> Runner<'a> {
         Ok(Self { machine, caches, journal, progress, run, schedule, is_over: false })
     }
 
-    /// The same, its steps shortened so that all of them, which take `total`, keep the deadline.
-    /// None begins after it.
+    /// The same runner with a deadline: its steps, which need `total`, are shortened to meet it. No
+    /// step begins after it.
     pub(in crate::command) fn until(self, deadline: Instant, total: Time) -> Self {
         Self { schedule: Schedule::until(deadline, total), ..self }
     }
 
-    /// The machine that records are of.
+    /// The id of the machine in the records.
     pub(in crate::command) fn machine_id(&self) -> &'a str {
         &self.machine.id
     }
 
-    /// What was recorded so far.
+    /// The records made until now.
     pub(in crate::command) fn records(&self) -> impl Iterator<Item = &Record> {
         self.journal.records()
     }
 
-    /// Does the steps one after the other, until one fails or somebody says stop.
+    /// Runs the steps one after the other, until one fails or a signal stops them.
     ///
     /// # Errors
-    /// A record cannot be written; or a step fails, and that ends the plan.
+    /// A record cannot be written; or a step fails and `failing` ends the plan.
     pub(in crate::command) fn steps(
         &mut self,
         steps: &mut Steps,
@@ -108,7 +108,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Turns an experiment's failure into a warning: the other steps are worth having.
+    /// Turns an experiment's failure into a warning, because the other steps are still useful.
     ///
     /// # Errors
     /// Every other failure.
@@ -126,8 +126,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// What the rounds of the next step may take. `None` where the plan is out of time: then
-    /// somebody is told of the steps that are left out.
+    /// The time for the rounds of the next step. `None` if the plan is out of time; the first time,
+    /// a warning names the steps that are left out.
     pub(in crate::command) fn allot(&mut self, step: &dyn Experiment) -> Option<Duration> {
         let rounds = self.schedule.next(step.time(&self.caches), Instant::now());
         if rounds.is_none() && !self.is_over {
@@ -142,8 +142,7 @@ impl<'a> Runner<'a> {
         rounds
     }
 
-    /// Does one step, which takes so long, with its records going to the journal as they are
-    /// complete.
+    /// Runs one step, which needs `time`. Its records go to the journal as they are complete.
     ///
     /// # Errors
     /// A record cannot be written, or the experiment fails.
@@ -171,8 +170,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// The steps with a budget each: of `budget` together, or `each` for each of them in the mean.
-/// Large sizes, whose every round takes long, get more of it than small ones.
+/// The steps with a budget each: shares of `budget`, or of `each` per step. Large sizes, whose
+/// rounds are long, get a larger share than small ones.
 pub(in crate::command) fn evenly(
     mut steps: Steps,
     budget: Option<Duration>,
@@ -188,11 +187,11 @@ pub(in crate::command) fn evenly(
     steps
 }
 
-/// Measures what was asked for until one step fails, in this time where one was given: if it takes
-/// much longer, that is said before it begins.
+/// Measures the steps until one fails, within `budget` if there is one. If the run needs much
+/// longer, a message says so before it begins.
 ///
 /// # Errors
-/// There is no memory for one of the steps; and as [`Runner::new`] and [`Runner::steps`].
+/// There is not enough memory for one of the steps; and as [`Runner::new`] and [`Runner::steps`].
 pub(in crate::command) fn measure(
     steps: &mut Steps,
     budget: Option<Duration>,
@@ -206,8 +205,8 @@ pub(in crate::command) fn measure(
     let time: Time = steps.iter().map(|step| step.time(&caches)).sum();
     if budget.is_some() && time.beside > OVERRUN.max(time.rounds / 4) {
         terminal::say(&format!(
-            "haul: this takes about {:.0} s: the {:.0} s of --budget are for rounds; preparing, proving \
-             and the fewest rounds of each take the rest",
+            "haul: this needs about {:.0} s: the {:.0} s of --budget are for rounds; preparation, proofs \
+             and the fewest rounds of each measurement need the rest",
             time.whole().as_secs_f64(),
             time.rounds.as_secs_f64()
         ));
@@ -218,13 +217,13 @@ pub(in crate::command) fn measure(
 
 /// This program and the arguments of one of its commands, for a child process.
 pub(in crate::command) fn this_program(command: [&str; 2]) -> Program {
-    // Without /proc, the path that the kernel was given when it started this process.
+    // Without /proc: the path that the kernel received when it started this process.
     let started = || OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()).into();
     let path = std::env::current_exe().unwrap_or_else(|_| started());
     Program::new(path).with(command.map(OsString::from).into())
 }
 
-/// The second it began in and the process tell one machine's runs apart.
+/// The start second and the process number distinguish the runs of one machine.
 fn run_name() -> String {
     format!("{}-{}", haul_experiments::context::now(), std::process::id())
 }

@@ -1,15 +1,15 @@
-//! The time of a plan, and how much of it each step gets.
+//! The time of a plan, and the share of each step.
 
 use std::time::{Duration, Instant};
 
 use haul_experiments::experiment::Time;
 
-/// The least part of its rounds' time that a step gets, however late it is. Every experiment takes
-/// a few rounds in any case; with less than this they are all that it has.
+/// The least share of its rounds' time that a step gets, however late it is. Every experiment makes
+/// a few rounds in any case; with less time than this it makes no more.
 const SHARE_MIN: f64 = 0.2;
 
-/// Shares what is left until a deadline among the steps that are left. What one step takes too long
-/// comes off the rounds of all that follow, and off none of them whole.
+/// Divides the time until a deadline among the remaining steps. If one step overruns, all later
+/// steps get shorter rounds; none is left out.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::command) struct Schedule {
     left: Time,
@@ -17,17 +17,17 @@ pub(in crate::command) struct Schedule {
 }
 
 impl Schedule {
-    /// Without a deadline each step gets what it asks for.
+    /// Without a deadline, each step gets the time that it asks for.
     pub(in crate::command) fn endless() -> Self {
         Self { left: Time::default(), deadline: None }
     }
 
-    /// For steps that take so much together.
+    /// For steps that need `total` together.
     pub(in crate::command) fn until(deadline: Instant, total: Time) -> Self {
         Self { left: total, deadline: Some(deadline) }
     }
 
-    /// What the rounds of the next step may take from now on; `None`: the deadline is over.
+    /// The time for the rounds of the next step from `now` on; `None` if the deadline has passed.
     pub(in crate::command) fn next(&mut self, step: Time, now: Instant) -> Option<Duration> {
         let Some(deadline) = self.deadline else { return Some(step.rounds) };
         let until = deadline.saturating_duration_since(now);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn on_time_each_step_has_what_it_asks_for() {
+    fn schedule_gives_punctual_steps_their_time() {
         let start = Instant::now();
         let mut schedule = schedule(start);
         for step in 0..10 {
@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn what_one_step_takes_too_long_comes_off_all_that_follow() {
+    fn overrun_shortens_all_later_steps() {
         let start = Instant::now();
         let (mut schedule, mut now) = (schedule(start), start);
         let mut given = Vec::new();
         for step in 0..10 {
             let rounds = schedule.next(STEP, now).expect("no step is left out");
             given.push(rounds);
-            // The first takes six seconds more than it said.
+            // The first step needs six seconds more than planned.
             now += rounds + STEP.beside + if step == 0 { 6 * SECOND } else { Duration::ZERO };
         }
         assert!(now <= start + 16 * SECOND + SECOND / 100, "{given:?}");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_deadline_nothing_begins_and_without_one_everything_does() {
+    fn schedule_ends_at_deadline_if_there_is_one() {
         let start = Instant::now();
         assert_eq!(schedule(start).next(STEP, start + 16 * SECOND), None);
         let late = schedule(start).next(STEP, start + 15 * SECOND);

@@ -1,6 +1,6 @@
-//! `haul survey`: every way to move bytes on this machine, measured, tuned, and told.
+//! `haul survey`: measures and tunes every mechanism for moving bytes on this machine, and reports.
 //!
-//! `plan` is what it measures, in which order and for how long.
+//! `plan` has the steps, their order and their times.
 
 mod plan;
 
@@ -26,18 +26,18 @@ const RECORDS: &str = "survey.jsonl";
 const PAGE: &str = "report.html";
 const TUNING: &str = "haul.toml";
 
-/// As much as a full survey's page (4 MB) and records (3 MB) take together.
+/// Size of a full survey's page (4 MB) and records (3 MB) together.
 const ROOM: Bytes = Bytes(8 << 20);
 
 pub(super) struct Survey {
     quick: bool,
     out: PathBuf,
     json: bool,
-    /// Whether to say what would be done, and to do nothing.
+    /// Whether to print the plan and measure nothing.
     is_plan: bool,
     /// Whether this run has found a policy that beats the defaults.
     is_tuned: bool,
-    /// Whether the haul.toml that this run has written has a table of channels.
+    /// Whether the haul.toml that this run wrote has a table of channels; `None` if it wrote none.
     written: Option<bool>,
 }
 
@@ -66,7 +66,7 @@ impl Command for Survey {
         let machine = this_machine();
         let resources = Resources::of(&machine);
         let mut plan = self.plan(&resources);
-        tell_fallbacks(machine.processors);
+        warn_of_limits(machine.processors);
         if self.is_plan {
             return terminal::print(&self.shown(&plan, &resources.caches).text());
         }
@@ -82,7 +82,7 @@ impl Command for Survey {
             let path = self.out.join(TUNING);
             let tuned = copy::policy(&mut runner, tuning, &path, RECORDS);
             if let Some(written) = runner.go_on(&tuning.name(), tuned)?.flatten() {
-                // What follows is measured as it will be once haul.toml is in use.
+                // Later steps are measured as they will be once haul.toml is in use.
                 written.tuned.policy.install();
                 self.is_tuned = written.tuned.is_any_kept();
                 self.written = Some(written.has_channels);
@@ -116,19 +116,19 @@ impl Command for Survey {
     }
 }
 
-/// Says once what this machine, or what this process may use of it, does not allow.
-fn tell_fallbacks(processors: usize) {
+/// Warns once of what this machine lacks, or what this process may not use.
+fn warn_of_limits(processors: usize) {
     if processors < 2 {
         terminal::say(
             "haul: warning: transfers between processes are left out: this process may run on one \
-             processor, and each end wants its own; allow it two (taskset, or the container's cpuset)",
+             processor, and each end needs its own; allow it two (taskset, or the container's cpuset)",
         );
     }
     let not_mounted = Sys::new().not_mounted();
     if !not_mounted.is_empty() {
         terminal::say(&format!(
-            "haul: warning: not mounted here: {}: caches, topology and disturbances are known in part \
-             only, and all is measured; mount them for the rest",
+            "haul: warning: not mounted here: {}: caches, topology and disturbances are only partly \
+             known, but all is measured; mount them to know the rest",
             not_mounted.join(" ")
         ));
     }
@@ -143,7 +143,7 @@ impl Survey {
         Plan::new(self.quick, resources, (&heaps, &heap_driver), ends, &forward)
     }
 
-    /// The plan, and what it leaves of what the command promises.
+    /// The plan, and its total beside the command's time limit.
     fn shown(&self, plan: &Plan, caches: &Caches) -> Table {
         let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
         let mut table = Table::new(&["step", ">rounds s", ">beside s"]);
@@ -159,7 +159,7 @@ impl Survey {
         table
     }
 
-    /// At most ten lines that a person can act on.
+    /// At most ten lines with actions for a person.
     fn summary(&self, journal: &Journal, page: &Path) -> String {
         const LINES_MAX: usize = 10;
         let mut last = vec![format!("page: {} (records: {RECORDS})", page.display())];
@@ -168,7 +168,7 @@ impl Survey {
             last.push(copy::what_next(&tuning, self.is_tuned, has_channels));
         } else if journal.earlier().is_some() && self.out.join(TUNING).exists() {
             last.push(format!(
-                "{TUNING} is of an earlier survey, whose records are kept as {RECORDS}.old, .old.2 and so on."
+                "{TUNING} is from an earlier survey, whose records are kept as {RECORDS}.old, .old.2 and so on."
             ));
         }
         let verdicts = haul_report::verdicts(journal.lines());

@@ -1,9 +1,9 @@
-//! What a survey measures, in which order and for how long.
+//! The steps of a survey, their order and their times.
 //!
-//! Every step has its time for rounds and says what it takes beside them ([`Experiment::beside`]).
-//! The sums are checked by tests on small and large machines: a quick survey plans at most 25 s and
-//! a full one at most 225 s, of the 30 s and 4 minutes that it promises. What a step takes more
-//! comes off the rounds of the others (`schedule`), so that none is left out.
+//! Every step has a time for its rounds and reports its further time ([`Experiment::beside`]).
+//! Tests check the sums on small and large machines: a quick survey plans at most 25 s of its
+//! promised 30 s, a full one at most 225 s of 4 minutes. If a step overruns, the rounds of the
+//! others are shortened (`schedule`), so that no step is left out.
 
 #[cfg(test)]
 mod tests;
@@ -28,19 +28,19 @@ use haul_model::{Bytes, Machine, SizeClass};
 
 use crate::command::steps::Steps;
 
-/// What a plan is made for.
+/// The resources that a plan is made for.
 #[derive(Clone, Debug)]
 pub(super) struct Resources {
     /// Caches of one core.
     pub(super) caches: Caches,
     /// Processors that this process may run on.
     pub(super) processors: usize,
-    /// Memory that can be used, in bytes.
+    /// Available memory, in bytes.
     pub(super) available_bytes: u64,
 }
 
 impl Resources {
-    /// What this machine has to give now.
+    /// The present resources of this machine.
     pub(super) fn of(machine: &Machine) -> Self {
         Self {
             caches: Caches::from_sizes(&machine.caches_bytes),
@@ -50,30 +50,31 @@ impl Resources {
     }
 }
 
-/// How much of everything.
+/// Times and sizes of all steps.
 struct Extent {
     bandwidth: Walk,
     fault: Duration,
     class: Duration,
     drawn: Duration,
     size: Duration,
-    /// Sizes go up by this many powers of two at a time.
+    /// Powers of two between adjacent sizes.
     octaves: usize,
     size_max_bytes: usize,
     distributions: &'static [&'static str],
     heap: Duration,
     channel: Duration,
-    /// Sizes of messages between two processes, and those that are moved with a busy processor too.
+    /// Sizes of messages between two processes, and those that are also measured with a busy
+    /// processor.
     channel_sizes: &'static [usize],
     channel_sizes_busy: &'static [usize],
-    /// Sizes that are measured with haul's choice and what it chooses from alone: all transports
-    /// would take seconds each.
+    /// Sizes that are measured only with haul's choice and its candidates, because all transports
+    /// would need seconds each.
     channel_sizes_large: &'static [usize],
-    /// Blocks of a round of growth. DPDK's times grow with the square of it.
+    /// Blocks of a round of growth. DPDK's times grow with their square.
     heap_count: usize,
 }
 
-/// The distribution that stands for what services copy.
+/// The distribution that represents the copies of services.
 const SERVICE: &str = "service";
 
 const QUICK: Extent = Extent {
@@ -110,46 +111,45 @@ const FULL: Extent = Extent {
     heap_count: 2000,
 };
 
-/// How often transfers of a size are measured where the hypervisor disturbs them: the table of
-/// channels stands on those that it left alone. Nothing is planned for it, for at a quiet time it
-/// takes nothing.
+/// How often transfers of a size are measured if the hypervisor disturbs them: the table of
+/// channels uses undisturbed ones. The plan has no time for repetitions, because a quiet machine
+/// needs none.
 const CHANNEL_TRIES: u32 = 2;
 
-/// Restarts of a flow through a guest, and how long is measured of each: enough for a sentence that
-/// says when it knows no difference. `haul forward pvp` has more.
+/// Restarts of a flow through a guest, and the measured time of each: enough for a sentence, which
+/// may be that no difference is known. `haul forward pvp` measures more.
 const FLOW_RESTARTS: usize = 3;
 const FLOW_WINDOW: Duration = Duration::from_millis(150);
 
-/// When a survey begins no further step, and what its steps are shortened to keep: what the command
-/// promises (30 s, 4 minutes), less what the last step takes on a busy machine and a second for the
-/// page.
+/// The time after which a survey begins no step, and to which its steps are shortened: the promise
+/// of the command (30 s, 4 minutes) less the last step on a busy machine and a second for the page.
 pub(super) fn limit(quick: bool) -> Duration {
     Duration::from_secs(if quick { 28 } else { 230 })
 }
 
-/// How the policy of copies is found.
+/// The search for the policy of copies.
 fn tuning(quick: bool) -> Tune {
     if quick {
-        // Twice the last cache of most machines: enough to see where streaming wins.
+        // Twice the last cache of most machines: enough to show where streaming wins.
         let size_max_bytes = Some(32 << 20);
         return Tune { budget: Duration::from_secs(4), size_max_bytes, ..Tune::default() };
     }
     Tune { budget: Duration::from_secs(40), ..Tune::default() }
 }
 
-/// All that a survey does, in its order.
+/// All steps of a survey, in order.
 pub(super) struct Plan {
-    /// What the policy of copies does not change, or what needs none.
+    /// Steps whose results do not depend on the policy of copies.
     pub(super) before: Steps,
-    /// How the policy is found.
+    /// The search for the policy.
     pub(super) tuning: Tune,
-    /// What is measured with what was found.
+    /// Steps that measure with the policy that was found.
     pub(super) after: Steps,
 }
 
 impl Plan {
-    /// A survey with these resources, these heaps and these transports to another process, the
-    /// baseline first in each.
+    /// A survey with these resources, these heaps and these transports to another process; each
+    /// list begins with the baseline.
     pub(super) fn new(
         quick: bool,
         resources: &Resources,
@@ -170,17 +170,17 @@ impl Plan {
         before.chain(std::iter::once(&self.tuning as &dyn Experiment)).chain(after)
     }
 
-    /// The time of all of it.
+    /// The time of all steps.
     pub(super) fn time(&self, caches: &Caches) -> Time {
         self.steps().map(|step| step.time(caches)).sum()
     }
 }
 
-/// Heaps and transports with the program that drives them.
+/// Heaps and transports, with the program that drives them.
 pub(super) type Heaps<'a> = (&'a [Found], &'a Program);
 pub(super) type Transports<'a> = (&'a [Subject], &'a Launch);
 
-/// What is measured before the thresholds are found: what they do not change.
+/// Steps before the thresholds are found; they do not depend on them.
 fn before_tuning(quick: bool, resources: &Resources) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let mut steps: Steps = Vec::new();
@@ -205,12 +205,12 @@ fn before_tuning(quick: bool, resources: &Resources) -> Steps {
     steps
 }
 
-/// What is measured with the thresholds that were found. Without a haul.toml there is nothing whose
-/// worth haul under the default policy would tell.
+/// Steps that measure with the thresholds that were found. Without a haul.toml, haul under the
+/// default policy is not measured as well, because it would be the same.
 pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let drawn = |function, name: &str| {
-        let distribution = built_in::get(name).expect("it ships with haul: a test holds that");
+        let distribution = built_in::get(name).expect("a test checks that haul contains it");
         let drawn = Drawn::new(function, Shape::Distribution(distribution.clone()));
         Drawn { budget: extent.drawn, ..drawn }
     };
@@ -222,7 +222,7 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
     ] {
         for &name in extent.distributions {
             for &level in levels {
-                // What the page's first sentence is about.
+                // The page's first sentence is about this.
                 let untuned = is_tuned && name == SERVICE && level == Level::L1;
                 steps.push(Box::new(Drawn { level, untuned, ..drawn(function, name) }));
             }
@@ -243,15 +243,15 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
     steps
 }
 
-/// Allocation beside these heaps, the baseline first: growth by ByteDance's test, and pairs on one
-/// processor and on all.
+/// Allocation beside these heaps, of which the first is the baseline: growth by ByteDance's test,
+/// and blocks and their frees on one processor and on all.
 fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let step = |test: Test, block: Block, threads: usize| -> Box<dyn Experiment> {
-        let usual = test.extent(block);
+        let default = test.extent(block);
         Box::new(heap::Bench {
             test,
-            extent: HeapExtent { count: extent.heap_count, ..usual },
+            extent: HeapExtent { count: extent.heap_count, ..default },
             threads,
             shared: false,
             pool: true,
@@ -275,8 +275,8 @@ fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) 
     steps
 }
 
-/// Transfers to another process by every transport of these, the baseline first; none where two
-/// processes have not two processors.
+/// Transfers to another process by each of these transports, of which the first is the baseline.
+/// Empty if this process may not use two processors.
 fn channels(quick: bool, resources: &Resources, subjects: &[Subject], driver: &Launch) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let step = |size: usize, is_busy: bool, subjects: &[Subject]| -> Box<dyn Experiment> {
@@ -302,8 +302,8 @@ fn channels(quick: bool, resources: &Resources, subjects: &[Subject], driver: &L
     free.chain(large).chain(busy).collect()
 }
 
-/// The smallest packets through a guest and back, by haul's copy and by libc's; none where switch
-/// and guest have not two processors.
+/// The smallest packets through a guest and back, copied by haul and by libc. `None` if switch and
+/// guest cannot have a processor each.
 fn flow(quick: bool, resources: &Resources, driver: &Program) -> Option<Box<dyn Experiment>> {
     let subject = |copy: &str| forward::Subject { switch: Forwarder::Haul, copy: copy.to_owned() };
     let bench = forward::Bench {
@@ -330,19 +330,19 @@ fn flow(quick: bool, resources: &Resources, driver: &Program) -> Option<Box<dyn 
     is_measured.then(|| Box::new(bench) as Box<dyn Experiment>)
 }
 
-/// Whether haul's choice, what it chooses from, or what these are compared with.
+/// Whether the subject is haul's choice, one of its candidates, or their baseline.
 fn is_chosen_from(subject: &Subject) -> bool {
     let name = &subject.name;
     name == "pipe" || name == "haul:auto" || channel::choice::is_one(name)
 }
 
-/// Powers of two up to what there are processors, at even distances where they are many, and all of
-/// them.
+/// Powers of two below the number of processors, evenly thinned out if there are many, and that
+/// number.
 fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
     if quick {
         return if processors > 1 { vec![1, processors] } else { vec![1] };
     }
-    /// Doublings that are worth a step each.
+    /// Most doublings that get a step each.
     const COUNTS_MAX: usize = 4;
     let doublings: Vec<usize> =
         (0..usize::BITS).map(|bit| 1 << bit).take_while(|&count| count < processors).collect();
@@ -353,7 +353,7 @@ fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
 }
 
 fn sizes_bytes(extent: &Extent, resources: &Resources) -> Vec<usize> {
-    /// From here on haul chooses between kernels.
+    /// From this size on, haul chooses between kernels.
     const FIRST: usize = 2 << 10;
     let fits = |size: &usize| *size as u64 <= resources.available_bytes / 4;
     let all = (FIRST.ilog2()..=extent.size_max_bytes.ilog2()).map(|bit| 1 << bit);

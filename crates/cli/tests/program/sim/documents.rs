@@ -1,5 +1,5 @@
-//! docs/sim.md: every command that it shows is run, in its order, in a form that takes seconds; and
-//! the code that it shows is the code.
+//! docs/sim.md: runs every command that it shows, in its order, in a form that takes seconds, and
+//! compares the code that it shows with the code.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,18 +12,18 @@ use super::elf::{self, COUNTS};
 use super::script;
 use crate::{Ran, away, install, run};
 
-/// What is shown, and what is run instead: the same with less of it. Each must be in the document.
+/// A shown command, and a shorter form that is run instead. Each must be in the document.
 const SMALLER: [(&str, &str); 7] = [
     ("reproduce --quick", "reproduce --packets 20"),
     ("reproduce --out", "reproduce --packets 20 --out"),
-    ("400000..402400", "4000..6400 --packets 8"),
+    ("400000-402400", "4000-6400 --packets 8"),
     ("--set packets=2000 --set warm_packets=100", "--set packets=8 --set warm_packets=2"),
     ("--set copying=engine --out", "--set copying=engine --set packets=8 --out"),
     ("--argument 2000 --argument 4096", "--argument 20 --argument 4096"),
     ("apt-get install gcc-riscv64-unknown-elf", "riscv64-unknown-elf-gcc --version"),
 ];
 
-/// In place of HyperQueue's own program: `hq submit --array FIRST-LAST COMMAND...`.
+/// A replacement for HyperQueue's program: `hq submit --array FIRST-LAST COMMAND...`.
 const HQ: &str = "#!/bin/sh
 [ \"$1 $2\" = 'submit --array' ] || exit 2
 range=$3; shift 3
@@ -39,19 +39,19 @@ fn document() -> String {
     fs::read_to_string(root().join("docs/sim.md")).unwrap()
 }
 
-/// The blocks of a language, as they stand.
+/// The unchanged blocks of a language.
 fn blocks<'a>(document: &'a str, language: &str) -> Vec<&'a str> {
     let start = format!("```{language}\n");
     document.split(&start).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
-/// The commands of all blocks of a shell, a line each.
+/// The commands of all shell blocks, a line each.
 fn commands(document: &str) -> Vec<String> {
     let joined = blocks(document, "sh").concat().replace("\\\n", " ");
     joined.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect()
 }
 
-/// A folder that looks like a fresh clone, with `haul`, `hq` and a program of one's own.
+/// A folder like a fresh clone, with `haul`, `hq` and a user's program.
 fn clone() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -62,14 +62,14 @@ fn clone() -> tempfile::TempDir {
     symlink(env!("CARGO_BIN_EXE_haul"), at("bin/haul")).unwrap();
     fs::write(at("hq.sh"), HQ).unwrap();
     install(&at("hq.sh"), &at("bin/hq"));
-    // Where the page is used in its order, it is compiled anew before the first command but one.
+    // If the page is followed in order, the program is compiled again before the second command.
     let counts_to_1000 = [&[encode::immediate(Operation::Add, 10, 0, 1000)][..], &COUNTS].concat();
     elf::program(folder.path(), "my-program.elf", &counts_to_1000);
     fs::write(at("my-program.c"), blocks(&document(), "c")[0]).unwrap();
     folder
 }
 
-/// Whether a program of one's own can be compiled, as the page does.
+/// Whether a user's program can be compiled, as the page does.
 fn has_compiler() -> bool {
     const COMPILER: &str = "riscv64-unknown-elf-gcc";
     let is_here = Command::new(COMPILER).arg("--version").output().is_ok();
@@ -101,7 +101,7 @@ fn as_shown(line: &str, ran: Ran) {
 }
 
 #[test]
-fn every_command_of_the_page_does_what_is_shown() {
+fn documented_commands_do_what_is_shown() {
     if !has_compiler() {
         return;
     }
@@ -128,7 +128,7 @@ fn every_command_of_the_page_does_what_is_shown() {
         format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap());
     for line in &lines {
         let mut command = Command::new("sh");
-        // In place of the shell, so that what hangs is what is killed.
+        // Replaces the shell, so that a kill reaches a hanging command.
         command.args(["-c", &format!("exec {line}")]).current_dir(folder.path()).env("PATH", &path);
         command.env("HAUL", env!("CARGO_BIN_EXE_haul"));
         away(&mut command);
@@ -151,7 +151,7 @@ fn every_command_of_the_page_does_what_is_shown() {
 }
 
 #[test]
-fn the_worked_example_is_the_file_that_is_compiled() {
+fn worked_example_equals_compiled_file() {
     let document = document();
     let file = fs::read_to_string(root().join("crates/sim/src/engine/pipelined.rs")).unwrap();
     let shown: Vec<&str> = blocks(&document, "rust,ignore")[0].lines().map(str::trim).collect();
@@ -161,7 +161,7 @@ fn the_worked_example_is_the_file_that_is_compiled() {
         "{shown:#?}"
     );
     assert!(document.contains(&format!("{} lines. It is ASYNC", lines.len())), "{}", lines.len());
-    // What every policy keeps to.
+    // The lines that every policy has.
     for entry in fs::read_dir(root().join("crates/sim/src/engine")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();

@@ -1,11 +1,11 @@
-//! ELF files, sound and unsound, for the simulated machine.
+//! Valid and invalid ELF files for the simulated machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use haul_sim::isa::{Operation, encode};
 
-/// Where the simulated machine's programs begin, and where those of [`copies`] have their data.
+/// Start address of the simulated machine's programs, and of the data of [`copies`].
 pub(super) const START: u64 = 0x8000_0000;
 pub(super) const DATA: u64 = START + 0x1000;
 pub(super) const DATA_BYTES: u64 = 0x2000;
@@ -17,18 +17,18 @@ pub(super) const RISC_V: u16 = 243;
 pub(super) const ENDS: [u32; 3] = [0x05d0_0893, 0x0000_0513, encode::ECALL];
 /// `j .`
 pub(super) const LOOPS: [u32; 1] = [0x0000_006f];
-/// `1: addi a0, a0, -1; bnez a0, 1b`, and the end: two instructions for each that a0 counts.
+/// `1: addi a0, a0, -1; bnez a0, 1b`, and the end: two instructions for each count in a0.
 pub(super) const COUNTS: [u32; 5] = [0xfff5_0513, 0xfe05_1ee3, ENDS[0], ENDS[1], ENDS[2]];
 
 const READ_EXECUTE: u32 = 5;
 const READ_WRITE: u32 = 6;
 
-/// A segment as its program header tells it.
+/// A segment, as its program header describes it.
 #[derive(Clone)]
 pub(super) struct Segment {
     pub(super) address: u64,
     pub(super) bytes: Vec<u8>,
-    /// What the header says of its bytes in the file; they are there or not.
+    /// Number of its bytes in the file according to the header, which may be wrong.
     pub(super) file_bytes: u64,
     pub(super) size_bytes: u64,
     pub(super) flags: u32,
@@ -70,7 +70,7 @@ pub(super) fn file(machine: u16, entry: u64, segments: &[Segment]) -> Vec<u8> {
     file
 }
 
-/// A program of these instructions alone, written to the folder.
+/// A program of only these instructions, written to the folder.
 pub(super) fn program(folder: &Path, name: &str, words: &[u32]) -> PathBuf {
     write(folder, name, &file(RISC_V, START, &[Segment::code(words)]))
 }
@@ -83,11 +83,11 @@ pub(super) fn copies(folder: &Path) -> PathBuf {
     write(folder, "copies.elf", &file(RISC_V, START, &segments))
 }
 
-/// A program that writes these texts, one after the other, and goes on with these instructions.
+/// A program that writes these texts in order, and continues with these instructions.
 pub(super) fn writes(folder: &Path, name: &str, texts: &[&str], then: &[u32]) -> PathBuf {
     let [a1, a2, a7] = [11, 12, 17];
     let add = |register, base, value| encode::immediate(Operation::Add, register, base, value);
-    // The texts stand behind the last instruction.
+    // The texts follow the last instruction.
     let code_bytes = 4 * (3 + 4 * texts.len() + then.len()) as i32;
     let mut words = vec![encode::add_upper(a1, 0), add(a1, a1, code_bytes), add(a2, 0, 0)];
     for text in texts {

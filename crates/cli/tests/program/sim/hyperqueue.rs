@@ -1,4 +1,4 @@
-//! A plan on HyperQueue: two workers, killed in every way, and in the end the same records as here.
+//! A plan on HyperQueue: two workers, killed in every way, and finally the same records as here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use super::plans::record_files;
 use super::{script, sim, text};
 use crate::{LIMIT, Ran, away, finish, run};
 
-/// Tasks, and how far each counts: some tenths of a second.
+/// Number of tasks, and how far each counts: some tenths of a second.
 const TASKS: usize = 12;
 const COUNT: &str = "400000";
 
-/// Plans the tasks into the folder; with more arguments does them as well.
+/// Writes the plan of tasks into the folder; with more arguments runs it as well.
 fn sweep(folder: &Path, program: &Path, more: &[&str]) -> PathBuf {
     let plan = folder.join("plan.jsonl");
     let vary = ["sweep", "--vary", "memory.latency_ns=70..180:10", "--argument", COUNT];
-    let place = ["--program", text(program), "--out", text(&plan)];
+    let place = ["--program", text(program), "--out-file", text(&plan)];
     run(&mut sim(&[&vary[..], &place, more].concat())).expect(0);
     plan
 }
@@ -31,7 +31,7 @@ fn on_hyperqueue(plan: &Path) -> Command {
     let mut command = Command::new(script("sim-hyperqueue"));
     command.arg(plan).arg("2").env("HAUL", env!("CARGO_BIN_EXE_haul"));
     away(&mut command);
-    // A cluster that is killed leaves its folder.
+    // A killed cluster leaves its folder.
     command.env("TMPDIR", plan.parent().unwrap());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -41,7 +41,7 @@ fn done(plan: &Path) -> Ran {
     finish(on_hyperqueue(plan).spawn().unwrap())
 }
 
-/// Waits until `found` finds something.
+/// Waits until `found` returns a value.
 #[track_caller]
 fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
     let start = Instant::now();
@@ -54,14 +54,14 @@ fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
     panic!("no {what} after {LIMIT:?}");
 }
 
-/// The field after a process's name: its state, and its parent.
+/// The fields after a process's name: its state, and its parent.
 fn state(pid: i32) -> Option<(String, i32)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
 }
 
-/// The tasks that run now: a worker's processes are the cluster's children.
+/// The running tasks: a worker's processes are the cluster's children.
 fn running(cluster: u32) -> Vec<i32> {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -76,7 +76,7 @@ fn running(cluster: u32) -> Vec<i32> {
 }
 
 #[test]
-fn a_plan_on_two_workers_survives_every_kill() {
+fn plan_on_two_workers_survives_every_kill() {
     let present = Command::new(script("sim-hyperqueue")).arg("--check").output().unwrap();
     if !present.status.success() {
         eprintln!(
@@ -91,16 +91,16 @@ fn a_plan_on_two_workers_survives_every_kill() {
     assert_eq!(expected.len(), TASKS);
 
     let plan = sweep(there.path(), &program, &[]);
-    // The cluster dies in the middle, server and workers.
+    // The cluster is killed in the middle, server and workers.
     let mut cluster = on_hyperqueue(&plan).spawn().unwrap();
     wait_for("record", || (!record_files(&plan).is_empty()).then_some(()));
     cluster.kill().unwrap();
     cluster.wait().unwrap();
-    assert!(record_files(&plan).len() < TASKS, "it was killed too late to tell anything");
+    assert!(record_files(&plan).len() < TASKS, "it was killed too late for this test");
     let ran = run(&mut sim(&["collect", text(&plan), "--json"])).expect(1).says(&["not done"]);
     assert!(!ran.records().is_empty(), "the finished work is kept");
 
-    // A task dies in the middle, while another runs beside it: two workers.
+    // A task is killed in the middle, while another runs beside it: two workers.
     let cluster = on_hyperqueue(&plan).spawn().unwrap();
     let pids = wait_for("two tasks at once", || {
         let pids = running(cluster.id());
@@ -110,7 +110,7 @@ fn a_plan_on_two_workers_survives_every_kill() {
     let ran = finish(cluster).expect(1).says(&["tasks failed", "call it again"]);
     assert!(ran.err.contains("task "), "{ran:#?}");
 
-    // Once more, and again where all is done: what is there is left alone.
+    // Once more, and again when all are finished: existing records are not changed.
     done(&plan).expect(0);
     let written = |name: &str| {
         let path = PathBuf::from(format!("{}.d", plan.display())).join(name);
@@ -119,12 +119,12 @@ fn a_plan_on_two_workers_survives_every_kill() {
     let times: Vec<_> = expected.iter().map(|(name, _)| written(name)).collect();
     done(&plan).expect(0);
     assert_eq!(expected.iter().map(|(name, _)| written(name)).collect::<Vec<_>>(), times);
-    assert_eq!(record_files(&plan), expected, "the same to the byte as on this machine's threads");
+    assert_eq!(record_files(&plan), expected, "equal bytes as on this machine's threads");
     let records = run(&mut sim(&["collect", text(&plan), "--json"])).expect(0).records();
     assert_eq!(records.len(), 2 * TASKS);
 }
 
-/// Kills a task that is certainly in its middle: it is stopped first.
+/// Kills a task certainly in its middle: it is stopped first.
 fn kill_stopped(pid: i32) {
     let target = Pid::from_raw(pid).unwrap();
     kill_process(target, Signal::STOP).unwrap();
@@ -133,7 +133,7 @@ fn kill_stopped(pid: i32) {
 }
 
 #[test]
-fn what_is_no_plan_and_no_number_of_workers_is_told() {
+fn hyperqueue_script_refuses_bad_plan_and_worker_count() {
     let folder = tempfile::tempdir().unwrap();
     let present = Command::new(script("sim-hyperqueue")).arg("--check").output().unwrap();
     if !present.status.success() {

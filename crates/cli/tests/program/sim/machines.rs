@@ -1,4 +1,4 @@
-//! Machines that cannot be.
+//! Machines that cannot exist.
 
 use std::fs;
 
@@ -7,8 +7,8 @@ use super::{sim, text};
 use crate::run;
 
 #[test]
-fn machines_that_cannot_be_are_named() {
-    // Of the workload, which is not built for them.
+fn impossible_settings_are_named() {
+    // Settings of the workload, which is not built for them.
     for (setting, part) in [
         ("memory.mshrs=0", "memory.mshrs = 0"),
         ("memory.line_bytes=8192", "memory.line_bytes"),
@@ -42,7 +42,7 @@ fn machines_that_cannot_be_are_named() {
 }
 
 #[test]
-fn files_of_settings_that_cannot_be_are_named() {
+fn impossible_setting_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let program = elf::program(folder.path(), "ends.elf", &ENDS);
     let file = folder.path().join("machine.toml");
@@ -68,7 +68,7 @@ fn files_of_settings_that_cannot_be_are_named() {
 }
 
 #[test]
-fn packets_that_cannot_be_are_named_before_anything_is_built() {
+fn impossible_packets_are_refused_before_building() {
     let folder = tempfile::tempdir().unwrap();
     for (setting, says) in [
         ("payload_bytes=0", "payload_bytes=0"),
@@ -78,7 +78,7 @@ fn packets_that_cannot_be_are_named_before_anything_is_built() {
     ] {
         run(&mut sim(&["run", "--set", setting])).expect(2).says(&[says]);
         let out = folder.path().join("plan.jsonl");
-        let mut command = sim(&["sweep", "--vary", setting, "--out", text(&out)]);
+        let mut command = sim(&["sweep", "--vary", setting, "--out-file", text(&out)]);
         run(&mut command).expect(2).says(&[says]);
         assert!(!out.exists());
     }

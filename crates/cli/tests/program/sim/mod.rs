@@ -1,4 +1,4 @@
-//! `haul sim`: programs of one's own, plans, and everything bad that can be put in.
+//! `haul sim`: a user's programs, plans, and every wrong input.
 
 mod documents;
 mod elf;
@@ -28,8 +28,8 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name)
 }
 
-/// An empty folder with nothing but haul, as an installed program has nothing else: no repository
-/// above it and no tool on its path.
+/// An empty folder with only haul, as after an installation: without a repository above it and
+/// without tools on its path.
 fn alone() -> (tempfile::TempDir, impl Fn(&[&str]) -> Command) {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().to_owned();
@@ -46,7 +46,7 @@ fn alone() -> (tempfile::TempDir, impl Fn(&[&str]) -> Command) {
 }
 
 #[test]
-fn the_workloads_travel_with_the_program() {
+fn workloads_are_part_of_the_program() {
     let (folder, sim) = alone();
     let ran = run(&mut sim(&["run", "--packets", "20", "--json"])).expect(0);
     let of = |record: &haul_model::Record| record.parameters["program"] == "receive";
@@ -60,15 +60,15 @@ fn the_workloads_travel_with_the_program() {
     let ran = run(&mut sim(&sweep)).expect(0);
     assert_eq!(ran.records().len(), 4, "{ran:#?}");
     let sweep = ["sweep", "--vary", "memory.mshrs=1,2", "--program", "values", "--run", "--json"];
-    let ran = run(&mut sim(&[&sweep[..], &values, &["--out", "values"]].concat())).expect(0);
+    let ran = run(&mut sim(&[&sweep[..], &values, &["--out-file", "values"]].concat())).expect(0);
     assert_eq!(ran.records().len(), 4, "{ran:#?}");
     run(&mut sim(&["task", "plan.jsonl", "1"])).expect(0);
     run(&mut sim(&["run", "./receive"])).expect(1).says(&["./receive"]);
 }
 
-/// The compiler is for programs of one's own alone, and its script says which package has it.
+/// Only a user's programs need the compiler, and its script names the package.
 #[test]
-fn a_missing_compiler_is_named_with_its_package() {
+fn missing_compiler_is_named_with_its_package() {
     let folder = tempfile::tempdir().unwrap();
     for tool in ["bash", "dirname", "mkdir"] {
         let found = ["/usr/bin", "/bin"].iter().map(|at| Path::new(at).join(tool));

@@ -1,4 +1,4 @@
-//! What a program wrote is shown, however its run ends.
+//! A program's output is shown, however its run ends.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,10 +18,10 @@ const A1: u32 = 11;
 const A2: u32 = 12;
 const A7: u32 = 17;
 
-/// A whole line, and a part of one.
+/// A full line, and a part of one.
 const TEXTS: [&str; 2] = ["first line\n", "and a part"];
 
-/// Each way to end before one's time, with what is said of it.
+/// Each abnormal end, with its message.
 fn abnormal() -> Vec<(&'static str, Vec<u32>, &'static str)> {
     let add = |register, value| encode::immediate(Operation::Add, register, 0, value);
     vec![
@@ -32,14 +32,14 @@ fn abnormal() -> Vec<(&'static str, Vec<u32>, &'static str)> {
         ("breaks", vec![encode::EBREAK], "ebreak"),
         ("calls", vec![add(A7, 1000), encode::ECALL], "unknown call 1000"),
         ("loops", LOOPS.to_vec(), "5000 instructions"),
-        // What cannot be read is not written, but what came before it was.
+        // Memory that cannot be read is not written, but the output before it was.
         ("unread", vec![add(A1, 8), add(A2, 4), add(A7, 64), encode::ECALL], "4 bytes at 0x8"),
         ("fails", vec![add(A7, 93), add(A0, 3), encode::ECALL], "exit code 3"),
     ]
 }
 
 #[test]
-fn a_program_that_goes_wrong_has_written_what_it_wrote() {
+fn failing_program_shows_its_output() {
     let folder = tempfile::tempdir().unwrap();
     for (name, then, says) in abnormal() {
         let program = elf::writes(folder.path(), name, &TEXTS, &then);
@@ -48,7 +48,7 @@ fn a_program_that_goes_wrong_has_written_what_it_wrote() {
             let ran = run(&mut sim(&words)).expect(1);
             assert!(ran.out.contains("it wrote: first line\nand a part\n"), "{name}: {ran:#?}");
             ran.says(&[says]);
-            // Beside records it is on standard error.
+            // Beside records, the output is on standard error.
             let ran = run(&mut sim(&[&words[..], &["--json"]].concat())).expect(1);
             let ran = ran.says(&["it wrote: first line\nand a part", says]);
             assert!(!ran.out.contains("first line"), "{name}: {ran:#?}");
@@ -66,13 +66,13 @@ fn a_program_that_goes_wrong_has_written_what_it_wrote() {
 }
 
 #[test]
-fn a_task_that_goes_wrong_says_what_its_program_wrote() {
+fn failing_task_shows_its_programs_output() {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan.jsonl");
     for (name, then, says) in abnormal() {
         let program = elf::writes(folder.path(), name, &TEXTS, &then);
         let sweep = ["sweep", "--vary", "memory.mshrs=1,2", "--set", "instructions_max=5000"];
-        let files = ["--program", text(&program), "--out", text(&plan)];
+        let files = ["--program", text(&program), "--out-file", text(&plan)];
         run(&mut sim(&[&sweep[..], &files].concat())).expect(0);
         let wrote = "it had written: first line\nand a part";
         run(&mut sim(&["task", text(&plan), "1"])).expect(1).says(&[says, wrote]);
@@ -80,12 +80,12 @@ fn a_task_that_goes_wrong_says_what_its_program_wrote() {
     }
 }
 
-/// Stops a run without an end, whose program has long written what it writes.
+/// Stops an endless run whose program wrote its output long before.
 fn stopped(program: &Path, words: &[&str]) {
     let mut command = sim(&[&["run", text(program), "--json"], words].concat());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The machine's line: it watches for signals by now.
+    // The machine's line: from here on it handles signals.
     let mut first = [0];
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     std::thread::sleep(Duration::from_millis(500));
@@ -94,7 +94,7 @@ fn stopped(program: &Path, words: &[&str]) {
 }
 
 #[test]
-fn an_interrupted_program_has_written_what_it_wrote() {
+fn interrupted_program_shows_its_output() {
     let folder = tempfile::tempdir().unwrap();
     let loops = elf::writes(folder.path(), "loops", &TEXTS, &LOOPS);
     stopped(&loops, &[]);

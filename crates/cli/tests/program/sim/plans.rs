@@ -1,4 +1,4 @@
-//! Plans: done in parts, joined, edited by hand, cut off, and on a disk that is full.
+//! Plans: run in parts, joined, edited by hand, truncated, and on a full disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ pub(super) fn plan(folder: &Path) -> PathBuf {
     let program = elf::program(folder, "ends.elf", &ENDS);
     let plan = folder.join("plan.jsonl");
     let vary = ["--vary", "memory.latency_ns=80..110:15"];
-    let rest = ["--program", text(&program), "--out", text(&plan)];
+    let rest = ["--program", text(&program), "--out-file", text(&plan)];
     run(&mut sim(&[&["sweep"], &vary[..], &rest].concat())).expect(0);
     plan
 }
 
-/// The record files of a plan, by name, with what they hold.
+/// The record files of a plan, by name, with their contents.
 pub(super) fn record_files(plan: &Path) -> Vec<(String, String)> {
     let folder = format!("{}.d", plan.display());
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
@@ -36,7 +36,7 @@ pub(super) fn record_files(plan: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_plan_is_done_in_parts_and_joined() {
+fn plan_runs_in_parts_and_joins() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(folder.path());
     let plan = text(&plan);
@@ -57,7 +57,7 @@ fn a_plan_is_done_in_parts_and_joined() {
 }
 
 #[test]
-fn a_plan_that_was_edited_by_hand_is_refused_with_the_line() {
+fn edited_plan_is_refused_with_line_number() {
     let folder = tempfile::tempdir().unwrap();
     let path = plan(folder.path());
     let whole = fs::read_to_string(&path).unwrap();
@@ -91,14 +91,14 @@ fn a_plan_that_was_edited_by_hand_is_refused_with_the_line() {
     run(&mut sim(&["collect", text(&path)])).expect(1).says(&["plan.jsonl"]);
     run(&mut sim(&["collect", text(folder.path())])).expect(1).says(&[text(folder.path())]);
     run(&mut sim(&["collect", "/nonexistent.jsonl"])).expect(1).says(&["nonexistent.jsonl"]);
-    // And what was done before is still there once the plan is whole again.
+    // The earlier records still exist once the plan is complete again.
     fs::write(&path, &whole).unwrap();
     let ran = run(&mut sim(&["collect", text(&path), "--json"])).expect(1);
     assert_eq!(ran.records().len(), 2);
 }
 
 #[test]
-fn half_written_records_are_named_and_done_again() {
+fn damaged_records_are_named_and_made_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = plan(folder.path());
     let do_all = || (0..3).for_each(|index| task(&path, index));
@@ -113,14 +113,14 @@ fn half_written_records_are_named_and_done_again() {
         let ran = run(&mut sim(&["collect", text(&path), "--json"])).expect(1);
         assert_eq!(ran.says(&["1 of 3", "0 (its record file is damaged)"]).records().len(), 4);
         do_all();
-        assert_eq!(record_files(&path), files, "as it was, to the byte");
+        assert_eq!(record_files(&path), files, "a byte changed");
     }
     fs::remove_file(&first).unwrap();
     fs::create_dir(&first).unwrap();
     run(&mut sim(&["collect", text(&path)])).expect(1).says(&["1 of 3", text(&first)]);
     run(&mut sim(&["task", text(&path), "0"])).expect(1).says(&["plan.jsonl"]);
     fs::remove_dir(&first).unwrap();
-    // What a worker that was killed may leave beside it is nobody's record.
+    // A file that a killed worker may leave there is not a record.
     fs::write(first.with_extension("jsonl.1.tmp"), half).unwrap();
     do_all();
     run(&mut sim(&["collect", text(&path)])).expect(0);
@@ -131,7 +131,7 @@ fn task(plan: &Path, index: usize) {
 }
 
 #[test]
-fn a_sweep_with_a_task_that_goes_wrong_does_the_others() {
+fn sweep_with_failing_task_runs_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let program = elf::program(folder.path(), "counts.elf", &COUNTS);
     let plan = folder.path().join("plan.jsonl");
@@ -143,7 +143,7 @@ fn a_sweep_with_a_task_that_goes_wrong_does_the_others() {
         text(&program),
         "--argument",
         "1000",
-        "--out",
+        "--out-file",
         text(&plan),
         "--run",
         "--threads",
@@ -157,9 +157,9 @@ fn a_sweep_with_a_task_that_goes_wrong_does_the_others() {
 }
 
 #[test]
-fn a_program_that_says_that_it_failed_gives_no_figures() {
+fn program_with_failure_code_gives_no_figures() {
     let folder = tempfile::tempdir().unwrap();
-    // `li a7, 93; ecall`: exit with what a0 is.
+    // `li a7, 93; ecall`: exits with a0.
     let program = elf::program(folder.path(), "says.elf", &[ENDS[0], ENDS[2]]);
     let ran = |code: &str| run(&mut sim(&["run", text(&program), "--argument", code]));
     ran("0").expect(0);
@@ -169,7 +169,7 @@ fn a_program_that_says_that_it_failed_gives_no_figures() {
     let plan = folder.path().join("plan.jsonl");
     let sweep = |code: &str| {
         let vary = ["sweep", "--vary", "memory.mshrs=1,2", "--argument", code, "--run"];
-        let place = ["--program", text(&program), "--out", text(&plan), "--threads", "1"];
+        let place = ["--program", text(&program), "--out-file", text(&plan), "--threads", "1"];
         run(&mut sim(&[&vary[..], &place].concat()))
     };
     sweep("3").expect(1).says(&["exit code 3", "means nothing"]);
@@ -179,33 +179,34 @@ fn a_program_that_says_that_it_failed_gives_no_figures() {
 }
 
 #[test]
-fn sweeps_that_cannot_be_leave_no_plan() {
+fn impossible_sweeps_leave_no_plan() {
     let folder = tempfile::tempdir().unwrap();
     let program = elf::program(folder.path(), "ends.elf", &ENDS);
     let out = folder.path().join("plan.jsonl");
     for (vary, says) in [
-        ("memory.mshrs=0..8", "memory.mshrs=0"),
+        ("memory.mshrs=0..8:1", "memory.mshrs=0"),
         ("memory.speed=1,2", "no such setting"),
-        ("memory.mshrs=1..999999999", "no range"),
-        ("memory.mshrs=8..1", "no range"),
+        ("memory.mshrs=1..8", "has no step; write memory.mshrs=1..8:1 "),
+        ("memory.mshrs=1..999999999:1", "no range"),
+        ("memory.mshrs=8..1:1", "no range"),
         ("memory.mshrs=1..8:0", "no range"),
         ("memory.mshrs", "NAME=VALUE"),
         ("memory.latency_ns=-80,80", "-80"),
     ] {
-        let program = ["--program", text(&program), "--out", text(&out)];
+        let program = ["--program", text(&program), "--out-file", text(&out)];
         run(&mut sim(&[&["sweep", "--vary", vary], &program[..]].concat())).expect(2).says(&[says]);
         assert!(!out.exists(), "{vary}");
     }
 }
 
 #[test]
-fn a_limit_of_file_sizes_is_told_and_leaves_nothing() {
+fn file_size_limit_is_reported_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let program = elf::program(folder.path(), "ends.elf", &ENDS);
     let out = folder.path().join("plan.jsonl");
     // 8 blocks of 512 B: less than a plan of 900 tasks.
-    let script = "ulimit -f 8 && exec \"$HAUL\" sim sweep --vary memory.latency_ns=80..980 \
-                  --program \"$PROGRAM\" --out \"$PLAN\"";
+    let script = "ulimit -f 8 && exec \"$HAUL\" sim sweep --vary memory.latency_ns=80..980:1 \
+                  --program \"$PROGRAM\" --out-file \"$PLAN\"";
     let mut command = Command::new("sh");
     command.args(["-c", script]).env("HAUL", env!("CARGO_BIN_EXE_haul"));
     command.env("PROGRAM", &program).env("PLAN", &out).stdin(Stdio::null());
@@ -216,11 +217,11 @@ fn a_limit_of_file_sizes_is_told_and_leaves_nothing() {
 }
 
 #[test]
-fn a_full_disk_costs_nothing_that_is_done() {
+fn full_disk_loses_no_finished_task() {
     let folder = tempfile::tempdir().unwrap();
     let program = elf::program(folder.path(), "ends.elf", &ENDS);
     let sweep = format!(
-        "$HAUL sim sweep --vary memory.latency_ns=80..110:15 --program {} --out $DISK/plan.jsonl",
+        "$HAUL sim sweep --vary memory.latency_ns=80..110:15 --program {} --out-file $DISK/plan.jsonl",
         program.display()
     );
     let script = format!(
@@ -245,8 +246,8 @@ fn a_full_disk_costs_nothing_that_is_done() {
     ]);
     let records = ran.out.lines().filter(|line| line.starts_with("{\"schema\":\"haul.record/1\""));
     assert_eq!(records.count(), 2 + 6, "{ran:#?}");
-    let full = ["sweep", "--vary", "memory.mshrs=1..3", "--program", text(&program)];
-    run(&mut sim(&[&full[..], &["--out", "/dev/full/plan"]].concat()))
+    let full = ["sweep", "--vary", "memory.mshrs=1..3:1", "--program", text(&program)];
+    run(&mut sim(&[&full[..], &["--out-file", "/dev/full/plan"]].concat()))
         .expect(1)
         .says(&["/dev/full/plan"]);
 }

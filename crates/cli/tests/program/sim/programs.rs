@@ -1,4 +1,4 @@
-//! Programs of one's own, and what is wrong with some.
+//! A user's programs, and faults of some.
 
 use std::fs;
 use std::io::Read;
@@ -19,7 +19,7 @@ const X86_64: u16 = 62;
 const A0: u32 = 10;
 
 #[test]
-fn a_program_of_ones_own_gives_modelled_records() {
+fn users_program_gives_modelled_records() {
     let folder = tempfile::tempdir().unwrap();
     let program = elf::program(folder.path(), "ends.elf", &ENDS);
     let ran = run(&mut sim(&["run", text(&program), "--json"])).expect(0);
@@ -42,13 +42,13 @@ fn a_program_of_ones_own_gives_modelled_records() {
         (records[0].samples[0], &records[1].parameters["core"]),
         (3.0, &"functional".into())
     );
-    run(&mut sim(&["run", text(&program), "--functional", "--trace", "0..4"])).expect(2);
-    let drawn = run(&mut sim(&["run", text(&program), "--trace", "0..400"])).expect(0);
+    run(&mut sim(&["run", text(&program), "--functional", "--window", "0-4"])).expect(2);
+    let drawn = run(&mut sim(&["run", text(&program), "--window", "0-400"])).expect(0);
     assert!(drawn.out.contains("li a7, 0x5d") && drawn.out.contains("fetch 0x8000"), "{drawn:#?}");
 }
 
 #[test]
-fn a_file_named_as_the_workload_is_meant_by_its_path() {
+fn file_named_like_a_workload_needs_its_path() {
     let folder = tempfile::tempdir().unwrap();
     elf::program(folder.path(), "receive", &ENDS);
     let mut command = sim(&["run", "./receive", "--json"]);
@@ -58,7 +58,7 @@ fn a_file_named_as_the_workload_is_meant_by_its_path() {
     assert!(records.iter().all(|record| !record.parameters.contains_key("packets")), "{records:?}");
 }
 
-/// Runs a program that must be refused, and looks for these words.
+/// Runs a program that must be refused, and checks the message for these words.
 #[track_caller]
 fn refused(program: &Path, arguments: &[&str], says: &[&str]) {
     let mut all = vec!["run", text(program)];
@@ -67,7 +67,7 @@ fn refused(program: &Path, arguments: &[&str], says: &[&str]) {
 }
 
 #[test]
-fn files_that_are_no_programs_are_named() {
+fn files_that_are_not_programs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let whole = elf::file(RISC_V, START, &[Segment::code(&ENDS), Segment::data(DATA, DATA_BYTES)]);
     for length in [0, 3, 16, 63, 100, 170, whole.len() - 1] {
@@ -89,7 +89,7 @@ fn files_that_are_no_programs_are_named() {
 }
 
 #[test]
-fn segments_that_cannot_be_are_named() {
+fn impossible_segments_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refuse = |name: &str, second: Segment, says: &[&str]| {
         let file = elf::file(RISC_V, START, &[Segment::code(&ENDS), second]);
@@ -110,11 +110,11 @@ fn segments_that_cannot_be_are_named() {
     refused(&many, &[], &["1000 program headers", "64"]);
 }
 
-/// Linkers write any offset for a segment of which nothing is in the file.
+/// Linkers write any offset for a segment without bytes in the file.
 #[test]
-fn zeroed_memory_alone_may_have_any_offset() {
+fn zeroed_segment_may_have_any_offset() {
     let folder = tempfile::tempdir().unwrap();
-    // Ends with what it read from its memory after a store: 7, or 0 where it only reads.
+    // Exits with the value that it read after a store: 7, or 0 if it only reads.
     let [a1, a7] = [11, 17];
     let add = |register, value| encode::immediate(Operation::Add, register, 0, value);
     let words = [
@@ -135,16 +135,16 @@ fn zeroed_memory_alone_may_have_any_offset() {
     for offset in [0, 1, length as u64, length as u64 + 4096, 1 << 40, u64::MAX] {
         let zeroed = Segment::data(DATA, DATA_BYTES);
         run(&mut sim(&["run", text(&of(offset, zeroed))])).expect(0);
-        // Nothing of it in memory either: wherever that is.
+        // A segment without memory either may be anywhere.
         let nothing = Segment::data(u64::MAX, 0);
         refused(&of(offset, nothing), &[], &["would store 8 bytes"]);
-        // A byte of it in the file has to be there.
+        // A segment with a byte in the file must have a valid offset.
         let promised = Segment { file_bytes: 1, ..Segment::data(DATA, DATA_BYTES) };
         if offset >= length as u64 {
             refused(&of(offset, promised), &[], &["zeroed.elf", "truncated"]);
         }
     }
-    // Zeros that can be executed are instructions that cannot.
+    // Executable zeros are invalid instructions.
     let code = Segment { flags: 5, ..Segment::data(START, 4096) };
     let file = elf::file(RISC_V, START, &[code, Segment::data(DATA, 4096)]);
     refused(&elf::write(folder.path(), "zeros.elf", &file), &[], &["illegal instruction"]);
@@ -153,7 +153,7 @@ fn zeroed_memory_alone_may_have_any_offset() {
 }
 
 #[test]
-fn programs_that_go_wrong_are_named() {
+fn failing_programs_are_named_with_cause() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, words: &[u32]| elf::program(folder.path(), name, words);
     let loops = file("loops.elf", &LOOPS);
@@ -176,7 +176,7 @@ fn programs_that_go_wrong_are_named() {
 }
 
 #[test]
-fn what_means_nothing_to_a_program_of_ones_own_is_refused() {
+fn users_program_refuses_options_of_workloads() {
     let folder = tempfile::tempdir().unwrap();
     let ends = elf::program(folder.path(), "ends.elf", &ENDS);
     let ends = text(&ends);
@@ -187,21 +187,22 @@ fn what_means_nothing_to_a_program_of_ones_own_is_refused() {
         refused.says(&["only the workload receive", "--argument"]);
     }
     let out = folder.path().join("plan.jsonl");
-    let sweep = ["sweep", "--vary", "packets=10,20", "--program", ends, "--out", text(&out)];
+    let sweep = ["sweep", "--vary", "packets=10,20", "--program", ends, "--out-file", text(&out)];
     run(&mut sim(&sweep)).expect(2).says(&["only the workload receive"]);
-    let listed = run(&mut sim(&["run", "--list"])).expect(0).out;
+    let listed = run(&mut sim(&["list"])).expect(0).out;
     for name in ["packets=1000", "copying=words", "instructions_max=", "memory.latency_ns=80"] {
         assert!(listed.contains(name), "{listed}");
     }
-    assert!(!run(&mut sim(&["run", ends, "--list"])).expect(0).out.contains("packets"));
+    let facts = run(&mut sim(&["list", "--set", "packets=7", "--json"])).expect(0).machine().facts;
+    assert_eq!(facts["sim_packets"], "7");
 }
 
-/// Asks a command that would run for hours to stop, and expects its exit code and those words.
+/// Interrupts a command that would run for hours, and expects its exit code and these words.
 fn stops(arguments: &[&str], says: &[&str]) {
     let mut command = sim(&[arguments, &["--json"]].concat());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The machine's line: it watches for signals by now.
+    // The machine's line: from here on it handles signals.
     let mut first = [0];
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
@@ -211,22 +212,21 @@ fn stops(arguments: &[&str], says: &[&str]) {
 }
 
 #[test]
-fn a_run_without_end_stops_when_asked_to() {
+fn endless_run_stops_on_signal() {
     let folder = tempfile::tempdir().unwrap();
     let loops = elf::program(folder.path(), "loops.elf", &LOOPS);
     let (loops, plan, out) = (text(&loops), folder.path().join("p"), folder.path().join("out"));
     let words = ["stopped after", "instructions", "before the program's end"];
     stops(&["run", loops], &words);
     stops(&["run", loops, "--functional"], &words);
-    let sweep = ["sweep", "--vary", "memory.mshrs=1..4", "--program", loops, "--run"];
-    stops(&[&sweep[..], &["--out", text(&plan)]].concat(), &["interrupted"]);
+    let sweep = ["sweep", "--vary", "memory.mshrs=1..4:1", "--program", loops, "--run"];
+    stops(&[&sweep[..], &["--out-file", text(&plan)]].concat(), &["interrupted"]);
     stops(&["reproduce", "--program", loops, "--out", text(&out)], &["interrupted"]);
 }
 
-/// In every mode of the engine, in order and out of order: the copy is refused before any of it is
-/// done.
+/// In every mode of the engine, in order and out of order: the copy is refused before it begins.
 #[test]
-fn copies_that_cannot_be_are_named() {
+fn impossible_copies_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let program = elf::copies(folder.path());
     let end = DATA + DATA_BYTES;
@@ -258,15 +258,15 @@ fn copies_that_cannot_be_are_named() {
         for (source, target, bytes, says) in cases {
             run_with(job(source, target, bytes)).expect(1).says(&[says, "0x8000000c"]);
         }
-        // Up to the last byte, and nothing at all, are sound.
+        // A copy up to the last byte, and one of 0 bytes, are valid.
         run_with(job(DATA, end - 4096, 4096)).expect(0);
         run_with(job(DATA, DATA, 0)).expect(0);
     }
 }
 
 #[test]
-fn a_program_may_be_as_large_as_is_promised_and_no_larger() {
-    /// What `haul_sim::image` promises, less code and stack.
+fn program_size_has_the_documented_limit() {
+    /// The size that `haul_sim::image` documents, less code and stack.
     const ROOM: u64 = haul_sim::image::SPAN_BYTES_MAX - (4 << 20);
     let folder = tempfile::tempdir().unwrap();
     let of = |bytes: u64| {

@@ -1,4 +1,4 @@
-//! The same to the byte: on one thread, on several, and once more.
+//! Equal bytes on one thread, on several, and in a repetition.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use haul_model::{Kind, Line};
 use super::{sim, text};
 use crate::run;
 
-/// The records of a reproduction of so few packets, without what a clock gave.
+/// The records of a reproduction of few packets, without values from a clock.
 fn reproduced(threads: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
@@ -26,9 +26,9 @@ fn reproduced(threads: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_reproduction_is_the_same_on_any_number_of_threads() {
+fn reproduction_is_equal_on_any_number_of_threads() {
     let once = reproduced("1");
-    // 48 machines twice, the knob's three, and what follows from them.
+    // 48 machines twice, three for the parameter, and the derived records.
     assert!(once.len() > 99 + 2 * 54, "{}", once.len());
     for (place, threads) in ["1", "2", "5"].into_iter().enumerate() {
         let again = reproduced(threads);

@@ -15,14 +15,19 @@ pub struct Range {
 impl std::str::FromStr for Range {
     type Err = String;
 
-    /// `NAME=A,B,C`, or `NAME=FIRST..LAST` or `NAME=FIRST..LAST:STEP` for whole numbers.
+    /// `NAME=A,B,C`, or `NAME=FIRST..LAST:STEP` for whole numbers.
     fn from_str(text: &str) -> Result<Self, String> {
         let setting: Setting = text.parse()?;
         let Some((first, rest)) = setting.value.split_once("..") else {
             let values = setting.value.split(',').map(|value| value.trim().to_owned()).collect();
             return Ok(Self { name: setting.name, values });
         };
-        let (last, step) = rest.split_once(':').unwrap_or((rest, "1"));
+        let (last, step) = rest.split_once(':').ok_or_else(|| {
+            format!(
+                "{text:?} has no step; write {text}:1 (FIRST..LAST:STEP), as FIRST..LAST alone means \
+                 the powers of two"
+            )
+        })?;
         let number = |part: &str| {
             part.trim()
                 .parse::<u64>()

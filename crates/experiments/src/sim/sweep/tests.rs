@@ -15,8 +15,8 @@ fn ranges_are_lists_or_steps() {
     let values = |text: &str| text.parse::<Range>().map(|range| range.values);
     assert_eq!(values("a=1,2"), Ok(vec!["1".into(), "2".into()]));
     assert_eq!(values("a=80..110:15"), Ok(vec!["80".into(), "95".into(), "110".into()]));
-    assert_eq!(values("a=3..4"), Ok(vec!["3".into(), "4".into()]));
-    for bad in ["a", "a=", "a=1..x", "a=2..1", "a=1..2:0", "a=0..99999999"] {
+    assert_eq!(values("a=3..4:1"), Ok(vec!["3".into(), "4".into()]));
+    for bad in ["a", "a=", "a=3..4", "a=1..x:1", "a=2..1:1", "a=1..2:0", "a=0..99999999:1"] {
         assert!(values(bad).is_err(), "{bad}");
     }
 }
@@ -41,7 +41,7 @@ fn tasks_are_all_combinations_and_differ() {
     };
     assert!(refusal(&["memory.mshrs=0,8"]).contains("memory.mshrs=0"));
     assert!(refusal(&["memory.speed=1"]).contains("no such setting"));
-    assert!(refusal(&["packets=1..999999", "work=1..999999"]).contains("combinations"));
+    assert!(refusal(&["packets=1..999999:1", "work=1..999999:1"]).contains("combinations"));
     assert!(refusal(&["memory.mshrs=1,2", "memory.mshrs=3,4"]).contains("varied twice"));
 }
 
@@ -86,7 +86,7 @@ fn plan_of(folder: &Path, code: [u32; 3]) -> PathBuf {
     let path = folder.join("plan.jsonl");
     let program = program(folder, code).to_string_lossy().into_owned();
     let base = Task { program, ..Task::default() };
-    let count = write(&path, &base, &ranges(&["memory.mshrs=1..4"])).expect("a plan");
+    let count = write(&path, &base, &ranges(&["memory.mshrs=1..4:1"])).expect("a plan");
     assert_eq!(count, 4);
     path
 }
@@ -192,7 +192,7 @@ fn what_was_done_for_an_earlier_program_is_not_taken_for_a_later_one() {
     std::fs::write(&program, bytes).expect("it is written");
     let program = program.to_string_lossy().into_owned();
     let base = Task { program, ..Task::default() };
-    write(&path, &base, &ranges(&["memory.mshrs=1..4"])).expect("a plan");
+    write(&path, &base, &ranges(&["memory.mshrs=1..4:1"])).expect("a plan");
     let second = Plan::read(&path).expect("a whole plan");
     assert!(second.collect().0.is_empty(), "old results were taken for new ones");
     assert_eq!(second.run(0, &GO).expect("it runs"), Doing::Now, "it was taken for done");

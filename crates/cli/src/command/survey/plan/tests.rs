@@ -11,7 +11,7 @@ fn resources(processors: usize, available_bytes: u64) -> Resources {
 fn plan(quick: bool, resources: &Resources) -> Plan {
     let heap_driver = Program::new("haul");
     let end_driver = Launch { program: Program::new("haul"), starts_both: false };
-    // As many as there can be.
+    // As many as possible.
     let heap = Found { peer: heap::Peer::Haul, library: None };
     let heaps = vec![heap; heap::Peer::ALL.len()];
     let subject = Subject { name: "haul:ring".into(), found: None };
@@ -20,11 +20,11 @@ fn plan(quick: bool, resources: &Resources) -> Plan {
     Plan::new(quick, resources, (&heaps, &heap_driver), ends, &Program::new("haul"))
 }
 
-/// haul's choice twice, its mechanisms, and three that every system has.
+/// haul's choice twice, its mechanisms, and three transports that every system has.
 const SUBJECTS: usize = 2 + haul::channel::Mechanism::ALL.len() + 3;
 
 #[test]
-fn two_ends_want_two_processors() {
+fn plan_measures_transfers_only_with_two_processors() {
     let alone = plan(false, &resources(1, 64 << 30));
     assert!(!alone.before.iter().any(|step| step.name().starts_with("transfer")));
     let plan = plan(true, &resources(2, 64 << 30));
@@ -32,7 +32,7 @@ fn two_ends_want_two_processors() {
 }
 
 #[test]
-fn a_flow_through_a_guest_is_part_of_a_full_survey_with_two_processors() {
+fn full_plan_has_guest_flow_with_two_processors() {
     for (quick, processors, expected) in [(false, 2, true), (false, 1, false), (true, 2, false)] {
         let plan = plan(quick, &resources(processors, 64 << 30));
         let is_there = plan.before.iter().any(|step| step.name() == "forward pvp, 64 B");
@@ -40,10 +40,10 @@ fn a_flow_through_a_guest_is_part_of_a_full_survey_with_two_processors() {
     }
 }
 
-/// Of 30 s and 4 minutes: what is left over is for a machine that is slower than the plan says. A
-/// step that a plan has no room for would be left out.
+/// Of 30 s and 4 minutes: the remainder is for a machine that is slower than planned. A step
+/// without room in the plan would be left out.
 #[test]
-fn plans_keep_within_their_promise_on_small_and_large_machines() {
+fn plans_keep_their_time_on_small_and_large_machines() {
     for processors in [1, 2, 8, 128, 1024] {
         let resources = resources(processors, 64 << 30);
         for (quick, most) in [(true, 24), (false, 225)] {
@@ -55,10 +55,10 @@ fn plans_keep_within_their_promise_on_small_and_large_machines() {
     }
 }
 
-/// The largest cache that a machine is taken to have: what is cold walks a region twelve times as
-/// large, beside the rounds.
+/// The largest cache that haul expects of a machine: a cold measurement walks a region twelve times
+/// as large before its rounds.
 #[test]
-fn a_quick_plan_has_room_on_a_machine_with_a_large_cache() {
+fn quick_plan_has_room_with_large_cache() {
     let caches = Caches::from_sizes(&[48 << 10, 2 << 20, 260 << 20]);
     let resources = Resources { caches, ..resources(2, 24 << 30) };
     let time = plan(true, &resources).time(&resources.caches);
@@ -66,9 +66,9 @@ fn a_quick_plan_has_room_on_a_machine_with_a_large_cache() {
     assert!(room >= Duration::from_secs(3), "{room:?} is left of {:?}: {time:?}", limit(true));
 }
 
-/// Late by a quarter of its time at the first step already, none is left out.
+/// Even if every step needs half as much again beside its rounds, none is left out.
 #[test]
-fn no_step_is_left_out_where_all_of_them_take_longer_than_they_say() {
+fn schedule_leaves_out_no_step_if_all_overrun() {
     for quick in [true, false] {
         let resources = resources(2, 64 << 30);
         let plan = plan(quick, &resources);
@@ -85,13 +85,13 @@ fn no_step_is_left_out_where_all_of_them_take_longer_than_they_say() {
 }
 
 #[test]
-fn little_memory_means_smaller_sizes_and_no_error() {
+fn little_memory_reduces_sizes() {
     let sizes = sizes_bytes(&FULL, &resources(2, 64 << 20));
     assert!(!sizes.is_empty() && sizes.iter().all(|size| *size <= 16 << 20), "{sizes:?}");
 }
 
 #[test]
-fn a_full_plan_covers_what_the_page_speaks_of() {
+fn full_plan_covers_figures_of_page() {
     let names = |steps: &Steps| -> Vec<String> { steps.iter().map(|it| it.name()).collect() };
     let plan_of_two = plan(false, &resources(2, 64 << 30));
     let after = names(&plan_of_two.after);
@@ -115,7 +115,7 @@ fn a_full_plan_covers_what_the_page_speaks_of() {
 }
 
 #[test]
-fn threads_double_up_to_all_processors() {
+fn thread_counts_double_up_to_all_processors() {
     assert_eq!(thread_counts(1, false), [1]);
     assert_eq!(thread_counts(6, false), [1, 2, 4, 6]);
     assert_eq!(thread_counts(8, false), [1, 2, 4, 8]);

@@ -1,4 +1,4 @@
-//! What a stream over a channel took, as records and as a line for a person.
+//! Time and cost of a stream over a channel, as records and as a line for a person.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::journal::Journal;
 
 /// The sum of the accounts of a stream's messages.
-pub(super) struct Took {
+pub(super) struct Cost {
     start: Instant,
     time: Duration,
     bytes: u64,
@@ -24,7 +24,7 @@ pub(super) struct Took {
     mechanisms: BTreeSet<&'static str>,
 }
 
-impl Took {
+impl Cost {
     pub(super) fn start() -> Self {
         Self {
             start: Instant::now(),
@@ -50,12 +50,12 @@ impl Took {
         self.mechanisms.insert(account.mechanism.name());
     }
 
-    /// Everything is where it should be.
+    /// Ends the measurement: everything was received.
     pub(super) fn stop(&mut self) {
         self.time = self.start.elapsed();
     }
 
-    /// Whether [`stop`](Self::stop) was reached.
+    /// Whether [`stop`](Self::stop) was called.
     pub(super) fn is_complete(&self) -> bool {
         self.time > Duration::ZERO
     }
