@@ -1,11 +1,13 @@
-//! What a caller says with a request: a node, a tag; and what it can keep: an offset.
+//! The parameters of a request (a node, a tag), and the form in which a caller stores a pointer: an
+//! offset.
 
 /// A NUMA node of a heap, as the caller names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Node(pub(crate) u8);
 
 impl Node {
-    /// The node that the thread ran on when it first used the heap, or another where that is full.
+    /// The node that the thread ran on when it first used the heap, or another node if that one is
+    /// full.
     pub const ANY: Self = Self(0);
 
     /// The heap's node `number`, counted from 0. An allocation there fails with
@@ -20,8 +22,8 @@ impl Node {
     }
 }
 
-/// What a block is for: statistics count by it. [`Heap::tag`](crate::Heap::tag) makes one of a
-/// name.
+/// The purpose of a block; statistics count by it. [`Heap::tag`](crate::Heap::tag) gives the tag of
+/// a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Tag(pub(crate) u8);
 
@@ -29,24 +31,24 @@ impl Tag {
     /// No tag.
     pub const NONE: Self = Self(0);
 
-    /// The tag of this number, as [`Tag::number`] gave it in any process of the heap.
+    /// The tag of this number, as [`Tag::number`] returned it in any process of the heap.
     pub const fn new(number: u8) -> Self {
         Self(number)
     }
 
-    /// The tag's number, 0 for none.
+    /// The tag's number, 0 for no tag.
     pub const fn number(self) -> u8 {
         self.0
     }
 }
 
-/// A place in a heap that means the same in every process that shares it: bytes from the data's
-/// start.
+/// A location in a heap that means the same in every process that shares it: bytes from the start
+/// of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Offset(u64);
 
 impl Offset {
-    /// An offset that was made by [`Offset::bytes`], perhaps in another process.
+    /// An offset of so many bytes, as [`Offset::bytes`] returned it, perhaps in another process.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }

@@ -1,4 +1,4 @@
-//! What a heap says of itself, against what was done with it.
+//! Inspection of a heap, compared with the calls that were made.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ fn heap() -> Heap {
 }
 
 #[test]
-fn a_walk_and_statistics_say_what_is_live() {
+fn walk_and_statistics_report_live_blocks() {
     let heap = heap();
     let tags = [Tag::NONE, heap.tag("rings"), heap.tag("mbufs")];
     let mut live: BTreeMap<NonNull<u8>, (usize, Tag)> = BTreeMap::new();
@@ -25,7 +25,7 @@ fn a_walk_and_statistics_say_what_is_live() {
         }
         if live.len() > 500 {
             let (block, _) = live.pop_first().unwrap();
-            // SAFETY: allocated above, and forgotten.
+            // SAFETY: allocated above, and not used again.
             unsafe { heap.free(block) }.unwrap();
         }
     }
@@ -51,9 +51,9 @@ fn a_walk_and_statistics_say_what_is_live() {
 }
 
 #[test]
-fn a_name_is_one_tag() {
+fn name_maps_to_one_tag() {
     let heap = heap();
-    let long = "a name that is longer than what there is room for";
+    let long = "a name that is longer than the room for a name";
     let tag = heap.tag("rings");
     assert_eq!(heap.tag("rings"), tag);
     assert_ne!(heap.tag("ring"), tag);
@@ -66,7 +66,7 @@ fn a_name_is_one_tag() {
 }
 
 #[test]
-fn the_map_shows_spans_and_large_blocks() {
+fn map_shows_spans_and_large_blocks() {
     let heap = heap();
     for _ in 0..100 {
         heap.alloc_tagged(4096, 4096, Node::ANY, heap.tag("frames")).unwrap();

@@ -12,7 +12,7 @@ fn heap(mebibytes: u64) -> Heap {
 }
 
 fn free(heap: &Heap, block: NonNull<u8>) {
-    // SAFETY: the tests free blocks that they allocated, and use them no more.
+    // SAFETY: the tests free blocks that they allocated, and do not use them again.
     unsafe { heap.free(block) }.unwrap();
 }
 
@@ -23,7 +23,7 @@ fn wrong_free(heap: &Heap, address: usize) -> haul_heap::Misuse {
 }
 
 #[test]
-fn pages_at_pages_pack_without_a_gap() {
+fn page_aligned_pages_pack_without_gaps() {
     let heap = heap(256);
     let blocks: BTreeSet<usize> =
         (0..10_000).map(|_| heap.alloc(4096, 4096, Node::ANY).unwrap().as_ptr() as usize).collect();
@@ -34,7 +34,7 @@ fn pages_at_pages_pack_without_a_gap() {
 }
 
 #[test]
-fn every_size_and_alignment_is_served_and_holds_what_is_written() {
+fn every_size_and_alignment_is_served_and_keeps_its_content() {
     let heap = heap(512);
     let mut blocks = Vec::new();
     let sizes = (0..=23).flat_map(|bits| [(1usize << bits) - 1, 1 << bits, (1 << bits) + 1]);
@@ -45,7 +45,7 @@ fn every_size_and_alignment_is_served_and_holds_what_is_written() {
             // SAFETY: allocated here.
             assert!(unsafe { heap.usable_size(block) }.unwrap() >= size);
             let mark = (size ^ align) as u8;
-            // SAFETY: the block has `size` bytes and is ours.
+            // SAFETY: the test owns the block, which has `size` bytes.
             unsafe { block.write_bytes(mark, size) };
             blocks.push((block, size, mark));
             if blocks.len() > 40 {
@@ -68,13 +68,13 @@ fn check(block: NonNull<u8>, size: usize, mark: u8) {
 }
 
 #[test]
-fn zalloc_clears_what_was_used() {
+fn zalloc_clears_reused_memory() {
     let heap = heap(64);
     for size in [64, 1000, 4096, 300_000] {
         for _ in 0..3 {
             let block = heap.zalloc(size, 64, Node::ANY, Tag::NONE).unwrap();
             check(block, size, 0);
-            // SAFETY: the block has `size` bytes and is ours.
+            // SAFETY: the test owns the block, which has `size` bytes.
             unsafe { block.write_bytes(0xA5, size) };
             free(&heap, block);
         }
@@ -82,7 +82,7 @@ fn zalloc_clears_what_was_used() {
 }
 
 #[test]
-fn wrong_frees_are_told_apart() {
+fn wrong_frees_are_distinguished() {
     let heap = heap(64);
     let block = heap.alloc(320, 64, Node::ANY).unwrap();
     let address = block.as_ptr() as usize;
@@ -108,7 +108,7 @@ fn wrong_frees_are_told_apart() {
 }
 
 #[test]
-fn a_request_that_cannot_be_is_refused() {
+fn impossible_requests_are_refused() {
     let heap = heap(64);
     let alloc = |size, align, node| heap.alloc(size, align, node).unwrap_err();
     assert_eq!(alloc(1 << 63, 64, Node::ANY), AllocError::TooLarge);
@@ -124,7 +124,7 @@ fn a_request_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_full_heap_says_so_and_serves_again_after_frees() {
+fn full_heap_reports_exhaustion_and_serves_again_after_frees() {
     let heap = heap(16);
     for size in [64, 4096, 196_608, 1 << 20] {
         let mut blocks = Vec::new();
@@ -136,12 +136,12 @@ fn a_full_heap_says_so_and_serves_again_after_frees() {
         };
         assert_eq!(error, AllocError::Exhausted);
         assert!(blocks.len() * size > 14 << 20, "{} of {size}", blocks.len());
-        // Also in the last one before the heap's end.
+        // Also in the last block before the heap's end.
         for block in &blocks {
             let misuse = wrong_free(&heap, block.as_ptr() as usize + 1);
             assert_eq!(misuse.fault, Fault::Interior, "{size}");
         }
-        // One of the blocks that are freed, wherever it lies, is enough for one more.
+        // One freed block, wherever it lies, suffices for one more.
         free(&heap, blocks.swap_remove(blocks.len() / 2));
         blocks.push(heap.alloc(size, 64, Node::ANY).unwrap());
         blocks.into_iter().for_each(|block| free(&heap, block));
@@ -149,14 +149,14 @@ fn a_full_heap_says_so_and_serves_again_after_frees() {
 }
 
 #[test]
-fn realloc_keeps_what_was_written() {
+fn realloc_keeps_the_content() {
     let heap = heap(256);
     let mut block = heap.alloc(10, 64, Node::ANY).unwrap();
-    // SAFETY: ten bytes of ours.
+    // SAFETY: the test owns ten bytes there.
     unsafe { block.write_bytes(7, 10) };
     let mut size = 10;
     for next in [60, 64, 65, 5000, 70_000, 270_000, 400_000, 9 << 20, 3 << 20, 300_000, 100, 10] {
-        // SAFETY: ours, and replaced by what is returned.
+        // SAFETY: the test owns the block and replaces it with the returned one.
         block = unsafe { heap.realloc(block, next, 64) }.unwrap();
         check(block, size.min(next), 7);
         // SAFETY: the block has that many bytes now.
@@ -167,10 +167,10 @@ fn realloc_keeps_what_was_written() {
 }
 
 #[test]
-fn a_large_block_grows_in_place_where_it_can() {
+fn large_block_grows_in_place_if_possible() {
     let heap = heap(64);
     let block = heap.alloc(1 << 20, 64, Node::ANY).unwrap();
-    // SAFETY: ours, and replaced by what is returned.
+    // SAFETY: the test owns the block and replaces it with the returned one.
     let same = unsafe { heap.realloc(block, 20 << 20, 64) }.unwrap();
     assert_eq!(same, block);
     // SAFETY: as above.
@@ -184,7 +184,7 @@ fn a_large_block_grows_in_place_where_it_can() {
 }
 
 #[test]
-fn offsets_name_blocks() {
+fn offset_and_pointer_convert_both_ways() {
     let heap = heap(64);
     let block = heap.alloc(64, 64, Node::ANY).unwrap();
     let offset = heap.offset(block).unwrap();
@@ -194,7 +194,7 @@ fn offsets_name_blocks() {
 }
 
 #[test]
-fn blocks_freed_by_another_thread_are_used_again() {
+fn blocks_freed_by_another_thread_are_reused() {
     let heap = heap(16);
     for _ in 0..20 {
         // Ten mebibytes each round: without reuse the heap would be full in the second.

@@ -10,16 +10,16 @@ fn heap() -> Heap {
 }
 
 fn free(heap: &Heap, block: NonNull<u8>) {
-    // SAFETY: the tests free blocks that they allocated, and use them no more.
+    // SAFETY: the tests free blocks that they allocated, and do not use them again.
     unsafe { heap.free(block) }.unwrap();
 }
 
 fn mark(block: NonNull<u8>, size: usize) {
     for offset in [0, size / 2, size - 1] {
         // SAFETY: within the block.
-        let place = unsafe { block.add(offset) };
-        // SAFETY: as above, and it is ours.
-        unsafe { place.write(size as u8) };
+        let byte = unsafe { block.add(offset) };
+        // SAFETY: as above, and the test owns the block.
+        unsafe { byte.write(size as u8) };
     }
 }
 
@@ -38,7 +38,7 @@ fn blocks_are_allocated_resized_and_freed() {
     heap.walk(|_| seen += 1);
     assert_eq!(seen, blocks.len());
     for (index, block) in blocks.into_iter().enumerate() {
-        // SAFETY: ours, and replaced by what is returned.
+        // SAFETY: the test owns the block and replaces it with the returned one.
         let block = unsafe { heap.realloc(block, 200 * (index + 1), 64) }.unwrap();
         mark(block, 200 * (index + 1));
         // SAFETY: within the block.
@@ -46,14 +46,14 @@ fn blocks_are_allocated_resized_and_freed() {
         // SAFETY: no block begins there.
         assert!(unsafe { heap.free(within) }.is_err());
         free(&heap, block);
-        // SAFETY: it is free already.
+        // SAFETY: the block is already free, so this is an error.
         assert!(unsafe { heap.free(block) }.is_err());
     }
     assert_eq!(heap.validate(), Ok(()));
 }
 
 #[test]
-fn a_bin_is_filled_and_emptied() {
+fn bin_is_filled_and_emptied() {
     let heap = heap();
     for _ in 0..2 {
         let blocks: Vec<_> = (0..80).map(|_| heap.alloc(8192, 64, Node::ANY).unwrap()).collect();
@@ -63,7 +63,7 @@ fn a_bin_is_filled_and_emptied() {
 }
 
 #[test]
-fn another_thread_frees() {
+fn another_thread_frees_blocks() {
     let heap = heap();
     let (sender, receiver) = std::sync::mpsc::channel::<usize>();
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Requests of one kind, prepared.
+//! Prepared requests of one kind.
 
 use core::ptr::NonNull;
 
@@ -8,7 +8,7 @@ use crate::protocol::class;
 use crate::protocol::word::SliceWord;
 use crate::request::{Node, Tag};
 
-/// A request of one kind, prepared: see [`Heap::handle`].
+/// A prepared request of one kind: see [`Heap::handle`].
 #[derive(Clone, Copy)]
 pub struct Handle<'a> {
     heap: &'a Heap,
@@ -20,11 +20,11 @@ pub struct Handle<'a> {
 }
 
 impl Heap {
-    /// A request of one kind, with its class worked out once.
+    /// Prepares a request of one kind: computes its class once.
     ///
     /// # Errors
-    /// [`AllocError::BadAlign`], [`AllocError::TooLarge`] and [`AllocError::NoNode`] as for a
-    /// request.
+    /// [`AllocError::BadAlign`], [`AllocError::TooLarge`] or [`AllocError::NoNode`], as for an
+    /// allocation.
     pub fn handle(
         &self,
         size: usize,
@@ -38,7 +38,7 @@ impl Heap {
 }
 
 impl Handle<'_> {
-    /// Allocates a block of this kind. As [`Heap::alloc_tagged`], without working out the class.
+    /// Allocates a block of this kind. As [`Heap::alloc_tagged`], without computing the class.
     ///
     /// # Errors
     /// As [`Heap::alloc`].
@@ -48,9 +48,9 @@ impl Handle<'_> {
             Some(class) => match self.heap.pop(SliceWord::form_of_span(class), self.node, self.tag)
             {
                 Some(block) => Ok(block),
-                None => self.heap.pop_slow(class, self.size, self.node, self.tag).told(),
+                None => self.heap.pop_slow(class, self.size, self.node, self.tag).result(),
             },
-            None => self.heap.alloc_other(self.size, self.align, self.node, self.tag).told(),
+            None => self.heap.alloc_other(self.size, self.align, self.node, self.tag).result(),
         }
     }
 }
