@@ -23,12 +23,12 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 /// the child ends no thread, and never drops the `heap` argument of [`Housekeeper::start`].
 ///
 /// ```
-/// use haul::heap::{Heap, Housekeeper, Node, PAUSE};
+/// use haul::heap::{Heap, Housekeeper, PAUSE, Request};
 /// use std::sync::Arc;
 ///
 /// let heap = Arc::new(Heap::builder().grow_ahead(8 << 20).build()?);
 /// let housekeeper = Housekeeper::start(Arc::clone(&heap), PAUSE)?;
-/// let block = heap.alloc(4096, 4096, Node::ANY)?;
+/// let block = heap.alloc(Request::new(4096).aligned(4096))?;
 /// // SAFETY: allocated here, and not used again.
 /// unsafe { heap.free(block) }?;
 /// drop(housekeeper);
@@ -136,7 +136,7 @@ fn keep(heap: &Heap, pause: Duration, control: &Control) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_heap::Node;
+    use haul_heap::{Node, Request};
     use std::panic::AssertUnwindSafe;
     use std::time::Instant;
 
@@ -192,7 +192,7 @@ mod tests {
         while own.last().1 < 2 && start.elapsed().as_secs() < 20 {
             thread::yield_now();
         }
-        rounds == 0 && own.last().1 >= 2 && heap.alloc(64, 64, Node::ANY).is_ok()
+        rounds == 0 && own.last().1 >= 2 && heap.alloc(Request::new(64)).is_ok()
     }
 
     /// The exit status of a child; `None` if it had to be killed.

@@ -61,6 +61,7 @@ impl fmt::Debug for Name {
 
 /// What is wrong with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NameProblem {
     /// It has no character.
     Empty,
@@ -77,6 +78,7 @@ pub enum NameProblem {
 
 /// The operation that the system refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Attempt {
     /// Creating a memory file.
     CreateFile,

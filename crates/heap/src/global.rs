@@ -8,7 +8,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::heap::Heap;
-use crate::request::{Node, Tag};
+
 use crate::sys;
 
 /// Rust's global allocator over a private heap. The first allocation builds the heap with the
@@ -102,15 +102,13 @@ fn build_here() -> bool {
 unsafe impl GlobalAlloc for Global {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let block =
-            Self::heap().and_then(|heap| heap.alloc(layout.size(), layout.align(), Node::ANY).ok());
+        let block = Self::heap().and_then(|heap| heap.alloc(layout.into()).ok());
         block.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let block = Self::heap()
-            .and_then(|heap| heap.zalloc(layout.size(), layout.align(), Node::ANY, Tag::NONE).ok());
+        let block = Self::heap().and_then(|heap| heap.zalloc(layout.into()).ok());
         block.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
@@ -146,7 +144,7 @@ unsafe impl allocator_api2::alloc::Allocator for &Heap {
         if self.memory.region.is_shared() {
             return Err(allocator_api2::alloc::AllocError);
         }
-        let block = self.alloc(layout.size(), layout.align(), Node::ANY);
+        let block = self.alloc(layout.into());
         let block = block.map_err(|_| allocator_api2::alloc::AllocError)?;
         Ok(NonNull::slice_from_raw_parts(block, layout.size()))
     }

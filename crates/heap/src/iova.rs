@@ -8,7 +8,7 @@ use crate::heap::Heap;
 use crate::layout::PAGE;
 use crate::protocol::word::PageWord;
 use crate::region::backing::Backing;
-use crate::request::{Node, Tag};
+use crate::request::Request;
 use crate::sys::machine;
 
 /// An address for devices, with its source. The source decides which devices may use it: with an
@@ -53,6 +53,18 @@ const TRIES: usize = 16;
 impl Heap {
     /// The address of a byte of the heap for devices, with its kind. Three system calls, or one
     /// call of the caller's own memory provider.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Iova, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let buffer = heap.alloc_contiguous(Request::new(4096).aligned(4096))?;
+    /// match heap.iova(buffer) {
+    ///     Iova::Physical(address) => println!("a device may use {address:#x}"),
+    ///     other => println!("only a device behind an IOMMU may use {:#x}", other.address()),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn iova(&self, pointer: NonNull<u8>) -> Iova {
         let address = pointer.as_ptr().addr();
         let known = match self.memory.region.external() {
@@ -91,17 +103,12 @@ impl Heap {
     ///
     /// # Errors
     /// As [`Heap::alloc`]; [`AllocError::Exhausted`] if none of the blocks tried is contiguous.
-    pub fn alloc_contiguous(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
+    pub fn alloc_contiguous(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let size = request.size;
         let mut tried: [Option<NonNull<u8>>; TRIES] = [None; TRIES];
         let mut result = Err(AllocError::Exhausted);
         for slot in &mut tried {
-            let block = match self.alloc_within_page(size, align, node, tag) {
+            let block = match self.alloc_within_page(request) {
                 Ok(block) => block,
                 Err(error) => {
                     result = Err(error);

@@ -1,9 +1,9 @@
 //! A huge-page heap: flat, shared between processes, and safe to die in.
 //!
 //! ```
-//! use haul_heap::{Heap, Node};
+//! use haul_heap::{Heap, Request};
 //! let heap = Heap::builder().limit(1 << 30).build()?;
-//! let block = heap.alloc(4096, 4096, Node::ANY)?;
+//! let block = heap.alloc(Request::new(4096).aligned(4096))?;
 //! // SAFETY: allocated right above, and not used again.
 //! unsafe { heap.free(block) }?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -19,7 +19,7 @@
 //!
 //! # A first allocation in nine steps
 //!
-//! `heap.alloc(4096, 4096, Node::ANY)`, in a thread that never called the heap before:
+//! `heap.alloc(Request::new(4096).aligned(4096))`, in a thread that never called the heap before:
 //!
 //! 1. [`heap`] finds the class: the smallest of 44 that holds the size and is divisible by the
 //!    alignment. Here 4096, whose blocks pack 16 to a slice of 64 KiB without a gap.
@@ -120,7 +120,7 @@ pub use region::{
     backing::{Backing, Pages, PagesReport, Reason},
     external::{EXTENT_BYTES, EXTENT_STEP, Extents, External},
 };
-pub use request::{Node, Offset, Tag};
+pub use request::{Node, Offset, Request, Tag};
 
 /// Uses that must not compile without `unsafe`. Each fails for that reason alone.
 ///

@@ -46,6 +46,15 @@ impl Heap {
     /// given back. Reads a word for each page that was ever used and for each slice of the free
     /// ones. Once in each decay time it also reads a word of each slice and the first slots of each
     /// span.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).nodes(1).grow_ahead(4 << 20).build()?;
+    /// assert_eq!(heap.maintain().grown, 2, "pages of 2 MiB");
+    /// assert_eq!(heap.stats(Node::ANY).ready_bytes, 4 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn maintain(&self) -> Maintenance {
         if self.upkeep.ahead_bytes > 0 {
             // First, because this thread may need one itself.
@@ -121,6 +130,18 @@ impl Heap {
     /// threads stay as they are. Returns how many pages were given back.
     ///
     /// Costs as [`Heap::maintain`], without its work for dead processes and for pages ahead.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(10 << 20))?;
+    /// // SAFETY: allocated here, and not used again.
+    /// unsafe { heap.free(block) }?;
+    /// heap.trim();
+    /// assert_eq!(heap.stats(Node::ANY).ready_bytes, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn trim(&self) -> u32 {
         (0..self.node_count())
             .filter_map(|node| self.keeper(node + 1).ok())

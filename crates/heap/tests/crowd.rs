@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use haul_heap::{Heap, Node, Pages};
+use haul_heap::{Heap, Node, Pages, Request};
 
 use support::child::{in_child, statm_bytes};
 
@@ -30,7 +30,7 @@ unsafe impl Send for Marked {}
 
 impl Marked {
     fn new(heap: &Heap, size: usize, mark: u8) -> Option<Self> {
-        let block = heap.alloc(size, 64, Node::ANY).ok()?;
+        let block = heap.alloc(Request::new(size)).ok()?;
         // SAFETY: just allocated with this size.
         unsafe { block.write_bytes(mark, size) };
         Some(Self { block, mark, size })

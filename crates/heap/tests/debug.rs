@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use haul_heap::{Fault, Heap, Misuse, Node, ReallocError, Tag};
+use haul_heap::{Fault, Heap, Misuse, Node, ReallocError, Request};
 
 static REPORTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -31,10 +31,10 @@ fn write(block: NonNull<u8>, offset: usize, value: u8) {
 #[test]
 fn correct_use_reports_no_misuse() {
     let heap = heap();
-    let handle = heap.handle(100, 64, Node::ANY, Tag::NONE).unwrap();
+    let handle = heap.handle(Request::new(100)).unwrap();
     for round in 0..3000usize {
         let (size, align) = ([0, 1, 64, 100, 4096, 262_144, 300_000][round % 7], 1 << (round % 13));
-        let block = heap.alloc(size, align, Node::ANY).unwrap();
+        let block = heap.alloc(Request::new(size).aligned(align)).unwrap();
         assert!((block.as_ptr() as usize).is_multiple_of(align), "{size}@{align}");
         // SAFETY: allocated here.
         assert_eq!(unsafe { heap.usable_size(block) }, Ok(size));
@@ -56,7 +56,7 @@ fn correct_use_reports_no_misuse() {
 fn free_detects_write_past_the_end() {
     let heap = heap();
     for size in [0, 1, 48, 100, 4096, 262_144, 400_000] {
-        let block = heap.alloc(size, 64, Node::ANY).unwrap();
+        let block = heap.alloc(Request::new(size)).unwrap();
         write(block, size, 7);
         assert_eq!(free(&heap, block).unwrap_err().fault, Fault::Scribbled, "{size}");
         write(block, size, if size == 48 { size as u8 } else { 0xFE });
@@ -67,7 +67,7 @@ fn free_detects_write_past_the_end() {
 #[test]
 fn second_free_is_detected_in_quarantine() {
     let heap = heap();
-    let block = heap.alloc(100, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(100)).unwrap();
     free(&heap, block).unwrap();
     assert_eq!(free(&heap, block).unwrap_err().fault, Fault::Double);
 }
@@ -81,11 +81,11 @@ fn write_after_free_is_reported_when_block_leaves_quarantine() {
         .on_misuse(count_report)
         .build()
         .unwrap();
-    let block = heap.alloc(100, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(100)).unwrap();
     free(&heap, block).unwrap();
     write(block, 50, 1);
     for _ in 0..300 {
-        let other = heap.alloc(100, 64, Node::ANY).unwrap();
+        let other = heap.alloc(Request::new(100)).unwrap();
         assert_ne!(other, block, "the block is in quarantine");
         free(&heap, other).unwrap();
         if REPORTED.load(Ordering::Relaxed) > 0 {
@@ -98,7 +98,7 @@ fn write_after_free_is_reported_when_block_leaves_quarantine() {
 #[test]
 fn realloc_refuses_block_with_overwritten_end() {
     let heap = heap();
-    let block = heap.alloc(100, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(100)).unwrap();
     write(block, 100, 1);
     // SAFETY: live, and not moved.
     let moved = unsafe { heap.realloc(block, 5000, 64) };

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use haul_heap::{AllocError, EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Iova, Node, Tag};
+use haul_heap::{
+    AllocError, EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Iova, Node, Request,
+};
 
 /// Bytes of the range. Extents are taken from its end, as DPDK does.
 const RANGE: usize = 64 << 20;
@@ -76,7 +78,7 @@ fn no_block_lies_in_slices_kept_by_the_provider() {
         let start = provider.start;
         let mut blocks = BTreeSet::new();
         for size in [64, 4096, 100_000, 300_000].into_iter().cycle().take(400) {
-            let Ok(block) = heap.alloc(size, 64, Node::ANY) else { break };
+            let Ok(block) = heap.alloc(Request::new(size)) else { break };
             let first = block.as_ptr().addr() - start;
             let in_page = first % EXTENT_BYTES;
             assert!(in_page >= kept, "a block at {in_page} of a page, {kept} are kept");
@@ -104,7 +106,7 @@ fn no_block_lies_in_slices_kept_by_the_provider() {
 #[test]
 fn pointer_into_kept_slices_is_refused() {
     let (heap, _) = heap(EXTENT_STEP);
-    let block = heap.alloc(64, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(64)).unwrap();
     let page = block.as_ptr().addr() & !(EXTENT_BYTES - 1);
     let kept = NonNull::new(page as *mut u8).unwrap();
     // SAFETY: no live block is there.
@@ -128,7 +130,7 @@ fn iova_asks_the_provider_about_its_own_range_only() {
     }
     assert_eq!(heap.contiguous(at(last - 99), 4096), 100);
     assert_eq!(heap.contiguous(at(usize::MAX), 4096), 1, "nothing follows the last address");
-    assert!(heap.alloc_contiguous(100_000, 64, Node::ANY, Tag::NONE).is_ok());
+    assert!(heap.alloc_contiguous(Request::new(100_000)).is_ok());
 }
 
 #[test]
@@ -136,7 +138,7 @@ fn trim_gives_free_pages_back_and_they_are_reused() {
     let (heap, provider) = heap(EXTENT_STEP);
     let mut least = usize::MAX;
     for round in 0..4 {
-        let blocks: Vec<_> = (0..80).map(|_| heap.alloc(60_000, 64, Node::ANY).unwrap()).collect();
+        let blocks: Vec<_> = (0..80).map(|_| heap.alloc(Request::new(60_000)).unwrap()).collect();
         let ready = heap.stats(Node::ANY).ready_bytes;
         assert_eq!(heap.trim(), 0, "round {round}");
         for block in blocks {
@@ -163,7 +165,7 @@ fn threads_allocate_and_trim_concurrently() {
                 for round in 0..300 {
                     let size = 70_000 * (1 + (round + thread) % 3);
                     let held: Vec<_> =
-                        (0..8).filter_map(|_| heap.alloc(size, 64, Node::ANY).ok()).collect();
+                        (0..8).filter_map(|_| heap.alloc(Request::new(size)).ok()).collect();
                     for block in held {
                         // SAFETY: this thread owns the block, which has `size` bytes.
                         unsafe { block.write_bytes(thread as u8, size) };
@@ -188,12 +190,11 @@ fn threads_allocate_and_trim_concurrently() {
 fn span_of_a_whole_page_gets_a_page_without_kept_slices() {
     let (heap, provider) = heap(EXTENT_STEP);
     let count = 8;
-    let blocks: Vec<_> =
-        (0..count).map(|_| heap.alloc(256 << 10, 64, Node::ANY).unwrap()).collect();
+    let blocks: Vec<_> = (0..count).map(|_| heap.alloc(Request::new(256 << 10)).unwrap()).collect();
     let taken = provider.start + RANGE - *provider.end.lock().unwrap();
     assert!(taken <= 2 * EXTENT_BYTES, "{taken} bytes for {count} blocks of 256 KiB");
     assert_eq!(blocks.len(), count);
-    let large = heap.alloc(5 << 20, 64, Node::ANY).unwrap();
+    let large = heap.alloc(Request::new(5 << 20)).unwrap();
     let taken = provider.start + RANGE - *provider.end.lock().unwrap();
     assert!(taken <= 6 * EXTENT_BYTES, "{taken} bytes, with a block of 5 MiB");
     // SAFETY: the test owns the block, which has this many bytes.
@@ -205,11 +206,11 @@ fn span_of_a_whole_page_gets_a_page_without_kept_slices() {
 fn alloc_held_uses_held_pages_only() {
     let (heap, provider) = heap(EXTENT_STEP);
     let end = || *provider.end.lock().unwrap();
-    let held = |size| heap.alloc_held(size, 64, Node::ANY, Tag::NONE);
+    let held = |size| heap.alloc_held(Request::new(size));
     assert_eq!(held(1 << 20), Err(AllocError::Exhausted), "the heap holds no page yet");
     assert_eq!(end(), provider.start + RANGE);
     // Six pages; the first one lacks a slice.
-    let grown = heap.alloc(10 << 20, 64, Node::ANY).unwrap();
+    let grown = heap.alloc(Request::new(10 << 20)).unwrap();
     // SAFETY: allocated above, and not used again.
     unsafe { heap.free(grown) }.unwrap();
     let before = end();
@@ -222,7 +223,7 @@ fn alloc_held_uses_held_pages_only() {
     assert_eq!(unsafe { heap.usable_size(large) }, Ok(5 << 20));
     assert_eq!(heap.stats(Node::ANY).live.blocks, 3);
     for (size, align) in [(0_usize.wrapping_sub(1), 64), (1 << 20, 48)] {
-        assert!(heap.alloc_held(size, align, Node::ANY, Tag::NONE).is_err());
+        assert!(heap.alloc_held(Request::new(size).aligned(align)).is_err());
     }
     heap.validate().unwrap();
     for block in [page, large, half] {
@@ -235,7 +236,7 @@ fn alloc_held_uses_held_pages_only() {
 #[test]
 fn resize_keeps_the_block_in_place() {
     let (heap, _) = heap(0);
-    let block = heap.alloc(3 << 20, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(3 << 20)).unwrap();
     // SAFETY: the test owns the block.
     let resize = |size, align| unsafe { heap.resize(block, size, align) };
     // SAFETY: as above.
@@ -243,7 +244,7 @@ fn resize_keeps_the_block_in_place() {
     assert_eq!(resize(1 << 20, 64), Ok(true));
     assert_eq!(usable(), Ok(1 << 20));
     assert_eq!(resize(2 << 20, 64), Ok(true), "the slices that were cut off are free");
-    let behind = heap.alloc_held(1 << 20, 64, Node::ANY, Tag::NONE).unwrap();
+    let behind = heap.alloc_held(Request::new(1 << 20)).unwrap();
     assert!(behind > block, "the lowest free run");
     assert_eq!(resize(4 << 20, 64), Ok(false), "another block follows");
     assert_eq!(resize(usize::MAX, 64), Ok(false));

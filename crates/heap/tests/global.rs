@@ -69,14 +69,14 @@ fn thousands_of_live_threads_are_served() {
 #[test]
 fn shared_heap_refuses_memory_for_collections() {
     use allocator_api2::vec::Vec;
-    use haul_heap::{Heap, Pages};
+    use haul_heap::{Heap, Pages, Request};
     let builder = || Heap::builder().limit(64 << 20).nodes(1).pages(Pages::Plain);
     let made = builder().shared_fd().unwrap();
     let attached = builder().attach_fd(made.fd().unwrap()).unwrap();
     for heap in [&made, &attached] {
         let mut texts: Vec<&str, &Heap> = Vec::new_in(heap);
         assert!(texts.try_reserve(1).is_err());
-        assert!(heap.alloc(16, 8, Node::ANY).is_ok(), "the heap has blocks");
+        assert!(heap.alloc(Request::new(16).aligned(8)).is_ok(), "the heap has blocks");
     }
 }
 

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use haul_heap::guard::{self, Guard};
-use haul_heap::{AllocError, Heap, Node, Pages};
+use haul_heap::{AllocError, Heap, Node, Pages, Request};
 use rustix::fs::{FallocateFlags, MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
@@ -295,7 +295,7 @@ fn named(name: &str) -> Heap {
 /// Allocates until an allocation fails. Returns the error.
 fn use_up(heap: &Heap) -> AllocError {
     loop {
-        match heap.alloc(3000, 64, Node::ANY) {
+        match heap.alloc(Request::new(3000)) {
             Err(error) => return error,
             // SAFETY: the test owns the block, which has this many bytes.
             Ok(block) => unsafe { block.write_bytes(1, 3000) },
@@ -308,13 +308,13 @@ fn heap_with_truncated_file_refuses_requests_without_signal() {
     for bytes in [0, 4096, 1 << 20] {
         let name = format!("guard-cut-{}-{bytes}", std::process::id());
         let heap = named(&name);
-        let blocks: Vec<_> = (0..100).map(|_| heap.alloc(3000, 64, Node::ANY).unwrap()).collect();
+        let blocks: Vec<_> = (0..100).map(|_| heap.alloc(Request::new(3000)).unwrap()).collect();
         // SAFETY: the test owns the block, which has this many bytes.
         blocks.iter().for_each(|block| unsafe { block.write_bytes(7, 3000) });
         ftruncate(file_of(&name), bytes).unwrap();
         assert_eq!(use_up(&heap), AllocError::Gone, "cut to {bytes}");
         assert!(heap.is_broken());
-        assert_eq!(heap.alloc(3 << 20, 64, Node::ANY), Err(AllocError::Gone));
+        assert_eq!(heap.alloc(Request::new(3 << 20)), Err(AllocError::Gone));
         for block in blocks {
             // SAFETY: inside the data of this heap; the value is not used.
             unsafe { block.as_ptr().read_volatile() };
@@ -332,7 +332,7 @@ fn heap_with_truncated_file_refuses_requests_without_signal() {
 fn heap_with_a_hole_stays_usable_while_memory_is_available() {
     let name = format!("guard-hole-{}", std::process::id());
     let heap = named(&name);
-    let block = heap.alloc(3000, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(3000)).unwrap();
     let file = file_of(&name);
     let bytes = rustix::fs::fstat(&file).unwrap().st_size as u64;
     let data = heap.offset(block).unwrap().bytes();
@@ -341,7 +341,7 @@ fn heap_with_a_hole_stays_usable_while_memory_is_available() {
     rustix::fs::fallocate(file.as_fd(), hole, bytes / 2, bytes - bytes / 2).unwrap();
     // SAFETY: a block of this heap at that offset.
     assert!(data < bytes && unsafe { block.as_ptr().read_volatile() } == 0);
-    assert!(!heap.is_broken() && heap.alloc(3000, 64, Node::ANY).is_ok());
+    assert!(!heap.is_broken() && heap.alloc(Request::new(3000)).is_ok());
     drop(heap);
     Heap::remove_name(&name).unwrap();
 }

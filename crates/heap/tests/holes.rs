@@ -5,7 +5,7 @@ mod support;
 
 use std::ptr::NonNull;
 
-use haul_heap::{Builder, Heap, Node, Pages};
+use haul_heap::{Builder, Heap, Node, Pages, Request};
 use support::child::{in_child, statm_bytes};
 use support::random::Random;
 
@@ -47,7 +47,7 @@ fn heaps() -> [Heap; 4] {
 }
 
 fn alloc(heap: &Heap, size: usize, align: usize) -> Option<NonNull<u8>> {
-    let block = heap.alloc(size, align, Node::ANY).ok()?;
+    let block = heap.alloc(Request::new(size).aligned(align)).ok()?;
     assert!(block.addr().get().is_multiple_of(align));
     // SAFETY: allocated right above.
     assert!(unsafe { heap.usable_size(block) }.unwrap() >= size);
@@ -246,7 +246,8 @@ fn contiguous_block_lies_within_one_page() {
     let shift = alloc(&heap, 262_145, 64).unwrap();
     for size in [262_145, MIB, 1_500_000, 2 * MIB] {
         for _ in 0..3 {
-            let block = heap.alloc_contiguous(size, 64, Node::ANY, haul_heap::Tag::NONE).unwrap();
+            let block =
+                heap.alloc_contiguous(Request::new(size).tagged(haul_heap::Tag::NONE)).unwrap();
             let offset = heap.offset(block).unwrap().bytes() as usize;
             assert_eq!(offset / (2 * MIB), (offset + size - 1) / (2 * MIB), "{size} B");
         }
@@ -271,7 +272,7 @@ fn resident_percentage(heap: &Heap, from: usize, to: usize, live: usize, steps: 
             asked -= size;
         }
         let size = from + random.index(to - from + 1);
-        let block = heap.alloc(size, 64, Node::ANY).unwrap();
+        let block = heap.alloc(Request::new(size)).unwrap();
         for offset in (0..size).step_by(4096) {
             // SAFETY: within the block, which has no other user.
             let byte = unsafe { block.add(offset) };
@@ -290,7 +291,7 @@ fn resident_again(heap: &Heap, size: usize) -> (u64, u64) {
     let before = statm_bytes(1);
     let fill = |byte: Option<u8>| {
         [(); LIVE_MAX].map(|()| {
-            let block = heap.alloc(size, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(size)).unwrap();
             if let Some(byte) = byte {
                 // SAFETY: the block has this many bytes and no other user.
                 unsafe { block.write_bytes(byte, size) };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use haul_heap::inspect::{PageState, SliceView};
-use haul_heap::{Heap, Node, Tag};
+use haul_heap::{Heap, Node, Request, Tag};
 
 fn heap() -> Heap {
     Heap::builder().limit(256 << 20).nodes(1).build().unwrap()
@@ -18,7 +18,7 @@ fn walk_and_statistics_report_live_blocks() {
     for round in 0..20_000usize {
         let size = [64, 100, 4096, 10_000, 300_000][round % 5] + round % 7;
         let tag = tags[round % 3];
-        if let Ok(block) = heap.alloc_tagged(size, 64, Node::ANY, tag) {
+        if let Ok(block) = heap.alloc(Request::new(size).tagged(tag)) {
             // SAFETY: allocated right above.
             let bytes = unsafe { heap.usable_size(block) };
             live.insert(block, (bytes.unwrap(), tag));
@@ -69,9 +69,9 @@ fn name_maps_to_one_tag() {
 fn map_shows_spans_and_large_blocks() {
     let heap = heap();
     for _ in 0..100 {
-        heap.alloc_tagged(4096, 4096, Node::ANY, heap.tag("frames")).unwrap();
+        heap.alloc(Request::new(4096).aligned(4096).tagged(heap.tag("frames"))).unwrap();
     }
-    heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+    heap.alloc(Request::new(1 << 20)).unwrap();
     let (mut live, mut large_slices, mut large_bytes) = (0, 0, 0);
     heap.map(|page| {
         assert_eq!(page.state, PageState::Ready);

@@ -5,7 +5,7 @@ mod support;
 
 use std::os::fd::AsRawFd;
 
-use haul_heap::{Error, Heap, Limit, Node, Pages};
+use haul_heap::{Error, Heap, Limit, Node, Pages, Request};
 
 use support::child::{in_child, statm_bytes};
 
@@ -29,7 +29,7 @@ fn set_limit(resource: libc::__rlimit_resource_t, bytes: u64) -> bool {
 fn use_some(heap: &Heap, count: usize) -> usize {
     let mut blocks = [None; 256];
     for slot in blocks.iter_mut().take(count) {
-        *slot = heap.alloc(1 << 20, 64, Node::ANY).ok();
+        *slot = heap.alloc(Request::new(1 << 20)).ok();
         if let Some(block) = *slot {
             // SAFETY: just allocated with this size.
             unsafe { block.write_bytes(1, 1 << 20) };
@@ -46,7 +46,7 @@ fn assert_whole(heap: &Heap) {
     heap.validate().unwrap();
     assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
     let blocks: Vec<_> =
-        std::iter::from_fn(|| heap.alloc(2 << 20, 2 << 20, Node::ANY).ok()).collect();
+        std::iter::from_fn(|| heap.alloc(Request::new(2 << 20).aligned(2 << 20)).ok()).collect();
     assert_eq!(blocks.len() as u64, PAGES);
     for block in blocks {
         // SAFETY: allocated just now and not used.
@@ -158,7 +158,7 @@ fn limit_of_writable_memory_goes_to_blocks() {
                 return 3;
             }
             // Unused metadata can be read.
-            let Ok(block) = heap.alloc(64, 64, Node::ANY) else { return 4 };
+            let Ok(block) = heap.alloc(Request::new(64)) else { return 4 };
             let Some(wild) = std::ptr::NonNull::new(block.as_ptr().wrapping_add(90 << 20)) else {
                 return 5;
             };
@@ -168,7 +168,7 @@ fn limit_of_writable_memory_goes_to_blocks() {
             }
             heap.maintain();
             let sizes = [64, 320, 4096, 5000, 70_000, 262_144];
-            if sizes.into_iter().any(|size| heap.alloc(size, 64, Node::ANY).is_err()) {
+            if sizes.into_iter().any(|size| heap.alloc(Request::new(size)).is_err()) {
                 return 7;
             }
             // SAFETY: the child calls only the heap, and leaves by _exit.

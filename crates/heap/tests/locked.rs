@@ -7,7 +7,7 @@ mod support;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use haul_heap::{Builder, EXTENT_BYTES, Extents, External, Heap, Node, Pages};
+use haul_heap::{Builder, EXTENT_BYTES, Extents, External, Heap, Pages, Request};
 
 use support::child::{in_child, statm_bytes};
 
@@ -136,7 +136,7 @@ fn use_some(heap: &Heap) -> bool {
     let mut blocks = [None; 2 * BLOCKS];
     for (index, slot) in blocks.iter_mut().enumerate() {
         let bytes = if index % 2 == 0 { 1 << 20 } else { 64 };
-        let Ok(block) = heap.alloc(bytes, 64, Node::ANY) else { return false };
+        let Ok(block) = heap.alloc(Request::new(bytes)) else { return false };
         // SAFETY: just allocated with this size.
         unsafe { block.write_bytes(1, bytes) };
         *slot = Some(block);

@@ -1,7 +1,7 @@
 //! The work of a housekeeping thread: memory ready ahead of need, idle memory given back, caches of
 //! ended threads emptied. And addresses for devices.
 
-use haul_heap::{Error, Heap, Iova, Node, Pages, Tag};
+use haul_heap::{Error, Heap, Iova, Node, Pages, Request};
 
 const MIB: u64 = 1 << 20;
 
@@ -16,7 +16,7 @@ fn maintain_grows_ahead_and_gives_idle_pages_back() {
     assert_eq!((done.grown, done.released, done.is_refused), (4, 0, false));
     assert_eq!(heap.stats(Node::ANY).ready_bytes, 8 * MIB);
     assert_eq!(heap.maintain().grown, 0);
-    let block = heap.alloc(20 << 20, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(20 << 20)).unwrap();
     assert_eq!(heap.maintain().released, 0);
     // SAFETY: allocated above and not used.
     unsafe { heap.free(block) }.unwrap();
@@ -34,7 +34,7 @@ fn memory_ready_from_the_start_stays_ready() {
         let ready = || heap.stats(Node::ANY).ready_bytes;
         assert_eq!(ready(), 8 * MIB);
         assert_eq!((heap.maintain().released, ready()), (0, 8 * MIB));
-        let block = heap.alloc(20 << 20, 64, Node::new(0)).unwrap();
+        let block = heap.alloc(Request::new(20 << 20).on_node(Node::new(0))).unwrap();
         assert!(ready() >= 20 * MIB);
         assert_eq!(heap.maintain().released, 0);
         // SAFETY: allocated above and not used.
@@ -76,7 +76,7 @@ fn memory_ready_from_the_start_takes_no_faults() {
     let written = |heap: Heap| {
         let before = faults();
         for _ in 0..10_000 {
-            let block = heap.alloc(4096, 4096, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(4096).aligned(4096)).unwrap();
             // SAFETY: allocated just now with at least one byte.
             unsafe { block.write(1) };
         }
@@ -101,11 +101,11 @@ fn faults() -> i64 {
 /// Page faults of allocating `bytes` in blocks of `size`, after one block that shows the size to
 /// the upkeep.
 fn faults_of_growth(heap: &Heap, bytes: usize, size: usize) -> i64 {
-    heap.alloc(size, 64, Node::ANY).unwrap();
+    heap.alloc(Request::new(size)).unwrap();
     heap.maintain();
     let before = faults();
     for _ in 0..bytes / size {
-        heap.alloc(size, 64, Node::ANY).unwrap();
+        heap.alloc(Request::new(size)).unwrap();
     }
     faults() - before
 }
@@ -142,7 +142,7 @@ fn slot_words_are_ready_before_their_pages() {
 #[test]
 fn free_page_is_kept_for_the_decay_time() {
     let heap = builder().decay(Some(3_600_000)).build().unwrap();
-    let block = heap.alloc(4 << 20, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(4 << 20)).unwrap();
     // SAFETY: allocated above and not used.
     unsafe { heap.free(block) }.unwrap();
     for _ in 0..3 {
@@ -164,7 +164,7 @@ fn grow_ahead_stops_at_the_limit() {
 fn maintain_works_on_a_shared_heap() {
     let heap = builder().pages(Pages::Auto).grow_ahead(4 * MIB).decay(Some(0)).shared_fd().unwrap();
     assert_eq!(heap.maintain().grown, 2);
-    let block = heap.zalloc(8 << 20, 64, Node::ANY, Tag::NONE).unwrap();
+    let block = heap.zalloc(Request::new(8 << 20)).unwrap();
     // SAFETY: allocated above with this size.
     unsafe { block.write_bytes(0xA5, 8 << 20) };
     // SAFETY: not used again.
@@ -181,7 +181,7 @@ fn maintain_empties_caches_of_ended_threads() {
     heap.maintain();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let block = heap.alloc(64, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(64)).unwrap();
             // SAFETY: allocated above and not used.
             unsafe { heap.free(block) }.unwrap();
         });
@@ -198,7 +198,7 @@ fn maintain_empties_caches_of_ended_threads() {
 #[test]
 fn iova_is_physical_or_virtual() {
     let heap = builder().build().unwrap();
-    let block = heap.alloc_contiguous(4096, 4096, Node::ANY, Tag::NONE).unwrap();
+    let block = heap.alloc_contiguous(Request::new(4096).aligned(4096)).unwrap();
     assert_eq!(heap.contiguous(block, 4096), 4096);
     let iova = heap.iova(block);
     match iova {

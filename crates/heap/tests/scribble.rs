@@ -9,7 +9,7 @@ use std::fs::File;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use haul_heap::{Heap, Node, Pages};
+use haul_heap::{Heap, Node, Pages, Request};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use support::random::Random;
@@ -65,7 +65,7 @@ fn use_it(heap: &Heap, random: &mut Random) -> bool {
             0 => random.below(3 << 20),
             _ => random.below(9000),
         };
-        if let Ok(block) = heap.alloc(size as usize, 1 << random.below(14), Node::ANY) {
+        if let Ok(block) = heap.alloc(Request::new(size as usize).aligned(1 << random.below(14))) {
             // SAFETY: if corruption gave the block two owners, neither writes to it.
             let _ = unsafe { heap.usable_size(block) };
             held.push(block);

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::thread;
 
-use haul_heap::{Heap, Node, Pages};
+use haul_heap::{Heap, Pages, Request};
 
 fn heap() -> Heap {
     Heap::builder().limit(4 << 20).nodes(1).caches(4).pages(Pages::Plain).build().unwrap()
@@ -29,7 +29,7 @@ fn blocks_are_allocated_resized_and_freed() {
     let mut blocks = Vec::new();
     for size in [1, 65, 300, 4096, 300_000] {
         for _ in 0..2 {
-            let block = heap.alloc(size, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(size)).unwrap();
             mark(block, size);
             blocks.push(block);
         }
@@ -56,7 +56,7 @@ fn blocks_are_allocated_resized_and_freed() {
 fn bin_is_filled_and_emptied() {
     let heap = heap();
     for _ in 0..2 {
-        let blocks: Vec<_> = (0..80).map(|_| heap.alloc(8192, 64, Node::ANY).unwrap()).collect();
+        let blocks: Vec<_> = (0..80).map(|_| heap.alloc(Request::new(8192)).unwrap()).collect();
         blocks.iter().for_each(|block| mark(*block, 8192));
         blocks.into_iter().for_each(|block| free(&heap, block));
     }
@@ -74,7 +74,7 @@ fn another_thread_frees_blocks() {
             }
         });
         for _ in 0..80 {
-            let block = heap.alloc(8192, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(8192)).unwrap();
             mark(block, 8192);
             sender.send(heap.offset(block).unwrap().bytes() as usize).unwrap();
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use haul_heap::{Heap, Node, Pages, Tag};
+use haul_heap::{Heap, Node, Pages, Request};
 
 /// PTHREAD_STACK_MIN of glibc on x86-64, and a quarter of musl's default.
 const LEAST: usize = 16 << 10;
@@ -22,7 +22,7 @@ fn use_it(heap: &Heap) {
     let mut blocks = Vec::new();
     for size in [1, 100, 5000, 100_000, 3 << 20] {
         for _ in 0..50 {
-            blocks.extend(heap.alloc_tagged(size, 64, Node::ANY, Tag::NONE));
+            blocks.extend(heap.alloc(Request::new(size)));
         }
     }
     let last = blocks.pop().unwrap();

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::thread;
 
-use haul_heap::{AllocError, Heap, Node, Pages, Tag};
+use haul_heap::{AllocError, Heap, Node, Pages, Request};
 
 use support::random::Random;
 
@@ -25,7 +25,7 @@ impl Parcel {
     fn new(heap: &Heap, random: &mut Random) -> Result<Self, AllocError> {
         let (size, mark) = (random.size(), random.index(256) as u8);
         let align = 1 << random.index(13);
-        let block = heap.alloc_tagged(size, align, Node::ANY, Tag::NONE)?;
+        let block = heap.alloc(Request::new(size).aligned(align))?;
         assert!(block.as_ptr().addr().is_multiple_of(align));
         // SAFETY: the block is new and has that many bytes.
         unsafe { block.write_bytes(mark, size) };

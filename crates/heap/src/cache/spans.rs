@@ -345,7 +345,7 @@ mod tests {
     use crate::protocol::slice;
     use crate::protocol::word::SlotWord;
     use crate::sync::Ordering::Relaxed;
-    use crate::{Heap, Node, Pages};
+    use crate::{Heap, Pages, Request};
     use std::vec::Vec;
 
     #[test]
@@ -354,7 +354,7 @@ mod tests {
             for error in [-1, 1] {
                 let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain);
                 let heap = heap.decay(Some(0)).build().unwrap();
-                let block = heap.alloc(size, 64, Node::ANY).unwrap();
+                let block = heap.alloc(Request::new(size)).unwrap();
                 let head = heap.offset(block).unwrap().bytes() as usize / SLICE;
                 // SAFETY: allocated just now and not used.
                 unsafe { heap.free(block) }.unwrap();
@@ -375,7 +375,7 @@ mod tests {
     fn full_heap_finds_uncounted_free_slot() {
         let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain).build().unwrap();
         let class = class::of(4096, 64).unwrap();
-        let alloc = || heap.alloc(4096, 64, Node::ANY).ok();
+        let alloc = || heap.alloc(Request::new(4096)).ok();
         let blocks: Vec<_> = core::iter::from_fn(alloc).collect();
         let last = blocks[blocks.len() / 2];
         let keeper = heap.keeper(1).unwrap();

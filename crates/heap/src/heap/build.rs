@@ -61,6 +61,14 @@ const DECAY_MAX_MS: u64 = 250 << 15;
 impl Heap {
     /// A builder of a private heap with the best available pages and a limit of 64 GiB or four
     /// times the machine's memory, whichever is less.
+    ///
+    /// ```
+    /// use haul_heap::Heap;
+    ///
+    /// let heap = Heap::builder().limit(1 << 30).nodes(1).build()?;
+    /// assert_eq!(heap.stats(haul_heap::Node::ANY).limit_bytes, 1 << 30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder() -> Builder {
         let wanted = Wanted { limit: None, nodes: None, caches: CACHES, pages: Pages::Auto };
         let upkeep = Upkeep { ahead_bytes: 0, ready_bytes: 0, decay_ms: Some(DECAY_MS) };
@@ -96,6 +104,14 @@ impl Heap {
     }
 
     /// The kind of pages that the heap uses, and why it uses no better kind.
+    ///
+    /// ```
+    /// use haul_heap::{Backing, Heap, Pages};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).pages(Pages::Plain).build()?;
+    /// assert_eq!(heap.pages().backing, Backing::Plain);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pages(&self) -> PagesReport {
         self.memory.region.pages_report()
     }
@@ -126,6 +142,17 @@ impl Builder {
     /// Sets a function that is called at each misuse, in addition to the error that the call
     /// returns. It also reports misuse that no call returns, such as the second bin entry that two
     /// concurrent frees of a block leave.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Misuse};
+    ///
+    /// fn report(misuse: &Misuse) {
+    ///     eprintln!("{misuse}");
+    /// }
+    /// let heap = Heap::builder().limit(64 << 20).on_misuse(report).build()?;
+    /// # drop(heap);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_misuse(mut self, hook: fn(&Misuse)) -> Self {
         self.on_misuse = Some(hook);
         self
@@ -135,6 +162,18 @@ impl Builder {
     /// and freed bytes are filled with patterns, and a freed slot waits in a quarantine. All
     /// processes that share a heap must set it alike. Default: off. In debug mode a call takes some
     /// hundred nanoseconds plus the time to fill the block.
+    ///
+    /// ```
+    /// use haul_heap::{Fault, Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).debug(true).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// // SAFETY: a write past the end, within the block's slot: the fault that debug mode detects.
+    /// unsafe { block.add(100).write(7) };
+    /// // SAFETY: allocated here, and not used again.
+    /// assert_eq!(unsafe { heap.free(block) }.unwrap_err().fault, Fault::Scribbled);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn debug(mut self, is_on: bool) -> Self {
         self.debug = is_on;
         self
@@ -165,6 +204,14 @@ impl Builder {
     /// back. Default: none.
     ///
     /// Some ten system calls for each 2 MiB, and the time that the kernel takes to clear them.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).nodes(1).ready(4 << 20).build()?;
+    /// assert_eq!(heap.stats(Node::ANY).ready_bytes, 4 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn ready(mut self, bytes: u64) -> Self {
         self.upkeep.ready_bytes = bytes;
         self
@@ -196,6 +243,20 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::NameTaken`]; [`Error::BadName`]; as [`Builder::build`].
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let name = format!("example-{}", std::process::id());
+    /// let heap = Heap::builder().limit(64 << 20).shared_named(&name)?;
+    /// // Another process of this user attaches by the name and finds blocks by their offsets.
+    /// let peer = Heap::builder().attach_named(&name)?;
+    /// let block = heap.alloc(Request::new(4096))?;
+    /// let offset = heap.offset(block).expect("a block of this heap");
+    /// assert!(peer.pointer(offset).is_some());
+    /// Heap::remove_name(&name)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shared_named(self, name: &str) -> Result<Heap, Error> {
         let name = Name::new(name)?;
         let heap = self.over(Region::create_named(&self.wanted, name)?);
@@ -220,6 +281,16 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Builder::build`].
+    ///
+    /// ```
+    /// use haul_heap::Heap;
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).shared_fd()?;
+    /// let fd = heap.fd().expect("a heap with a file");
+    /// let peer = Heap::builder().attach_fd(fd)?;
+    /// assert_eq!(peer.name(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shared_fd(self) -> Result<Heap, Error> {
         self.over(Region::create_unnamed(&self.wanted)?)
     }

@@ -41,6 +41,16 @@ impl Heap {
     /// # Safety
     /// If `block` is a live block of this heap, the caller owns it. Debug mode reads the bytes
     /// behind the block, which another owner might write at the same time.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// // SAFETY: allocated here.
+    /// assert_eq!(unsafe { heap.usable_size(block) }?, 128);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn usable_size(&self, block: NonNull<u8>) -> Result<usize, Misuse> {
         let found = self.find(block.as_ptr().addr())?;
         if self.debug.is_some() { self.asked(&found) } else { Ok(found.bytes) }

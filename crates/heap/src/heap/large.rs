@@ -6,11 +6,11 @@ use super::{Found, Heap};
 use crate::cache::Keeper;
 use crate::fault::{AllocError, Fault, Misuse};
 use crate::layout::{PAGE, SLICE};
-use crate::memory::Request;
+use crate::memory::RunRequest;
 use crate::protocol::class::SLOT_SIZE_MAX;
 use crate::protocol::slice;
 use crate::protocol::step::step;
-use crate::request::{Node, Offset, Tag};
+use crate::request::{Node, Offset, Request, Tag};
 use crate::sync::Ordering::Relaxed;
 
 impl Heap {
@@ -40,26 +40,21 @@ impl Heap {
         Ok(block)
     }
 
-    /// As [`Heap::alloc_tagged`], but a block of up to 2 MiB lies within one page of that size if a
+    /// As [`Heap::alloc`], but a block of up to 2 MiB lies within one page of that size if a
     /// page has room, so that its memory is as contiguous as possible.
-    pub(crate) fn alloc_within_page(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
+    pub(crate) fn alloc_within_page(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let Request { size, align, node, tag } = request;
         let is_large = size > SLOT_SIZE_MAX && size.max(align) <= PAGE && self.debug.is_none();
         if !is_large {
-            return self.alloc_tagged(size, align, node, tag);
+            return self.alloc(request);
         }
         self.check(size, align, node)?;
-        let Request { count, align: slices, .. } = self.request(size, align);
+        let RunRequest { count, align: slices, .. } = self.run_request(size, align);
         let within = self.on_nodes(node, |keeper| {
             let head = self.memory.take_in_page(keeper.node, count, slices, keeper.id)?;
             self.build_large(&keeper, head, count, tag)
         });
-        within.or_else(|_| self.alloc_tagged(size, align, node, tag))
+        within.or_else(|_| self.alloc(request))
     }
 
     /// Claims the slices of a large block.
@@ -70,7 +65,7 @@ impl Heap {
         node: Node,
         tag: Tag,
     ) -> Result<NonNull<u8>, AllocError> {
-        let request = self.request(size, align);
+        let request = self.run_request(size, align);
         self.on_nodes(node, |keeper| {
             let taken = match self.take_last_freed(&keeper, request) {
                 Some(head) => Ok(head),
@@ -93,7 +88,7 @@ impl Heap {
     /// Claims the slices of the block that was freed last, if it had this size. The lowest free run
     /// is most often this one, and the search for it takes as long as the rest of the call.
     #[inline]
-    fn take_last_freed(&self, keeper: &Keeper<'_>, request: Request) -> Option<usize> {
+    fn take_last_freed(&self, keeper: &Keeper<'_>, request: RunRequest) -> Option<usize> {
         let [head, count] = &keeper.record.last_freed;
         if count.load(Relaxed) as usize != request.count {
             return None;
@@ -104,14 +99,14 @@ impl Heap {
     }
 
     /// The slices that a large block of `size` bytes needs.
-    fn request(&self, size: usize, align: usize) -> Request {
+    fn run_request(&self, size: usize, align: usize) -> RunRequest {
         let count = size.div_ceil(SLICE).max(1);
         // Debug mode writes to all of them.
         let bytes = if self.debug.is_some() { count * SLICE } else { size.max(1) };
-        Request { count, align: align.div_ceil(SLICE), bytes }
+        RunRequest { count, align: align.div_ceil(SLICE), bytes }
     }
 
-    /// As [`Heap::alloc_tagged`], but the heap does not grow: the block is a run of slices in pages
+    /// As [`Heap::alloc`], but the heap does not grow: the block is a run of slices in pages
     /// that were used before. For callers with another source of large blocks, which prefer to use
     /// idle memory of this heap first. No system call if pages are external; otherwise one if
     /// memory of these pages was given back.
@@ -119,17 +114,25 @@ impl Heap {
     /// # Errors
     /// As [`Heap::alloc`]; [`AllocError::Exhausted`] also if growth would have helped. No thread's
     /// cache is flushed in that case.
-    pub fn alloc_held(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
+    ///
+    /// ```
+    /// use haul_heap::{AllocError, Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let megabyte = Request::new(1 << 20);
+    /// assert_eq!(heap.alloc_held(megabyte), Err(AllocError::Exhausted));
+    /// let block = heap.alloc(megabyte)?;
+    /// // SAFETY: allocated here, and not used again.
+    /// unsafe { heap.free(block) }?;
+    /// assert!(heap.alloc_held(megabyte).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn alloc_held(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let Request { size, align, node, tag } = request;
         self.check(size, align, node)?;
         let keeper = self.keeper(node.0 as usize)?;
         self.sealed(size, |padded| {
-            let request = self.request(padded, align);
+            let request = self.run_request(padded, align);
             let head = self.memory.take_held_run(keeper.node, request, keeper.id)?;
             self.build_large(&keeper, head, request.count, tag)
         })

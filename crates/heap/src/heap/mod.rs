@@ -30,7 +30,7 @@ use crate::local::{Directory, Entry};
 use crate::memory::Memory;
 use crate::protocol::class;
 use crate::protocol::word::{SliceWord, SlotWord};
-use crate::request::{Node, Offset, Tag};
+use crate::request::{Node, Offset, Request, Tag};
 use crate::sync::{AtomicU16, AtomicU64, Ordering::Relaxed};
 
 mod build;
@@ -145,8 +145,7 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// Allocates `size` bytes at a multiple of `align`, without a tag. The content of the block is
-    /// undefined. A size of 0 gives the smallest block.
+    /// Allocates a block. Its content is undefined.
     ///
     /// Most calls take some twenty instructions. About every 32nd call of one size takes slots from
     /// a span. A page that has no memory yet may cost a system call.
@@ -155,11 +154,11 @@ impl Heap {
     /// An [`AllocError`]; nothing is allocated then.
     ///
     /// ```
-    /// use haul_heap::{Heap, Node};
+    /// use haul_heap::{Heap, Request};
     ///
     /// let heap = Heap::builder().build()?;
-    /// let block = heap.alloc(1500, 64, Node::ANY)?;
-    /// assert_eq!(block.as_ptr() as usize % 64, 0);
+    /// let block = heap.alloc(Request::new(1500).aligned(4096))?;
+    /// assert_eq!(block.addr().get() % 4096, 0);
     /// // SAFETY: allocated here.
     /// assert!(unsafe { heap.usable_size(block) }? >= 1500);
     /// // SAFETY: as above, and not used again.
@@ -167,22 +166,8 @@ impl Heap {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline(always)]
-    pub fn alloc(&self, size: usize, align: usize, node: Node) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_tagged(size, align, node, Tag::NONE)
-    }
-
-    /// As [`Heap::alloc`], with a tag.
-    ///
-    /// # Errors
-    /// As [`Heap::alloc`].
-    #[inline(always)]
-    pub fn alloc_tagged(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
+    pub fn alloc(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let Request { size, align, node, tag } = request;
         if size > class::SMALL_SIZE_MAX || align > UNIT || !align.is_power_of_two() {
             cold_path();
             return self.alloc_other(size, align, node, tag).result();
@@ -197,23 +182,27 @@ impl Heap {
         }
     }
 
-    /// As [`Heap::alloc_tagged`], but the block is all zeros. No other thread waits for the
-    /// zeroing.
+    /// As [`Heap::alloc`], but the block is all zeros. No other thread waits for the zeroing.
     ///
     /// # Errors
     /// As [`Heap::alloc`].
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().build()?;
+    /// let block = heap.zalloc(Request::new(100))?;
+    /// // SAFETY: allocated here with 100 bytes, which are all zeros.
+    /// let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), 100) };
+    /// assert!(bytes.iter().all(|byte| *byte == 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
-    pub fn zalloc(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
-        let block = self.alloc_tagged(size, align, node, tag)?;
+    pub fn zalloc(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let block = self.alloc(request)?;
         // SAFETY: the block was just allocated with at least this many bytes, and has no other
         // user.
-        unsafe { block.write_bytes(0, size) };
+        unsafe { block.write_bytes(0, request.size) };
         Ok(block)
     }
 
@@ -236,6 +225,18 @@ impl Heap {
     ///
     /// # Safety
     /// If `block` is a live block of this heap, it must not be used from now on.
+    ///
+    /// ```
+    /// use haul_heap::{Fault, Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// // SAFETY: allocated here, and not used again.
+    /// unsafe { heap.free(block) }?;
+    /// // SAFETY: no live block is there, so this is an error and nothing changes.
+    /// assert_eq!(unsafe { heap.free(block) }.unwrap_err().fault, Fault::Double);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline(always)]
     pub unsafe fn free(&self, block: NonNull<u8>) -> Result<(), Misuse> {
         let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
@@ -251,6 +252,16 @@ impl Heap {
 
     /// The offset of a pointer into the heap, which means the same in every process that shares it;
     /// `None` for a pointer outside the heap.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Offset, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// let number = heap.offset(block).expect("a block of this heap").bytes();
+    /// assert_eq!(heap.pointer(Offset::new(number)), Some(block));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn offset(&self, pointer: NonNull<u8>) -> Option<Offset> {
         let bytes = pointer.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());

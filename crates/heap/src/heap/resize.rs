@@ -8,10 +8,11 @@ use crate::layout::SLICE;
 use crate::protocol::class::SLOT_SIZE_MAX;
 use crate::protocol::slice;
 use crate::protocol::step::step;
-use crate::request::{Node, Tag};
+use crate::request::{Node, Request, Tag};
 
 /// Why a block was not resized. The block is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReallocError {
     /// The new size could not be allocated.
     Alloc(AllocError),
@@ -44,6 +45,18 @@ impl Heap {
     /// # Safety
     /// If `block` is a live block of this heap, the caller owns it, and after success uses only the
     /// returned block.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// // SAFETY: allocated here; from now on only the returned block is used.
+    /// let longer = unsafe { heap.realloc(block, 10_000, 64) }?;
+    /// // SAFETY: as above.
+    /// assert!(unsafe { heap.usable_size(longer) }? >= 10_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn realloc(
         &self,
         block: NonNull<u8>,
@@ -68,8 +81,8 @@ impl Heap {
                 .map_err(ReallocError::Misuse)?,
         };
         let target = self
-            .alloc_tagged(size, align, node, Tag(found.tag))
-            .or_else(|_| self.alloc_tagged(size, align, Node::ANY, Tag(found.tag)));
+            .alloc(Request::new(size).aligned(align).on_node(node).tagged(Tag(found.tag)))
+            .or_else(|_| self.alloc(Request::new(size).aligned(align).tagged(Tag(found.tag))));
         let target = match target {
             Ok(target) => target,
             // A block that shrinks may stay in place.
@@ -104,6 +117,16 @@ impl Heap {
     /// # Safety
     /// If `block` is a live block of this heap, the caller owns it, and after success does not use
     /// the bytes beyond `size`.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(1 << 20))?;
+    /// // SAFETY: allocated here, and not used beyond the new size.
+    /// assert!(unsafe { heap.resize(block, 2 << 20, 64) }?, "the slices behind it are free");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn resize(
         &self,
         block: NonNull<u8>,

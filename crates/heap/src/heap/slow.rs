@@ -444,9 +444,9 @@ mod tests {
     use core::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
     use super::*;
-    use crate::Pages;
     use crate::protocol::step::set_hook;
     use crate::sync::AtomicU32;
+    use crate::{Pages, Request};
 
     /// The count of a bin that a peer overwrites.
     static COUNT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
@@ -464,7 +464,7 @@ mod tests {
     fn free_reads_bin_count_once_while_peer_overwrites_it() {
         let heap = Heap::builder().limit(64 << 20).nodes(1).pages(Pages::Plain).build().unwrap();
         let class = class::of(1024, 64).unwrap();
-        let blocks = [(); 200].map(|()| heap.alloc(1024, 64, Node::ANY).unwrap());
+        let blocks = [(); 200].map(|()| heap.alloc(Request::new(1024)).unwrap());
         let count = &heap.keeper(0).unwrap().record.bins[class].count;
         COUNT.store(ptr::from_ref(count).cast_mut(), SeqCst);
         set_hook(scribble);
@@ -487,12 +487,12 @@ mod tests {
         });
         let heap = heap.build().unwrap();
         for size in [128, 1024, 4096] {
-            let block = heap.alloc(size, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(size)).unwrap();
             let bin = &heap.keeper(0).unwrap().record.bins[class::of(size, 64).unwrap()];
             let held = bin.count.load(Relaxed) as usize;
             let next = bin.units[held - 1].fetch_add(1, Relaxed) as usize;
             let reported = REPORTED.load(Relaxed);
-            let other = heap.alloc(size, 64, Node::ANY).unwrap();
+            let other = heap.alloc(Request::new(size)).unwrap();
             assert_eq!(REPORTED.load(Relaxed), reported + 1);
             assert_eq!((other.addr().get() - block.addr().get()) % size, 0, "{size}");
             assert_ne!(heap.offset(other).unwrap().bytes(), ((next + 1) * UNIT) as u64);

@@ -77,6 +77,21 @@ pub enum SliceView {
 impl Heap {
     /// Calls `visit` with every page that was ever used, by ascending address. Costs as much as
     /// [`Heap::walk`]. No other call waits for it.
+    ///
+    /// ```
+    /// use haul_heap::inspect::SliceView;
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// heap.alloc(Request::new(1 << 20))?;
+    /// let mut large = 0;
+    /// heap.map(|page| {
+    ///     let is_large = |slice: &&SliceView| matches!(slice, SliceView::Large { .. });
+    ///     large += page.slices.iter().filter(is_large).count();
+    /// });
+    /// assert_eq!(large, 16, "slices of 64 KiB");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn map(&self, mut visit: impl FnMut(&PageView)) {
         for node in 0..self.node_count() {
             for page in self.used_pages(node) {

@@ -67,6 +67,16 @@ impl Heap {
     /// Statistics of a node, or of the whole heap for [`Node::ANY`]; all zero for a node that the
     /// heap does not have. They are exact if no thread allocates or frees meanwhile. O(slices that
     /// were ever used, and slots of spans), about a nanosecond each. No other call waits for it.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// heap.alloc(Request::new(4096))?;
+    /// let live = heap.stats(Node::ANY).live;
+    /// assert_eq!((live.blocks, live.bytes), (1, 4096));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self, node: Node) -> Stats {
         let mut stats = Stats::NONE;
         for number in 0..self.node_count() {
@@ -82,6 +92,14 @@ impl Heap {
     ///
     /// # Errors
     /// The error of `out`.
+    ///
+    /// ```
+    /// let heap = haul_heap::Heap::builder().limit(64 << 20).build()?;
+    /// let mut text = String::new();
+    /// heap.dump(&mut text)?;
+    /// assert!(text.contains("live: 0 blocks"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn dump(&self, out: &mut impl Write) -> fmt::Result {
         writeln!(out, "pages: {}", self.pages())?;
         for node in 0..self.node_count() {

@@ -77,6 +77,17 @@ impl Heap {
     /// name count. Returns [`Tag::NONE`] for an empty name, if 255 names are taken, and in a child
     /// of fork that gets no slot in a shared heap. A call searches the names, so callers should
     /// store the tag.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let rings = heap.tag("rings");
+    /// heap.alloc(Request::new(4096).tagged(rings))?;
+    /// assert_eq!(heap.stats(Node::ANY).tag(rings).blocks, 1);
+    /// assert_eq!(heap.tag_name(rings).as_str(), "rings");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn tag(&self, name: &str) -> Tag {
         let name = TagName::new(name);
         // A claim on a name contains this process's slot.

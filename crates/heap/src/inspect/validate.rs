@@ -69,6 +69,12 @@ impl Heap {
     ///
     /// # Errors
     /// The first [`Damage`] found.
+    ///
+    /// ```
+    /// let heap = haul_heap::Heap::builder().limit(64 << 20).build()?;
+    /// heap.validate()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn validate(&self) -> Result<(), Damage> {
         for node in 0..self.node_count() {
             let pages = self.used_pages(node);

@@ -34,6 +34,17 @@ pub struct Block {
 impl Heap {
     /// Calls `visit` with every live block, by ascending address. O(slices that were ever used, and
     /// slots of spans). No other call waits for it.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// let mut found = Vec::new();
+    /// heap.walk(|live| found.push(live.address));
+    /// assert_eq!(found, [block]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn walk(&self, mut visit: impl FnMut(Block)) {
         for node in 0..self.node_count() {
             for page in self.used_pages(node) {

@@ -292,13 +292,13 @@ fn slices_of(page: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Node, Pages};
+    use crate::{Pages, Request};
 
     #[test]
     fn decay_longer_than_tick_range_still_releases_pages() {
         let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain);
         let heap = heap.decay(Some(u64::MAX)).build().unwrap();
-        let block = heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+        let block = heap.alloc(Request::new(1 << 20)).unwrap();
         // SAFETY: allocated just now and not used.
         unsafe { heap.free(block) }.unwrap();
         let released = |now| {

@@ -36,7 +36,7 @@ mod resident;
 mod run;
 mod whole;
 
-pub(crate) use run::Request;
+pub(crate) use run::RunRequest;
 
 /// How often a thread waits for another one that holds a slice for a moment.
 const PATIENCE: usize = 1000;

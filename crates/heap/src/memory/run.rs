@@ -18,7 +18,7 @@ const TRIES: usize = 16;
 
 /// A request for `count` slices at a multiple of `align`, a power of two, for a block of `bytes`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
+pub(crate) struct RunRequest {
     pub(crate) count: usize,
     pub(crate) align: usize,
     pub(crate) bytes: usize,
@@ -31,11 +31,11 @@ impl Memory {
     pub(crate) fn take_run(
         &self,
         node: usize,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Result<usize, AllocError> {
         let (mut openings, mut patience) = (self.openings(node), Patience::default());
-        let Request { count, align, .. } = request;
+        let RunRequest { count, align, .. } = request;
         loop {
             let is_busy = match self.take_open_run(node, request, me, TRIES) {
                 Ok(head) => return Ok(head),
@@ -59,7 +59,7 @@ impl Memory {
         &self,
         node: usize,
         run: Range<usize>,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Option<usize> {
         let pages = self.used_pages(node);
@@ -75,7 +75,7 @@ impl Memory {
     pub(crate) fn take_any_run(
         &self,
         node: usize,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Result<usize, AllocError> {
         self.used_pages(node).for_each(|page| _ = self.note_runs(page));
@@ -89,7 +89,7 @@ impl Memory {
     pub(crate) fn take_held_run(
         &self,
         node: usize,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Result<usize, AllocError> {
         self.take_open_run(node, request, me, TRIES).map_err(|_| AllocError::Exhausted)
@@ -100,12 +100,12 @@ impl Memory {
     fn take_open_run(
         &self,
         node: usize,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
         tries: usize,
     ) -> Result<usize, Miss> {
         let (first, pages) = (self.first_page_of(node), self.used_pages(node));
-        let Request { count, align, .. } = request;
+        let RunRequest { count, align, .. } = request;
         let (start, end) = (pages.start - first, pages.end - first);
         let (from, end) = (start * PAGE_SLICES, end * PAGE_SLICES);
         let mut wanted = Wanted { count, align, from, end, tries };
@@ -139,7 +139,7 @@ impl Memory {
     fn claim_run(
         &self,
         run: &Range<usize>,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Result<(), Option<Miss>> {
         let slices = self.tables.slices();

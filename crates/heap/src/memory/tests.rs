@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::sync::Ordering::Release;
-use crate::{Heap, Node, Pages};
+use crate::{Heap, Pages, Request};
 
 #[test]
 fn request_waits_for_last_page_while_another_thread_maps_it() {
@@ -17,7 +17,7 @@ fn request_waits_for_last_page_while_another_thread_maps_it() {
             std::thread::sleep(Duration::from_millis(20));
             pages[0].store(PageWord::ABSENT.0, Release);
         });
-        assert!(heap.alloc(1 << 20, 64, Node::ANY).is_ok());
+        assert!(heap.alloc(Request::new(1 << 20)).is_ok());
     });
 }
 

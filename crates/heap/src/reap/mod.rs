@@ -93,6 +93,12 @@ impl Heap {
     /// call returns at once and does nothing. Any process may call it; [`Heap::maintain`] calls it,
     /// and so does a request that would fail otherwise. A process in another PID namespace counts
     /// as alive, because its death can be seen only from there.
+    ///
+    /// ```
+    /// let heap = haul_heap::Heap::builder().limit(64 << 20).shared_fd()?;
+    /// assert_eq!(heap.reap().processes, 0, "no process of the heap has died");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reap(&self) -> Reaped {
         if !self.memory.region.is_shared() || self.ensure_joined().is_err() {
             return Reaped::default();
@@ -117,6 +123,13 @@ impl Heap {
 
     /// Names the process that inherits this process's live blocks when it dies; with `None` they
     /// are freed. The heir must have joined the heap and be alive when the death is detected.
+    ///
+    /// ```
+    /// let heap = haul_heap::Heap::builder().limit(64 << 20).shared_fd()?;
+    /// // The parent process must attach to the heap too.
+    /// heap.set_heir(Some(std::os::unix::process::parent_id()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_heir(&self, pid: Option<u32>) {
         if self.ensure_joined().is_ok() {
             member::set_heir(&self.memory.tables, self.process(), pid.unwrap_or(0));

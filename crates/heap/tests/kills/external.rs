@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Node};
+use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Request};
 
 use crate::victim::{self, End, shared_words};
 
@@ -59,7 +59,8 @@ fn heap() -> Heap {
 
 /// How many blocks fit. All of them are free again afterwards.
 fn room(heap: &Heap) -> usize {
-    let blocks: Vec<_> = std::iter::from_fn(|| heap.alloc(BLOCK, BLOCK, Node::ANY).ok()).collect();
+    let blocks: Vec<_> =
+        std::iter::from_fn(|| heap.alloc(Request::new(BLOCK).aligned(BLOCK)).ok()).collect();
     for block in &blocks {
         // SAFETY: allocated just now and not used.
         unsafe { heap.free(*block) }.unwrap();

@@ -24,7 +24,7 @@ mod work;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use haul_heap::{Heap, Node, Pages, Tag};
+use haul_heap::{Heap, Node, Pages, Request, Tag};
 
 use recovery::Recoveries;
 use support::random::Random;
@@ -47,7 +47,7 @@ fn assert_whole(heap: &Heap, what: &str) {
     let stats = heap.stats(Node::ANY);
     assert_eq!(stats.live.blocks, 0, "{what}: {stats:?}");
     let blocks: Vec<_> =
-        std::iter::from_fn(|| heap.alloc(1 << 21, 1 << 21, Node::ANY).ok()).collect();
+        std::iter::from_fn(|| heap.alloc(Request::new(1 << 21).aligned(1 << 21)).ok()).collect();
     if blocks.len() as u64 != PAGES {
         let mut text = String::new();
         heap.dump(&mut text).unwrap();

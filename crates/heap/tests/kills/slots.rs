@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 
-use haul_heap::{Heap, Node};
+use haul_heap::{Heap, Request};
 
 use crate::victim::{self, End};
 use crate::{assert_whole, heap};
@@ -74,7 +74,7 @@ fn reap_by_second(label: &'static str) {
 #[test]
 fn one_of_two_attachments_of_a_process_reaps() {
     let heap = heap();
-    let end = victim::run(nothing, || assert!(heap.alloc(640, 64, Node::ANY).is_ok()));
+    let end = victim::run(nothing, || assert!(heap.alloc(Request::new(640)).is_ok()));
     assert_eq!(end, End::Finished);
     let end = victim::run(reap_by_second, || {
         let second = Heap::builder().attach_fd(heap.fd().unwrap());

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use haul_heap::{Heap, Node, Tag};
+use haul_heap::{Heap, Request};
 
 use crate::support::random::Random;
 
@@ -42,7 +42,7 @@ pub(crate) fn clean_up(heap: &Heap) {
 fn take_whole_pages(heap: &Heap) {
     heap.trim();
     for size in [64 << 10, 128 << 10, 256 << 10] {
-        if let Ok(block) = heap.alloc(size, 64, Node::ANY) {
+        if let Ok(block) = heap.alloc(Request::new(size)) {
             // SAFETY: allocated just now and not used.
             assert!(unsafe { heap.free(block) }.is_ok());
         }
@@ -55,7 +55,7 @@ fn attach_and_leave(heap: &Heap) {
     let second = Heap::builder().attach_fd(fd);
     assert!(second.is_ok());
     let Ok(second) = second else { return };
-    if let Ok(block) = second.alloc(640, 64, Node::ANY) {
+    if let Ok(block) = second.alloc(Request::new(640)) {
         // SAFETY: allocated just now and not used.
         assert!(unsafe { second.free(block) }.is_ok());
     }
@@ -76,7 +76,7 @@ fn fill(
             // Few sizes and many blocks: spans are built and taken apart.
             _ => [64, 4096, 65536, 262_144, 1 << 20][random.below(5) as usize],
         };
-        *slot = heap.alloc_tagged(size, 64, Node::ANY, Tag::NONE).ok();
+        *slot = heap.alloc(Request::new(size)).ok();
         if slot.is_none() {
             break;
         }
@@ -92,7 +92,7 @@ fn resize(heap: &Heap, blocks: &mut [Option<NonNull<u8>>; BLOCKS], random: &mut 
             assert!(unsafe { heap.free(block) }.is_ok());
         }
     }
-    let mut large = heap.alloc(300 << 10, 64, Node::ANY).ok();
+    let mut large = heap.alloc(Request::new(300 << 10)).ok();
     for _ in 0..6 {
         let size = (257 << 10) + random.below(3 << 20) as usize;
         let Some(block) = large else { break };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use haul_heap::{Fault, Heap, Node};
+use haul_heap::{Fault, Heap, Node, Request};
 
 /// One call. `which` selects a live block, modulo their number.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl Model {
     pub(crate) fn call(&mut self, call: &Call) {
         match *call {
             Call::Alloc { size, align_bits } => {
-                if let Ok(block) = self.heap.alloc(size, 1 << align_bits, Node::ANY) {
+                if let Ok(block) = self.heap.alloc(Request::new(size).aligned(1 << align_bits)) {
                     assert!((block.as_ptr() as usize).is_multiple_of(1 << align_bits));
                     self.add(block, size);
                 }

@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::ptr::NonNull;
 
-use haul_heap::{Global, Heap, Node, Pages};
+use haul_heap::{Global, Heap, Pages, Request};
 
 use crate::guard::{IN_POOL, PAGE, Pool, hold_free_pages};
 use crate::support::child::{in_child, start, wait};
@@ -22,7 +22,7 @@ struct Block(NonNull<u8>);
 
 impl Block {
     fn new(heap: &Heap) -> Self {
-        Self(heap.alloc(PAGE, PAGE, Node::ANY).unwrap())
+        Self(heap.alloc(Request::new(PAGE).aligned(PAGE)).unwrap())
     }
 
     fn fill(self, byte: u8) {

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::ptr::NonNull;
 
 use haul_heap::inspect::PageState;
-use haul_heap::{Backing, Error, Global, Heap, Node, Offset, Pages, Reason};
+use haul_heap::{Backing, Error, Global, Heap, Node, Offset, Pages, Reason, Request};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 mod forks;
@@ -33,7 +33,7 @@ fn builder() -> haul_heap::Builder {
 
 /// Allocates blocks of a page each until an allocation fails, and writes each from end to end.
 fn take_all(heap: &Heap) -> Vec<NonNull<u8>> {
-    let blocks = std::iter::from_fn(|| heap.alloc(PAGE, PAGE, Node::ANY).ok());
+    let blocks = std::iter::from_fn(|| heap.alloc(Request::new(PAGE).aligned(PAGE)).ok());
     blocks.inspect(|block| fill(*block, 0xA5)).collect()
 }
 
@@ -267,7 +267,7 @@ fn grow_and_shrink(heap: &Heap) {
     for _ in 0..4 {
         let mut blocks = [None; PAGES];
         for (index, slot) in blocks.iter_mut().enumerate() {
-            *slot = heap.alloc([PAGE, 4096, 300 << 10][index % 3], 64, Node::ANY).ok();
+            *slot = heap.alloc(Request::new([PAGE, 4096, 300 << 10][index % 3])).ok();
             if let Some(block) = slot {
                 // SAFETY: just allocated with at least one byte.
                 unsafe { block.write(1) };

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use haul_heap::{Error, Heap, Node};
+use haul_heap::{Error, Heap, Request};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::support::child::in_child;
@@ -36,7 +36,7 @@ fn attach_refuses_unsealed_file() {
     let status = in_child(|| match Heap::builder().attach_fd(copy.as_fd()) {
         Ok(heap) => {
             let is_cut = copy.set_len(4096).is_ok();
-            is_cut && heap.alloc(640, 64, Node::ANY).is_ok() && heap.validate().is_ok()
+            is_cut && heap.alloc(Request::new(640)).is_ok() && heap.validate().is_ok()
         }
         Err(error) => matches!(error, Error::NotSealed),
     });

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use haul_heap::{Heap, Node};
+use haul_heap::{Heap, Node, Request};
 
 use crate::support::child::{exit, in_child, start, wait};
 use crate::{assert_whole, builder};
@@ -26,7 +26,7 @@ fn use_all(heap: &Heap) -> bool {
     (0..2).all(|_| {
         let mut blocks = [None; 4096];
         for slot in &mut blocks {
-            *slot = heap.alloc(16 << 10, 64, Node::ANY).ok();
+            *slot = heap.alloc(Request::new(16 << 10)).ok();
         }
         let count = blocks.iter().flatten().count();
         // SAFETY: allocated above, and not used.
@@ -37,7 +37,7 @@ fn use_all(heap: &Heap) -> bool {
 #[test]
 fn child_of_private_heap_has_a_copy() {
     let heap = builder().build().unwrap();
-    let block = heap.alloc(4096, 4096, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(4096).aligned(4096)).unwrap();
     // SAFETY: just allocated with this size.
     unsafe { block.write_bytes(7, 4096) };
     let status = in_child(|| {
@@ -68,7 +68,7 @@ fn child_gives_back_caches_of_other_threads() {
             let (heap, stop) = (&heap, &stop);
             scope.spawn(move || {
                 while !stop.load(SeqCst) {
-                    let block = heap.alloc(64 << (seed + 3), 64, Node::ANY).unwrap();
+                    let block = heap.alloc(Request::new(64 << (seed + 3))).unwrap();
                     // SAFETY: allocated just now and not used.
                     unsafe { heap.free(block) }.unwrap();
                 }
@@ -95,9 +95,9 @@ fn child_gives_back_caches_of_other_threads() {
 #[test]
 fn child_of_shared_heap_joins_as_its_own_process() {
     let heap = builder().shared_fd().unwrap();
-    let ours = heap.alloc(640, 64, Node::ANY).unwrap();
+    let ours = heap.alloc(Request::new(640)).unwrap();
     let status = in_child(|| {
-        let theirs = heap.alloc(640, 64, Node::ANY);
+        let theirs = heap.alloc(Request::new(640));
         let (mut parents, mut own) = (0, 0);
         heap.walk(|block| if block.process == 0 { parents += 1 } else { own += 1 });
         theirs.is_ok() && (parents, own) == (1, 1)
@@ -178,7 +178,7 @@ fn fork_generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
 
 fn can_use(heap: &Heap) -> bool {
     // SAFETY: allocated here and not used.
-    heap.alloc(64, 64, Node::ANY).is_ok_and(|block| unsafe { heap.free(block) }.is_ok())
+    heap.alloc(Request::new(64)).is_ok_and(|block| unsafe { heap.free(block) }.is_ok())
 }
 
 /// More processes than slots, one after the other. Only the heap itself reaps, when all slots are
@@ -187,7 +187,7 @@ fn can_use(heap: &Heap) -> bool {
 fn slots_of_dead_processes_are_reused() {
     let heap = builder().shared_fd().unwrap();
     for _ in 0..300 {
-        assert_eq!(in_child(|| heap.alloc(64, 64, Node::ANY).is_ok()), 0);
+        assert_eq!(in_child(|| heap.alloc(Request::new(64)).is_ok()), 0);
     }
     heap.reap();
     assert_whole(&heap);
@@ -197,8 +197,8 @@ fn slots_of_dead_processes_are_reused() {
 fn grandchildren_join_too() {
     let heap = builder().shared_fd().unwrap();
     let status = in_child(|| {
-        let is_allocated = heap.alloc(64, 64, Node::ANY).is_ok();
-        is_allocated && in_child(|| heap.alloc(64, 64, Node::ANY).is_ok()) == 0
+        let is_allocated = heap.alloc(Request::new(64)).is_ok();
+        is_allocated && in_child(|| heap.alloc(Request::new(64)).is_ok()) == 0
     });
     assert_eq!(status, 0);
     assert_eq!(heap.reap().processes, 2);
@@ -270,7 +270,7 @@ fn process_whose_first_thread_ended_counts_as_alive() {
     // SAFETY: room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
     let child = start(|| -> bool {
-        if heap.alloc(640, 64, Node::ANY).is_err() {
+        if heap.alloc(Request::new(640)).is_err() {
             exit(1);
         }
         // SAFETY: the child owns the descriptor, which nothing here uses.

@@ -23,7 +23,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use haul_heap::{Heap, Node, Offset, Pages, Tag};
+use haul_heap::{Heap, Node, Offset, Pages, Request, Tag};
 
 const MIB: u64 = 1 << 20;
 
@@ -113,7 +113,7 @@ fn assert_whole(heap: &Heap) {
     heap.validate().unwrap();
     assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
     let blocks: Vec<_> =
-        std::iter::from_fn(|| heap.alloc(2 << 20, 2 << 20, Node::ANY).ok()).collect();
+        std::iter::from_fn(|| heap.alloc(Request::new(2 << 20).aligned(2 << 20)).ok()).collect();
     assert_eq!(blocks.len() as u64, PAGES);
     for block in blocks {
         // SAFETY: allocated just now and not used.
@@ -124,7 +124,7 @@ fn assert_whole(heap: &Heap) {
 #[test]
 fn processes_exchange_blocks_by_offset() {
     let named = Named::new("offsets");
-    let block = named.heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+    let block = named.heap.alloc(Request::new(1 << 20)).unwrap();
     // SAFETY: just allocated with this size.
     unsafe { block.write_bytes(0x5A, 1 << 20) };
     let offset = named.heap.offset(block).unwrap();
@@ -147,7 +147,7 @@ fn child_attaches_by_inherited_descriptor() {
     let heap = builder().shared_fd().unwrap();
     let fd = rustix::io::dup(heap.fd().unwrap()).unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&fd).to_string();
-    let block = heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(1 << 20)).unwrap();
     // SAFETY: just allocated with this size.
     unsafe { block.write_bytes(0x5A, 1 << 20) };
     let offset = heap.offset(block).unwrap();
@@ -162,7 +162,7 @@ fn child_attaches_by_inherited_descriptor() {
 #[test]
 fn child_killed_in_a_malloc_loop_loses_no_block() {
     let named = Named::new("killed");
-    let ours = named.heap.alloc_tagged(640, 64, Node::ANY, named.heap.tag("ours")).unwrap();
+    let ours = named.heap.alloc(Request::new(640).tagged(named.heap.tag("ours"))).unwrap();
     let mut slowest = Duration::ZERO;
     for round in 0..12_u64 {
         let mut children: Vec<_> =

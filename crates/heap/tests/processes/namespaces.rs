@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 
-use haul_heap::{Heap, Node};
+use haul_heap::{Heap, Request};
 
 use crate::builder;
 use crate::fork::{read_byte, write_byte};
@@ -37,7 +37,7 @@ fn owners(heap: &Heap) -> u32 {
 }
 
 fn alloc(heap: &Heap) -> bool {
-    heap.alloc(640, 64, Node::ANY).is_ok()
+    heap.alloc(Request::new(640)).is_ok()
 }
 
 /// A pipe: its read end and its write end.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use haul_heap::{Builder, Heap, Node, Offset};
+use haul_heap::{Builder, Heap, Offset, Request};
 
 use crate::support::random::Random;
 
@@ -37,7 +37,7 @@ fn overfill() {
     let heap = crate::builder().shared_named("overfill").unwrap();
     let fill = || {
         let mut blocks = Vec::new();
-        while let Ok(block) = heap.alloc(1 << 20, 64, Node::ANY) {
+        while let Ok(block) = heap.alloc(Request::new(1 << 20)) {
             // SAFETY: just allocated with this size.
             unsafe { block.write_bytes(0xA5, 1 << 20) };
             blocks.push(block);
@@ -53,7 +53,7 @@ fn overfill() {
     assert!((4..16).contains(&first), "{first} MiB of a file system of 16 MiB");
     assert_eq!(fill(), first);
     heap.validate().unwrap();
-    let small = (0..100_000).map_while(|_| heap.alloc(64, 64, Node::ANY).ok()).count();
+    let small = (0..100_000).map_while(|_| heap.alloc(Request::new(64)).ok()).count();
     assert!(small > 0);
     heap.maintain();
 }
@@ -90,7 +90,7 @@ fn answer(heap: &Heap, offset: u64) {
 fn bequeath(heap: &Heap, parent: u64) {
     heap.set_heir(Some(parent as u32));
     let block = filled(heap, 0xA5);
-    heap.alloc(5 << 20, 64, Node::ANY).unwrap();
+    heap.alloc(Request::new(5 << 20)).unwrap();
     write_line(&format!("OFFSET {}", heap.offset(block).unwrap().bytes()));
     wait_for_the_end();
 }
@@ -101,7 +101,7 @@ pub(crate) fn wait_for_the_end() {
 }
 
 fn filled(heap: &Heap, byte: u8) -> NonNull<u8> {
-    let block = heap.alloc(4096, 4096, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(4096).aligned(4096)).unwrap();
     // SAFETY: just allocated with this size.
     unsafe { block.write_bytes(byte, 4096) };
     block
@@ -122,7 +122,7 @@ fn churn(heap: &Heap, seed: u64, rounds: u64) {
             1 => 1 << 20,
             few => few << random.below(11),
         };
-        *slot = heap.alloc(size, 64, Node::ANY).ok();
+        *slot = heap.alloc(Request::new(size)).ok();
         if let Some(block) = slot {
             // SAFETY: just allocated with at least one byte.
             unsafe { block.write(round as u8) };

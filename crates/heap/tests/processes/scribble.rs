@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use haul_heap::{Heap, Node, Tag};
+use haul_heap::{Heap, Node, Request, Tag};
 
 use crate::support::random::Random;
 use crate::{Named, finish, read_line_with, start};
@@ -36,7 +36,7 @@ pub(crate) fn suffer(heap: &Heap, seed: u64) {
             let _ = unsafe { heap.free(block) };
         }
         let size = [64, 300, 4096, 70_000, 300_000, 3 << 20][random.index(6)];
-        *slot = heap.alloc_tagged(size, 64, Node::ANY, tag).ok();
+        *slot = heap.alloc(Request::new(size).tagged(tag)).ok();
         match round % 500 {
             100 => drop(heap.validate()),
             200 => drop(heap.stats(Node::ANY)),

@@ -15,7 +15,7 @@ use std::sync::atomic::{
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haul_heap::{AllocError, Block, Heap, Node, Offset, Pages, Tag};
+use haul_heap::{AllocError, Block, Heap, Node, Offset, Pages, Request, Tag};
 
 use crate::support::random::Random;
 use crate::{MIB, finish, start};
@@ -68,7 +68,7 @@ struct Parcel(NonNull<u8>);
 impl Parcel {
     fn new(heap: &Heap, random: &mut Random, tag: Tag, life: u64) -> Result<Self, AllocError> {
         let size = HEAD + random.size();
-        let block = heap.alloc_tagged(size, 1 << random.index(13), Node::ANY, tag)?;
+        let block = heap.alloc(Request::new(size).aligned(1 << random.index(13)).tagged(tag))?;
         let parcel = Self(block);
         parcel.word(0).store(life, Relaxed);
         parcel.fill(size, random.index(256) as u8);
@@ -365,7 +365,7 @@ fn killed_processes_of_many_threads_lose_no_block() {
     let builder = Heap::builder().limit(crate::PAGES * 2 * MIB).nodes(1).pages(Pages::Plain);
     let heap = builder.caches(512).decay(Some(0)).shared_named(&name).unwrap();
     let named = crate::Named { heap, name };
-    let block = named.heap.zalloc(size_of::<Board>(), 64, Node::ANY, Tag::NONE).unwrap();
+    let block = named.heap.zalloc(Request::new(size_of::<Board>())).unwrap();
     let mut soak = Soak {
         heap: &named.heap,
         name: &named.name,

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::ptr::NonNull;
 use std::thread;
 
-use haul_heap::{AllocError, Heap, Node, Tag};
+use haul_heap::{AllocError, Heap, Node, Request};
 
 /// The path of the other program's file.
 const FILLER: &str = "/dev/shm/filler";
@@ -23,7 +23,7 @@ pub(crate) fn starve() {
     for left in 0..=PAGES_LEFT_MAX {
         // Free pages stay ready, so that a request needs nothing but metadata.
         let heap = crate::builder().decay(None).shared_named("starve").unwrap();
-        let first = heap.alloc(4 << 20, 64, Node::ANY).unwrap();
+        let first = heap.alloc(Request::new(4 << 20)).unwrap();
         // SAFETY: allocated just now and not used.
         unsafe { heap.free(first) }.unwrap();
         fill(left);
@@ -63,7 +63,7 @@ fn use_all_sizes(heap: &Heap) -> usize {
     let mut refused = 0;
     let sizes = (6..16).flat_map(|shift| [4, 5, 6, 7].map(|part| (part << shift) / 4));
     for size in sizes.chain([300 << 10]) {
-        match heap.alloc_tagged(size, 64, Node::ANY, Tag::NONE) {
+        match heap.alloc(Request::new(size)) {
             Ok(block) => {
                 // SAFETY: just allocated with this size.
                 unsafe { block.write_bytes(0xA5, size) };

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use std::time::Instant;
 
-use haul_heap::{AllocError, Heap, Misuse, Node, Tag};
+use haul_heap::{AllocError, Heap, Misuse, Request, Tag};
 
 use crate::directory::Directory;
 use crate::dpdk::{Functions, SOCKET_ANY};
@@ -287,7 +287,7 @@ impl SocketHeap {
         }
         // SAFETY: as the caller promises.
         let tag = unsafe { self.names.tag(&self.heap, name) };
-        let block = self.heap.alloc_tagged(bytes, align, Node::ANY, tag);
+        let block = self.heap.alloc(Request::new(bytes).aligned(align).tagged(tag));
         if block.is_err() {
             return self.allocate_again(bytes, align, tag);
         }
@@ -299,7 +299,7 @@ impl SocketHeap {
     #[cold]
     fn allocate_again(&self, bytes: usize, align: usize, tag: Tag) -> Option<NonNull<u8>> {
         let start = Instant::now();
-        let block = self.heap.alloc_tagged(bytes, align, Node::ANY, tag);
+        let block = self.heap.alloc(Request::new(bytes).aligned(align).tagged(tag));
         let rest = self.rests.of(bytes, align);
         match block {
             Err(AllocError::Exhausted) => rest.begin(start.elapsed()),
@@ -327,14 +327,14 @@ impl SocketHeap {
         bytes: usize,
         align: usize,
     ) -> Option<NonNull<u8>> {
-        let held = |tag| self.heap.alloc_held(bytes, align, Node::ANY, tag).ok();
+        let held = |tag| self.heap.alloc_held(Request::new(bytes).aligned(align).tagged(tag)).ok();
         // SAFETY: as the caller promises.
         let block = unsafe { tagged(&self.heap, &self.names, name, held) };
         if block.is_some() || !self.extents.has_idle(bytes, align) {
             return block;
         }
         let _sparing = Sparing::begin();
-        let laid_aside = |tag| self.heap.alloc_tagged(bytes, align, Node::ANY, tag).ok();
+        let laid_aside = |tag| self.heap.alloc(Request::new(bytes).aligned(align).tagged(tag)).ok();
         // SAFETY: as the caller promises.
         unsafe { tagged(&self.heap, &self.names, name, laid_aside) }
     }
@@ -411,13 +411,14 @@ impl Owned<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_heap::Node;
 
     #[test]
     fn only_a_block_that_is_held_takes_a_tag() {
         let heap = Heap::builder().limit(64 << 20).build().expect("a small heap is built");
         let names = Names::new();
         let held = |name: &core::ffi::CStr| {
-            let held = |tag| heap.alloc_held(1 << 20, 64, Node::ANY, tag).ok();
+            let held = |tag| heap.alloc_held(Request::new(1 << 20).tagged(tag)).ok();
             // SAFETY: a `CStr` is a C string.
             unsafe { tagged(&heap, &names, name.as_ptr(), held) }
         };
@@ -425,7 +426,7 @@ mod tests {
             assert_eq!(held(name), None, "nothing lies idle");
         }
         assert_eq!(heap.tag("first").number(), 1, "refused requests have tags");
-        let idle = heap.alloc(2 << 20, 64, Node::ANY).expect("the heap is empty");
+        let idle = heap.alloc(Request::new(2 << 20)).expect("the heap is empty");
         // SAFETY: allocated just now, and nobody has it.
         unsafe { heap.free(idle) }.expect("it lives");
         assert!(held(c"second").is_some());
