@@ -4,7 +4,7 @@ use std::error::Error;
 use std::ptr::NonNull;
 use std::{env, process, slice};
 
-use haul::heap::{Heap, Node, Offset};
+use haul::heap::{Heap, Offset, Request};
 
 const TEXT: &[u8] = b"from one process to the other, without a copy";
 
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn write() -> Result<(), Box<dyn Error>> {
     let name = format!("example-{}", process::id());
     let heap = Heap::builder().limit(1 << 30).shared_named(&name)?;
-    let block = heap.alloc(TEXT.len(), 64, Node::ANY)?;
+    let block = heap.alloc(Request::new(TEXT.len()))?;
     // SAFETY: the block has at least that length, and no other thread has it yet.
     unsafe { slice::from_raw_parts_mut(block.as_ptr(), TEXT.len()) }.copy_from_slice(TEXT);
 

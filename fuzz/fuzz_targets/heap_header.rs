@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use haul_heap::{Heap, Node, Pages};
+use haul_heap::{Heap, Node, Pages, Request};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
@@ -50,7 +50,7 @@ fuzz_target!(|changes: Vec<Change>| {
     let file = File::from(fd);
     changes.iter().take(8).for_each(|each| change(&file, each));
     let Ok(other) = builder().attach_fd(file.as_fd()) else { return };
-    if let Ok(block) = other.alloc(100, 8, Node::ANY) {
+    if let Ok(block) = other.alloc(Request::new(100).aligned(8)) {
         // SAFETY: no other thread uses the block.
         let _ = unsafe { other.free(block) };
     }

@@ -14,7 +14,7 @@ use haul_experiments::heap::{
     Found, Part, Peer, Replay, Trace, baseline_first, driver, map_shared, map_trace,
     operations_until,
 };
-use haul_heap::{Heap, Node};
+use haul_heap::{Heap, Request};
 use haul_model::Record;
 use haul_model::picture::{self, Slice};
 use haul_model::trace::{
@@ -323,8 +323,8 @@ fn a_shared_heap_is_drawn_while_it_is_used() {
     let heap = Heap::builder().limit(64 << 20).shared_named(&name).unwrap();
     let tag = heap.tag("drawn");
     let blocks: Vec<_> =
-        (0..100).map(|_| heap.alloc_tagged(1000, 8, Node::ANY, tag).unwrap()).collect();
-    let large = heap.alloc_tagged(1 << 20, 8, Node::ANY, tag).unwrap();
+        (0..100).map(|_| heap.alloc(Request::new(1000).aligned(8).tagged(tag)).unwrap()).collect();
+    let large = heap.alloc(Request::new(1 << 20).aligned(8).tagged(tag)).unwrap();
     let (done, records, _) = measured(|context| map_shared(&name, "again", context));
     done.unwrap();
     assert!(records.iter().all(|record| record.parameters["heap"] == name.as_str()));

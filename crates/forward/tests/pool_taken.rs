@@ -96,7 +96,7 @@ impl BackEnd {
         let (file, bytes) = self.memory.as_ref().unwrap();
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(file, hole, 0, *bytes).unwrap();
-        pages::hold_the_rest()
+        pages::hold_free_pages()
     }
 }
 

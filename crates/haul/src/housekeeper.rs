@@ -1,4 +1,4 @@
-//! The thread that keeps a heap in order.
+//! The thread that maintains a heap.
 
 use std::io;
 use std::ops::Deref;
@@ -9,23 +9,25 @@ use std::time::Duration;
 
 use haul_heap::{Heap, Maintenance};
 
-/// How long housekeeping pauses where nothing else is said: a dead process's blocks are back, and
-/// memory is ready ahead, within that time, for some ten system calls and a read of the metadata.
+/// The default pause between two rounds. Within that time, the blocks of a dead process are free
+/// again and memory is ready ahead, at the cost of some ten system calls and a read of the metadata
+/// a round.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
-/// A thread that calls [`Heap::maintain`] again and again, until this value is dropped: memory is
-/// ready before it is needed, idle memory goes back, and the dead are reaped, with nobody waiting.
+/// A thread that calls [`Heap::maintain`] repeatedly until this value is dropped. It makes memory
+/// ready before it is needed, gives idle memory back, and reaps dead processes, while no request
+/// waits for it.
 ///
-/// A child of fork has the heap and not the thread: it starts one of its own. Dropping this value
-/// there ends nothing, and what led the thread to the heap is never dropped.
+/// A child of fork has the heap but not the thread, and must start its own. Dropping this value in
+/// the child ends no thread, and never drops the `heap` argument of [`Housekeeper::start`].
 ///
 /// ```
-/// use haul::heap::{Heap, Housekeeper, Node, PAUSE};
+/// use haul::heap::{Heap, Housekeeper, PAUSE, Request};
 /// use std::sync::Arc;
 ///
 /// let heap = Arc::new(Heap::builder().grow_ahead(8 << 20).build()?);
 /// let housekeeper = Housekeeper::start(Arc::clone(&heap), PAUSE)?;
-/// let block = heap.alloc(4096, 4096, Node::ANY)?;
+/// let block = heap.alloc(Request::new(4096).aligned(4096))?;
 /// // SAFETY: allocated here, and not used again.
 /// unsafe { heap.free(block) }?;
 /// drop(housekeeper);
@@ -33,15 +35,15 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 /// ```
 #[derive(Debug)]
 pub struct Housekeeper {
-    order: Arc<Order>,
+    control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
-    /// The process that the thread is of.
+    /// The process of the thread.
     process: u32,
 }
 
-/// What the thread and its owner say to each other.
+/// The state that the thread shares with its owner.
 #[derive(Debug, Default)]
-struct Order {
+struct Control {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -54,9 +56,9 @@ struct State {
 }
 
 impl Housekeeper {
-    /// Starts the thread. `heap` is whatever leads to one: an [`Arc`], or a reference that lives as
-    /// long as the program. The first round begins at once, and each next one `pause` after the
-    /// last.
+    /// Starts the thread. `heap` is any pointer to a heap, such as an [`Arc`] or a `'static`
+    /// reference. The first round begins at once, and each later one `pause` after the end of the
+    /// one before.
     ///
     /// # Errors
     /// The system starts no thread.
@@ -64,8 +66,8 @@ impl Housekeeper {
     where
         H: Deref<Target = Heap> + Send + 'static,
     {
-        let order = Arc::new(Order::default());
-        let theirs = Arc::clone(&order);
+        let control = Arc::new(Control::default());
+        let theirs = Arc::clone(&control);
         let thread = thread::Builder::new()
             .name("haul-heap".into())
             .spawn(move || keep(&heap, pause, &theirs))
@@ -76,56 +78,57 @@ impl Housekeeper {
                 );
                 io::Error::new(reason.kind(), message)
             })?;
-        Ok(Self { order, thread: Some(thread), process: process::id() })
+        Ok(Self { control, thread: Some(thread), process: process::id() })
     }
 
-    /// What the last round did, and how many rounds there were. In a child of fork there were none.
+    /// The result of the last round, and the number of rounds so far: no round in a child of fork.
     pub fn last(&self) -> (Maintenance, u64) {
         if !self.is_here() {
             return (Maintenance::default(), 0);
         }
-        let state = self.order.lock();
+        let state = self.control.lock();
         (state.last, state.rounds)
     }
 
-    /// Whether the thread is of this process. In a child of fork it is not, and it may have held
-    /// the lock when the child came.
+    /// Whether the thread belongs to this process. In a child of fork it does not, and it may have
+    /// held the lock at the fork.
     fn is_here(&self) -> bool {
         self.process == process::id()
     }
 }
 
 impl Drop for Housekeeper {
-    /// Ends the thread, after the round that it is in. In a child of fork there is none to end.
+    /// Ends the thread after its current round. In a child of fork there is no thread to end.
     fn drop(&mut self) {
         if !self.is_here() {
-            // Dropped, it would detach a thread that is not there.
+            // Dropping the handle would detach a thread that does not exist here.
             std::mem::forget(self.thread.take());
             return;
         }
-        self.order.lock().is_over = true;
-        self.order.changed.notify_all();
+        self.control.lock().is_over = true;
+        self.control.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It ends by returning; a panic in it would be told by its own thread.
+            // The thread ends by returning. A panic in it is reported by the thread itself.
             let _ = thread.join();
         }
     }
 }
 
-impl Order {
-    /// The state is whole at every instant, so a panic elsewhere does not spoil it.
+impl Control {
+    /// Locks the state, also after a panic of another thread, because the state is valid at all
+    /// times.
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn keep(heap: &Heap, pause: Duration, order: &Order) {
+fn keep(heap: &Heap, pause: Duration, control: &Control) {
     loop {
         let done = heap.maintain();
-        let mut state = order.lock();
+        let mut state = control.lock();
         state.rounds += 1;
         state.last = done;
-        let waited = order
+        let waited = control
             .changed
             .wait_timeout_while(state, pause, |state| !state.is_over)
             .unwrap_or_else(PoisonError::into_inner);
@@ -138,12 +141,12 @@ fn keep(heap: &Heap, pause: Duration, order: &Order) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_heap::Node;
+    use haul_heap::{Node, Request};
     use std::panic::AssertUnwindSafe;
     use std::time::Instant;
 
     #[test]
-    fn memory_is_ready_before_it_is_needed_and_the_thread_ends() {
+    fn housekeeper_makes_memory_ready_and_ends_its_thread() {
         let heap =
             Arc::new(Heap::builder().limit(64 << 20).nodes(1).grow_ahead(8 << 20).build().unwrap());
         let housekeeper = Housekeeper::start(Arc::clone(&heap), Duration::from_millis(1)).unwrap();
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&heap), 1);
     }
 
-    /// A heap, and a housekeeper of it that is in a round at nearly every moment.
+    /// A heap with a housekeeper that is in a round almost all the time.
     fn busy() -> (Arc<Heap>, Housekeeper) {
         let heap = Heap::builder().limit(64 << 20).nodes(1).grow_ahead(8 << 20);
         let heap = Arc::new(heap.decay(Some(0)).build().unwrap());
@@ -166,18 +169,18 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_fork_drops_what_is_not_there_and_starts_one_of_its_own() {
+    fn child_of_fork_drops_housekeeper_and_starts_its_own() {
         for turn in 0..50 {
             let (heap, housekeeper) = busy();
             thread::sleep(Duration::from_micros(turn * 20));
-            // SAFETY: libc's malloc can be used in the child, which takes no other lock of a thread
-            // that is not there, and leaves by _exit.
+            // SAFETY: libc's malloc can be used in the child, which takes no other lock of a
+            // missing thread and leaves by _exit.
             let child = unsafe { libc::fork() };
             assert!(child >= 0, "fork failed");
             if child == 0 {
                 let work = AssertUnwindSafe(move || in_child(&heap, housekeeper));
                 let is_right = std::panic::catch_unwind(work);
-                // SAFETY: ends the child without running what belongs to its parent.
+                // SAFETY: ends the child without running exit handlers of its parent.
                 unsafe { libc::_exit(i32::from(!is_right.unwrap_or(false))) };
             }
             assert_eq!(status_of(child), Some(0), "turn {turn}");
@@ -194,15 +197,15 @@ mod tests {
         while own.last().1 < 2 && start.elapsed().as_secs() < 20 {
             thread::yield_now();
         }
-        rounds == 0 && own.last().1 >= 2 && heap.alloc(64, 64, Node::ANY).is_ok()
+        rounds == 0 && own.last().1 >= 2 && heap.alloc(Request::new(64)).is_ok()
     }
 
-    /// The exit status of a child; `None` where it had to be ended.
+    /// The exit status of a child; `None` if it had to be killed.
     fn status_of(child: i32) -> Option<i32> {
         let start = Instant::now();
         loop {
             let mut status = 0;
-            // SAFETY: `status` is an int of ours.
+            // SAFETY: `status` is a local int.
             let waited = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
             if waited == child {
                 return Some(status);
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_pause_does_not_hold_the_end_up() {
+    fn drop_does_not_wait_for_a_long_pause() {
         let heap = Arc::new(Heap::builder().limit(64 << 20).nodes(1).build().unwrap());
         let start = Instant::now();
         drop(Housekeeper::start(heap, Duration::from_secs(3600)).unwrap());

@@ -2,12 +2,12 @@
 //! carries bytes to another process, and forwards packets in bursts.
 //!
 //! ```
-//! use haul::{copy::copy, heap::{Heap, Node}};
+//! use haul::{copy::copy, heap::{Heap, Request}};
 //! haul::init();
 //! let (source, mut target) = ([7_u8; 300], [0_u8; 300]);
 //! copy(&mut target, &source);
 //! let heap = Heap::builder().limit(1 << 30).build()?;
-//! let block = heap.alloc(4096, 4096, Node::ANY)?;
+//! let block = heap.alloc(Request::new(4096).aligned(4096))?;
 //! // SAFETY: the block was allocated right above and is not used again.
 //! unsafe { heap.free(block) }?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

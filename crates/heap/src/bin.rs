@@ -1,17 +1,17 @@
 //! The blocks of one class that a thread holds, ready to be handed out.
 //!
-//! A request takes what the last free left, and that free knows its bin only after three lookups.
-//! Some processors (seen on Intel 6-167) give a load what an earlier store holds before either
-//! address is known, but only where both name their address by one register and a constant. So a
-//! bin and its entries are addressed that way: where a register for an index was added, each pair
-//! of a request and a free waited for the lookups of the pair before it (64 B: 8.6 ns, else 3.6).
+//! A request takes the block that the last free left. That free knows its bin only after three
+//! lookups. Some processors (seen on Intel 6-167) forward an earlier store to a load before either
+//! address is known, but only if both compute their address from one register and a constant. So a
+//! bin and its entries are addressed like this. With an index register, each request and its free
+//! waited for the lookups of the one before (64 B: 8.6 ns, otherwise 3.6).
 
 use crate::protocol::class::BIN_SLOTS_MAX;
 use crate::protocol::word::SliceWord;
 use crate::sync::AtomicU32;
 
-/// Blocks by their offsets in units. What a free stores for the next request so comes of the
-/// block's address alone: the time of a pair is not that of finding the block's class.
+/// Blocks by their offsets in units. A free stores for the next request a value that depends on the
+/// block's address alone, so the request does not wait for the lookup of the block's class.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Bin {
@@ -20,11 +20,12 @@ pub(crate) struct Bin {
     pub(crate) units: [AtomicU32; BIN_SLOTS_MAX],
 }
 
-/// From one bin to the next, for each byte from one form to the next.
+/// Bytes from one bin to the next, for each byte from one form to the next.
 const BIN_PER_FORM: usize = size_of::<Bin>() / SliceWord::FORM_UNIT;
 
 impl Bin {
-    /// From where a cache's bins start to where that of form 0 would be, if there were one.
+    /// The address at which the bin of form 0 would be if there were one, from the start of a
+    /// cache's bins.
     pub(crate) fn origin(bins: &[Self]) -> *const Self {
         bins.as_ptr().wrapping_byte_sub(SliceWord::form_of_span(0) * BIN_PER_FORM)
     }
@@ -41,7 +42,7 @@ impl Bin {
         by_one_register(unsafe { &*bin })
     }
 
-    /// The entry at an index; `None` where no bin has one.
+    /// The entry at an index; `None` if a bin has no such entry.
     #[inline(always)]
     pub(crate) fn entry(&self, index: usize) -> Option<&AtomicU32> {
         self.units.get(index).map(by_one_register)
@@ -58,13 +59,13 @@ impl Bin {
     }
 }
 
-/// The same place, whose address the compiler has to compute before it is used.
+/// The same reference, with an address that the compiler must compute before it is used.
 #[inline(always)]
-fn by_one_register<T>(place: &T) -> &T {
+fn by_one_register<T>(value: &T) -> &T {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use core::ptr;
-        let mut address = ptr::from_ref(place).addr();
+        let mut address = ptr::from_ref(value).addr();
         // SAFETY: no instruction at all, so the register keeps its value.
         unsafe {
             core::arch::asm!(
@@ -73,11 +74,11 @@ fn by_one_register<T>(place: &T) -> &T {
                 options(pure, nomem, nostack, preserves_flags),
             );
         }
-        // SAFETY: still the address of `place`, with its provenance.
-        unsafe { &*ptr::from_ref(place).with_addr(address) }
+        // SAFETY: still the address of `value`, with its provenance.
+        unsafe { &*ptr::from_ref(value).with_addr(address) }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    place
+    value
 }
 
 const _: () = assert!(size_of::<Bin>() == 256);

@@ -1,6 +1,6 @@
-//! How many threads of a crowd build spans of one class at once. Where thousands begin at one
-//! instant, each finds that there is no span, and would build one, of which it needs a few slots.
-//! So some build, and the others wait a moment for what these leave in the bitmap.
+//! Limits how many threads build spans of one class at once. If thousands of threads begin at the
+//! same time, each finds no span and would build one, although it needs only a few slots. So a few
+//! threads build, and the others wait for the free slots that appear in the bitmap.
 
 use crate::protocol::class::CLASSES;
 use crate::sync::{
@@ -9,30 +9,31 @@ use crate::sync::{
 };
 use crate::sys;
 
-/// Threads that build spans of one class at once: two, so that one that stands still holds up none.
+/// Threads that build spans of one class at once: two, so that a descheduled builder does not hold
+/// up the others.
 const BUILDERS_MAX: u32 = 2;
 
-/// The longest pause of a thread that waits, as a power of two of [`sys::pause`]'s: 6.4 ms. Where
-/// each of 2,000 looked ten times a millisecond, the looks took the time of those that build.
+/// The longest pause of a waiting thread, as a power of two of [`sys::pause`]'s: 6.4 ms. When each
+/// of 2,000 threads polled ten times a millisecond, the polls used the CPU time of the builders.
 const PAUSE_LOG2_MAX: u32 = 6;
 
-/// Pauses after which a thread builds all the same, where nobody has built anything meanwhile: ten
-/// seconds. They build who are threads of this process and run: it is for one that is stopped
-/// alone, by a debugger. One second was too short for two CPUs with 6,000 threads.
+/// Pauses after which a waiting thread builds itself if no thread has built a span meanwhile: ten
+/// seconds. The builders are running threads of this process, so this limit matters only if one is
+/// stopped, by a debugger for example. One second was too short for two CPUs with 6,000 threads.
 const PAUSES: u32 = 1600;
 
-/// Of one class.
+/// The builders of one class.
 struct Builders {
     /// How many threads build.
     count: AtomicU32,
-    /// How often one was done.
+    /// How many spans were built.
     done: AtomicU32,
 }
 
-/// Who builds, by class. Of this process: it says nothing about the threads of others.
+/// The builders by class. It counts the threads of this process only.
 pub(crate) struct Crowd([Builders; CLASSES]);
 
-/// The right to build, as long as it lives.
+/// The right to build, while this value lives.
 pub(crate) struct Building<'a>(&'a Builders);
 
 /// How long a thread has waited.
@@ -48,7 +49,7 @@ impl Crowd {
         Self(core::array::from_fn(none))
     }
 
-    /// `None` while as many threads build spans of the class as may.
+    /// `None` while [`BUILDERS_MAX`] threads build spans of the class.
     pub(crate) fn enter(&self, class: usize) -> Option<Building<'_>> {
         let builders = &self.0[class];
         let more = |now| (now < BUILDERS_MAX).then_some(now + 1);
@@ -56,7 +57,7 @@ impl Crowd {
         entered.is_ok().then(|| Building(builders))
     }
 
-    /// Waits a moment, longer each time; false where that was long enough.
+    /// Waits a moment, longer each time. Returns false if the wait has reached its limit.
     pub(crate) fn wait(&self, class: usize, wait: &mut Wait) -> bool {
         let done = self.0[class].done.load(Relaxed);
         if done != wait.done {
@@ -67,7 +68,7 @@ impl Crowd {
         wait.pauses < PAUSES
     }
 
-    /// Forgets who builds: in a child of fork they are threads that did not come along.
+    /// Forgets the builders: in a child of fork, those threads do not exist.
     pub(crate) fn forget(&self) {
         self.0.iter().for_each(|builders| builders.count.store(0, Relaxed));
     }
@@ -76,7 +77,7 @@ impl Crowd {
 impl Drop for Building<'_> {
     fn drop(&mut self) {
         self.0.done.fetch_add(1, Relaxed);
-        // The thread that forked may have been at it, and its count was forgotten.
+        // The thread that forked may have been a builder, and its count was forgotten.
         let less = |now: u32| now.checked_sub(1);
         let _ = self.0.count.fetch_update(Release, Relaxed, less);
     }
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_build_and_the_others_wait() {
+    fn builders_are_limited_by_class() {
         let crowd = Crowd::new();
         let first: [_; BUILDERS_MAX as usize] = core::array::from_fn(|_| crowd.enter(3).unwrap());
         assert!(crowd.enter(3).is_none() && crowd.enter(4).is_some());

@@ -1,16 +1,15 @@
-//! Why a heap could not be built, attached to or kept: what was tried, with which value, against
-//! which limit, and what helps.
+//! Why a heap could not be built or attached to: the attempt, the value, the limit and the remedy.
 
 use core::fmt;
 
 use crate::sys::limit::{self, Resource};
 use crate::sys::{Errno, machine};
 
-/// Bytes of a heap's name: it must fit the header and a file name with our prefix.
+/// The most bytes of a heap's name: it must fit a file name with haul's prefix.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// The name of a shared heap: 1 to 64 letters, digits, dots, hyphens and underscores, and no dot in
-/// front.
+/// The name of a shared heap: 1 to 64 letters, digits, dots, hyphens and underscores. It does not
+/// begin with a dot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name {
     bytes: [u8; NAME_BYTES_MAX],
@@ -22,7 +21,8 @@ impl Name {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for one that is empty, too long, or holds another character.
+    /// [`Error::BadName`] if the name is empty, too long, begins with a dot, or holds another
+    /// character.
     pub fn new(name: &str) -> Result<Self, Error> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let bad = name.bytes().position(|byte| !is_plain(byte));
@@ -42,7 +42,7 @@ impl Name {
 
     /// The name's text.
     pub fn as_str(&self) -> &str {
-        // Only ASCII gets in, so this never falls back.
+        // `new` accepts ASCII only, so this never falls back.
         core::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
     }
 }
@@ -61,6 +61,7 @@ impl fmt::Debug for Name {
 
 /// What is wrong with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NameProblem {
     /// It has no character.
     Empty,
@@ -75,28 +76,29 @@ pub enum NameProblem {
     },
 }
 
-/// What the system was asked for when it refused.
+/// The operation that the system refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Attempt {
-    /// A memory file.
+    /// Creating a memory file.
     CreateFile,
-    /// The file of a named heap.
+    /// Opening the file of a named heap.
     OpenFile,
-    /// The second file of a heap, whose memory is huge pages.
+    /// Opening the second file of a heap, whose memory is huge pages.
     OpenHugeFile,
-    /// What an open file is.
+    /// Inspecting an open file.
     InspectFile,
-    /// The size of the heap's file.
+    /// Setting the size of the heap's file.
     SizeFile,
-    /// The removal of a heap's name.
+    /// Removing a heap's name.
     RemoveName,
-    /// The mapping of a file or of anonymous memory.
+    /// Mapping a file or anonymous memory.
     Map,
-    /// Memory for the first pages of metadata.
+    /// Getting memory for the first pages of metadata.
     Populate,
-    /// A second descriptor of the heap's file.
+    /// Duplicating a descriptor of the heap's file.
     Duplicate,
-    /// To handle SIGBUS, for memory of the heap's file that another process takes away.
+    /// Handling SIGBUS for the heap's file, whose memory another process can take away.
     Guard,
 }
 
@@ -117,7 +119,7 @@ impl Attempt {
     }
 }
 
-/// A limit that the system refuses by.
+/// A limit of the system that an operation exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
@@ -125,19 +127,19 @@ pub enum Limit {
     FileSize(u64),
     /// Bytes of addresses (RLIMIT_AS, `ulimit -v`).
     Addresses(u64),
-    /// Bytes that a process may write to alone (RLIMIT_DATA, `ulimit -d`).
+    /// Bytes of private writable memory (RLIMIT_DATA, `ulimit -d`).
     Data(u64),
     /// Bytes of locked memory (RLIMIT_MEMLOCK, `ulimit -l`).
     Locked(u64),
     /// Open files (RLIMIT_NOFILE, `ulimit -n`).
     OpenFiles(u64),
-    /// What the machine promises to all processes (`vm.overcommit_memory` is 2).
+    /// The memory that the machine commits to all processes (`vm.overcommit_memory` is 2).
     Commit,
 }
 
 impl Limit {
-    /// The limit by which the system refused so many bytes more with this error, as far as that is
-    /// to be seen.
+    /// The limit that `bytes` more would exceed, given the error of the system; `None` if no limit
+    /// explains it.
     fn behind(bytes: u64, errno: Errno) -> Option<Self> {
         let is_limited = |limit| limit != u64::MAX;
         let of = |resource| Some(limit::of(resource)).filter(|limit| is_limited(*limit));
@@ -159,7 +161,7 @@ impl Limit {
 }
 
 impl fmt::Display for Limit {
-    /// The limit, its value, and how it is raised.
+    /// The limit, its value, and how to raise it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, most, option) = match *self {
             Self::FileSize(most) => ("RLIMIT_FSIZE", most, "-f"),
@@ -171,7 +173,7 @@ impl fmt::Display for Limit {
             }
             Self::Commit => {
                 return f.write_str(
-                    "vm.overcommit_memory is 2, and no more memory is promised: raise \
+                    "vm.overcommit_memory is 2, and the machine commits no more memory: raise \
                      vm.overcommit_ratio",
                 );
             }
@@ -180,11 +182,11 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Why there is no heap.
+/// Why a heap could not be built or attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The limit asked for is below the least or above the most.
+    /// The requested limit is below the least or above the most.
     BadLimit {
         /// Bytes asked for.
         bytes: u64,
@@ -193,55 +195,55 @@ pub enum Error {
         /// The most that works.
         most: u64,
     },
-    /// More NUMA nodes than a heap tells apart, or none.
+    /// More NUMA nodes than a heap distinguishes, or none.
     BadNodes {
         /// Nodes asked for.
         nodes: u32,
         /// The most that works.
         most: u32,
     },
-    /// The name cannot be one.
+    /// The name is not valid.
     BadName(NameProblem),
-    /// A heap of this name is there already.
+    /// A heap of this name already exists.
     NameTaken(Name),
     /// No heap has this name.
     NoSuchName(Name),
-    /// Address space was refused, down to the least size that is tried.
+    /// The system refused address space, down to the least size that is tried.
     NoAddressSpace {
-        /// Bytes asked for first.
+        /// Bytes requested first.
         bytes: u64,
-        /// Bytes asked for last.
+        /// Bytes requested last.
         least: u64,
         /// The system's error number.
         errno: i32,
-        /// The limit that it was refused by, where that is known.
+        /// The limit that refused it, if it is known.
         limit: Option<Limit>,
     },
-    /// The system refused something else.
+    /// The system refused another operation.
     Refused {
-        /// What was asked for.
+        /// The operation.
         attempt: Attempt,
-        /// With how many bytes, where that matters, else 0.
+        /// The number of bytes, if it matters; else 0.
         bytes: u64,
         /// The system's error number.
         errno: i32,
-        /// The limit that it was refused by, where that is known.
+        /// The limit that refused it, if it is known.
         limit: Option<Limit>,
     },
     /// The file belongs to another user.
     OtherUser {
         /// Its owner.
         owner: u32,
-        /// Who runs this process.
+        /// The user of this process.
         user: u32,
     },
-    /// Others than its owner may open the file.
+    /// Users other than its owner may open the file.
     OpenToOthers {
         /// Its permission bits.
         mode: u32,
     },
-    /// The file's size is not sealed, so others can cut it short, and a touch of what is gone is a
-    /// signal.
+    /// The file's size is not sealed, so another process can truncate it. An access to the missing
+    /// part would raise a signal.
     NotSealed,
     /// The file does not begin with a heap's header.
     NotAHeap {
@@ -250,39 +252,39 @@ pub enum Error {
     },
     /// The heap was made by another version of haul.
     OtherVersion {
-        /// Its version of the layout.
+        /// The version of its layout.
         found: u32,
-        /// Ours.
+        /// The version of this program.
         ours: u32,
     },
     /// The file ends before the heap does.
     Truncated {
         /// Its size in bytes.
         bytes: u64,
-        /// The size that the header tells, or that a header needs.
+        /// The size that its header requires, or that a header needs.
         needed: u64,
     },
-    /// The header contradicts itself.
-    HeaderLies {
+    /// A field of the header is invalid.
+    BadHeader {
         /// Which field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: u64,
-        /// What it should hold, or the most that it may.
+        /// The expected value, or the largest one allowed.
         expected: u64,
     },
-    /// Whoever creates the heap has not finished, or died before.
+    /// The creator of the heap has not finished, or died before.
     Unfinished,
-    /// Every place for a process is taken by a live one.
+    /// A live process holds every process slot.
     TooManyProcesses {
-        /// How many places there are.
+        /// The number of process slots.
         most: u32,
     },
-    /// There is not the memory that was to be ready before the first request.
+    /// The memory that was to be ready before the first request is not available.
     NotReady {
-        /// How many bytes were to be.
+        /// Bytes that were requested.
         asked: u64,
-        /// How many were, on the nodes up to the one that lacks some.
+        /// Bytes that are ready, on the nodes up to the one that lacks memory.
         ready: u64,
     },
     /// The caller's memory does not fit a heap.
@@ -291,14 +293,14 @@ pub enum Error {
         field: &'static str,
         /// Its value.
         value: u64,
-        /// What it should be, or be at least.
+        /// The expected value, or the least one.
         expected: u64,
     },
-    /// This kind of heap cannot do what was asked.
+    /// This kind of heap does not support the operation.
     Unsupported {
-        /// What was asked.
+        /// The operation.
         what: &'static str,
-        /// What would work.
+        /// The remedy.
         instead: &'static str,
     },
 }
@@ -310,7 +312,7 @@ impl Error {
         Self::Refused { attempt, bytes, errno: errno.raw_os_error(), limit }
     }
 
-    /// A refusal of `needed` bytes of addresses, where `least` of a heap's `bytes` were tried last.
+    /// A refusal of `needed` bytes of addresses. `least` of the heap's `bytes` were tried last.
     pub(crate) fn no_addresses(bytes: u64, least: u64, needed: u64, errno: Errno) -> Self {
         let limit = Limit::behind(needed, errno);
         Self::NoAddressSpace { bytes, least, errno: errno.raw_os_error(), limit }
@@ -324,39 +326,39 @@ impl fmt::Display for Error {
         match *self {
             Self::BadLimit { bytes, least, most } => write!(
                 f,
-                "a heap of at most {bytes} bytes: the limit must lie between {least} and {most}: \
-                 choose one in between"
+                "cannot build a heap with a limit of {bytes} bytes: it must be between {least} and \
+                 {most}: choose a limit in this range"
             ),
             Self::BadNodes { nodes, most } => write!(
                 f,
-                "a heap for {nodes} NUMA nodes: it tells 1 to {most} apart: ask for fewer, or let \
-                 haul choose"
+                "cannot build a heap for {nodes} NUMA nodes: it distinguishes 1 to {most}: set a \
+                 number in this range, or none"
             ),
             Self::BadName(problem) => bad_name(problem, f),
             Self::NameTaken(name) => write!(
                 f,
                 "cannot create the shared heap {name}: the name is taken: attach to it, remove it if \
-                 nobody uses it, or choose another"
+                 no process uses it, or choose another name"
             ),
             Self::NoSuchName(name) => write!(
                 f,
-                "cannot attach to the shared heap {name}: there is none: create it first, as the same \
-                 user"
+                "cannot attach to the shared heap {name}: no heap has this name: create it first, as \
+                 the same user"
             ),
             Self::NotReady { asked, ready } => write!(
                 f,
-                "cannot make {asked} bytes of a heap ready before the first request: {ready} could be: ask \
-                 for fewer, or raise its limit, or free memory"
+                "cannot make {asked} bytes of a heap ready before the first request: only {ready} are \
+                 available: request fewer, raise the heap's limit, or free memory"
             ),
             Self::NoAddressSpace { bytes, least, limit: Some(limit), .. } => write!(
                 f,
-                "cannot reserve {bytes} bytes for a heap, and half as often down to {least}: \
+                "cannot reserve {bytes} bytes of addresses, nor any halving of that down to {least}: \
                  {limit}, or lower the heap's limit"
             ),
             Self::NoAddressSpace { bytes, least, errno, .. } => write!(
                 f,
-                "cannot reserve {bytes} bytes of addresses, and half as often down to {least}: error \
-                 {errno}: raise RLIMIT_AS (ulimit -v) or vm.max_map_count, set \
+                "cannot reserve {bytes} bytes of addresses, nor any halving of that down to {least}: \
+                 error {errno}: raise RLIMIT_AS (ulimit -v) or vm.max_map_count, set \
                  vm.overcommit_memory to 0, or lower the heap's limit"
             ),
             Self::Refused { attempt, bytes, limit: Some(limit), .. } => {
@@ -366,63 +368,63 @@ impl fmt::Display for Error {
             Self::Refused { attempt, bytes, errno, .. } => refusal(attempt, bytes, errno, f),
             Self::TooManyProcesses { most } => write!(
                 f,
-                "cannot attach to a shared heap: all {most} places for processes are taken by live ones: \
-                 end one of them"
+                "cannot attach to a shared heap: live processes hold all {most} process slots: end \
+                 one of them"
             ),
             Self::BadExternal { field, value, expected } => write!(
                 f,
                 "cannot build a heap in the caller's memory: {field} is {value:#x}, expected {expected:#x}: \
                  correct it"
             ),
-            Self::Unsupported { what, instead } => write!(f, "{what}: cannot be done: {instead}"),
+            Self::Unsupported { what, instead } => write!(f, "cannot {what}: {instead}"),
             _ => self.fmt_attach(f),
         }
     }
 }
 
 impl Error {
-    /// The errors of a file that claims to be a heap.
+    /// The errors of a file that should hold a heap.
     fn fmt_attach(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot attach to a shared heap: ")?;
         match *self {
             Self::OtherUser { owner, user } => write!(
                 f,
-                "what has its name belongs to user {owner}, this process runs as {user}: run both as \
-                 one user, or choose another name"
+                "the file belongs to user {owner}, but this process runs as {user}: run both as one \
+                 user, or choose another name"
             ),
             Self::OpenToOthers { mode } => write!(
                 f,
-                "its file has mode {mode:04o}, so others than its owner may change it, at most 0600 \
-                 is accepted: remove it and create the heap again"
+                "its file has mode {mode:04o}, so users other than its owner may change it; at most \
+                 0600 is accepted: remove it and create the heap again"
             ),
             Self::NotSealed => f.write_str(
-                "its file's size is not sealed, so that it can be cut short, which F_SEAL_SHRINK keeps \
-                 from: give the descriptor of a heap that was created to be shared by one, or attach to \
-                 a named heap by its name",
+                "its file has no F_SEAL_SHRINK, so another process can truncate it: pass the \
+                 descriptor of a heap that was created without a name, or attach to a named heap \
+                 by its name",
             ),
             Self::NotAHeap { magic } => write!(
                 f,
-                "its file begins with {magic:#018x}, which is no heap's mark: give the name or \
-                 descriptor of a heap"
+                "its file begins with {magic:#018x}, which is not the magic number of a heap: pass \
+                 the name or descriptor of a heap"
             ),
             Self::OtherVersion { found, ours } => write!(
                 f,
-                "its layout has version {found}, this program knows {ours}: use the same version \
-                 of haul in all processes"
+                "its layout has version {found}, but this program needs {ours}: use the same \
+                 version of haul in all processes"
             ),
             Self::Truncated { bytes, needed } => write!(
                 f,
-                "its file has {bytes} bytes, {needed} are needed: it was cut; remove it and create \
-                 the heap again"
+                "its file has {bytes} bytes, but {needed} are needed: it was truncated; remove it \
+                 and create the heap again"
             ),
-            Self::HeaderLies { field, value, expected } => write!(
+            Self::BadHeader { field, value, expected } => write!(
                 f,
                 "{field} in its header is {value:#x}, expected {expected:#x}: it was damaged; \
                  remove it and create the heap again"
             ),
             _ => f.write_str(
-                "its creator has not finished within a second: try again, or remove it if its \
-                 creator died",
+                "its creator has not finished within a second: try again, or remove the heap if \
+                 its creator died",
             ),
         }
     }
@@ -463,7 +465,7 @@ fn refusal(attempt: Attempt, bytes: u64, errno: i32, f: &mut fmt::Formatter<'_>)
         Errno::BADF => "pass an open descriptor of a heap",
         _ => "look the number up in errno(3)",
     };
-    write!(f, ": the system answered error {errno}: {remedy}")
+    write!(f, ": the system returned error {errno}: {remedy}")
 }
 
 #[cfg(test)]
@@ -483,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_tells_the_attempt_the_value_the_limit_and_the_remedy() {
+    fn message_names_attempt_value_limit_and_remedy() {
         let message = Error::Truncated { bytes: 4096, needed: 8192 }.to_string();
         for part in ["cannot attach", "4096", "8192", "create the heap again"] {
             assert!(message.contains(part), "{message}");

@@ -1,11 +1,11 @@
-//! What goes wrong: with a request, and with a pointer that a caller brings back.
+//! Errors of a request, and of a pointer that a caller passes in.
 
 use core::fmt;
 
 use crate::layout::ALIGN_MAX;
 
-/// Why a block was not allocated. As wide as a pointer, so that a `Result` of one comes back in
-/// two registers and not in memory.
+/// Why a block was not allocated. It is as wide as a pointer, so that a `Result` with it is
+/// returned in two registers and not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 #[non_exhaustive]
@@ -14,16 +14,16 @@ pub enum AllocError {
     TooLarge,
     /// The alignment is not a power of two, or is above 1 GiB.
     BadAlign,
-    /// No run of free memory is long enough, or the kernel gives no more.
+    /// No run of free memory is long enough, or the kernel provides no more memory.
     Exhausted,
     /// The heap has no such NUMA node.
     NoNode,
-    /// All cache records are taken, also those that are kept for threads which find no other.
+    /// All cache records are in use, the spare ones too.
     TooManyThreads,
-    /// This process came from a fork, and all places for processes are taken by live ones.
+    /// This process is a child of fork, and live processes hold all process slots.
     TooManyProcesses,
-    /// Memory of the heap's file was gone as it was touched: another process has cut the file
-    /// short, or punched a hole into it where no page is left.
+    /// Memory of the heap's file is gone: another process has truncated the file, or punched a hole
+    /// into it where no page is left.
     Gone,
 }
 
@@ -66,15 +66,15 @@ impl fmt::Display for AllocError {
                 f.write_str("the heap has no such NUMA node: name one that it was built with")
             }
             Self::TooManyThreads => f.write_str(
-                "every cache of the heap belongs to a thread that lives: end threads, or build the \
-                 heap with more caches",
+                "every cache of the heap belongs to a live thread: end threads, or build the heap \
+                 with more caches",
             ),
             Self::TooManyProcesses => f.write_str(
-                "every place for a process belongs to one that lives: end processes that share the heap",
+                "every process slot belongs to a live process: end processes that share the heap",
             ),
             Self::Gone => f.write_str(
-                "memory of the heap's file is gone, for another process has cut the file short or \
-                 punched a hole into it: drop the heap, find that process, and make a new one",
+                "memory of the heap's file is gone, because another process truncated the file or \
+                 punched a hole into it: drop the heap, find that process, and create a new heap",
             ),
         }
     }
@@ -82,20 +82,19 @@ impl fmt::Display for AllocError {
 
 impl core::error::Error for AllocError {}
 
-/// What a wrong pointer was.
+/// What is wrong with a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The start of a block that is free already.
+    /// It is the start of a block that is already free.
     Double,
-    /// In the heap's range, where no block is.
+    /// It lies in the heap's range, but in no block.
     Wild,
-    /// Within a block, not at its start.
+    /// It lies within a block, but not at its start.
     Interior,
-    /// Outside the heap's range.
+    /// It lies outside the heap's range.
     Foreign,
-    /// The metadata of the block, or (in debug mode) the bytes around it, are not what the heap
-    /// wrote.
+    /// The metadata of the block or, in debug mode, the bytes around it were overwritten.
     Scribbled,
 }
 
@@ -112,26 +111,26 @@ impl Fault {
     }
 }
 
-/// A pointer that does not name a live block of the heap, or a block that was written beside.
-/// Nothing was changed when it is returned.
+/// A pointer that does not name a live block of the heap, or a block that was written past its end.
+/// The heap is unchanged when it is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Misuse {
     /// What was wrong.
     pub fault: Fault,
-    /// The address that was brought.
+    /// The address that was passed in.
     pub address: usize,
-    /// Bytes of the blocks in the span that it points into; `None` where it points into none.
+    /// Bytes of a block in the span that it points into; `None` if it points into no span.
     pub class_bytes: Option<usize>,
-    /// Who holds the block.
+    /// The owner of the block.
     pub owner: Owner,
 }
 
-/// Who holds a block.
+/// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Owner {
-    /// Nobody, or it is not known.
+    /// No owner, or it is not known.
     Nobody,
     /// The cache of a thread, by its number: the block is free.
     Cache(u16),
@@ -148,11 +147,13 @@ impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "freeing {:#x}: ", self.address)?;
         match self.fault {
-            Fault::Double => f.write_str("double: the block is free already")?,
-            Fault::Wild => f.write_str("wild: no block is there")?,
+            Fault::Double => f.write_str("double: the block is already free")?,
+            Fault::Wild => f.write_str("wild: it lies in no block")?,
             Fault::Interior => f.write_str("interior: it is not the start of a block")?,
             Fault::Foreign => f.write_str("foreign: it is outside the heap")?,
-            Fault::Scribbled => f.write_str("scribbled: something wrote beside its own block")?,
+            Fault::Scribbled => {
+                f.write_str("scribbled: the block's surroundings were overwritten")?
+            }
         }
         if let Some(bytes) = self.class_bytes {
             write!(f, "; blocks there have {bytes} bytes")?;
@@ -164,7 +165,7 @@ impl fmt::Display for Misuse {
                 write!(f, "; live for process {process} under tag {tag}")?;
             }
         }
-        f.write_str("; free a block once, by the pointer that it was allocated as")
+        f.write_str("; free each block once, with the pointer that its allocation returned")
     }
 }
 
@@ -176,7 +177,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn a_misuse_says_address_class_and_owner() {
+    fn misuse_message_names_address_class_and_owner() {
         let misuse = Misuse {
             fault: Fault::Double,
             address: 0x1000,
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_comes_back_in_two_registers() {
+    fn result_fits_two_registers() {
         assert!(size_of::<Result<core::ptr::NonNull<u8>, AllocError>>() <= 16);
     }
 }

@@ -1,5 +1,5 @@
-//! The heap behind Rust's own allocations: of a whole program ([`Global`]), or of one collection
-//! (the feature `allocator-api2`, whose trait is what stable Rust has for that).
+//! The heap as Rust's allocator: for a whole program ([`Global`]), or for one collection (the
+//! feature `allocator-api2`, whose trait stands in for the unstable one).
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -8,13 +8,13 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::heap::Heap;
-use crate::request::{Node, Tag};
+
 use crate::sys;
 
-/// Rust's global allocator over a private heap, which is built at the first allocation with what
-/// [`Heap::builder`] gives. Where it cannot be built, no allocation succeeds.
+/// Rust's global allocator over a private heap. The first allocation builds the heap with the
+/// defaults of [`Heap::builder`]. If it cannot be built, every allocation fails.
 ///
-/// A wrong pointer is left alone: `dealloc` cannot return an error.
+/// A wrong pointer is ignored: `dealloc` cannot return an error.
 ///
 /// ```
 /// #[global_allocator]
@@ -28,8 +28,8 @@ use crate::sys;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Global;
 
-/// The heap and whether it is there: [`EMPTY`], [`READY`], [`FAILED`], or who builds it.
-struct Place {
+/// The heap and its state: [`EMPTY`], [`READY`], [`FAILED`], or the process that builds it.
+struct Instance {
     state: AtomicU64,
     heap: UnsafeCell<MaybeUninit<Heap>>,
 }
@@ -38,24 +38,24 @@ const EMPTY: u64 = 0;
 const READY: u64 = 1;
 const FAILED: u64 = 2;
 
-/// Added to the number of the process that builds, so that it is none of the others.
+/// Added to the PID of the process that builds, so that the state differs from the others.
 const BUILDING: u64 = 1 << 32;
 
-static PLACE: Place =
-    Place { state: AtomicU64::new(EMPTY), heap: UnsafeCell::new(MaybeUninit::uninit()) };
+static INSTANCE: Instance =
+    Instance { state: AtomicU64::new(EMPTY), heap: UnsafeCell::new(MaybeUninit::uninit()) };
 
 // SAFETY: the heap is written by the one thread that moved the state to building, and read only
 // once the state says ready; a heap is itself shared between threads.
-unsafe impl Sync for Place {}
+unsafe impl Sync for Instance {}
 
 impl Global {
-    /// The heap; `None` where it cannot be built. Builds it at the first call.
+    /// The heap; `None` if it cannot be built. The first call builds it.
     #[inline]
     pub fn heap() -> Option<&'static Heap> {
-        if PLACE.state.load(Ordering::Acquire) != READY && !build() {
+        if INSTANCE.state.load(Ordering::Acquire) != READY && !build() {
             return None;
         }
-        let heap = PLACE.heap.get();
+        let heap = INSTANCE.heap.get();
         // SAFETY: ready, so it was written and is written no more.
         let heap = unsafe { &*heap };
         // SAFETY: as above.
@@ -66,18 +66,18 @@ impl Global {
 /// Builds the heap, or waits while another thread does: some twenty system calls.
 #[cold]
 fn build() -> bool {
-    let mine = BUILDING + u64::from(sys::process::own_number());
+    let mine = BUILDING + u64::from(sys::process::own_pid());
     loop {
-        let state = PLACE.state.load(Ordering::Acquire);
+        let state = INSTANCE.state.load(Ordering::Acquire);
         match state {
             READY => return true,
             FAILED => return false,
             // Another thread of this process.
-            state if state == mine => sys::give_way(),
-            // Nobody; or a thread of the parent, which was building when it was forked.
+            state if state == mine => sys::yield_now(),
+            // No thread, or a thread of the parent that was building at the fork.
             state => {
                 let order = (Ordering::Acquire, Ordering::Relaxed);
-                if PLACE.state.compare_exchange(state, mine, order.0, order.1).is_ok() {
+                if INSTANCE.state.compare_exchange(state, mine, order.0, order.1).is_ok() {
                     return build_here();
                 }
             }
@@ -89,28 +89,26 @@ fn build_here() -> bool {
     let heap = Heap::builder().build();
     let is_built = heap.is_ok();
     if let Ok(heap) = heap {
-        let place = PLACE.heap.get();
+        let target = INSTANCE.heap.get();
         // SAFETY: this thread moved the state to building, so it alone has access.
-        unsafe { place.write(MaybeUninit::new(heap)) };
+        unsafe { target.write(MaybeUninit::new(heap)) };
     }
-    PLACE.state.store(if is_built { READY } else { FAILED }, Ordering::Release);
+    INSTANCE.state.store(if is_built { READY } else { FAILED }, Ordering::Release);
     is_built
 }
 
-// SAFETY: blocks are as large and as aligned as the layout says, belong to nobody else, and keep
+// SAFETY: blocks are as large and as aligned as the layout says, belong to one owner, and keep
 // their content when they are resized; nothing here unwinds.
 unsafe impl GlobalAlloc for Global {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let block =
-            Self::heap().and_then(|heap| heap.alloc(layout.size(), layout.align(), Node::ANY).ok());
+        let block = Self::heap().and_then(|heap| heap.alloc(layout.into()).ok());
         block.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let block = Self::heap()
-            .and_then(|heap| heap.zalloc(layout.size(), layout.align(), Node::ANY, Tag::NONE).ok());
+        let block = Self::heap().and_then(|heap| heap.zalloc(layout.into()).ok());
         block.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
@@ -133,10 +131,10 @@ unsafe impl GlobalAlloc for Global {
     }
 }
 
-/// Blocks for one collection: `Vec::new_in(&heap)` of the crate `allocator-api2`, and what else
-/// takes its trait. Of a heap of this process alone: one that others share gives a collection
-/// nothing, for what they write there a safe collection would follow. Its blocks are had by
-/// [`Heap::alloc`].
+/// Blocks for one collection: `Vec::new_in(&heap)` of the crate `allocator-api2`, and other users
+/// of its trait. Only a private heap provides them. In a shared heap other processes could write to
+/// a safe collection's memory, so every allocation fails. Use [`Heap::alloc`] for blocks of a
+/// shared heap.
 #[cfg(feature = "allocator-api2")]
 // SAFETY: a block is written by its owner alone, and stays where it is and valid until it is freed,
 // also when the reference is copied; every copy of a reference to one heap can free what another
@@ -146,7 +144,7 @@ unsafe impl allocator_api2::alloc::Allocator for &Heap {
         if self.memory.region.is_shared() {
             return Err(allocator_api2::alloc::AllocError);
         }
-        let block = self.alloc(layout.size(), layout.align(), Node::ANY);
+        let block = self.alloc(layout.into());
         let block = block.map_err(|_| allocator_api2::alloc::AllocError)?;
         Ok(NonNull::slice_from_raw_parts(block, layout.size()))
     }

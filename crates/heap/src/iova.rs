@@ -1,6 +1,5 @@
-//! Addresses for devices: physical ones where this process may know them, those of the provider of
-//! a caller's memory, else virtual ones, as an IOMMU or an emulated device takes them; and which of
-//! them it is.
+//! Addresses for devices, with their kind: physical addresses if this process may know them, those
+//! of the provider of external memory, else virtual addresses for an IOMMU or an emulated device.
 
 use core::ptr::NonNull;
 
@@ -9,37 +8,37 @@ use crate::heap::Heap;
 use crate::layout::PAGE;
 use crate::protocol::word::PageWord;
 use crate::region::backing::Backing;
-use crate::request::{Node, Tag};
+use crate::request::Request;
 use crate::sys::machine;
 
-/// An address for devices, by who says what it is. Whether a device can be given it depends on
-/// that: what goes to the wrong kind of device reads and writes memory of others.
+/// An address for devices, with its source. The source decides which devices may use it: with an
+/// address of the wrong kind, a device reads and writes foreign memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Iova {
-    /// A physical address, as the kernel tells it. Of memory from the pool of huge pages it holds
-    /// for as long as the block lives; other pages may be moved by the kernel unless they are
-    /// locked. (DPDK: IOVA as PA.)
+    /// A physical address, as the kernel reports it. For memory from the pool of huge pages it is
+    /// valid while the block lives. The kernel may move other pages unless they are locked. (DPDK:
+    /// IOVA as PA.)
     Physical(u64),
-    /// What the provider of the heap's memory says: see
+    /// The address that the provider of the heap's memory reports: see
     /// [`Extents::bus_address`](crate::Extents::bus_address).
     Provided(u64),
-    /// The process's own address, for no other is known: the kernel shows physical addresses to
-    /// `CAP_SYS_ADMIN` alone, or the page was not touched yet. Right for a device behind an IOMMU
-    /// that maps this process's addresses (DPDK: IOVA as VA) and for an emulated one, and for
-    /// nothing else.
+    /// The process's own virtual address, because no other is known: the kernel shows physical
+    /// addresses to `CAP_SYS_ADMIN` only, or the page was not touched yet. Valid only for a device
+    /// behind an IOMMU that maps this process's addresses (DPDK: IOVA as VA), and for an emulated
+    /// device.
     Virtual(u64),
 }
 
 impl Iova {
-    /// The address as a number, which does not say any more for which devices it is one.
+    /// The address as a number, without its kind.
     pub const fn address(self) -> u64 {
         match self {
             Self::Physical(address) | Self::Provided(address) | Self::Virtual(address) => address,
         }
     }
 
-    /// The physical address; `None` where it is not known.
+    /// The physical address; `None` if it is not known.
     pub const fn physical(self) -> Option<u64> {
         match self {
             Self::Physical(address) => Some(address),
@@ -52,23 +51,35 @@ impl Iova {
 const TRIES: usize = 16;
 
 impl Heap {
-    /// The address of a byte of the heap for devices, and of which kind it is. Three system calls,
-    /// or one call of the caller's own memory provider.
+    /// The address of a byte of the heap for devices, with its kind. Three system calls, or one
+    /// call of the caller's own memory provider.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Iova, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let buffer = heap.alloc_contiguous(Request::new(4096).aligned(4096))?;
+    /// match heap.iova(buffer) {
+    ///     Iova::Physical(address) => println!("a device may use {address:#x}"),
+    ///     other => println!("only a device behind an IOMMU may use {:#x}", other.address()),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn iova(&self, pointer: NonNull<u8>) -> Iova {
         let address = pointer.as_ptr().addr();
         let known = match self.memory.region.external() {
             Some(external) if external.has(address) => {
                 external.extents.bus_address(pointer).map(Iova::Provided)
             }
-            // The provider answers for its own range alone.
+            // The provider knows its own range only.
             Some(_) => None,
             None => machine::physical_address(address).map(Iova::Physical),
         };
         known.unwrap_or(Iova::Virtual(address as u64))
     }
 
-    /// How many bytes from `pointer` on, at most `limit`, follow each other in device addresses
-    /// too. Three system calls for each 4 KiB, or each 2 MiB of memory from the pool.
+    /// How many bytes from `pointer` on, at most `limit`, are contiguous in device addresses too.
+    /// Three system calls for each 4 KiB, or each 2 MiB of memory from the pool.
     pub fn contiguous(&self, pointer: NonNull<u8>, limit: usize) -> usize {
         let first = self.iova(pointer);
         let mut length = 0;
@@ -87,22 +98,17 @@ impl Heap {
         length.min(limit)
     }
 
-    /// Allocates a block whose device addresses follow each other. Up to 2 MiB of memory from the
-    /// pool, or where addresses are virtual, any block is one; else some are tried.
+    /// Allocates a block whose device addresses follow each other. Any block of up to 2 MiB from
+    /// the pool, or with virtual addresses, qualifies. Otherwise several blocks are tried.
     ///
     /// # Errors
-    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] where none of those tried is contiguous.
-    pub fn alloc_contiguous(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
+    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] if none of the blocks tried is contiguous.
+    pub fn alloc_contiguous(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let size = request.size;
         let mut tried: [Option<NonNull<u8>>; TRIES] = [None; TRIES];
         let mut result = Err(AllocError::Exhausted);
-        for place in &mut tried {
-            let block = match self.alloc_within_page(size, align, node, tag) {
+        for slot in &mut tried {
+            let block = match self.alloc_within_page(request) {
                 Ok(block) => block,
                 Err(error) => {
                     result = Err(error);
@@ -114,27 +120,27 @@ impl Heap {
                 result = Ok(block);
                 break;
             }
-            *place = Some(block);
+            *slot = Some(block);
         }
         for block in tried.into_iter().flatten() {
-            // SAFETY: allocated above, and given to nobody. It cannot fail for a live block.
+            // SAFETY: allocated above and not handed out. It cannot fail for a live block.
             let _ = unsafe { self.free(block) };
         }
         result
     }
 
-    /// Makes a new block's pages present: an absent one has no physical address.
+    /// Makes a new block's pages present: an absent page has no physical address.
     fn touch(&self, block: NonNull<u8>, size: usize) {
         let step = machine::page_bytes();
         for offset in (0..size).step_by(step) {
-            // SAFETY: within the block, which was just allocated and is nobody else's.
+            // SAFETY: within the block, which was just allocated and has no other user.
             let byte = unsafe { block.add(offset) };
             // SAFETY: as above.
             unsafe { byte.write_volatile(0) };
         }
     }
 
-    /// Bytes of the page that surely backs a byte of the heap as one.
+    /// Bytes of the contiguous page that backs a byte of the heap.
     fn backing_bytes(&self, pointer: NonNull<u8>) -> usize {
         let offset =
             pointer.as_ptr().addr().wrapping_sub(self.memory.region.data().as_ptr().addr());

@@ -1,6 +1,6 @@
-//! Where everything is: the sizes of the data range's parts, and one function from the geometry to
-//! the offset of every table of the metadata region. Every process computes the same from the same
-//! header.
+//! The layout: the sizes of the data range's parts, and one function from the geometry to the
+//! offset of every table of the metadata region. Every process computes the same layout from the
+//! same header.
 
 use core::ops::Range;
 
@@ -9,26 +9,25 @@ pub(crate) use crate::protocol::class::SLICE;
 use crate::protocol::bitmap::bitmap_words;
 use crate::protocol::class::CLASSES;
 use crate::protocol::runs::group_words;
-use crate::protocol::word::{CACHE_ID_MAX, CACHES_MAX, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
+use crate::protocol::word::{CACHE_ID_MAX, CACHES_MAX, NAMESPACES_MAX, PROCESSES_MAX, TAGS_MAX};
 
-/// Bytes of a page: what is asked of the kernel and given back to it. A page of 1 GiB backs 512 of
-/// them.
+/// Bytes of a page: the unit of memory that the heap requests from the kernel and gives back. A
+/// huge page of 1 GiB backs 512 pages.
 pub(crate) const PAGE: usize = 2 << 20;
 
 /// Slices of a page.
 pub(crate) const PAGE_SLICES: usize = PAGE / SLICE;
 
-/// Bytes of a unit: what a thread's bin counts offsets in, so that 32 bits reach [`DATA_MAX`].
+/// Bytes of a unit, in which a thread's bin counts offsets, so that 32 bits reach [`DATA_MAX`].
 pub(crate) const UNIT: usize = 64;
 
 /// The largest data range in bytes: 2^32 units.
 pub(crate) const DATA_MAX: usize = UNIT << 32;
 
-/// What the data range is aligned to in every process, in bytes, and so the largest alignment that
-/// a block can ask for.
+/// Alignment of the data range in every process, in bytes; also the largest alignment of a block.
 pub(crate) const ALIGN_MAX: usize = 1 << 30;
 
-/// NUMA nodes of one heap at most.
+/// The most NUMA nodes of one heap.
 pub(crate) const NODES_MAX: usize = 8;
 
 /// Arrays of slot words: one for each shift from 6 (64 bytes) to 18 (256 KiB).
@@ -37,19 +36,20 @@ pub(crate) const SHIFTS: usize = 13;
 /// The smallest shift: of a slot of one unit.
 pub(crate) const SHIFT_MIN: u32 = UNIT.trailing_zeros();
 
-/// Lengths of runs of slices that pages are looked up by for spans, which begin at multiples of
-/// their lengths: 1, 2, 4, 8, 16, 32.
+/// Lengths of runs of slices by which pages are found for spans. A span begins at a multiple of its
+/// length: 1, 2, 4, 8, 16, 32.
 pub(crate) const ORDERS: usize = 6;
 
-/// Bitmaps of pages: one for each of the orders, and one of those that can be resident though free.
+/// Bitmaps of pages: one for each order, and one of the pages that can be resident though they are
+/// free.
 const PAGE_BITMAPS: usize = ORDERS + 1;
 
 /// Bytes of the header, which is the region's first page.
 pub(crate) const HEADER_BYTES: usize = 4096;
 
-/// Where in the first page, behind the header, the PID namespaces stand that the processes are of,
-/// in bytes.
-pub(crate) const HOMES_AT: usize = HEADER_BYTES / 2;
+/// Offset in the first page, in bytes, of the table of the processes' PID namespaces. It follows
+/// the header.
+pub(crate) const NAMESPACES_AT: usize = HEADER_BYTES / 2;
 
 /// Bytes of the gap behind the header, which each process keeps inaccessible in its own mapping:
 /// see `region`. As long as the longest page that a kernel brings (64 KiB, on aarch64).
@@ -58,12 +58,12 @@ pub(crate) const GAP_BYTES: usize = 64 << 10;
 /// Bytes of a process record.
 pub(crate) const PROCESS_RECORD_BYTES: usize = 64;
 
-/// Where in a process record its further words stand, in bytes.
+/// Offset of the further words in a process record, in bytes.
 pub(crate) const PROCESS_MORE_AT: usize = 16;
 
 /// Which of these words is the number of the descriptor under which the process has the heap's
-/// second file open, plus 1; 0 for none. Who attaches reads it from the file, before the tables are
-/// mapped.
+/// second file open, plus 1; 0 if it has none. An attaching process reads it from the file before
+/// the tables are mapped.
 pub(crate) const POOL_FILE: usize = 2;
 
 /// Bytes of a tag's name: its length, then at most 31 bytes of text.
@@ -75,36 +75,36 @@ pub(crate) const CACHE_RECORD_BYTES: usize = 1024 + 256 * CLASSES;
 /// Bytes of the hints of a node.
 pub(crate) const NODE_BYTES: usize = 1024;
 
-/// What tables start at multiples of, in bytes: a page of metadata.
+/// Alignment of the tables, in bytes: a page of metadata.
 const TABLE_ALIGN: usize = 4096;
 
-/// Bytes of metadata that a bit of [`Layout::reserved`] stands for: the smallest page there is.
+/// Bytes of metadata for each bit of [`Layout::reserved`]: the smallest page size.
 pub(crate) const RESERVE: usize = TABLE_ALIGN;
 
-/// Where the gap begins: with a page of any kernel.
+/// Offset of the gap in bytes, a multiple of every kernel's page size.
 pub(crate) const GAP_AT: usize = GAP_BYTES;
 
-/// Where in its page a table of slot words starts, in bytes. A freed block's slot word is stored
-/// and a slice word is loaded within a few instructions; where both lie at one offset in their
-/// pages, the load waits for the store as if they were the same ("4K aliasing"). The slice words of
+/// Offset of a table of slot words in its page, in bytes. A free stores the block's slot word, and
+/// a slice word is loaded within a few instructions. If both have the same offset in their pages,
+/// the load waits for the store as if they had the same address ("4K aliasing"). The slice words of
 /// the first 8 MiB lie in the first KiB of a page, the bins of the smallest class in the second.
-/// Slot words from half a page on make a pair of 64 B on the first blocks of a heap 6.3 ns instead
-/// of 7.5 (Zen 4).
+/// With slot words from half a page on, an allocation and its free of 64 B on the first blocks of a
+/// heap need 6.3 ns instead of 7.5 (Zen 4).
 const SLOTS_COLOUR: usize = TABLE_ALIGN / 2;
 
-/// The shape of a heap: fixed when it is made, and all that the layout depends on.
+/// The shape of a heap, fixed when it is created. The layout depends on it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     /// NUMA nodes, 1 to [`NODES_MAX`].
     pub(crate) nodes: u32,
     /// Pages of each node that can be used.
     pub(crate) node_pages: u32,
-    /// Cache records that one thread each can have to itself, 1 to [`CACHES_MAX`].
+    /// Cache records for one thread each, 1 to [`CACHES_MAX`].
     pub(crate) caches: u32,
 }
 
 impl Geometry {
-    /// Whether every field is within its limits; read from a header, it may hold anything.
+    /// Whether every field is within its limits. A geometry read from a header may hold any value.
     pub(crate) const fn is_valid(&self) -> bool {
         let is_counted =
             self.nodes >= 1 && self.nodes as usize <= NODES_MAX && self.node_pages >= 1;
@@ -115,8 +115,8 @@ impl Geometry {
             && self.nodes as usize * self.node_stride() <= DATA_MAX
     }
 
-    /// Cache records beyond [`Self::caches`]: one for each process and node, so that a process has
-    /// one for the threads that get none of their own, whoever has all the others.
+    /// Cache records beyond [`Self::caches`]: one for each process and node. So a process always
+    /// has one for its threads without a record, even if other processes have all the others.
     pub(crate) const fn spare_caches(&self) -> u32 {
         PROCESSES_MAX * self.nodes
     }
@@ -126,18 +126,18 @@ impl Geometry {
         (self.caches + self.spare_caches()) as usize
     }
 
-    /// Bytes from one node's first to the next one's, a power of two: so a shift tells the node of
-    /// an offset.
+    /// Bytes from the start of one node to that of the next, a power of two, so that a shift of an
+    /// offset gives its node.
     pub(crate) const fn node_stride(&self) -> usize {
         (self.node_pages as usize).next_power_of_two() * PAGE
     }
 
-    /// Number of bits that [`Self::node_stride`] is.
+    /// The binary logarithm of [`Self::node_stride`].
     pub(crate) const fn node_shift(&self) -> u32 {
         self.node_stride().trailing_zeros()
     }
 
-    /// Pages from one node's first to the next one's.
+    /// Pages from the start of one node to that of the next.
     pub(crate) const fn node_stride_pages(&self) -> usize {
         self.node_stride() / PAGE
     }
@@ -169,39 +169,39 @@ pub(crate) struct Layout {
     pub(crate) nodes: usize,
     /// Page words, `u64` each.
     pub(crate) pages: usize,
-    /// When each page was last seen free or was used, `u32` each: a hint of whoever gives pages
-    /// back.
+    /// When each page was last seen free or was used, `u32` each: a hint for the upkeep that gives
+    /// pages back.
     pub(crate) page_times: usize,
-    /// What is free in each page, and where, `u64` each: see [`crate::protocol::runs`].
+    /// The free slices of each page, `u64` each: see [`crate::protocol::runs`].
     pub(crate) page_runs: usize,
-    /// Bitmaps of pages with a free run of each order, and of those with idle memory: [`ORDERS`]
-    /// and one of [`bitmap_words`] words.
+    /// Bitmaps of the pages with a free run of each order, and of the pages with idle memory:
+    /// [`ORDERS`] + 1 bitmaps of [`bitmap_words`] words.
     pub(crate) orders: usize,
-    /// What is free in groups of pages, `u64` each: [`group_words`] for each node.
+    /// The free slices of groups of pages, `u64` each: [`group_words`] for each node.
     pub(crate) group_runs: usize,
     /// Bitmaps of span heads with free slots, one for each class.
     pub(crate) partial: usize,
     /// Slice words, `u64` each.
     pub(crate) slices: usize,
-    /// Free slots of each span, `u32` each, a hint: those of spans of `2^order` slices in the array
-    /// of that order, by head >> order. Apart, so that long spans, which have few, do not spread
-    /// them over as much memory as short ones.
+    /// Free slots of each span, `u32` each, a hint. Spans of `2^order` slices have theirs in the
+    /// array of that order, at index head >> order. One array for each order, so that the few long
+    /// spans do not spread their counts over as much memory as short ones.
     pub(crate) span_free: [usize; ORDERS],
     /// Cache records: [`Geometry::cache_records`] of [`CACHE_RECORD_BYTES`]; record `i` is cache
     /// `i + 1`.
     pub(crate) caches: usize,
     /// Slot words, `u16` each: the array of shift `6 + i` at index `i`.
     pub(crate) slots: [usize; SHIFTS],
-    /// Which pieces of [`RESERVE`] bytes of all that lies before have memory behind them, a bit
-    /// each: kept for a heap in a file alone.
+    /// Which pieces of [`RESERVE`] bytes of the tables before this one have memory, a bit each.
+    /// Kept only for a heap in a file.
     pub(crate) reserved: usize,
     /// Bytes of the whole region.
     pub(crate) bytes: usize,
 }
 
 impl Layout {
-    /// The parts that every heap touches: all before the tables that grow with the heap, the
-    /// bitmaps of pages, and the bits that say what else can be touched.
+    /// The parts that every heap touches: everything before the tables that grow with the heap, the
+    /// bitmaps of pages, and the bits that name the other parts that can be touched.
     pub(crate) const fn first_parts(&self) -> [Range<usize>; 4] {
         [
             0..HEADER_BYTES,
@@ -264,7 +264,7 @@ impl Layout {
     }
 }
 
-/// Where the next table starts.
+/// The start of the next table.
 const fn after(start: usize, bytes: usize) -> usize {
     (start + bytes).next_multiple_of(TABLE_ALIGN)
 }
@@ -277,7 +277,7 @@ const _: () = {
     assert!(CACHE_RECORD_BYTES.is_multiple_of(4096));
     assert!(CACHES_MAX + PROCESSES_MAX * NODES_MAX as u32 == CACHE_ID_MAX);
     assert!(HEADER_BYTES <= GAP_AT && (GAP_AT + GAP_BYTES).is_multiple_of(TABLE_ALIGN));
-    assert!(HOMES_AT + HOMES_MAX * size_of::<u64>() <= HEADER_BYTES);
+    assert!(NAMESPACES_AT + NAMESPACES_MAX * size_of::<u64>() <= HEADER_BYTES);
 };
 
 #[cfg(test)]
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_geometry_that_lies_is_refused() {
+    fn invalid_geometry_is_refused() {
         let good = Geometry { nodes: 2, node_pages: 512, caches: 64 };
         assert!(good.is_valid());
         for bad in [
@@ -351,9 +351,9 @@ mod tests {
         }
     }
 
-    /// A quarter of what the data range is at most, and all of it sparse.
+    /// At most a quarter of the data range, and all of it sparse.
     #[test]
-    fn the_metadata_is_a_fraction_of_the_data() {
+    fn metadata_is_a_fraction_of_the_data() {
         let geometry = SHAPES[1];
         assert!(Layout::of(&geometry).bytes * 4 < geometry.data_bytes());
     }

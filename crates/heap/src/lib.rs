@@ -1,9 +1,9 @@
 //! A huge-page heap: flat, shared between processes, and safe to die in.
 //!
 //! ```
-//! use haul_heap::{Heap, Node};
+//! use haul_heap::{Heap, Request};
 //! let heap = Heap::builder().limit(1 << 30).build()?;
-//! let block = heap.alloc(4096, 4096, Node::ANY)?;
+//! let block = heap.alloc(Request::new(4096).aligned(4096))?;
 //! // SAFETY: allocated right above, and not used again.
 //! unsafe { heap.free(block) }?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -13,68 +13,67 @@
 //!
 //! **Every resource has one state word, in metadata that all sharers see, that names its owner;
 //! every transition is one compare-and-swap, or a store by the only owner.** Everything else
-//! (counts, bitmaps, the arrays of a thread's cache, cursors) is a hint that can be made again from
-//! the state words. So nothing takes a lock, nothing needs a log, and recovery from a death at any
-//! instruction is a scan that gives back what the dead one owned.
+//! (counts, bitmaps, the arrays of a thread's cache, cursors) is a hint that can be computed again
+//! from the state words. No operation takes a lock or needs a log. Recovery from a death at any
+//! instruction is a scan that gives back the dead process's resources.
 //!
 //! # A first allocation in nine steps
 //!
-//! `heap.alloc(4096, 4096, Node::ANY)`, in a thread that never called the heap before:
+//! `heap.alloc(Request::new(4096).aligned(4096))`, in a thread that never called the heap before:
 //!
 //! 1. `heap` finds the class: the smallest of 44 that holds the size and is divisible by the
 //!    alignment. Here 4096, whose blocks pack 16 to a slice of 64 KiB without a gap.
-//! 2. It looks up the thread's cache in its directory. There is none, and that is the slow path:
-//!    `local` gives the thread a number, and `cache` claims a cache record for it, by one swap of
-//!    its word.
+//! 2. It looks up the thread's cache in its directory. There is none, so the call continues on the
+//!    slow path: `local` gives the thread a number, and `cache` claims a cache record for it with
+//!    one swap of its word.
 //! 3. The bin of the class is empty, so `cache` looks for slots: in the span of the last ones, else
-//!    in one with free slots, by a bitmap. There is neither, so it builds one.
-//! 4. `memory` finds a page of 2 MiB with a free slice, the lowest there is. None was used yet, so
-//!    it moves the frontier by one page.
+//!    by a bitmap in a span with free slots. It finds none and builds a span.
+//! 4. `memory` finds a page of 2 MiB with a free slice, the lowest there is. No page was used
+//!    before, so it moves the frontier by one page.
 //! 5. `slice` claims the slice: its word goes from free to claimed by this cache.
 //! 6. `region` gets memory for the page, between the page's words "mapping" and "ready". For
-//!    plain and transparent huge pages of a private heap there is nothing to do: the first touch
-//!    does it.
-//! 7. The slice's word goes to run, then to span of the class. From here on its slots can be
+//!    plain and transparent huge pages of a private heap, the first touch gets the memory.
+//! 7. The slice's word goes to run, then to span of the class. From now on its slots can be
 //!    claimed.
-//! 8. `slot` claims sixteen slots for the cache, by one swap of 16 bits each, into the bin. The
-//!    span's word is read again: if it changed meanwhile the slots go back.
+//! 8. `slot` claims sixteen slots for the cache, by one swap of 16 bits each, into the bin. It
+//!    reads the span's word again and gives the slots back if the word changed.
 //! 9. `heap` pops one from the bin, sees that its word says "cached by me", stores "live,
 //!    process, tag", and returns its address.
 //!
-//! The next fifteen calls are step 1, a look into the directory, and step 9. A free is step 9
-//! backwards. Who is killed between any two of them leaves words that name its cache or its
-//! process: `reap` finds them by a scan, and gives back what they name.
+//! The next fifteen calls are step 1, a lookup in the directory, and step 9. A free is step 9 in
+//! reverse. A process that is killed between two steps leaves words that name its cache or itself.
+//! `reap` finds them by a scan and gives back what they name.
 //!
 //! # What a shared heap is safe from
 //!
-//! The metadata can be written by every process that shares the heap, and so by one that has gone
-//! wrong. Each index and length that is read there is checked against the heap's shape, which is
-//! checked when a process attaches and kept in its own memory. So a scribble can lose blocks, or
-//! hand one out twice, but leads to no access outside the heap; [`Heap::validate`] tells of it.
+//! Every process that shares the heap can write to the metadata, so a faulty one can too. A process
+//! checks each index and length that it reads there against the heap's shape. The shape is checked
+//! on attach and kept in the process's own memory. So a corrupted word can lose blocks or hand out
+//! one block twice, but causes no access outside the heap; [`Heap::validate`] reports it.
 //!
 //! # Modules, lowest first
 //!
 //! - `sync`: the atomics;
-//! - `protocol`: who owns what, and how it changes hands;
-//! - `layout`: pages, nodes, and where every table is;
-//! - `fault`: what goes wrong with a request or a pointer;
+//! - `protocol`: the owner of each resource, and the transitions between owners;
+//! - `layout`: pages, nodes, and the offset of every table;
+//! - `fault`: errors of a request or a pointer;
 //! - `bin`: the blocks of one class that a thread holds;
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
-//! - [`guard`]: SIGBUS, caught where memory of a file is touched that others can take away;
-//! - `looks`: how often all slots of a class are searched;
-//! - `crowd`: how many threads of many build at once;
-//! - `error`: why there is no heap;
+//! - [`guard`]: SIGBUS, caught for memory of files that other processes can truncate;
+//! - `searches`: how often all slots of a class are searched;
+//! - `crowd`: how many threads build spans at once;
+//! - `error`: why a heap could not be built or attached to;
 //! - `region`: the mappings of data and metadata;
 //! - `memory`: which slices are free, and how they are found;
 //! - `member`: processes of a heap;
-//! - `local`: which thread this is, and where its caches are;
+//! - `local`: the number of a thread, and its caches;
 //! - `cache`: a thread's bins, filled from spans and emptied into them;
-//! - `request`: what a caller says with a request;
+//! - `request`: the parameters of a request;
 //! - `heap`: alloc, free, realloc, and the builder;
-//! - `inspect`: what a heap holds;
-//! - `reap`: what the dead leave behind, taken back;
-//! - `maintain`: what nobody should wait for;
+//! - `inspect`: statistics, maps and checks of a heap;
+//! - `reap`: resources of dead processes, given back;
+//! - `maintain`: work outside requests;
 //! - `iova`: addresses for devices;
 //! - `global`: the heap behind Rust's own allocations.
 #![no_std]
@@ -94,7 +93,6 @@ mod inspect;
 mod iova;
 mod layout;
 mod local;
-mod looks;
 mod maintain;
 mod member;
 mod memory;
@@ -102,6 +100,7 @@ mod protocol;
 mod reap;
 mod region;
 mod request;
+mod searches;
 mod sync;
 mod sys;
 mod tables;
@@ -120,14 +119,14 @@ pub use protocol::step;
 pub use reap::Reaped;
 pub use region::{
     NAMES_FOLDER, NAMES_PREFIX,
-    backing::{Backing, Pages, PagesTold, Reason},
+    backing::{Backing, Pages, PagesReport, Reason},
     external::{EXTENT_BYTES, EXTENT_STEP, Extents, External},
 };
-pub use request::{Node, Offset, Tag};
+pub use request::{Node, Offset, Request, Tag};
 
-/// What is refused without `unsafe`, so that it stays so: each fails for that reason alone.
+/// Uses that must not compile without `unsafe`. Each fails for that reason alone.
 ///
-/// The size of a block that another thread may just be given, which debug mode reads:
+/// The size of a block. In debug mode the call reads memory that another thread may be writing:
 ///
 /// ```compile_fail,E0133
 /// fn ask(heap: &haul_heap::Heap, block: core::ptr::NonNull<u8>) -> bool {
@@ -135,7 +134,7 @@ pub use request::{Node, Offset, Tag};
 /// }
 /// ```
 ///
-/// Memory that nobody vouches for:
+/// Memory without a promise of the caller:
 ///
 /// ```compile_fail,E0133
 /// fn build(external: haul_heap::External) -> bool {

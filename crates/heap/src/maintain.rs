@@ -1,5 +1,5 @@
-//! What nobody should wait for, in one call that a housekeeping thread makes now and then: memory
-//! made ready before it is needed, memory given back that lay idle, and what the dead left.
+//! Work outside requests, in one call that a housekeeping thread makes periodically: it makes
+//! memory ready before it is needed, gives idle memory back, and reaps dead processes.
 
 mod upkeep;
 
@@ -13,45 +13,55 @@ use crate::reap::Reaped;
 use crate::sys;
 use upkeep::Upkeep;
 
-/// What a page's idle time is counted in, in milliseconds: 16 bits of it are four hours.
+/// The unit of a page's idle time in milliseconds: 16 bits hold four hours.
 const TICK_MS: u64 = 250;
 
-/// The shifts of the slot words that come with pages that are ready from the start: of blocks of 1
-/// KiB and more, 8 KiB for each 2 MiB, where those of 64 B alone would be 64 KiB.
+/// The shifts of the slot words that are brought with pages that are ready from the start: those of
+/// blocks of 1 KiB and more, 8 KiB for each 2 MiB. The words of 64 B alone would be 64 KiB.
 const FIRST_SHIFTS: u32 = !0 << (10 - SHIFT_MIN);
 
-/// What one call of [`Heap::maintain`] did.
+/// The result of one call of [`Heap::maintain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Maintenance {
-    /// What was taken back from dead processes.
+    /// What was given back for dead processes.
     pub reaped: Reaped,
-    /// Threads of this process that had ended, whose caches were emptied.
+    /// Ended threads of this process whose caches were emptied.
     pub threads: u32,
     /// Pages of 2 MiB that were made ready.
     pub grown: u32,
     /// Pages of 2 MiB whose memory was given back.
     pub released: u32,
-    /// Whether the system refused memory that was to be made ready.
+    /// Whether the system refused memory that should have been made ready.
     pub is_refused: bool,
 }
 
 impl Heap {
-    /// Keeps the heap in order: [reaps](Heap::reap), empties the caches of threads that ended,
-    /// gives back pages that lay free for longer than [`decay`](crate::Builder::decay), and makes
-    /// pages ready up to [`grow_ahead`](crate::Builder::grow_ahead). Nobody waits for it. Several
-    /// processes may call it at once.
+    /// Performs the heap's periodic work: [reaps](Heap::reap), empties the caches of ended threads,
+    /// gives back pages that were free for longer than [`decay`](crate::Builder::decay), and makes
+    /// pages ready up to [`grow_ahead`](crate::Builder::grow_ahead). No request waits for it.
+    /// Several processes may call it at once.
     ///
     /// O(threads + processes) system calls, and one or two for each page that is made ready or
-    /// given back; reads a word for each page that was ever used and each slice of those that are
-    /// free, and once in each time of decay a word of each slice and the first slots of each span.
+    /// given back. Reads a word for each page that was ever used and for each slice of the free
+    /// ones. Once in each decay time it also reads a word of each slice and the first slots of each
+    /// span.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).nodes(1).grow_ahead(4 << 20).build()?;
+    /// assert_eq!(heap.maintain().grown, 2, "pages of 2 MiB");
+    /// assert_eq!(heap.stats(Node::ANY).ready_bytes, 4 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn maintain(&self) -> Maintenance {
         if self.upkeep.ahead_bytes > 0 {
-            // First, for this thread may need one itself.
+            // First, because this thread may need one itself.
             cache::bring_next(&self.memory);
         }
         let mut done = Maintenance { reaped: self.reap(), ..Maintenance::default() };
-        done.threads = self.empty_caches_of_the_gone();
+        done.threads = self.empty_caches_of_ended_threads();
         let now = (sys::now_ns() / 1_000_000 / TICK_MS) as u16;
         self.show_pool_file_again();
         for node in 0..self.node_count() {
@@ -80,10 +90,10 @@ impl Heap {
         done
     }
 
-    /// Makes ready what is to have memory before the first request.
+    /// Makes the memory ready that the builder requested before the first request.
     ///
     /// # Errors
-    /// [`Error::NotReady`].
+    /// [`Error::NotReady`] if there is not enough memory.
     pub(crate) fn make_ready_at_start(&self) -> Result<(), Error> {
         let asked = self.upkeep.ready_bytes;
         if asked == 0 {
@@ -92,7 +102,7 @@ impl Heap {
         let wanted = self.pages_of_each(asked);
         let mut ready = 0;
         for node in 0..self.node_count() {
-            // More than there can be is not even begun.
+            // A request for more pages than the node has fails at once.
             if wanted > self.memory.pages_of(node).len() {
                 return Err(Error::NotReady { asked, ready });
             }
@@ -110,16 +120,28 @@ impl Heap {
         Ok(())
     }
 
-    /// Pages of each node that so many bytes are.
+    /// Pages of each node that `bytes` of the heap correspond to.
     fn pages_of_each(&self, bytes: u64) -> usize {
         let each = bytes.div_ceil(self.node_count() as u64);
         usize::try_from(each.div_ceil(PAGE as u64)).unwrap_or(usize::MAX)
     }
 
-    /// Gives back every page that is free, however short a time: for when the memory is needed
-    /// elsewhere. What other threads hold in their caches stays. Returns how many pages went.
+    /// Gives back every free page, for when the memory is needed elsewhere. The caches of other
+    /// threads stay as they are. Returns how many pages were given back.
     ///
-    /// As [`Heap::maintain`], but for what it does of the dead and ahead.
+    /// Costs as [`Heap::maintain`], without its work for dead processes and for pages ahead.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(10 << 20))?;
+    /// // SAFETY: allocated here, and not used again.
+    /// unsafe { heap.free(block) }?;
+    /// heap.trim();
+    /// assert_eq!(heap.stats(Node::ANY).ready_bytes, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn trim(&self) -> u32 {
         (0..self.node_count())
             .filter_map(|node| self.keeper(node + 1).ok())
@@ -131,9 +153,9 @@ impl Heap {
             .sum()
     }
 
-    fn empty_caches_of_the_gone(&self) -> u32 {
+    fn empty_caches_of_ended_threads(&self) -> u32 {
         let holds_something = |keeper: Keeper<'_>| keeper.holds_something();
-        local::bury(
+        local::reclaim_numbers(
             |number| self.keepers_of(number).any(holds_something),
             |number| {
                 for keeper in self.keepers_of(number) {
@@ -144,7 +166,7 @@ impl Heap {
         )
     }
 
-    /// The caches that the thread of this number has, or had.
+    /// The caches of the thread with this number, live or ended.
     fn keepers_of(&self, number: usize) -> impl Iterator<Item = Keeper<'_>> {
         (1..=self.node_count()).filter_map(move |row| {
             let entry = self.directory.entry(row, number);

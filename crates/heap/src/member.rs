@@ -1,12 +1,14 @@
-//! Processes of a heap: how one joins, how its death is seen, who inherits.
+//! Processes of a heap: how a process joins, how its death is detected, and which process inherits
+//! its blocks.
 //!
-//! A record's word names its process by number, and the record holds when that process started, so
-//! that a later one of the same number is another. A process that leaves without dying keeps its
-//! record, because its blocks may be in use by others; the record goes when the process does.
+//! A record's word names its process by PID, and the record holds the start time of the process,
+//! which distinguishes it from a later process with the same PID. A process that leaves without
+//! dying keeps its record, because other processes may use its blocks; the record is freed when the
+//! process dies.
 //!
-//! A number means nothing in another PID namespace, so the word says which namespace is the
-//! process's home. Whoever is at home elsewhere counts as alive: only who shares its namespace can
-//! see it die. So does who is at home where nobody could say, for want of `/proc`.
+//! A PID is valid in one PID namespace only, so the word also names the namespace. A process in
+//! another namespace counts as alive, because its death can be seen only from its own namespace. So
+//! does a process with an unknown namespace, for want of `/proc`.
 
 use crate::layout::POOL_FILE;
 use crate::protocol::record;
@@ -16,38 +18,39 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys::process::{self, Identity, Life};
 use crate::tables::{ProcessRecord, Tables};
 
-/// Where in a record's further words the process number of the heir stands; 0 for none.
+/// Index in a record's further words of the heir's PID; 0 if there is no heir.
 const HEIR: usize = 0;
 
-/// Where in a record's further words the mark stands that a thread of the process reaps; 0 for
-/// none.
+/// Index in a record's further words of the mark that a thread of the process reaps; 0 if none
+/// does.
 const REAPING: usize = 1;
 
-/// The slot of a process that finds all others taken and looks whether their processes are dead. It
-/// is left again at once, so one will do.
+/// The slot of a process that finds all other slots taken and reaps dead processes to free one. The
+/// process leaves it again at once, so one such slot is enough.
 pub(crate) const VISITOR: u8 = PROCESSES_MAX as u8 - 1;
 
-/// A process, and where it is at home: what its record is to say.
+/// A process and its PID namespace, for its record.
 struct Member {
     identity: Identity,
-    home: u8,
+    namespace: u8,
 }
 
 impl Member {
-    /// This process, entered among the homes.
+    /// This process, after entering its namespace in the table.
     fn own(tables: &Tables) -> Self {
-        let home = process::own_home().map_or(0, |home| record::find_home(tables.homes(), home));
-        Self { identity: process::own(), home }
+        let namespace = process::own_namespace()
+            .map_or(0, |namespace| record::find_namespace(tables.namespaces(), namespace));
+        Self { identity: process::own(), namespace }
     }
 }
 
-/// This process's slot: the one that it has, else a free one. `None` where all are taken.
+/// This process's slot: the one that it has, else a free one. `None` if all are taken.
 pub(crate) fn join(tables: &Tables) -> Option<u8> {
     let own = Member::own(tables);
     let records = &tables.processes()[..usize::from(VISITOR)];
     let has_joined = |record: &ProcessRecord| {
         let word = ProcessWord(record.state.load(Acquire));
-        let active = Process::Active { pid: own.identity.number, home: own.home };
+        let active = Process::Active { pid: own.identity.number, namespace: own.namespace };
         word.decode() == active && record.start.load(Relaxed) == own.identity.start
     };
     if let Some(slot) = records.iter().position(has_joined) {
@@ -56,21 +59,21 @@ pub(crate) fn join(tables: &Tables) -> Option<u8> {
     records.iter().position(|record| take(record, &own)).map(|slot| slot as u8)
 }
 
-/// Takes the visitor's slot, also from one that died in it: when all others are taken too, there
-/// may be nobody else to reap it. `None` where somebody has it, or reaps it.
+/// Takes the visitor's slot, also from a visitor that died in it: when all other slots are taken
+/// too, no other process may be able to reap it. `None` if a live process has it or reaps it.
 pub(crate) fn visit(tables: &Tables) -> Option<u8> {
     let own = Member::own(tables);
     let record = &tables.processes()[usize::from(VISITOR)];
     let word = ProcessWord(record.state.load(Acquire));
-    let is_nobodys = match word.decode() {
+    let is_abandoned = match word.decode() {
         Process::Reaping { by, .. } => {
             let record = &tables.processes()[usize::from(by)];
             let word = ProcessWord(record.state.load(Acquire));
-            by == VISITOR || life(record, word, own.home) == Life::Dead
+            by == VISITOR || life(record, word, own.namespace) == Life::Dead
         }
-        _ => life(record, word, own.home) == Life::Dead,
+        _ => life(record, word, own.namespace) == Life::Dead,
     };
-    (is_nobodys && take_over(record, word, &own)).then_some(VISITOR)
+    (is_abandoned && take_over(record, word, &own)).then_some(VISITOR)
 }
 
 /// The mark that a thread of the process in `slot` reaps.
@@ -78,56 +81,56 @@ pub(crate) fn reaping_mark(tables: &Tables, slot: u8) -> &AtomicU64 {
     &tables.processes()[usize::from(slot)].more[REAPING]
 }
 
-/// Leaves the visitor's slot, under whose name nothing is owned.
+/// Leaves the visitor's slot, which owns nothing.
 pub(crate) fn leave(tables: &Tables) {
     record::free(&tables.processes()[usize::from(VISITOR)].state);
 }
 
-/// Makes this process the one in `slot`, whoever it was: for a private heap in a child of fork,
-/// which has a copy of the record and nobody beside it.
+/// Makes this process the one in `slot`: for a private heap in a child of fork, which has a copy of
+/// the record and shares it with no process.
 pub(crate) fn replace(tables: &Tables, slot: u8) {
     let own = Member::own(tables);
     let record = &tables.processes()[usize::from(slot)];
     let epoch = ProcessWord(record.state.load(Relaxed)).epoch().wrapping_add(1);
     record.start.store(own.identity.start, Relaxed);
-    record.state.store(ProcessWord::active(epoch, own.identity.number, own.home).0, Release);
+    record.state.store(ProcessWord::active(epoch, own.identity.number, own.namespace).0, Release);
 }
 
-/// Where the process in `slot` is at home; 0 where that is not known.
-pub(crate) fn home(tables: &Tables, slot: u8) -> u8 {
+/// The namespace of the process in `slot`; 0 if it is not known.
+pub(crate) fn namespace(tables: &Tables, slot: u8) -> u8 {
     match ProcessWord(tables.processes()[usize::from(slot)].state.load(Relaxed)).decode() {
-        Process::Joining { home, .. } | Process::Active { home, .. } => home,
+        Process::Joining { namespace, .. } | Process::Active { namespace, .. } => namespace,
         Process::Free | Process::Reaping { .. } => 0,
     }
 }
 
-/// Whether the process that a record named when `word` was read still runs, as far as that is to be
-/// seen from `home`. A few system calls.
-pub(crate) fn life(record: &ProcessRecord, word: ProcessWord, home: u8) -> Life {
-    let is_here = |other| home != 0 && other == home;
+/// Whether the process that a record named when `word` was read still runs, as far as a process in
+/// `namespace` can see. A few system calls.
+pub(crate) fn life(record: &ProcessRecord, word: ProcessWord, namespace: u8) -> Life {
+    let is_here = |other| namespace != 0 && other == namespace;
     match word.decode() {
         Process::Free => Life::Dead,
-        // It has not said yet when it started.
-        Process::Joining { pid, home } if is_here(home) => {
+        // It has not recorded its start time yet.
+        Process::Joining { pid, namespace } if is_here(namespace) => {
             process::life_of(Identity { number: pid, start: 0 })
         }
-        Process::Active { pid, home } if is_here(home) => {
+        Process::Active { pid, namespace } if is_here(namespace) => {
             let start = record.start.load(Relaxed);
             process::life_of(Identity { number: pid, start })
         }
         Process::Joining { .. } | Process::Active { .. } => Life::Alive,
-        // Who began to reap it saw that it is.
+        // The process that began to reap it found it dead.
         Process::Reaping { .. } => Life::Dead,
     }
 }
 
-/// Names the process that gets this one's blocks when it dies; 0 for nobody.
+/// Names the process that inherits this one's blocks when it dies; 0 for none.
 pub(crate) fn set_heir(tables: &Tables, slot: u8, pid: u32) {
     tables.processes()[usize::from(slot)].more[HEIR].store(pid.into(), Release);
 }
 
-/// Writes under which number the process in `slot` has the heap's second file open, so that others
-/// can find it. Leaves a number that stands there and that `is_shown` says is right.
+/// Records the descriptor under which the process in `slot` has the heap's second file open, so
+/// that others can find it. Keeps an earlier entry if `is_shown` says that it is valid.
 pub(crate) fn show_pool_file(
     tables: &Tables,
     slot: u8,
@@ -135,31 +138,31 @@ pub(crate) fn show_pool_file(
     is_shown: impl Fn(u32) -> bool,
 ) {
     let word = &tables.processes()[usize::from(slot)].more[POOL_FILE];
-    let (told, own) = (word.load(Acquire), u64::from(number) + 1);
-    // A program that this one replaced by exec leaves a number that means nothing any more.
-    let is_right = |told: u64| u32::try_from(told - 1).is_ok_and(&is_shown);
-    if told != own && (told == 0 || !is_right(told)) {
-        // Whoever was faster is another attachment of this process.
-        let _ = word.compare_exchange(told, own, AcqRel, Relaxed);
+    let (shown, own) = (word.load(Acquire), u64::from(number) + 1);
+    // A program that called exec leaves a descriptor that is no longer valid.
+    let is_right = |shown: u64| u32::try_from(shown - 1).is_ok_and(&is_shown);
+    if shown != own && (shown == 0 || !is_right(shown)) {
+        // Only another attachment of this process can be faster.
+        let _ = word.compare_exchange(shown, own, AcqRel, Relaxed);
     }
 }
 
-/// Takes back that the process in `slot` has the second file open under this number.
+/// Removes the record that the process in `slot` has the second file open under this number.
 pub(crate) fn hide_pool_file(tables: &Tables, slot: u8, number: u32) {
     let word = &tables.processes()[usize::from(slot)].more[POOL_FILE];
-    // A number that another attachment wrote stays.
+    // The entry of another attachment stays.
     let _ = word.compare_exchange(u64::from(number) + 1, 0, AcqRel, Relaxed);
 }
 
-/// The slot of the heir that the process in `slot` named, if the heir has joined and lives: both of
-/// them at `home`, for who reaps a process shares its namespace.
-pub(crate) fn heir(tables: &Tables, slot: u8, home: u8) -> Option<u8> {
+/// The slot of the heir that the process in `slot` named, if the heir has joined and lives. Both
+/// are in `namespace`, because only a process of that namespace reaps another.
+pub(crate) fn heir(tables: &Tables, slot: u8, namespace: u8) -> Option<u8> {
     let records = tables.processes();
     let heir = u32::try_from(records[usize::from(slot)].more[HEIR].load(Acquire)).ok()?;
     let is_heir = |record: &ProcessRecord| {
         let word = ProcessWord(record.state.load(Acquire));
-        word.decode() == Process::Active { pid: heir, home }
-            && life(record, word, home) == Life::Alive
+        word.decode() == Process::Active { pid: heir, namespace }
+            && life(record, word, namespace) == Life::Alive
     };
     (heir != 0).then(|| records.iter().position(is_heir)).flatten().map(|slot| slot as u8)
 }
@@ -169,9 +172,9 @@ fn take(record: &ProcessRecord, own: &Member) -> bool {
     old.decode() == Process::Free && take_over(record, old, own)
 }
 
-/// Takes a record that says `old` and is nobody's.
+/// Takes a record whose word is `old` and that has no live owner.
 fn take_over(record: &ProcessRecord, old: ProcessWord, own: &Member) -> bool {
-    record::join(&record.state, old, (own.identity.number, own.home), || {
+    record::join(&record.state, old, (own.identity.number, own.namespace), || {
         record.start.store(own.identity.start, Relaxed);
         for word in [HEIR, REAPING, POOL_FILE] {
             record.more[word].store(0, Relaxed);
@@ -194,37 +197,37 @@ mod tests {
         let memory = Box::leak(vec![0_u64; words].into_boxed_slice());
         let start = NonNull::from(memory).cast::<u8>();
         let pad = start.align_offset(4096);
-        // SAFETY: a page more than needed was taken.
+        // SAFETY: the allocation is a page longer than needed.
         let start = unsafe { start.add(pad) };
         // SAFETY: zeroed memory of the layout's size, aligned, and never freed.
         unsafe { Tables::new(start, geometry) }
     }
 
     #[test]
-    fn a_process_joins_once_and_lives() {
+    fn process_joins_once_and_counts_as_alive() {
         let tables = tables();
         assert_eq!(join(&tables), Some(0));
         assert_eq!(join(&tables), Some(0));
         let record = &tables.processes()[0];
         let word = ProcessWord(record.state.load(Acquire));
-        let home = home(&tables, 0);
-        assert_eq!((home, life(record, word, home)), (1, Life::Alive));
+        let namespace = namespace(&tables, 0);
+        assert_eq!((namespace, life(record, word, namespace)), (1, Life::Alive));
         record.start.fetch_add(1, Relaxed);
-        assert_eq!(life(record, word, home), Life::Dead);
-        // From elsewhere it is not to be seen, nor from where nobody knows.
-        assert_eq!([0, 2].map(|home| life(record, word, home)), [Life::Alive; 2]);
+        assert_eq!(life(record, word, namespace), Life::Dead);
+        // From another namespace, or from an unknown one, its death cannot be seen.
+        assert_eq!([0, 2].map(|namespace| life(record, word, namespace)), [Life::Alive; 2]);
         assert_eq!(join(&tables), Some(1));
     }
 
     #[test]
-    fn a_process_of_this_number_that_is_at_home_elsewhere_is_another() {
+    fn same_pid_in_another_namespace_is_another_process() {
         let tables = tables();
         assert_eq!(join(&tables), Some(0));
-        tables.homes()[1].store(1, Relaxed);
-        assert_eq!((join(&tables), home(&tables, 1)), (Some(1), 2));
-        // Where all are taken, nobody knows where this one is.
-        tables.homes().iter().skip(1).for_each(|home| home.store(1, Relaxed));
-        assert_eq!((join(&tables), home(&tables, 2)), (Some(2), 0));
+        tables.namespaces()[1].store(1, Relaxed);
+        assert_eq!((join(&tables), namespace(&tables, 1)), (Some(1), 2));
+        // If all entries are taken, this process's namespace is not known.
+        tables.namespaces().iter().skip(1).for_each(|namespace| namespace.store(1, Relaxed));
+        assert_eq!((join(&tables), namespace(&tables, 2)), (Some(2), 0));
     }
 
     #[test]
@@ -232,29 +235,29 @@ mod tests {
         let tables = tables();
         join(&tables).unwrap();
         assert_eq!(heir(&tables, 0, 1), None);
-        set_heir(&tables, 0, process::own_number());
-        assert_eq!([1, 2].map(|home| heir(&tables, 0, home)), [Some(0), None]);
+        set_heir(&tables, 0, process::own_pid());
+        assert_eq!([1, 2].map(|namespace| heir(&tables, 0, namespace)), [Some(0), None]);
         set_heir(&tables, 0, 1);
         assert_eq!(heir(&tables, 0, 1), None);
     }
 
     #[test]
-    fn one_attachment_of_a_process_shows_its_second_file() {
+    fn one_attachment_of_a_process_shows_the_second_file() {
         let tables = tables();
         let slot = join(&tables).unwrap();
-        let told = || tables.processes()[0].more[POOL_FILE].load(Acquire);
+        let shown = || tables.processes()[0].more[POOL_FILE].load(Acquire);
         show_pool_file(&tables, slot, 7, |_| false);
         show_pool_file(&tables, slot, 9, |number| number == 7);
         hide_pool_file(&tables, slot, 9);
-        assert_eq!(told(), 8);
+        assert_eq!(shown(), 8);
         show_pool_file(&tables, slot, 9, |_| false);
-        assert_eq!(told(), 10);
+        assert_eq!(shown(), 10);
         hide_pool_file(&tables, slot, 9);
-        assert_eq!(told(), 0);
+        assert_eq!(shown(), 0);
     }
 
     #[test]
-    fn a_full_table_admits_nobody() {
+    fn full_table_admits_no_process() {
         let tables = tables();
         for record in tables.processes() {
             record.state.store(ProcessWord::active(1, 1, 1).0, Relaxed);

@@ -1,11 +1,79 @@
-//! What a caller says with a request: a node, a tag; and what it can keep: an offset.
+//! Requests for blocks with their parameters (size, alignment, node, tag), and the form in which a
+//! caller stores a pointer: an offset.
+
+use core::alloc::Layout;
+
+use crate::layout::UNIT;
+
+/// A request for a block: its size and alignment, the node of its memory, and its tag.
+///
+/// ```
+/// use haul_heap::{Heap, Node, Request};
+///
+/// let heap = Heap::builder().limit(1 << 30).nodes(1).build()?;
+/// let frames = heap.tag("frames");
+/// let frame = Request::new(1500).aligned(128).on_node(Node::new(0)).tagged(frames);
+/// let block = heap.alloc(frame)?;
+/// assert_eq!(block.addr().get() % 128, 0);
+/// assert_eq!(heap.stats(Node::ANY).tag(frames).blocks, 1);
+/// // SAFETY: allocated here, and not used again.
+/// unsafe { heap.free(block) }?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Request {
+    pub(crate) size: usize,
+    pub(crate) align: usize,
+    pub(crate) node: Node,
+    pub(crate) tag: Tag,
+}
+
+impl Request {
+    /// A request for `size` bytes, aligned to a cache line of 64 bytes, on any node and without a
+    /// tag. A size of 0 gets the smallest block.
+    #[inline(always)]
+    pub const fn new(size: usize) -> Self {
+        Self { size, align: UNIT, node: Node::ANY, tag: Tag::NONE }
+    }
+
+    /// Sets the alignment in bytes, a power of two up to 1 GiB. Every block is aligned to at least
+    /// 64 bytes.
+    #[inline(always)]
+    pub const fn aligned(mut self, align: usize) -> Self {
+        self.align = align;
+        self
+    }
+
+    /// Sets the node of the block's memory.
+    #[inline(always)]
+    pub const fn on_node(mut self, node: Node) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// Sets the tag by which statistics count the block.
+    #[inline(always)]
+    pub const fn tagged(mut self, tag: Tag) -> Self {
+        self.tag = tag;
+        self
+    }
+}
+
+impl From<Layout> for Request {
+    #[inline(always)]
+    fn from(layout: Layout) -> Self {
+        Self::new(layout.size()).aligned(layout.align())
+    }
+}
 
 /// A NUMA node of a heap, as the caller names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Node(pub(crate) u8);
 
 impl Node {
-    /// The node that the thread ran on when it first used the heap, or another where that is full.
+    /// The node that the thread ran on when it first used the heap, or another node if that one is
+    /// full.
     pub const ANY: Self = Self(0);
 
     /// The heap's node `number`, counted from 0. An allocation there fails with
@@ -20,8 +88,8 @@ impl Node {
     }
 }
 
-/// What a block is for: statistics count by it. [`Heap::tag`](crate::Heap::tag) makes one of a
-/// name.
+/// The purpose of a block; statistics count by it. [`Heap::tag`](crate::Heap::tag) gives the tag of
+/// a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Tag(pub(crate) u8);
 
@@ -29,24 +97,24 @@ impl Tag {
     /// No tag.
     pub const NONE: Self = Self(0);
 
-    /// The tag of this number, as [`Tag::number`] gave it in any process of the heap.
+    /// The tag of this number, as [`Tag::number`] returned it in any process of the heap.
     pub const fn new(number: u8) -> Self {
         Self(number)
     }
 
-    /// The tag's number, 0 for none.
+    /// The tag's number, 0 for no tag.
     pub const fn number(self) -> u8 {
         self.0
     }
 }
 
-/// A place in a heap that means the same in every process that shares it: bytes from the data's
-/// start.
+/// A location in a heap that means the same in every process that shares it: bytes from the start
+/// of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Offset(u64);
 
 impl Offset {
-    /// An offset that was made by [`Offset::bytes`], perhaps in another process.
+    /// An offset of so many bytes, as [`Offset::bytes`] returned it, perhaps in another process.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }

@@ -1,5 +1,5 @@
-//! The atomics that the protocols are written over. Where loom runs these (`tests/interleavings`),
-//! a module of its own stands in the place of this one.
+//! The atomics of the protocols. Under loom (`tests/interleavings`), another module replaces this
+//! one.
 
 pub(crate) use core::sync::atomic::{
     AtomicU16, AtomicU32, AtomicU64,
@@ -7,8 +7,8 @@ pub(crate) use core::sync::atomic::{
     fence,
 };
 
-/// Stores to a word that another thread may exchange at this instant: whatever it read last, either
-/// its exchange is before the store, or it fails.
+/// Stores to a word that another thread may exchange at the same time. Either its exchange comes
+/// before the store, or it fails, whatever value it read last.
 macro_rules! overwrite {
     ($word:expr, $value:expr, $order:expr) => {
         $word.store($value, $order)
@@ -16,8 +16,9 @@ macro_rules! overwrite {
 }
 pub(crate) use overwrite;
 
-/// Between a change of one word and a look at another, by each of two threads, of which one is to
-/// see the other's change. All four are `SeqCst`, so their one order does it.
+/// Stands between a store to one word and a load of another, where each of two threads does both
+/// and at least one must see the other's store. All four accesses are `SeqCst`, whose single order
+/// guarantees it.
 macro_rules! barrier {
     () => {};
 }

@@ -5,13 +5,13 @@ use core::ptr::NonNull;
 
 use crate::bin::Bin;
 use crate::layout::{
-    CACHE_RECORD_BYTES, Geometry, HOMES_AT, Layout, NODE_BYTES, ORDERS, PAGE_SLICES,
+    CACHE_RECORD_BYTES, Geometry, Layout, NAMESPACES_AT, NODE_BYTES, ORDERS, PAGE_SLICES,
     PROCESS_MORE_AT, PROCESS_RECORD_BYTES, RESERVE, SHIFTS, SLICE, TAG_BYTES, UNIT,
 };
 use crate::protocol::bitmap::{Bitmap, bitmap_words};
 use crate::protocol::class::CLASSES;
 use crate::protocol::runs::{Runs, group_words};
-use crate::protocol::word::{CacheId, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
+use crate::protocol::word::{CacheId, NAMESPACES_MAX, PROCESSES_MAX, TAGS_MAX};
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
 
 /// A process that uses the heap.
@@ -20,56 +20,56 @@ use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
 pub(crate) struct ProcessRecord {
     /// A [`crate::protocol::word::ProcessWord`].
     pub(crate) state: AtomicU64,
-    /// When the process started, as field 22 of `/proc/PID/stat`; 0 while it is not known.
+    /// When the process started, as field 22 of `/proc/PID/stat`; 0 if it is not known yet.
     pub(crate) start: AtomicU64,
-    /// For whoever keeps the record.
+    /// Words of the module that manages the record.
     pub(crate) more: [AtomicU64; 6],
 }
 
-/// A thread's cache. Everything but `state` is a hint: the slot words say what it holds.
+/// A thread's cache. Everything but `state` is a hint: the slot words say which slots it holds.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct CacheRecord {
     /// A [`crate::protocol::word::CacheWord`].
     pub(crate) state: AtomicU64,
-    /// For whoever keeps the record.
+    /// Words of the module that manages the record.
     pub(crate) more: [AtomicU64; 7],
-    /// By class: the head of the span that slots are taken from, plus 1; 0 for none. Set before the
-    /// first slot of the span is claimed, so that who cleans up knows where to look.
+    /// By class: the head of the span that slots are taken from, plus 1; 0 if there is none. It is
+    /// set before the first slot of the span is claimed, so that a reaper finds the span.
     pub(crate) current: [AtomicU32; 64],
-    /// By class: the slot of that span at which the next look begins.
+    /// By class: the slot of that span at which the next search begins.
     pub(crate) cursor: [AtomicU32; 64],
-    /// The first of the slices, to the end of their page, that are claimed for spans to come, plus
-    /// 1; 0 for none.
+    /// The first of the slices, up to the end of their page, that are claimed for later spans, plus
+    /// 1; 0 if there are none.
     pub(crate) ahead: AtomicU32,
-    /// The first slice of the large block that was freed last, plus 1, and how many it had; 0 for
-    /// none.
-    pub(crate) left: [AtomicU32; 2],
-    rest: [AtomicU32; 109],
+    /// The first slice of the large block that was freed last, plus 1, and its number of slices; 0
+    /// if there is none.
+    pub(crate) last_freed: [AtomicU32; 2],
+    padding: [AtomicU32; 109],
     /// By class.
     pub(crate) bins: [Bin; CLASSES],
 }
 
-/// What is known of a node's pages: hints.
+/// Hints about a node's pages.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct NodeHints {
-    /// Pages of the node, from its first on, that were ever handed out: those above are untouched.
+    /// Pages of the node, from its first on, that were ever handed out. Later pages are untouched.
     pub(crate) frontier: AtomicU32,
-    /// For whoever gives pages back and grows ahead.
+    /// Words of the upkeep that gives pages back and grows ahead.
     pub(crate) more: [AtomicU32; 63],
-    /// By class: spans that are kept though all their slots are free.
+    /// By class: spans that are kept although all their slots are free.
     pub(crate) empty_spans: [AtomicU32; 64],
-    /// The shifts of the classes that spans were ever built of, from the smallest on, a bit each.
+    /// The shifts of the classes that had spans, from the smallest on, a bit each.
     pub(crate) shifts: AtomicU32,
-    rest: [AtomicU32; 15],
-    /// Slices that are not free, in the upper half, and how many pieces of the free ones can be
-    /// resident: in a cache line of its own.
+    padding: [AtomicU32; 15],
+    /// In the upper half the number of slices that are not free, in the lower half the number of
+    /// pieces of free ones that can be resident. In a separate cache line.
     pub(crate) account: AtomicU64,
-    /// Slices of blocks that were freed, and not yet made up for by requests that gave idle memory
-    /// back: about, for threads overwrite each other's.
+    /// Slices of freed blocks that no later request has made up for by giving idle memory back. An
+    /// estimate, because threads overwrite each other's counts.
     pub(crate) freed: AtomicU64,
-    more_rest: [AtomicU64; 54],
+    more_padding: [AtomicU64; 54],
 }
 
 const _: () = {
@@ -87,7 +87,7 @@ pub(crate) struct Tables {
     base: NonNull<u8>,
     geometry: Geometry,
     layout: Layout,
-    // What follows from the geometry, for every look at a table asks for it.
+    // Derived from the geometry, because every access to a table needs it.
     pages: usize,
     slices: usize,
     page_words: usize,
@@ -96,7 +96,7 @@ pub(crate) struct Tables {
     group_words: usize,
 }
 
-// SAFETY: all that is reached through it is atomic, and the mapping belongs to no thread.
+// SAFETY: everything reached through it is atomic, and the mapping belongs to no thread.
 unsafe impl Send for Tables {}
 // SAFETY: as above: every access to the tables is atomic.
 unsafe impl Sync for Tables {}
@@ -144,10 +144,10 @@ impl Tables {
         unsafe { self.table(self.layout.processes, PROCESSES_MAX as usize) }
     }
 
-    /// Where processes are at home, by what their words say; the first is nobody's.
-    pub(crate) fn homes(&self) -> &[AtomicU64] {
+    /// The PID namespaces of processes, by the index in their words. The first one is not used.
+    pub(crate) fn namespaces(&self) -> &[AtomicU64] {
         // SAFETY: the first page has room for this many words behind the header's.
-        unsafe { self.table(HOMES_AT, HOMES_MAX) }
+        unsafe { self.table(NAMESPACES_AT, NAMESPACES_MAX) }
     }
 
     /// Names of tags, by tag: four words of eight bytes each. The first byte is the length.
@@ -174,7 +174,7 @@ impl Tables {
         unsafe { self.table(self.layout.page_times, self.pages) }
     }
 
-    /// The bitmap of pages with a free run of `2^order` slices, all its levels.
+    /// The bitmap of pages with a free run of `2^order` slices, with all its levels.
     pub(crate) fn order(&self, order: usize) -> Bitmap<'_> {
         assert!(order < ORDERS, "order {order}");
         let words = self.page_words;
@@ -183,7 +183,7 @@ impl Tables {
         Bitmap::new(words, self.pages)
     }
 
-    /// The bitmap of pages of whose free slices some can be resident, all its levels.
+    /// The bitmap of pages with free slices that can be resident, with all its levels.
     pub(crate) fn idle(&self) -> Bitmap<'_> {
         let words = self.page_words;
         // SAFETY: the layout has room for one more bitmap behind those of the orders.
@@ -191,7 +191,7 @@ impl Tables {
         Bitmap::new(words, self.pages)
     }
 
-    /// Where a node's free slices follow each other.
+    /// The runs of free slices of a node.
     pub(crate) fn runs(&self, node: usize) -> Runs<'_> {
         let (pages, groups) = (self.node_pages, self.group_words);
         // SAFETY: the layout has room for a word for each of the node's groups there.
@@ -200,13 +200,13 @@ impl Tables {
         Runs::new(&self.page_runs()[node * pages..][..pages], groups, first, PAGE_SLICES)
     }
 
-    /// What is free in each page, and where, by page.
+    /// The free slices of each page, by page.
     pub(crate) fn page_runs(&self) -> &[AtomicU64] {
         // SAFETY: the layout has room for one a page there.
         unsafe { self.table(self.layout.page_runs, self.pages) }
     }
 
-    /// The bitmap of heads of spans of `class` with free slots, all its levels.
+    /// The bitmap of heads of spans of `class` with free slots, with all its levels.
     pub(crate) fn partial(&self, class: usize) -> Bitmap<'_> {
         assert!(class < CLASSES, "class {class}");
         let words = self.slice_words;
@@ -215,8 +215,8 @@ impl Tables {
         Bitmap::new(words, self.slices)
     }
 
-    /// The words of the bitmap of `class`, and where in them those of its upper levels begin, which
-    /// every look for a span reads.
+    /// The words of the bitmap of `class`, and the index of the first word of its upper levels,
+    /// which every search for a span reads.
     pub(crate) fn partial_words(&self, class: usize) -> (&[AtomicU64], usize) {
         assert!(class < CLASSES, "class {class}");
         let words = self.slice_words;
@@ -237,14 +237,14 @@ impl Tables {
         unsafe { self.table(self.layout.span_free[order], self.slices >> order) }
     }
 
-    /// Cache records: that of cache `i` at `i - 1`. Behind those that one thread each has to itself
-    /// come the spare ones.
+    /// Cache records: that of cache `i` at `i - 1`. The spare records follow those for one thread
+    /// each.
     pub(crate) fn caches(&self) -> &[CacheRecord] {
         // SAFETY: the layout has room for this many records there, and zeroes are records.
         unsafe { self.table(self.layout.caches, self.geometry.cache_records()) }
     }
 
-    /// The record of one cache; `None` where there is no such cache.
+    /// The record of one cache; `None` if there is no such cache.
     pub(crate) fn cache(&self, id: CacheId) -> Option<&CacheRecord> {
         self.caches().get((id as usize).wrapping_sub(1))
     }
@@ -266,8 +266,8 @@ impl Tables {
         unsafe { self.table(self.layout.reserved, words) }
     }
 
-    /// Where a table's words lie, in bytes from the start of the metadata.
-    pub(crate) fn place_of<T>(&self, words: &[T]) -> Range<usize> {
+    /// The range of a table's words, in bytes from the start of the metadata.
+    pub(crate) fn range_of<T>(&self, words: &[T]) -> Range<usize> {
         let start = words.as_ptr().addr() - self.base.addr().get();
         start..start + size_of_val(words)
     }

@@ -1,5 +1,5 @@
-//! More threads than there are numbers and cache records: every one of them is served, what they
-//! hold is bounded, and what they had comes back.
+//! More threads than numbers and cache records: every thread is served, the memory of their caches
+//! is bounded, and their blocks become free again.
 
 mod support;
 
@@ -8,46 +8,46 @@ use std::ptr::NonNull;
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use haul_heap::{Heap, Node, Pages};
+use haul_heap::{Heap, Node, Pages, Request};
 
 use support::child::{in_child, statm_bytes};
 
 /// Threads beyond the 4,096 that have a cache of their own.
 const MANY: usize = 5500;
 
-/// For a thread that does nothing but allocate, in bytes.
+/// The stack of a thread that only allocates, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// A block that its thread marked.
+/// A block that its thread filled with a mark.
 struct Marked {
     block: NonNull<u8>,
     mark: u8,
     size: usize,
 }
 
-// SAFETY: the block belongs to whoever has the value.
+// SAFETY: the owner of the value owns the block.
 unsafe impl Send for Marked {}
 
 impl Marked {
     fn new(heap: &Heap, size: usize, mark: u8) -> Option<Self> {
-        let block = heap.alloc(size, 64, Node::ANY).ok()?;
+        let block = heap.alloc(Request::new(size)).ok()?;
         // SAFETY: just allocated with this size.
         unsafe { block.write_bytes(mark, size) };
         Some(Self { block, mark, size })
     }
 
-    /// Whether the block was nobody else's, and was freed.
+    /// Whether the block still held its mark, and was freed.
     fn free(self, heap: &Heap) -> bool {
-        // SAFETY: ours, and written in this length.
+        // SAFETY: the value owns the block, which was written in this length.
         let bytes = unsafe { core::slice::from_raw_parts(self.block.as_ptr(), self.size) };
         let is_whole = bytes.iter().all(|byte| *byte == self.mark);
-        // SAFETY: ours, and not used any more.
+        // SAFETY: the value owns the block, and does not use it any more.
         is_whole && unsafe { heap.free(self.block) }.is_ok()
     }
 }
 
-/// Runs so many threads that live at once; what `work` says of each.
-fn at_once<T: Send>(count: usize, work: impl Fn(usize, &Barrier) -> T + Sync) -> Vec<T> {
+/// Runs so many threads that live at the same time. Returns the result of `work` in each.
+fn in_threads<T: Send>(count: usize, work: impl Fn(usize, &Barrier) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(count);
     thread::scope(|scope| {
         let threads: Vec<_> = (0..count)
@@ -61,24 +61,23 @@ fn at_once<T: Send>(count: usize, work: impl Fn(usize, &Barrier) -> T + Sync) ->
     })
 }
 
-/// Every thread allocates at one instant, and frees what it has when all have it: how many bytes
-/// became resident meanwhile for each thread.
-fn herd(heap: &Heap, count: usize, size: usize, blocks: usize) -> usize {
+/// Every thread allocates at the same time, and frees its blocks after all have allocated.
+fn allocate_together(heap: &Heap, count: usize, size: usize, count_each: usize) -> usize {
     let resident = Mutex::new([0; 2]);
     let note = |index: usize| resident.lock().unwrap()[index] = statm_bytes(1) as usize;
-    let served = at_once(count, |index, barrier| {
+    let served = in_threads(count, |index, barrier| {
         if barrier.wait().is_leader() {
             note(0);
         }
         barrier.wait();
         let new = |block: usize| Marked::new(heap, size, (index * 31 + block) as u8);
-        let had: Vec<_> = (0..blocks).map_while(new).collect();
+        let blocks: Vec<_> = (0..count_each).map_while(new).collect();
         if barrier.wait().is_leader() {
             note(1);
         }
         barrier.wait();
-        let had_all = had.len() == blocks;
-        had_all && had.into_iter().all(|marked| marked.free(heap))
+        let has_all = blocks.len() == count_each;
+        has_all && blocks.into_iter().all(|marked| marked.free(heap))
     });
     let refused = served.iter().filter(|is_served| !**is_served).count();
     assert_eq!(refused, 0, "of {count} threads");
@@ -88,7 +87,8 @@ fn herd(heap: &Heap, count: usize, size: usize, blocks: usize) -> usize {
     after.saturating_sub(before) / count
 }
 
-/// Held by a test that counts what its threads have: those of another would have numbers too.
+/// Held by a test that counts the memory of its threads, because the threads of another test would
+/// have numbers too.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,23 +99,23 @@ fn builder() -> haul_heap::Builder {
 }
 
 #[test]
-fn thousands_of_threads_at_one_instant_are_served_and_hold_little() {
+fn thousands_of_threads_are_served_and_hold_little_memory() {
     let _alone = alone();
     let heap = builder().build().unwrap();
-    let each = herd(&heap, MANY, 64, 8);
-    eprintln!("{each} bytes a thread, for 512 asked for");
+    let each = allocate_together(&heap, MANY, 64, 8);
+    eprintln!("{each} bytes a thread, for 512 requested");
     // A slice for each thread would be 64 KiB, and a page for each 2 MiB.
     assert!(each < 24 << 10, "{each} bytes a thread");
 }
 
 #[test]
-fn a_herd_that_asks_for_large_blocks_does_not_get_a_page_each() {
+fn threads_with_large_blocks_do_not_open_a_page_each() {
     let _alone = alone();
     let heap = builder().build().unwrap();
     let (count, size) = (400, 150_000);
-    let each = herd(&heap, count, size, 1);
-    eprintln!("{each} bytes a thread, for {size} asked for");
-    // The first threads, of which few CPUs have 64, may have pages of their own.
+    let each = allocate_together(&heap, count, size, 1);
+    eprintln!("{each} bytes a thread, for {size} requested");
+    // The first threads, 64 on a machine with few CPUs, may have pages of their own.
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if 4 * cpus <= 64 {
         assert!(each < 6 * size, "{each} bytes a thread");
@@ -128,7 +128,7 @@ fn few_cache_records_serve_many_threads() {
     for caches in [1, 16] {
         let heap = builder().caches(caches).pages(Pages::Plain).build().unwrap();
         for size in [64, 5000, 100_000, 1 << 20] {
-            herd(&heap, 100, size, 3);
+            allocate_together(&heap, 100, size, 3);
         }
     }
 }
@@ -137,25 +137,25 @@ fn few_cache_records_serve_many_threads() {
 fn debug_mode_and_nodes_serve_threads_without_a_cache() {
     let _alone = alone();
     let heap = builder().caches(4).debug(true).build().unwrap();
-    herd(&heap, 50, 700, 20);
+    allocate_together(&heap, 50, 700, 20);
     let heap = builder().caches(4).nodes(3).build().unwrap();
-    herd(&heap, 50, 700, 20);
+    allocate_together(&heap, 50, 700, 20);
 }
 
-/// Blocks of threads without a cache are resized, freed by other threads, and had again.
+/// Blocks of threads without a cache are resized, freed by other threads, and allocated again.
 #[test]
-fn blocks_of_threads_without_a_cache_change_hands() {
+fn threads_without_a_cache_exchange_blocks() {
     let _alone = alone();
     let heap = builder().caches(2).pages(Pages::Plain).build().unwrap();
     let given: Mutex<Vec<Marked>> = Mutex::default();
-    let is_right = at_once(64, |index, barrier| {
+    let is_right = in_threads(64, |index, barrier| {
         let mut is_right = true;
         for round in 0..200 {
             let mark = (index + round) as u8;
             let Some(mut own) = Marked::new(&heap, 64 + 97 * (round % 50), mark) else {
                 return false;
             };
-            // SAFETY: the block is ours, and replaced by what is returned.
+            // SAFETY: this thread owns the block and replaces it with the returned one.
             let Ok(block) = (unsafe { heap.realloc(own.block, own.size * 2, 64) }) else {
                 return false;
             };
@@ -175,20 +175,20 @@ fn blocks_of_threads_without_a_cache_change_hands() {
     assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
 }
 
-/// Generations of threads take the places of those before.
+/// Generations of threads take over the numbers of the threads before.
 #[test]
-fn places_of_threads_that_ended_are_had_again() {
+fn caches_of_ended_threads_are_reused() {
     let _alone = alone();
     let heap = builder().pages(Pages::Plain).build().unwrap();
     let owners: Mutex<BTreeSet<u16>> = Mutex::default();
     for _ in 0..10 {
-        let is_right = at_once(150, |index, barrier| {
+        let is_right = in_threads(150, |index, barrier| {
             let marked = Marked::new(&heap, 200, index as u8);
             barrier.wait();
             let Some(marked) = marked else { return false };
             let block = marked.block;
             let is_freed = marked.free(&heap);
-            // SAFETY: a block that is free: this is an error, and nothing changes.
+            // SAFETY: the block is free, so this is an error and nothing changes.
             let misuse = unsafe { heap.free(block) }.unwrap_err();
             if let haul_heap::Owner::Cache(cache) = misuse.owner {
                 owners.lock().unwrap().insert(cache);
@@ -202,41 +202,42 @@ fn places_of_threads_that_ended_are_had_again() {
     assert!((150..=400).contains(&owners.len()), "{} caches", owners.len());
 }
 
-/// Each has threads without a cache of their own, for all are taken; one dies at it.
+/// Both processes have threads without a cache of their own, because all are taken. One of them
+/// dies.
 #[test]
-fn processes_whose_threads_took_every_record_are_served_and_reaped() {
+fn processes_without_free_cache_records_are_served_and_reaped() {
     let _alone = alone();
     let heap = builder().caches(8).pages(Pages::Plain).shared_fd().unwrap();
-    herd(&heap, 30, 300, 5);
+    allocate_together(&heap, 30, 300, 5);
     let status = in_child(|| {
-        let is_served = at_once(30, |_, barrier| {
+        let is_served = in_threads(30, |_, barrier| {
             let marked = [(); 20].map(|()| Marked::new(&heap, 300, 1));
             barrier.wait();
             marked.iter().all(Option::is_some)
         });
-        // What these threads had stays behind: the child is ended, and nothing is dropped.
+        // The blocks of these threads stay, because the child ends without dropping anything.
         if is_served.into_iter().all(|is_served| is_served) { 0 } else { 1 }
     });
     assert_eq!(status, 0);
     let reaped = heap.reap();
     assert_eq!((reaped.processes, reaped.blocks), (1, 600));
-    herd(&heap, 30, 300, 5);
+    allocate_together(&heap, 30, 300, 5);
 }
 
-/// A child of fork has the threads' blocks, and its own threads are served.
+/// A child of fork has copies of the threads' blocks, and its own thread is served.
 #[test]
-fn a_child_of_a_crowd_is_served() {
+fn child_of_process_with_many_threads_is_served() {
     let _alone = alone();
     let heap = builder().caches(4).pages(Pages::Plain).build().unwrap();
-    let status = at_once(40, |index, barrier| {
+    let status = in_threads(40, |index, barrier| {
         let marked = Marked::new(&heap, 300, 1);
         barrier.wait();
         let status = (index == 20).then(|| {
             in_child(|| {
                 let blocks = [(); 50].map(|()| Marked::new(&heap, 300, 2));
-                let is_had = blocks.iter().all(Option::is_some);
+                let are_allocated = blocks.iter().all(Option::is_some);
                 let freed = blocks.into_iter().flatten().all(|marked| marked.free(&heap));
-                if is_had && freed && heap.validate().is_ok() { 0 } else { 1 }
+                if are_allocated && freed && heap.validate().is_ok() { 0 } else { 1 }
             })
         });
         barrier.wait();

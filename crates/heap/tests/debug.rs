@@ -1,14 +1,14 @@
-//! Debug mode: what is written beside and after is found.
+//! Debug mode detects writes past the end of a block and writes to a freed block.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use haul_heap::{Fault, Heap, Misuse, Node, ReallocError, Tag};
+use haul_heap::{Fault, Heap, Misuse, Node, ReallocError, Request};
 
-static TOLD: AtomicUsize = AtomicUsize::new(0);
+static REPORTED: AtomicUsize = AtomicUsize::new(0);
 
-fn tell(_: &Misuse) {
-    TOLD.fetch_add(1, Ordering::Relaxed);
+fn count_report(_: &Misuse) {
+    REPORTED.fetch_add(1, Ordering::Relaxed);
 }
 
 fn heap() -> Heap {
@@ -16,30 +16,30 @@ fn heap() -> Heap {
 }
 
 fn free(heap: &Heap, block: NonNull<u8>) -> Result<(), Misuse> {
-    // SAFETY: the tests free blocks that they allocated; where they use one afterwards, that is the
-    // fault they are about, in memory that stays mapped.
+    // SAFETY: the tests free blocks that they allocated. A use after the free is the tested fault,
+    // in memory that stays mapped.
     unsafe { heap.free(block) }
 }
 
 fn write(block: NonNull<u8>, offset: usize, value: u8) {
-    // SAFETY: within the slot or run that the block is.
-    let place = unsafe { block.add(offset) };
+    // SAFETY: within the slot or run of the block.
+    let byte = unsafe { block.add(offset) };
     // SAFETY: as above, and it stays mapped.
-    unsafe { place.write(value) };
+    unsafe { byte.write(value) };
 }
 
 #[test]
-fn sound_use_goes_through() {
+fn correct_use_reports_no_misuse() {
     let heap = heap();
-    let handle = heap.handle(100, 64, Node::ANY, Tag::NONE).unwrap();
+    let handle = heap.handle(Request::new(100)).unwrap();
     for round in 0..3000usize {
         let (size, align) = ([0, 1, 64, 100, 4096, 262_144, 300_000][round % 7], 1 << (round % 13));
-        let block = heap.alloc(size, align, Node::ANY).unwrap();
+        let block = heap.alloc(Request::new(size).aligned(align)).unwrap();
         assert!((block.as_ptr() as usize).is_multiple_of(align), "{size}@{align}");
         // SAFETY: allocated here.
         assert_eq!(unsafe { heap.usable_size(block) }, Ok(size));
         (0..size).step_by(97).for_each(|offset| write(block, offset, 1));
-        // SAFETY: ours, and replaced by what is returned.
+        // SAFETY: the test owns the block and replaces it with the returned one.
         let block = unsafe { heap.realloc(block, size + 5, align) }.unwrap();
         // SAFETY: the block has that many bytes.
         let first = unsafe { block.read() };
@@ -53,10 +53,10 @@ fn sound_use_goes_through() {
 }
 
 #[test]
-fn a_write_beyond_the_end_is_found_when_the_block_is_freed() {
+fn free_detects_write_past_the_end() {
     let heap = heap();
     for size in [0, 1, 48, 100, 4096, 262_144, 400_000] {
-        let block = heap.alloc(size, 64, Node::ANY).unwrap();
+        let block = heap.alloc(Request::new(size)).unwrap();
         write(block, size, 7);
         assert_eq!(free(&heap, block).unwrap_err().fault, Fault::Scribbled, "{size}");
         write(block, size, if size == 48 { size as u8 } else { 0xFE });
@@ -65,35 +65,40 @@ fn a_write_beyond_the_end_is_found_when_the_block_is_freed() {
 }
 
 #[test]
-fn a_second_free_is_found_while_the_block_waits() {
+fn second_free_is_detected_in_quarantine() {
     let heap = heap();
-    let block = heap.alloc(100, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(100)).unwrap();
     free(&heap, block).unwrap();
     assert_eq!(free(&heap, block).unwrap_err().fault, Fault::Double);
 }
 
 #[test]
-fn a_write_after_the_free_is_told_when_the_block_leaves_quarantine() {
-    let heap =
-        Heap::builder().limit(64 << 20).nodes(1).debug(true).on_misuse(tell).build().unwrap();
-    let block = heap.alloc(100, 64, Node::ANY).unwrap();
+fn write_after_free_is_reported_when_block_leaves_quarantine() {
+    let heap = Heap::builder()
+        .limit(64 << 20)
+        .nodes(1)
+        .debug(true)
+        .on_misuse(count_report)
+        .build()
+        .unwrap();
+    let block = heap.alloc(Request::new(100)).unwrap();
     free(&heap, block).unwrap();
     write(block, 50, 1);
     for _ in 0..300 {
-        let other = heap.alloc(100, 64, Node::ANY).unwrap();
-        assert_ne!(other, block, "it waits");
+        let other = heap.alloc(Request::new(100)).unwrap();
+        assert_ne!(other, block, "the block is in quarantine");
         free(&heap, other).unwrap();
-        if TOLD.load(Ordering::Relaxed) > 0 {
+        if REPORTED.load(Ordering::Relaxed) > 0 {
             break;
         }
     }
-    assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+    assert_eq!(REPORTED.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn a_block_that_was_written_past_is_not_moved_and_nothing_is_lost() {
+fn realloc_refuses_block_with_overwritten_end() {
     let heap = heap();
-    let block = heap.alloc(100, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(100)).unwrap();
     write(block, 100, 1);
     // SAFETY: live, and not moved.
     let moved = unsafe { heap.realloc(block, 5000, 64) };

@@ -1,27 +1,29 @@
-//! A heap over the caller's memory, whose extents begin where the caller lets them.
+//! A heap over external memory, with extents at any multiple of the step.
 
 use std::alloc::Layout;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use haul_heap::{AllocError, EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Iova, Node, Tag};
+use haul_heap::{
+    AllocError, EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Iova, Node, Request,
+};
 
-/// Bytes of the range: extents are taken from its end, as DPDK does it.
+/// Bytes of the range. Extents are taken from its end, as DPDK does.
 const RANGE: usize = 64 << 20;
 
 /// An allocator that keeps the first `kept` bytes of each extent for itself.
 struct Provider {
     kept: usize,
-    /// Where the next extent ends, and where the range begins.
+    /// The end of the next extent, and the start of the range.
     end: Mutex<usize>,
     start: usize,
-    /// Pages that came back.
+    /// Pages that were given back.
     idle: Mutex<BTreeSet<usize>>,
 }
 
-// SAFETY: extents of ordinary memory that is never freed; each page is handed out once, or again
-// after it came back.
+// SAFETY: extents of ordinary memory that is never freed. Each page is handed out once, or again
+// after it was given back.
 unsafe impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let kept = |page| page + self.kept;
@@ -48,7 +50,7 @@ unsafe impl Extents for Provider {
 
     fn bus_address(&self, address: NonNull<u8>) -> Option<u64> {
         let offset = address.addr().get().wrapping_sub(self.start);
-        assert!(offset < RANGE, "a provider is asked about its own range alone");
+        assert!(offset < RANGE, "the heap asked for an address outside the provider's range");
         Some(offset as u64)
     }
 }
@@ -63,26 +65,26 @@ fn heap(kept: usize) -> (Heap, &'static Provider) {
     let idle = Mutex::default();
     let extents: &Provider = Box::leak(Box::new(Provider { kept, end, start, idle }));
     let external = External { base, bytes: RANGE, extents, metadata: None };
-    // SAFETY: the range is memory of this test's that is never freed; the metadata is the heap's
-    // own.
+    // SAFETY: the range is memory of this test that is never freed; the metadata belongs to the
+    // heap.
     let heap = unsafe { Heap::builder().caches(64).external(external) };
     (heap.unwrap(), extents)
 }
 
 #[test]
-fn no_block_lies_in_what_the_provider_keeps() {
+fn no_block_lies_in_slices_kept_by_the_provider() {
     for kept in [0, EXTENT_STEP, 5 * EXTENT_STEP] {
         let (heap, provider) = heap(kept);
         let start = provider.start;
         let mut blocks = BTreeSet::new();
         for size in [64, 4096, 100_000, 300_000].into_iter().cycle().take(400) {
-            let Ok(block) = heap.alloc(size, 64, Node::ANY) else { break };
+            let Ok(block) = heap.alloc(Request::new(size)) else { break };
             let first = block.as_ptr().addr() - start;
             let in_page = first % EXTENT_BYTES;
             assert!(in_page >= kept, "a block at {in_page} of a page, {kept} are kept");
             assert!(in_page + size <= EXTENT_BYTES, "{size} bytes at {in_page} cross a page");
             assert!(blocks.insert(first), "handed out twice");
-            // SAFETY: the block has `size` bytes and is this test's.
+            // SAFETY: the test owns the block, which has `size` bytes.
             unsafe { block.write_bytes(0xA5, size) };
         }
         assert!(blocks.len() > 200, "{} blocks", blocks.len());
@@ -102,21 +104,22 @@ fn no_block_lies_in_what_the_provider_keeps() {
 }
 
 #[test]
-fn what_the_provider_keeps_is_no_block() {
+fn pointer_into_kept_slices_is_refused() {
     let (heap, _) = heap(EXTENT_STEP);
-    let block = heap.alloc(64, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(64)).unwrap();
     let page = block.as_ptr().addr() & !(EXTENT_BYTES - 1);
     let kept = NonNull::new(page as *mut u8).unwrap();
     // SAFETY: no live block is there.
     assert!(unsafe { heap.usable_size(kept) }.is_err());
-    // SAFETY: as above, and a heap frees none by a wrong pointer.
+    // SAFETY: as above; a wrong pointer frees nothing.
     assert!(unsafe { heap.free(kept) }.is_err());
     heap.validate().unwrap();
 }
 
-/// What a provider may index by, a safe call may not choose.
+/// A provider may use the address as an index, so a safe call must not pass an address outside its
+/// range.
 #[test]
-fn a_provider_is_not_asked_for_the_bus_address_of_what_is_not_its_own() {
+fn iova_asks_the_provider_about_its_own_range_only() {
     let (heap, provider) = heap(0);
     let last = provider.start + RANGE - 1;
     let at = |address: usize| NonNull::new(address as *mut u8).unwrap();
@@ -127,15 +130,15 @@ fn a_provider_is_not_asked_for_the_bus_address_of_what_is_not_its_own() {
     }
     assert_eq!(heap.contiguous(at(last - 99), 4096), 100);
     assert_eq!(heap.contiguous(at(usize::MAX), 4096), 1, "nothing follows the last address");
-    assert!(heap.alloc_contiguous(100_000, 64, Node::ANY, Tag::NONE).is_ok());
+    assert!(heap.alloc_contiguous(Request::new(100_000)).is_ok());
 }
 
 #[test]
-fn pages_that_are_free_go_back_and_come_again() {
+fn trim_gives_free_pages_back_and_they_are_reused() {
     let (heap, provider) = heap(EXTENT_STEP);
     let mut least = usize::MAX;
     for round in 0..4 {
-        let blocks: Vec<_> = (0..80).map(|_| heap.alloc(60_000, 64, Node::ANY).unwrap()).collect();
+        let blocks: Vec<_> = (0..80).map(|_| heap.alloc(Request::new(60_000)).unwrap()).collect();
         let ready = heap.stats(Node::ANY).ready_bytes;
         assert_eq!(heap.trim(), 0, "round {round}");
         for block in blocks {
@@ -149,11 +152,11 @@ fn pages_that_are_free_go_back_and_come_again() {
         heap.validate().unwrap();
         least = least.min(*provider.end.lock().unwrap());
     }
-    assert!(least >= provider.start + RANGE / 2, "what came back was not used again");
+    assert!(least >= provider.start + RANGE / 2, "the provider's returned pages were not reused");
 }
 
 #[test]
-fn threads_take_and_trim_at_once() {
+fn threads_allocate_and_trim_concurrently() {
     let (heap, _) = heap(EXTENT_STEP);
     std::thread::scope(|scope| {
         for thread in 0..3 {
@@ -162,9 +165,9 @@ fn threads_take_and_trim_at_once() {
                 for round in 0..300 {
                     let size = 70_000 * (1 + (round + thread) % 3);
                     let held: Vec<_> =
-                        (0..8).filter_map(|_| heap.alloc(size, 64, Node::ANY).ok()).collect();
+                        (0..8).filter_map(|_| heap.alloc(Request::new(size)).ok()).collect();
                     for block in held {
-                        // SAFETY: the block has `size` bytes and is this thread's.
+                        // SAFETY: this thread owns the block, which has `size` bytes.
                         unsafe { block.write_bytes(thread as u8, size) };
                         // SAFETY: as above, and it is not used again.
                         unsafe { heap.free(block) }.unwrap();
@@ -177,51 +180,50 @@ fn threads_take_and_trim_at_once() {
     heap.validate().unwrap();
     assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
     heap.trim();
-    // The caches of the threads, which have ended, are empty once these are looked for.
+    // `maintain` empties the caches of the ended threads.
     heap.maintain();
     heap.trim();
     assert_eq!(heap.stats(Node::ANY).ready_bytes, 0, "pages were lost");
 }
 
 #[test]
-fn a_span_of_a_whole_page_finds_one() {
+fn span_of_a_whole_page_gets_a_page_without_kept_slices() {
     let (heap, provider) = heap(EXTENT_STEP);
     let count = 8;
-    let blocks: Vec<_> =
-        (0..count).map(|_| heap.alloc(256 << 10, 64, Node::ANY).unwrap()).collect();
+    let blocks: Vec<_> = (0..count).map(|_| heap.alloc(Request::new(256 << 10)).unwrap()).collect();
     let taken = provider.start + RANGE - *provider.end.lock().unwrap();
     assert!(taken <= 2 * EXTENT_BYTES, "{taken} bytes for {count} blocks of 256 KiB");
     assert_eq!(blocks.len(), count);
-    let large = heap.alloc(5 << 20, 64, Node::ANY).unwrap();
+    let large = heap.alloc(Request::new(5 << 20)).unwrap();
     let taken = provider.start + RANGE - *provider.end.lock().unwrap();
     assert!(taken <= 6 * EXTENT_BYTES, "{taken} bytes, with a block of 5 MiB");
-    // SAFETY: the block has so many bytes and is this test's.
+    // SAFETY: the test owns the block, which has this many bytes.
     unsafe { large.write_bytes(1, 5 << 20) };
     heap.validate().unwrap();
 }
 
 #[test]
-fn large_blocks_take_what_is_held_and_no_more() {
+fn alloc_held_uses_held_pages_only() {
     let (heap, provider) = heap(EXTENT_STEP);
     let end = || *provider.end.lock().unwrap();
-    let held = |size| heap.alloc_held(size, 64, Node::ANY, Tag::NONE);
-    assert_eq!(held(1 << 20), Err(AllocError::Exhausted), "nothing is held yet");
+    let held = |size| heap.alloc_held(Request::new(size));
+    assert_eq!(held(1 << 20), Err(AllocError::Exhausted), "the heap holds no page yet");
     assert_eq!(end(), provider.start + RANGE);
-    // Six pages, of which the first lacks a slice.
-    let grown = heap.alloc(10 << 20, 64, Node::ANY).unwrap();
+    // Six pages; the first one lacks a slice.
+    let grown = heap.alloc(Request::new(10 << 20)).unwrap();
     // SAFETY: allocated above, and not used again.
     unsafe { heap.free(grown) }.unwrap();
     let before = end();
     let page = held(EXTENT_BYTES).unwrap();
     let large = held(5 << 20).unwrap();
-    assert_eq!(held(5 << 20), Err(AllocError::Exhausted), "that many pages in a row are not left");
+    assert_eq!(held(5 << 20), Err(AllocError::Exhausted), "not that many adjacent pages are left");
     let half = held(EXTENT_BYTES / 2).unwrap();
     assert_eq!(end(), before, "the heap grew");
     // SAFETY: allocated here.
     assert_eq!(unsafe { heap.usable_size(large) }, Ok(5 << 20));
     assert_eq!(heap.stats(Node::ANY).live.blocks, 3);
     for (size, align) in [(0_usize.wrapping_sub(1), 64), (1 << 20, 48)] {
-        assert!(heap.alloc_held(size, align, Node::ANY, Tag::NONE).is_err());
+        assert!(heap.alloc_held(Request::new(size).aligned(align)).is_err());
     }
     heap.validate().unwrap();
     for block in [page, large, half] {
@@ -232,26 +234,26 @@ fn large_blocks_take_what_is_held_and_no_more() {
 }
 
 #[test]
-fn a_block_is_resized_only_where_it_lies() {
+fn resize_keeps_the_block_in_place() {
     let (heap, _) = heap(0);
-    let block = heap.alloc(3 << 20, 64, Node::ANY).unwrap();
-    // SAFETY: the block is this test's.
+    let block = heap.alloc(Request::new(3 << 20)).unwrap();
+    // SAFETY: the test owns the block.
     let resize = |size, align| unsafe { heap.resize(block, size, align) };
     // SAFETY: as above.
     let usable = || unsafe { heap.usable_size(block) };
     assert_eq!(resize(1 << 20, 64), Ok(true));
     assert_eq!(usable(), Ok(1 << 20));
-    assert_eq!(resize(2 << 20, 64), Ok(true), "what was cut off is free");
-    let behind = heap.alloc_held(1 << 20, 64, Node::ANY, Tag::NONE).unwrap();
-    assert!(behind > block, "the lowest run that is free");
-    assert_eq!(resize(4 << 20, 64), Ok(false), "another block lies there");
+    assert_eq!(resize(2 << 20, 64), Ok(true), "the slices that were cut off are free");
+    let behind = heap.alloc_held(Request::new(1 << 20)).unwrap();
+    assert!(behind > block, "the lowest free run");
+    assert_eq!(resize(4 << 20, 64), Ok(false), "another block follows");
     assert_eq!(resize(usize::MAX, 64), Ok(false));
-    assert_eq!(resize(1 << 20, 48), Ok(false), "no alignment");
+    assert_eq!(resize(1 << 20, 48), Ok(false), "48 is no alignment");
     assert_eq!(usable(), Ok(2 << 20), "nothing changed");
     for block in [block, behind] {
         // SAFETY: allocated above, and not used again.
         unsafe { heap.free(block) }.unwrap();
     }
-    // SAFETY: the heap looks whether a block is there.
+    // SAFETY: the pointer names no live block, so this is an error.
     assert!(unsafe { heap.resize(block, 64, 64) }.is_err(), "it was freed");
 }

@@ -1,4 +1,4 @@
-//! A program whose every allocation is the heap's, with threads that come and go.
+//! A program that allocates everything from the heap, with threads that come and go.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -9,7 +9,7 @@ use haul_heap::{Global, Node};
 static GLOBAL: Global = Global;
 
 #[test]
-fn a_program_runs_on_the_heap() {
+fn program_runs_on_the_heap() {
     let words: BTreeMap<String, Vec<usize>> = thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|thread| {
@@ -31,7 +31,7 @@ fn a_program_runs_on_the_heap() {
 }
 
 #[test]
-fn many_threads_one_after_the_other_use_few_caches() {
+fn consecutive_threads_use_few_caches() {
     for round in 0..300 {
         thread::spawn(move || vec![round; 100]).join().unwrap();
     }
@@ -40,9 +40,9 @@ fn many_threads_one_after_the_other_use_few_caches() {
     assert!(cached < 64 << 20, "{cached}");
 }
 
-/// More than have a cache of their own: each is served, or the program would abort.
+/// There are more threads than caches. Each is served; otherwise the program would abort.
 #[test]
-fn thousands_of_threads_that_live_at_once_are_served() {
+fn thousands_of_live_threads_are_served() {
     const THREADS: usize = 5000;
     let barrier = std::sync::Barrier::new(THREADS);
     let sum: usize = thread::scope(|scope| {
@@ -63,25 +63,26 @@ fn thousands_of_threads_that_live_at_once_are_served() {
     assert_eq!(Global::heap().unwrap().validate(), Ok(()));
 }
 
-/// By its descriptor any process, and safe code of this one, writes over what a collection follows.
+/// Any process with the descriptor, and safe code of this one, can write to the memory of a
+/// collection.
 #[cfg(feature = "allocator-api2")]
 #[test]
-fn a_heap_that_others_write_to_gives_no_collection_memory() {
+fn shared_heap_refuses_memory_for_collections() {
     use allocator_api2::vec::Vec;
-    use haul_heap::{Heap, Pages};
+    use haul_heap::{Heap, Pages, Request};
     let builder = || Heap::builder().limit(64 << 20).nodes(1).pages(Pages::Plain);
     let made = builder().shared_fd().unwrap();
     let attached = builder().attach_fd(made.fd().unwrap()).unwrap();
     for heap in [&made, &attached] {
         let mut texts: Vec<&str, &Heap> = Vec::new_in(heap);
         assert!(texts.try_reserve(1).is_err());
-        assert!(heap.alloc(16, 8, Node::ANY).is_ok(), "a block is to be had");
+        assert!(heap.alloc(Request::new(16).aligned(8)).is_ok(), "the heap has blocks");
     }
 }
 
 #[cfg(feature = "allocator-api2")]
 #[test]
-fn a_collection_lives_in_its_own_heap() {
+fn collection_allocates_from_its_heap() {
     use allocator_api2::vec::Vec;
     let heap = haul_heap::Heap::builder().limit(64 << 20).nodes(1).build().unwrap();
     let mut numbers = Vec::new_in(&heap);

@@ -1,5 +1,5 @@
-//! SIGBUS, as a program sees it that has mapped what others can take away: what is the guard's ends
-//! in zeros and an error, and everything else does what it did without the guard.
+//! SIGBUS in a program that maps files which other processes can truncate: a guarded fault ends in
+//! zeros and an error, and every other signal has its effect as without the guard.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use haul_heap::guard::{self, Guard};
-use haul_heap::{AllocError, Heap, Node, Pages};
+use haul_heap::{AllocError, Heap, Node, Pages, Request};
 use rustix::fs::{FallocateFlags, MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
@@ -18,7 +18,7 @@ use support::child::in_child;
 const PAGE: usize = 4096;
 const BUS: i32 = libc::SIGBUS;
 
-/// Pages of a file of no length: each touch is a fault.
+/// Pages of an empty file: each access is a fault.
 fn gone(pages: usize) -> *mut u8 {
     mapped(&memfd_create(c"gone", MemfdFlags::CLOEXEC).unwrap(), pages)
 }
@@ -30,7 +30,7 @@ fn mapped(file: &OwnedFd, pages: usize) -> *mut u8 {
 }
 
 fn read(at: *mut u8) -> u8 {
-    // SAFETY: callers pass an address inside a mapping of theirs.
+    // SAFETY: callers pass an address inside their mapping.
     unsafe { at.read_volatile() }
 }
 
@@ -39,13 +39,13 @@ fn guarded(at: *mut u8, pages: usize) -> Guard {
 }
 
 fn send_bus() {
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     let own = unsafe { libc::getpid() };
-    // SAFETY: what the signal does is what this process has set for it.
+    // SAFETY: the signal has the effect that this process has set for it.
     unsafe { libc::kill(own, BUS) };
 }
 
-/// Sends it; whether this process lives on.
+/// Sends the signal. Returns true if this process survives.
 fn sent() -> bool {
     send_bus();
     true
@@ -53,12 +53,12 @@ fn sent() -> bool {
 
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// Sets a handler; what was set before.
+/// Sets a handler. Returns the action before.
 fn set(handler: usize, flags: i32) -> libc::sigaction {
-    // SAFETY: all zeros are an action: the default one.
+    // SAFETY: all zeros are a valid action: the default.
     let [mut new, mut old] = [unsafe { std::mem::zeroed::<libc::sigaction>() }; 2];
     (new.sa_sigaction, new.sa_flags) = (handler, flags);
-    // SAFETY: both are actions, and the handlers here do what a handler may.
+    // SAFETY: both are actions, and the handlers here may run as handlers.
     assert_eq!(unsafe { libc::sigaction(BUS, &raw const new, &raw mut old) }, 0);
     old
 }
@@ -67,8 +67,8 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 static LATER: AtomicUsize = AtomicUsize::new(0);
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts, and puts a page where there was none, as a program does that handles its own faults.
-extern "C" fn mend(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+/// Counts, and maps a page at the fault, like a program that handles its own faults.
+extern "C" fn map_page(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     CALLS.fetch_add(1, Relaxed);
     // SAFETY: the kernel describes the signal.
     let about = unsafe { &*info };
@@ -78,7 +78,7 @@ extern "C" fn mend(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
         let page = at.wrapping_byte_sub(at.addr() % PAGE);
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
         let flags = flags | libc::MAP_FIXED | libc::MAP_ANONYMOUS;
-        // SAFETY: a page of this test's own, of which any bytes are borne.
+        // SAFETY: a page of this test, which accepts any bytes there.
         unsafe { libc::mmap(page, PAGE, rights, flags, -1, 0) };
     }
 }
@@ -87,10 +87,10 @@ extern "C" fn plain(_: i32) {
     CALLS.fetch_add(1, Relaxed);
 }
 
-/// Counts, and calls the handler that was there before, as a program does that chains them.
+/// Counts, and calls the handler before it, like a program that chains handlers.
 extern "C" fn pass(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     LATER.fetch_add(1, Relaxed);
-    // SAFETY: what `set` found there: a handler with this signature.
+    // SAFETY: `set` found this handler, which has this signature.
     let before = unsafe { std::mem::transmute::<usize, Handler>(BEFORE.load(Relaxed)) };
     before(signal, info, context);
 }
@@ -99,7 +99,7 @@ fn calls() -> (usize, usize) {
     (CALLS.load(Relaxed), LATER.load(Relaxed))
 }
 
-/// Whether a mapping that is guarded now reads as zeros once it has gone.
+/// Whether a mapping that is guarded now reads as zeros after its file is gone.
 fn guards() -> bool {
     let at = gone(1);
     let guard = guarded(at, 1);
@@ -107,7 +107,7 @@ fn guards() -> bool {
 }
 
 #[test]
-fn a_signal_that_was_sent_ends_a_process_that_has_no_handler() {
+fn sent_signal_ends_process_without_handler() {
     let code = in_child(|| {
         set(libc::SIG_DFL, 0);
         guards() && sent()
@@ -115,10 +115,10 @@ fn a_signal_that_was_sent_ends_a_process_that_has_no_handler() {
     assert_eq!(code, -BUS);
 }
 
-/// As the standard library's own does, whose handler of a Rust program looks for overflows of
-/// stacks: it takes the default action for whatever is none.
+/// The standard library's handler, which detects stack overflows, sets the default action for every
+/// other fault.
 #[test]
-fn a_handler_that_takes_the_default_action_disarms_nothing() {
+fn handler_that_sets_the_default_action_does_not_remove_the_guard() {
     let code = in_child(|| {
         let (at, is_well) = (gone(1), guards());
         let guard = guarded(at, 1);
@@ -131,24 +131,29 @@ fn a_handler_that_takes_the_default_action_disarms_nothing() {
         send_bus();
         is_well && sent()
     });
-    assert_eq!(code, -BUS, "the second one finds the default");
+    assert_eq!(code, -BUS, "the second signal finds the default action");
 }
 
 #[test]
-fn a_fault_outside_every_guard_ends_a_process_that_has_no_handler() {
+fn unguarded_fault_ends_process_without_handler() {
     let code = in_child(|| {
         set(libc::SIG_DFL, 0);
         guards() && read(gone(1)) == 1
     });
     assert_eq!(code, -BUS);
-    assert_eq!(in_child(|| guards() && read(gone(1)) == 1), -BUS, "with the standard library's");
+    assert_eq!(
+        in_child(|| guards() && read(gone(1)) == 1),
+        -BUS,
+        "with the standard library's handler"
+    );
 }
 
 #[test]
-fn a_signal_that_was_sent_goes_to_the_handler_before_and_disarms_nothing() {
-    for (handler, flags) in
-        [(mend as Handler as usize, libc::SA_SIGINFO), (plain as extern "C" fn(i32) as usize, 0)]
-    {
+fn sent_signal_reaches_the_earlier_handler_and_keeps_the_guard() {
+    for (handler, flags) in [
+        (map_page as Handler as usize, libc::SA_SIGINFO),
+        (plain as extern "C" fn(i32) as usize, 0),
+    ] {
         let code = in_child(|| {
             set(handler, flags);
             let first = guards();
@@ -160,16 +165,16 @@ fn a_signal_that_was_sent_goes_to_the_handler_before_and_disarms_nothing() {
 }
 
 #[test]
-fn a_fault_outside_every_guard_goes_to_the_handler_before() {
+fn unguarded_fault_reaches_the_earlier_handler() {
     let code = in_child(|| {
-        set(mend as Handler as usize, libc::SA_SIGINFO);
+        set(map_page as Handler as usize, libc::SA_SIGINFO);
         guards() && read(gone(1)) == 0 && calls() == (1, 0) && guards()
     });
     assert_eq!(code, 0);
 }
 
 #[test]
-fn a_signal_that_is_ignored_stays_ignored_and_its_faults_are_guarded() {
+fn ignored_signal_stays_ignored_and_faults_are_guarded() {
     let code = in_child(|| {
         set(libc::SIG_IGN, 0);
         let first = guards();
@@ -181,13 +186,13 @@ fn a_signal_that_is_ignored_stays_ignored_and_its_faults_are_guarded() {
         set(libc::SIG_IGN, 0);
         guards() && read(gone(1)) == 1
     });
-    assert_eq!(code, -BUS, "as the kernel has it");
+    assert_eq!(code, -BUS, "the kernel ends the process");
 }
 
 #[test]
-fn a_handler_for_one_time_is_called_once() {
+fn one_shot_handler_is_called_once() {
     let code = in_child(|| {
-        set(mend as Handler as usize, libc::SA_SIGINFO | libc::SA_RESETHAND);
+        set(map_page as Handler as usize, libc::SA_SIGINFO | libc::SA_RESETHAND);
         let first = guards();
         send_bus();
         first && guards() && calls() == (1, 0) && sent()
@@ -196,11 +201,11 @@ fn a_handler_for_one_time_is_called_once() {
 }
 
 #[test]
-fn a_handler_that_is_set_later_has_what_is_not_the_guards() {
+fn later_handler_gets_unguarded_faults() {
     let code = in_child(|| {
         let first = guards();
-        set(mend as Handler as usize, libc::SA_SIGINFO);
-        // A mapping that is guarded from now on, and the handler before it has nothing of it.
+        set(map_page as Handler as usize, libc::SA_SIGINFO);
+        // A mapping that is guarded from now on: its faults do not reach the handler.
         let then = guards() && calls() == (0, 0);
         read(gone(1));
         send_bus();
@@ -210,9 +215,9 @@ fn a_handler_that_is_set_later_has_what_is_not_the_guards() {
 }
 
 #[test]
-fn a_handler_that_passes_on_reaches_what_was_before_each_of_them_once() {
+fn chained_handlers_are_called_once_each() {
     let code = in_child(|| {
-        set(mend as Handler as usize, libc::SA_SIGINFO);
+        set(map_page as Handler as usize, libc::SA_SIGINFO);
         let first = guards();
         let old = set(pass as Handler as usize, libc::SA_SIGINFO);
         BEFORE.store(old.sa_sigaction, Relaxed);
@@ -224,13 +229,13 @@ fn a_handler_that_passes_on_reaches_what_was_before_each_of_them_once() {
     assert_eq!(code, 0);
 }
 
-/// As programs do that call a library which has faults of its own.
+/// Like a program that calls a library with its own faults.
 #[test]
-fn a_handler_that_comes_and_goes_disarms_nothing_however_often() {
+fn handler_that_is_set_and_restored_repeatedly_keeps_the_guard() {
     let code = in_child(|| {
         let mut is_well = guards();
         for round in 1..100 {
-            let old = set(mend as Handler as usize, libc::SA_SIGINFO);
+            let old = set(map_page as Handler as usize, libc::SA_SIGINFO);
             is_well &= guards();
             send_bus();
             is_well &= calls() == (round, 0);
@@ -243,22 +248,22 @@ fn a_handler_that_comes_and_goes_disarms_nothing_however_often() {
 }
 
 #[test]
-fn a_thread_that_blocks_every_signal_is_guarded() {
+fn thread_with_all_signals_blocked_is_guarded() {
     let code = in_child(|| {
-        // SAFETY: all zeros are a set.
+        // SAFETY: all zeros are a valid set.
         let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: a set of this child's.
+        // SAFETY: a set of this child.
         unsafe { libc::sigfillset(&raw mut all) };
-        // SAFETY: a set, and none that is asked for.
+        // SAFETY: a set to block, and null for the old one.
         unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const all, null_mut()) };
         guards()
     });
     assert_eq!(code, 0);
 }
 
-/// As under strict overcommit: not a page can be had.
+/// As under strict overcommit: the process gets no further page.
 #[test]
-fn a_process_that_may_have_no_more_memory_lives() {
+fn process_at_its_memory_limit_survives() {
     let code = in_child(|| {
         let at = gone(600);
         let guard = guarded(at, 600);
@@ -268,7 +273,7 @@ fn a_process_that_may_have_no_more_memory_lives() {
         for page in 0..600 {
             let at = at.wrapping_add(page * PAGE);
             read(at);
-            // SAFETY: inside the mapping, any byte of which is borne.
+            // SAFETY: inside the mapping, whose user accepts any bytes.
             unsafe { at.write_volatile(1) };
         }
         guard.is_broken()
@@ -276,7 +281,7 @@ fn a_process_that_may_have_no_more_memory_lives() {
     assert_eq!(code, 0);
 }
 
-/// The file of a heap that is shared by name.
+/// The file of a named heap.
 fn file_of(name: &str) -> File {
     let path = format!("{}/{}{name}", haul_heap::NAMES_FOLDER, haul_heap::NAMES_PREFIX);
     File::options().read(true).write(true).open(path).unwrap()
@@ -287,31 +292,31 @@ fn named(name: &str) -> Heap {
     Heap::builder().pages(Pages::Plain).limit(64 << 20).shared_named(name).unwrap()
 }
 
-/// Until no block comes any more; why.
+/// Allocates until an allocation fails. Returns the error.
 fn use_up(heap: &Heap) -> AllocError {
     loop {
-        match heap.alloc(3000, 64, Node::ANY) {
+        match heap.alloc(Request::new(3000)) {
             Err(error) => return error,
-            // SAFETY: a block of this heap's, of so many bytes, that nobody else has.
+            // SAFETY: the test owns the block, which has this many bytes.
             Ok(block) => unsafe { block.write_bytes(1, 3000) },
         }
     }
 }
 
 #[test]
-fn a_heap_whose_file_was_cut_short_gives_no_block_and_ends_nothing() {
+fn heap_with_truncated_file_refuses_requests_without_signal() {
     for bytes in [0, 4096, 1 << 20] {
         let name = format!("guard-cut-{}-{bytes}", std::process::id());
         let heap = named(&name);
-        let blocks: Vec<_> = (0..100).map(|_| heap.alloc(3000, 64, Node::ANY).unwrap()).collect();
-        // SAFETY: a block of this heap's, of so many bytes.
+        let blocks: Vec<_> = (0..100).map(|_| heap.alloc(Request::new(3000)).unwrap()).collect();
+        // SAFETY: the test owns the block, which has this many bytes.
         blocks.iter().for_each(|block| unsafe { block.write_bytes(7, 3000) });
         ftruncate(file_of(&name), bytes).unwrap();
         assert_eq!(use_up(&heap), AllocError::Gone, "cut to {bytes}");
         assert!(heap.is_broken());
-        assert_eq!(heap.alloc(3 << 20, 64, Node::ANY), Err(AllocError::Gone));
+        assert_eq!(heap.alloc(Request::new(3 << 20)), Err(AllocError::Gone));
         for block in blocks {
-            // SAFETY: of this heap, inside its data; nothing is made of it.
+            // SAFETY: inside the data of this heap; the value is not used.
             unsafe { block.as_ptr().read_volatile() };
             // SAFETY: not used again.
             let _ = unsafe { heap.free(block) };
@@ -322,21 +327,21 @@ fn a_heap_whose_file_was_cut_short_gives_no_block_and_ends_nothing() {
     }
 }
 
-/// A hole is no end where the system has a page for it: what was there reads as zeros.
+/// A hole does not break the heap if the system has pages for it: its content reads as zeros.
 #[test]
-fn a_heap_with_a_hole_where_there_is_memory_goes_on() {
+fn heap_with_a_hole_stays_usable_while_memory_is_available() {
     let name = format!("guard-hole-{}", std::process::id());
     let heap = named(&name);
-    let block = heap.alloc(3000, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(3000)).unwrap();
     let file = file_of(&name);
     let bytes = rustix::fs::fstat(&file).unwrap().st_size as u64;
     let data = heap.offset(block).unwrap().bytes();
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     // The data is the end of the file.
     rustix::fs::fallocate(file.as_fd(), hole, bytes / 2, bytes - bytes / 2).unwrap();
-    // SAFETY: a block of this heap's, at that offset.
+    // SAFETY: a block of this heap at that offset.
     assert!(data < bytes && unsafe { block.as_ptr().read_volatile() } == 0);
-    assert!(!heap.is_broken() && heap.alloc(3000, 64, Node::ANY).is_ok());
+    assert!(!heap.is_broken() && heap.alloc(Request::new(3000)).is_ok());
     drop(heap);
     Heap::remove_name(&name).unwrap();
 }

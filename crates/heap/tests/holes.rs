@@ -1,20 +1,20 @@
-//! Large blocks, above 256 KiB, in a heap that is full of them: what was freed can be had again, to
-//! the last block, and random replacement keeps hardly more memory than the blocks are.
+//! Large blocks, above 256 KiB, in a full heap: freed blocks can be allocated again, to the last
+//! one, and random replacement keeps hardly more memory than the blocks have.
 
 mod support;
 
 use std::ptr::NonNull;
 
-use haul_heap::{Builder, Heap, Node, Pages};
+use haul_heap::{Builder, Heap, Node, Pages, Request};
 use support::child::{in_child, statm_bytes};
 use support::random::Random;
 
 const MIB: usize = 1 << 20;
 
-/// What fills a heap.
+/// The limit of a heap that is filled.
 const LIMIT: u64 = 64 << 20;
 
-/// Sizes of blocks, none of them or few a power of two.
+/// Sizes of blocks, few of them a power of two.
 const SIZES: [usize; 13] = [
     262_145,
     300_000,
@@ -47,7 +47,7 @@ fn heaps() -> [Heap; 4] {
 }
 
 fn alloc(heap: &Heap, size: usize, align: usize) -> Option<NonNull<u8>> {
-    let block = heap.alloc(size, align, Node::ANY).ok()?;
+    let block = heap.alloc(Request::new(size).aligned(align)).ok()?;
     assert!(block.addr().get().is_multiple_of(align));
     // SAFETY: allocated right above.
     assert!(unsafe { heap.usable_size(block) }.unwrap() >= size);
@@ -64,21 +64,21 @@ fn fill(heap: &Heap, size: usize, align: usize) -> Vec<NonNull<u8>> {
     std::iter::from_fn(|| alloc(heap, size, align)).collect()
 }
 
-/// Frees every `step`th of the blocks: the rest, and how many went.
+/// Frees every `step`th of the blocks. Returns the other blocks, and how many were freed.
 fn free_every(heap: &Heap, blocks: Vec<NonNull<u8>>, step: usize) -> (Vec<NonNull<u8>>, usize) {
-    let (mut rest, mut freed) = (Vec::new(), 0);
+    let (mut kept, mut freed) = (Vec::new(), 0);
     for (index, block) in blocks.into_iter().enumerate() {
         if index % step == 0 {
             free(heap, block);
             freed += 1;
         } else {
-            rest.push(block);
+            kept.push(block);
         }
     }
-    (rest, freed)
+    (kept, freed)
 }
 
-fn assert_all_come_again(heap: &Heap, size: usize, align: usize, step: usize) {
+fn assert_freed_blocks_are_reused(heap: &Heap, size: usize, align: usize, step: usize) {
     let blocks = fill(heap, size, align);
     let all = blocks.len();
     let (mut blocks, freed) = free_every(heap, blocks, step);
@@ -90,29 +90,29 @@ fn assert_all_come_again(heap: &Heap, size: usize, align: usize, step: usize) {
 }
 
 #[test]
-fn every_second_and_third_block_freed_can_be_had_again() {
+fn holes_of_freed_blocks_are_reused() {
     for heap in heaps() {
         for size in SIZES {
             for step in [2, 3] {
-                assert_all_come_again(&heap, size, 64, step);
+                assert_freed_blocks_are_reused(&heap, size, 64, step);
             }
         }
     }
 }
 
 #[test]
-fn aligned_blocks_that_were_freed_can_be_had_again() {
+fn holes_of_freed_aligned_blocks_are_reused() {
     for heap in heaps() {
         for align in [4096, 64 << 10, 128 << 10, 256 << 10, MIB, 2 * MIB, 4 * MIB] {
             for size in [262_145, 400_000, MIB, 2 * MIB, 5_000_000] {
-                assert_all_come_again(&heap, size, align, 2);
+                assert_freed_blocks_are_reused(&heap, size, align, 2);
             }
         }
     }
 }
 
 #[test]
-fn a_full_heap_is_full() {
+fn full_heap_holds_all_blocks_that_fit() {
     for (size, slices) in [(262_145, 5), (400_000, 7), (786_433, 13), (5_000_000, 77)] {
         let heap = builder().build().unwrap();
         assert_eq!(fill(&heap, size, 64).len(), 1024 / slices, "{size} B");
@@ -120,7 +120,7 @@ fn a_full_heap_is_full() {
 }
 
 #[test]
-fn two_holes_side_by_side_are_one() {
+fn adjacent_holes_form_one_hole() {
     for heap in heaps() {
         for size in [5 * (64 << 10), 12 * (64 << 10), MIB, 3 * MIB] {
             // In debug mode a block has a trailer.
@@ -140,7 +140,7 @@ fn two_holes_side_by_side_are_one() {
 }
 
 #[test]
-fn holes_of_mixed_sizes_are_found_by_what_left_them() {
+fn hole_is_reused_by_a_block_of_its_size() {
     for heap in heaps() {
         let mut random = Random::new(7);
         let mut blocks = Vec::new();
@@ -161,12 +161,12 @@ fn holes_of_mixed_sizes_are_found_by_what_left_them() {
 }
 
 #[test]
-fn holes_that_another_thread_left_are_found() {
+fn holes_left_by_other_threads_are_reused() {
     let heap = builder().build().unwrap();
     for size in [262_145, 786_433, 2 * MIB + 1] {
         let blocks = fill(&heap, size, 64);
         let all = blocks.len();
-        // In 0 and 1 of each four, by two threads at once.
+        // Blocks 0 and 1 of each four, by two threads at the same time.
         let parts = [0, 1].map(|part| {
             let part = blocks.iter().enumerate().filter(move |(index, _)| index % 4 == part);
             part.map(|(_, block)| block.addr().get()).collect::<Vec<_>>()
@@ -189,8 +189,8 @@ fn holes_that_another_thread_left_are_found() {
         });
         assert_eq!(counts.iter().sum::<usize>(), freed, "of {all} of {size} B");
         heap.trim();
-        let rest = heap.stats(Node::ANY).live.blocks;
-        assert_eq!(rest, all as u64);
+        let live = heap.stats(Node::ANY).live.blocks;
+        assert_eq!(live, all as u64);
         let mut live = Vec::new();
         heap.walk(|block| live.push(block.address));
         live.into_iter().for_each(|block| free(&heap, block));
@@ -198,7 +198,7 @@ fn holes_that_another_thread_left_are_found() {
 }
 
 #[test]
-fn holes_that_another_process_left_are_found() {
+fn holes_left_by_another_process_are_reused() {
     let heap = builder().pages(Pages::Plain).shared_fd().unwrap();
     for size in [262_145, 786_433, 2 * MIB + 1] {
         let blocks = fill(&heap, size, 64);
@@ -223,7 +223,7 @@ fn holes_that_another_process_left_are_found() {
 }
 
 #[test]
-fn a_block_grows_into_the_hole_behind_it() {
+fn block_grows_into_the_hole_behind_it() {
     for heap in &heaps()[..3] {
         for size in [300_000, MIB, 2 * MIB + 1] {
             let mut blocks = fill(heap, size, 64);
@@ -241,12 +241,13 @@ fn a_block_grows_into_the_hole_behind_it() {
 }
 
 #[test]
-fn a_contiguous_block_lies_within_one_page() {
+fn contiguous_block_lies_within_one_page() {
     let heap = builder().build().unwrap();
     let shift = alloc(&heap, 262_145, 64).unwrap();
     for size in [262_145, MIB, 1_500_000, 2 * MIB] {
         for _ in 0..3 {
-            let block = heap.alloc_contiguous(size, 64, Node::ANY, haul_heap::Tag::NONE).unwrap();
+            let block =
+                heap.alloc_contiguous(Request::new(size).tagged(haul_heap::Tag::NONE)).unwrap();
             let offset = heap.offset(block).unwrap().bytes() as usize;
             assert_eq!(offset / (2 * MIB), (offset + size - 1) / (2 * MIB), "{size} B");
         }
@@ -254,45 +255,45 @@ fn a_contiguous_block_lies_within_one_page() {
     free(&heap, shift);
 }
 
-/// Blocks that live at once in the test of what is resident, at most.
+/// The most live blocks in the tests of resident memory.
 const LIVE_MAX: usize = 200;
 
-/// What is resident beyond what was before, over what was asked for, in hundredths: after random
-/// replacement of `live` blocks of `from` to `to` bytes, each of them written to. Calls no malloc.
-fn resident_hundredths(heap: &Heap, from: usize, to: usize, live: usize, steps: usize) -> u64 {
+/// The increase of resident memory as a percentage of the live bytes, after random replacement of
+/// `live` blocks of `from` to `to` bytes, each of them written. Calls no malloc.
+fn resident_percentage(heap: &Heap, from: usize, to: usize, live: usize, steps: usize) -> u64 {
     let mut random = Random::new(1);
     let mut blocks: [Option<(NonNull<u8>, usize)>; LIVE_MAX] = [None; LIVE_MAX];
     let before = statm_bytes(1);
     let mut asked = 0;
     for step in 0..live + steps {
-        let place = if step < live { step } else { random.index(live) };
-        if let Some((block, size)) = blocks[place].take() {
+        let index = if step < live { step } else { random.index(live) };
+        if let Some((block, size)) = blocks[index].take() {
             free(heap, block);
             asked -= size;
         }
         let size = from + random.index(to - from + 1);
-        let block = heap.alloc(size, 64, Node::ANY).unwrap();
+        let block = heap.alloc(Request::new(size)).unwrap();
         for offset in (0..size).step_by(4096) {
-            // SAFETY: within the block, which is nobody else's.
+            // SAFETY: within the block, which has no other user.
             let byte = unsafe { block.add(offset) };
             // SAFETY: likewise.
             unsafe { byte.write_volatile(1) };
         }
-        blocks[place] = Some((block, size));
+        blocks[index] = Some((block, size));
         asked += size;
     }
     (statm_bytes(1) - before) * 100 / asked as u64
 }
 
-/// What is resident beyond what was before: with as many blocks live as there can be, and once all
-/// of them were freed and allocated again, and none was touched. Calls no malloc.
+/// The increase of resident memory: with all blocks live, and after all of them were freed and
+/// allocated again without a write. Calls no malloc.
 fn resident_again(heap: &Heap, size: usize) -> (u64, u64) {
     let before = statm_bytes(1);
     let fill = |byte: Option<u8>| {
         [(); LIVE_MAX].map(|()| {
-            let block = heap.alloc(size, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(size)).unwrap();
             if let Some(byte) = byte {
-                // SAFETY: it has that many bytes, and is nobody else's.
+                // SAFETY: the block has this many bytes and no other user.
                 unsafe { block.write_bytes(byte, size) };
             }
             block
@@ -305,7 +306,7 @@ fn resident_again(heap: &Heap, size: usize) -> (u64, u64) {
 }
 
 #[test]
-fn blocks_that_are_all_freed_and_allocated_again_keep_their_memory() {
+fn reallocated_blocks_keep_their_memory() {
     for size in [262_145, MIB] {
         for (kind, pages) in [("private", Pages::Auto), ("plain", Pages::Plain)] {
             let heap = Heap::builder().limit(2 << 30).nodes(1).pages(pages).build().unwrap();
@@ -319,7 +320,7 @@ fn blocks_that_are_all_freed_and_allocated_again_keep_their_memory() {
 }
 
 #[test]
-fn a_block_takes_the_place_of_one_like_it_that_was_just_freed() {
+fn block_reuses_the_hole_freed_last() {
     for heap in &heaps()[..3] {
         for size in [262_145, MIB, 3 * MIB] {
             let blocks = fill(heap, size, 64);
@@ -336,7 +337,7 @@ fn a_block_takes_the_place_of_one_like_it_that_was_just_freed() {
 }
 
 #[test]
-fn random_replacement_keeps_hardly_more_than_the_blocks() {
+fn random_replacement_keeps_little_extra_memory() {
     let heap = |builder: fn() -> Builder| builder().limit(2 << 30);
     // Pages of a pool do not count as resident.
     let shared = || heap(builder).pages(Pages::Transparent).shared_fd().unwrap();
@@ -354,11 +355,11 @@ fn random_replacement_keeps_hardly_more_than_the_blocks() {
         (262_144, 16 * MIB, 32, 150),
     ] {
         for (kind, build) in kinds {
-            // Of its own process, so that what other tests do does not count.
+            // In a process of its own, so that other tests do not count.
             let heap = build();
-            let hundredths = in_child(|| resident_hundredths(&heap, from, to, live, steps) as i32);
-            eprintln!("{kind}, {live} of {from} to {to} B: {hundredths}%");
-            assert!((95..=110).contains(&hundredths), "{kind}, {from} to {to} B: {hundredths}%");
+            let percent = in_child(|| resident_percentage(&heap, from, to, live, steps) as i32);
+            eprintln!("{kind}, {live} of {from} to {to} B: {percent}%");
+            assert!((95..=110).contains(&percent), "{kind}, {from} to {to} B: {percent}%");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What a heap says of itself, against what was done with it.
+//! Inspection of a heap, compared with the calls that were made.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use haul_heap::{Heap, Node, Tag};
+use haul_heap::{Heap, Node, Request, Tag};
 use haul_heap::{PageState, SliceView};
 
 fn heap() -> Heap {
@@ -11,21 +11,21 @@ fn heap() -> Heap {
 }
 
 #[test]
-fn a_walk_and_statistics_say_what_is_live() {
+fn walk_and_statistics_report_live_blocks() {
     let heap = heap();
     let tags = [Tag::NONE, heap.tag("rings"), heap.tag("mbufs")];
     let mut live: BTreeMap<NonNull<u8>, (usize, Tag)> = BTreeMap::new();
     for round in 0..20_000usize {
         let size = [64, 100, 4096, 10_000, 300_000][round % 5] + round % 7;
         let tag = tags[round % 3];
-        if let Ok(block) = heap.alloc_tagged(size, 64, Node::ANY, tag) {
+        if let Ok(block) = heap.alloc(Request::new(size).tagged(tag)) {
             // SAFETY: allocated right above.
             let bytes = unsafe { heap.usable_size(block) };
             live.insert(block, (bytes.unwrap(), tag));
         }
         if live.len() > 500 {
             let (block, _) = live.pop_first().unwrap();
-            // SAFETY: allocated above, and forgotten.
+            // SAFETY: allocated above, and not used again.
             unsafe { heap.free(block) }.unwrap();
         }
     }
@@ -51,9 +51,9 @@ fn a_walk_and_statistics_say_what_is_live() {
 }
 
 #[test]
-fn a_name_is_one_tag() {
+fn name_maps_to_one_tag() {
     let heap = heap();
-    let long = "a name that is longer than what there is room for";
+    let long = "a name that is longer than the room for a name";
     let tag = heap.tag("rings");
     assert_eq!(heap.tag("rings"), tag);
     assert_ne!(heap.tag("ring"), tag);
@@ -66,12 +66,12 @@ fn a_name_is_one_tag() {
 }
 
 #[test]
-fn the_map_shows_spans_and_large_blocks() {
+fn map_shows_spans_and_large_blocks() {
     let heap = heap();
     for _ in 0..100 {
-        heap.alloc_tagged(4096, 4096, Node::ANY, heap.tag("frames")).unwrap();
+        heap.alloc(Request::new(4096).aligned(4096).tagged(heap.tag("frames"))).unwrap();
     }
-    heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+    heap.alloc(Request::new(1 << 20)).unwrap();
     let (mut live, mut large_slices, mut large_bytes) = (0, 0, 0);
     heap.map(|page| {
         assert_eq!(page.state, PageState::Ready);

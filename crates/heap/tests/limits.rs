@@ -1,11 +1,11 @@
-//! Limits of the system: each gives an error or less of the heap, never a crash, and no block is
-//! lost. What changes a process for good is done in a forked child, which may not call malloc.
+//! Limits of the system: each causes an error or a smaller heap, but no crash and no lost block.
+//! Changes of the process are made in a forked child, which may not call malloc.
 
 mod support;
 
 use std::os::fd::AsRawFd;
 
-use haul_heap::{Error, Heap, Limit, Node, Pages};
+use haul_heap::{Error, Heap, Limit, Node, Pages, Request};
 
 use support::child::{in_child, statm_bytes};
 
@@ -20,32 +20,33 @@ fn builder() -> haul_heap::Builder {
 
 fn set_limit(resource: libc::__rlimit_resource_t, bytes: u64) -> bool {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-    // SAFETY: `limit` is one of ours.
+    // SAFETY: `limit` is a local value.
     unsafe { libc::setrlimit(resource, &raw const limit) == 0 }
 }
 
-/// Allocates 1 MiB blocks, at most `count`, writes to each, and frees them: how many there were.
+/// Allocates up to `count` blocks of 1 MiB, writes to each, and frees them. Returns how many there
+/// were.
 fn use_some(heap: &Heap, count: usize) -> usize {
     let mut blocks = [None; 256];
-    for place in blocks.iter_mut().take(count) {
-        *place = heap.alloc(1 << 20, 64, Node::ANY).ok();
-        if let Some(block) = *place {
+    for slot in blocks.iter_mut().take(count) {
+        *slot = heap.alloc(Request::new(1 << 20)).ok();
+        if let Some(block) = *slot {
             // SAFETY: just allocated with this size.
             unsafe { block.write_bytes(1, 1 << 20) };
         }
     }
-    let had = blocks.iter().flatten().count();
+    let allocated = blocks.iter().flatten().count();
     // SAFETY: allocated above, and not used again.
     let freed = blocks.into_iter().flatten().filter(|b| unsafe { heap.free(*b) }.is_ok()).count();
-    if freed == had { had } else { 0 }
+    if freed == allocated { allocated } else { 0 }
 }
 
-/// Everything must be had that a heap without live blocks can give.
+/// Asserts that a heap without live blocks can hand out all its memory.
 fn assert_whole(heap: &Heap) {
     heap.validate().unwrap();
     assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
     let blocks: Vec<_> =
-        std::iter::from_fn(|| heap.alloc(2 << 20, 2 << 20, Node::ANY).ok()).collect();
+        std::iter::from_fn(|| heap.alloc(Request::new(2 << 20).aligned(2 << 20)).ok()).collect();
     assert_eq!(blocks.len() as u64, PAGES);
     for block in blocks {
         // SAFETY: allocated just now and not used.
@@ -53,15 +54,15 @@ fn assert_whole(heap: &Heap) {
     }
 }
 
-/// Leaves this process `bytes` of addresses more than it uses. For a child, which has no other
-/// threads: those of the tests beside this one would use them, or give some back.
+/// Limits this process to `bytes` of addresses more than it uses. For a child, which has no other
+/// threads: the threads of other tests would use addresses, or give some back.
 fn leave_addresses(bytes: u64) -> bool {
     let used = statm_bytes(0);
     used != 0 && set_limit(libc::RLIMIT_AS, used + bytes)
 }
 
 #[test]
-fn few_addresses_make_a_smaller_heap() {
+fn limit_of_addresses_makes_a_smaller_heap() {
     let status = in_child(|| {
         if !leave_addresses(900 * MIB) {
             return 1;
@@ -77,24 +78,24 @@ fn few_addresses_make_a_smaller_heap() {
 }
 
 #[test]
-fn no_addresses_are_an_error() {
+fn missing_addresses_are_an_error() {
     let status = in_child(|| {
         if !leave_addresses(4 * MIB) {
             return 1;
         }
         let private = builder().build();
         let shared = builder().shared_fd();
-        let is_told = |result: &Result<Heap, Error>| {
+        let is_reported = |result: &Result<Heap, Error>| {
             matches!(result, Err(Error::NoAddressSpace { .. } | Error::Refused { .. }))
         };
-        if is_told(&private) && is_told(&shared) { 0 } else { 2 }
+        if is_reported(&private) && is_reported(&shared) { 0 } else { 2 }
     });
     assert_eq!(status, 0);
 }
 
-/// A file beyond the limit is not even asked for, which would be a SIGXFSZ.
+/// A file beyond the limit is never requested, because that would raise SIGXFSZ.
 #[test]
-fn a_limit_of_file_sizes_makes_a_smaller_heap_or_an_error_that_names_it() {
+fn limit_of_file_size_makes_a_smaller_heap_or_a_named_error() {
     let name = format!("limits-{}", std::process::id());
     let status = in_child(|| {
         if !set_limit(libc::RLIMIT_FSIZE, 100 * MIB) {
@@ -104,14 +105,14 @@ fn a_limit_of_file_sizes_makes_a_smaller_heap_or_an_error_that_names_it() {
         if use_some(&smaller, 20) != 20 || !set_limit(libc::RLIMIT_FSIZE, MIB) {
             return 3;
         }
-        let is_told = |result: Result<Heap, Error>| match result.err() {
+        let is_reported = |result: Result<Heap, Error>| match result.err() {
             Some(Error::NoAddressSpace { limit, .. }) => limit == Some(Limit::FileSize(MIB)),
             _ => false,
         };
-        if !is_told(builder().shared_fd()) || !is_told(builder().shared_named(&name)) {
+        if !is_reported(builder().shared_fd()) || !is_reported(builder().shared_named(&name)) {
             return 4;
         }
-        // One that is there grows on, and one of this process has no file.
+        // An existing heap still grows, and a private heap has no file.
         let Ok(private) = builder().build() else { return 5 };
         let works = use_some(&smaller, 30) == 30 && use_some(&private, 30) == 30;
         if works { 0 } else { 6 }
@@ -122,17 +123,17 @@ fn a_limit_of_file_sizes_makes_a_smaller_heap_or_an_error_that_names_it() {
 }
 
 #[test]
-fn the_message_of_a_limit_says_how_it_is_raised() {
+fn message_of_a_limit_names_its_option() {
     let status = in_child(|| {
         if !set_limit(libc::RLIMIT_FSIZE, MIB) {
             return 1;
         }
         let Some(error) = builder().shared_fd().err() else { return 2 };
-        // The child may not call malloc, so the text goes where there is room.
+        // The child may not call malloc, so the text goes to a local buffer.
         let mut text = [0_u8; 512];
-        let mut rest = &mut text[..];
+        let mut target = &mut text[..];
         use std::io::Write;
-        if write!(rest, "{error}").is_err() {
+        if write!(target, "{error}").is_err() {
             return 3;
         }
         let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
@@ -142,9 +143,9 @@ fn the_message_of_a_limit_says_how_it_is_raised() {
     assert_eq!(status, 0);
 }
 
-/// What can be written to counts, used or not: `malloc` gets all but a few of these bytes.
+/// Writable memory counts, used or not: `malloc` gets all but a few of these bytes.
 #[test]
-fn a_limit_of_writable_memory_is_used_for_blocks() {
+fn limit_of_writable_memory_goes_to_blocks() {
     let status = in_child(|| {
         let used = statm_bytes(5);
         if used == 0 || !set_limit(libc::RLIMIT_DATA, used + 58 * MIB) {
@@ -152,12 +153,12 @@ fn a_limit_of_writable_memory_is_used_for_blocks() {
         }
         for heap in [Heap::builder().build(), builder().build()] {
             let Ok(heap) = heap else { return 2 };
-            let had = use_some(&heap, 256);
-            if had < 50 || heap.validate().is_err() {
+            let allocated = use_some(&heap, 256);
+            if allocated < 50 || heap.validate().is_err() {
                 return 3;
             }
-            // Metadata that was never used can be looked at.
-            let Ok(block) = heap.alloc(64, 64, Node::ANY) else { return 4 };
+            // Unused metadata can be read.
+            let Ok(block) = heap.alloc(Request::new(64)) else { return 4 };
             let Some(wild) = std::ptr::NonNull::new(block.as_ptr().wrapping_add(90 << 20)) else {
                 return 5;
             };
@@ -167,10 +168,10 @@ fn a_limit_of_writable_memory_is_used_for_blocks() {
             }
             heap.maintain();
             let sizes = [64, 320, 4096, 5000, 70_000, 262_144];
-            if sizes.into_iter().any(|size| heap.alloc(size, 64, Node::ANY).is_err()) {
+            if sizes.into_iter().any(|size| heap.alloc(Request::new(size)).is_err()) {
                 return 7;
             }
-            // SAFETY: the child calls the heap alone, and leaves by _exit.
+            // SAFETY: the child calls only the heap, and leaves by _exit.
             let grandchild = in_child(|| use_some(&heap, 20) == 20 && heap.validate().is_ok());
             if grandchild != 0 {
                 return 8;
@@ -181,13 +182,13 @@ fn a_limit_of_writable_memory_is_used_for_blocks() {
     assert_eq!(status, 0);
 }
 
-/// A log line to a standard stream that was closed must not go over the heap.
+/// A log line to a closed standard stream must not be written into the heap.
 #[test]
-fn a_shared_heap_takes_the_number_of_no_standard_stream() {
+fn shared_heap_uses_no_descriptor_of_a_standard_stream() {
     let name = format!("streams-{}", std::process::id());
     let status = in_child(|| {
         for stream in 0..3 {
-            // SAFETY: the child's own, and nothing here uses it.
+            // SAFETY: the child owns the stream, and nothing here uses it.
             unsafe { libc::close(stream) };
         }
         let Ok(unnamed) = builder().shared_fd() else { return 1 };
@@ -199,18 +200,18 @@ fn a_shared_heap_takes_the_number_of_no_standard_stream() {
         let numbers = heaps.map(|heap| heap.fd().map_or(-1, |fd| fd.as_raw_fd()));
         let pools = heaps.map(|heap| heap.pool_fd().map_or(3, |fd| fd.as_raw_fd()));
         let is_above = numbers.into_iter().chain(pools).all(|number| number >= 3);
-        // SAFETY: asks for flags.
-        let is_left = |stream| unsafe { libc::fcntl(stream, libc::F_GETFD) } == -1;
-        if is_above && (0..3).all(is_left) { 0 } else { 6 }
+        // SAFETY: the call only returns flags.
+        let is_closed = |stream| unsafe { libc::fcntl(stream, libc::F_GETFD) } == -1;
+        if is_above && (0..3).all(is_closed) { 0 } else { 6 }
     });
     let removed = Heap::remove_name(&name);
     assert_eq!((status, removed), (0, Ok(())));
 }
 
 #[test]
-fn few_descriptors_and_no_locked_memory_are_enough_or_an_error_that_names_the_limit() {
+fn few_descriptors_suffice_or_give_an_error_that_names_the_limit() {
     let status = in_child(|| {
-        // SAFETY: the child's own; nothing that it uses from here on is among them.
+        // SAFETY: the child owns them, and uses none of them from now on.
         unsafe { libc::close_range(3, u32::MAX, 0) };
         if !set_limit(libc::RLIMIT_MEMLOCK, 0) || !set_limit(libc::RLIMIT_NOFILE, 8) {
             return 1;
@@ -229,19 +230,20 @@ fn few_descriptors_and_no_locked_memory_are_enough_or_an_error_that_names_the_li
             Err(Error::Refused { limit, .. }) => limit,
             _ => None,
         };
-        let is_told = limit == Some(Limit::OpenFiles(3));
-        if is_told && use_some(&private, 20) == 20 { 0 } else { 6 }
+        let is_reported = limit == Some(Limit::OpenFiles(3));
+        if is_reported && use_some(&private, 20) == 20 { 0 } else { 6 }
     });
     assert_eq!(status, 0);
 }
 
-/// A program that locks all that it maps must not thereby populate a heap's whole limit.
+/// A program that locks all its mappings must not thereby populate a heap's whole limit.
 #[test]
-fn locked_memory_is_not_the_whole_limit() {
+fn mlockall_does_not_populate_the_whole_limit() {
     let status = in_child(|| {
         // SAFETY: locks future mappings of this child.
         if unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
-            // Without the permission the limit is so low that this is refused: nothing to see.
+            // Without the permission the limit is so low that the call is refused, so there is
+            // nothing to test.
             return 0;
         }
         let before = resident_kib();
@@ -261,34 +263,38 @@ fn locked_memory_is_not_the_whole_limit() {
     assert_eq!(status, 0);
 }
 
-/// The most memory that this process had at once, in KiB.
+/// The most memory that this process had at one time, in KiB.
 fn resident_kib() -> i64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is one of ours.
+    // SAFETY: `usage` is a local value.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
     // SAFETY: zeroed, and written by the call.
     unsafe { usage.assume_init() }.ru_maxrss
 }
 
 #[test]
-fn no_mappings_are_an_error_and_a_heap_that_is_there_works_on() {
+fn missing_mappings_are_an_error_and_an_existing_heap_still_works() {
     let heap = builder().decay(Some(0)).build().unwrap();
     let status = in_child(|| {
         let (flags, length) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 4096);
         for index in 0..200_000 {
-            // Neighbours of different protection are mappings of their own.
+            // Adjacent mappings with different protection are not merged.
             let protection = if index % 2 == 0 { libc::PROT_READ } else { libc::PROT_NONE };
-            // SAFETY: a new mapping where the kernel likes.
+            // SAFETY: the kernel chooses an address where nothing is mapped.
             let page =
                 unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
             if page == libc::MAP_FAILED {
-                let is_told = builder().build().is_err();
-                let had = use_some(&heap, 100);
+                let is_reported = builder().build().is_err();
+                let allocated = use_some(&heap, 100);
                 heap.maintain();
-                return if is_told && had == 100 && use_some(&heap, 100) == 100 { 0 } else { 2 };
+                return if is_reported && allocated == 100 && use_some(&heap, 100) == 100 {
+                    0
+                } else {
+                    2
+                };
             }
         }
-        // More mappings are allowed here than this test makes: then there is no limit to meet.
+        // This machine allows more mappings than the test makes, so the limit is not reached.
         0
     });
     assert_eq!(status, 0);
@@ -296,21 +302,21 @@ fn no_mappings_are_an_error_and_a_heap_that_is_there_works_on() {
 }
 
 #[test]
-fn pages_that_the_pool_does_not_have_are_plain() {
+fn heap_falls_back_from_the_pool_to_other_pages() {
     let heap = builder().pages(Pages::Huge2M).build().unwrap();
     assert_eq!(use_some(&heap, 100), 100);
-    let told = heap.pages();
-    let text = told.to_string();
+    let report = heap.pages();
+    let text = report.to_string();
     assert!(text.contains("pages"), "{text}");
-    assert!(u64::from(told.from_pool) <= PAGES);
+    assert!(u64::from(report.from_pool) <= PAGES);
     assert_whole(&heap);
 }
 
-/// A child in a memory cgroup of 24 MiB asks for four times as much: it is refused, or the kernel
-/// ends it. Either way its blocks come back.
+/// A child in a memory cgroup of 24 MiB requests four times as much: its requests fail, or the
+/// kernel kills it. Either way its blocks are freed.
 #[test]
-fn a_memory_cgroup_at_its_limit_loses_nothing() {
-    // SAFETY: asks for a number.
+fn memory_cgroup_at_its_limit_loses_no_block() {
+    // SAFETY: the call only returns a number.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("SKIPPED: a memory cgroup at its limit: not running as root: run as root");
         return;
@@ -331,7 +337,7 @@ fn a_memory_cgroup_at_its_limit_loses_nothing() {
     for is_ahead in [false, true] {
         let status = in_child(|| {
             use std::os::fd::AsRawFd;
-            // SAFETY: one byte of ours; 0 stands for the writer itself.
+            // SAFETY: one byte of a static string; 0 stands for the writer itself.
             if unsafe { libc::write(tasks.as_raw_fd(), c"0".as_ptr().cast(), 1) } != 1 {
                 return 1;
             }

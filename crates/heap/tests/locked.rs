@@ -1,13 +1,13 @@
-//! Programs that lock all their memory (mlockall), as DPDK's do: what a heap keeps for its whole
-//! limit must not become resident by that, only what is used of it. Each case is a forked child,
-//! which may not call malloc, for the lock is the process's.
+//! Programs that lock all their memory (mlockall), as DPDK's do: only the used part of a heap may
+//! become resident, not the part that it reserves for its whole limit. Each case is a forked child,
+//! which may not call malloc, because the lock affects the whole process.
 
 mod support;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use haul_heap::{Builder, EXTENT_BYTES, Extents, External, Heap, Node, Pages};
+use haul_heap::{Builder, EXTENT_BYTES, Extents, External, Heap, Pages, Request};
 
 use support::child::{in_child, statm_bytes};
 
@@ -16,7 +16,7 @@ const MIB: i64 = 1 << 20;
 /// The limit of the heaps here: their metadata alone would be 250 MiB.
 const LIMIT: u64 = 3 << 30;
 
-/// What may become resident by the lock, in bytes: the test's own program, and the stacks of its
+/// Bytes that may become resident by the lock: the test's own program, and the stacks of its
 /// threads.
 const SLACK: i64 = 64 * MIB;
 
@@ -34,12 +34,12 @@ enum Kind {
     Private,
     Unnamed,
     Attached,
-    /// Over memory of the test's own, with the metadata in an area of the test's own.
+    /// Over memory of the test, with the metadata in an area of the test.
     External,
 }
 
-/// The first version of the kernel with pages that end a lock's work on a mapping: 6.13 for memory
-/// of one process, 6.15 for files (madvise(2), MADV_GUARD_INSTALL).
+/// The first version of the kernel with pages that stop a lock's work on a mapping: 6.13 for
+/// private memory, 6.15 for files (madvise(2), MADV_GUARD_INSTALL).
 const GUARDS_SINCE: [u32; 2] = [6, 15];
 
 fn is_kernel_old() -> bool {
@@ -49,24 +49,24 @@ fn is_kernel_old() -> bool {
     ours < GUARDS_SINCE
 }
 
-/// What the heap's file has of memory, in bytes.
+/// The memory of the heap's file, in bytes.
 fn file_bytes(heap: &Heap) -> i64 {
     use std::os::fd::AsRawFd;
     let Some(file) = heap.fd() else { return 0 };
-    let mut told = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the structure takes the answer.
-    unsafe { libc::fstat(file.as_raw_fd(), told.as_mut_ptr()) };
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the structure has room for the result.
+    unsafe { libc::fstat(file.as_raw_fd(), status.as_mut_ptr()) };
     // SAFETY: every field is an integer, and zero is a value of it.
-    unsafe { told.assume_init() }.st_blocks * 512
+    unsafe { status.assume_init() }.st_blocks * 512
 }
 
-/// What this process has resident now, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident_bytes() -> i64 {
     statm_bytes(1) as i64
 }
 
 fn lock_all() -> bool {
-    // SAFETY: it changes what is resident of this child, and nothing else.
+    // SAFETY: it changes the resident memory of this child only.
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) == 0 }
 }
 
@@ -83,7 +83,7 @@ fn build(builder: Builder, kind: Kind) -> Option<[Option<Heap>; 2]> {
     })
 }
 
-/// A child's own memory: gives pages from the first on.
+/// A provider of a child's own memory, from the first page on.
 struct Provider {
     base: AtomicUsize,
     given: AtomicUsize,
@@ -95,7 +95,7 @@ unsafe impl Extents for Provider {
         let bytes = bytes.next_multiple_of(EXTENT_BYTES);
         let start = self.base.load(Relaxed) + self.given.fetch_add(bytes, Relaxed);
         let start = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the pages lie in what the child reserved, and nobody has them yet.
+        // SAFETY: the pages lie in the child's reservation, and have no user yet.
         unsafe { libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) };
         Some((NonNull::new(start.cast())?, bytes))
     }
@@ -107,10 +107,9 @@ unsafe impl Extents for Provider {
 
 fn map(bytes: usize) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping where the kernel likes.
+    // SAFETY: the kernel chooses an address where nothing is mapped.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
-    // SAFETY: just mapped; without access a lock of all memory that was there before populated
-    // nothing.
+    // SAFETY: just mapped; without access, an earlier lock of all memory has populated nothing.
     unsafe { libc::munlock(start, bytes) };
     NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED)
 }
@@ -124,7 +123,7 @@ fn external(builder: Builder) -> Option<Heap> {
     let metadata_bytes = External::metadata_bytes(start, bytes, 4096).ok()?;
     let area = map(metadata_bytes)?;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: just mapped, and nobody uses it yet.
+    // SAFETY: just mapped, and not in use yet.
     unsafe { libc::mprotect(area.as_ptr().cast(), metadata_bytes, protection) };
     let base = NonNull::new(std::ptr::with_exposed_provenance_mut(start))?;
     let metadata = Some((area, metadata_bytes));
@@ -132,22 +131,22 @@ fn external(builder: Builder) -> Option<Heap> {
     unsafe { builder.external(External { base, bytes, extents: &PROVIDER, metadata }) }.ok()
 }
 
-/// Writes to blocks of 1 MiB and of 64 B, and frees them: whether all were had.
+/// Writes to blocks of 1 MiB and of 64 B, and frees them. Returns whether all were allocated.
 fn use_some(heap: &Heap) -> bool {
     let mut blocks = [None; 2 * BLOCKS];
-    for (index, place) in blocks.iter_mut().enumerate() {
+    for (index, slot) in blocks.iter_mut().enumerate() {
         let bytes = if index % 2 == 0 { 1 << 20 } else { 64 };
-        let Ok(block) = heap.alloc(bytes, 64, Node::ANY) else { return false };
+        let Ok(block) = heap.alloc(Request::new(bytes)) else { return false };
         // SAFETY: just allocated with this size.
         unsafe { block.write_bytes(1, bytes) };
-        *place = Some(block);
+        *slot = Some(block);
     }
     // SAFETY: allocated above, and not used again.
     blocks.into_iter().flatten().all(|block| unsafe { heap.free(block) }.is_ok())
 }
 
-/// 0 where nothing but what is used becomes resident; else what went wrong.
-fn judge(builder: Builder, kind: Kind, when: When) -> i32 {
+/// 0 if only used memory becomes resident; else the number of the failed step.
+fn failed_step(builder: Builder, kind: Kind, when: When) -> i32 {
     if when == When::Before && !lock_all() {
         return 1;
     }
@@ -175,7 +174,7 @@ fn judge(builder: Builder, kind: Kind, when: When) -> i32 {
 }
 
 fn check(kind: Kind, pages: Pages) {
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("SKIPPED: mlockall of a process with a heap: not running as root: run as root");
         return;
@@ -188,29 +187,29 @@ fn check(kind: Kind, pages: Pages) {
     }
     let builder = Heap::builder().limit(LIMIT).nodes(1).pages(pages);
     for when in [When::Before, When::After] {
-        let status = in_child(|| judge(builder, kind, when));
-        assert_eq!(status, 0, "{kind:?}, locked {when:?} it was made");
+        let status = in_child(|| failed_step(builder, kind, when));
+        assert_eq!(status, 0, "{kind:?}, locked {when:?} the heap was built");
     }
 }
 
 #[test]
-fn a_private_heap_is_resident_by_what_is_used() {
+fn locked_private_heap_is_resident_as_far_as_used() {
     check(Kind::Private, Pages::Plain);
     check(Kind::Private, Pages::Transparent);
 }
 
 #[test]
-fn a_shared_heap_is_resident_by_what_is_used() {
+fn locked_shared_heap_is_resident_as_far_as_used() {
     check(Kind::Unnamed, Pages::Plain);
     check(Kind::Unnamed, Pages::Transparent);
 }
 
 #[test]
-fn a_heap_that_was_attached_to_is_resident_by_what_is_used() {
+fn locked_attached_heap_is_resident_as_far_as_used() {
     check(Kind::Attached, Pages::Plain);
 }
 
 #[test]
-fn a_heap_over_the_callers_memory_is_resident_by_what_is_used() {
+fn locked_external_heap_is_resident_as_far_as_used() {
     check(Kind::External, Pages::Auto);
 }

@@ -1,7 +1,7 @@
-//! What a housekeeping thread does: memory ready ahead of need, idle memory given back, caches of
-//! threads that ended emptied; and addresses for devices.
+//! The work of a housekeeping thread: memory ready ahead of need, idle memory given back, caches of
+//! ended threads emptied. And addresses for devices.
 
-use haul_heap::{Error, Heap, Iova, Node, Pages, Tag};
+use haul_heap::{Error, Heap, Iova, Node, Pages, Request};
 
 const MIB: u64 = 1 << 20;
 
@@ -10,13 +10,13 @@ fn builder() -> haul_heap::Builder {
 }
 
 #[test]
-fn pages_are_made_ready_ahead_and_given_back_when_idle() {
+fn maintain_grows_ahead_and_gives_idle_pages_back() {
     let heap = builder().grow_ahead(8 * MIB).decay(Some(0)).build().unwrap();
     let done = heap.maintain();
     assert_eq!((done.grown, done.released, done.is_refused), (4, 0, false));
     assert_eq!(heap.stats(Node::ANY).ready_bytes, 8 * MIB);
     assert_eq!(heap.maintain().grown, 0);
-    let block = heap.alloc(20 << 20, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(20 << 20)).unwrap();
     assert_eq!(heap.maintain().released, 0);
     // SAFETY: allocated above and not used.
     unsafe { heap.free(block) }.unwrap();
@@ -27,14 +27,14 @@ fn pages_are_made_ready_ahead_and_given_back_when_idle() {
 }
 
 #[test]
-fn what_is_ready_from_the_start_stays_and_is_no_more_than_that() {
+fn memory_ready_from_the_start_stays_ready() {
     let builder = || builder().ready(8 * MIB).decay(Some(0));
     for heap in [builder().build(), builder().shared_fd(), builder().nodes(2).build()] {
         let heap = heap.unwrap();
         let ready = || heap.stats(Node::ANY).ready_bytes;
         assert_eq!(ready(), 8 * MIB);
         assert_eq!((heap.maintain().released, ready()), (0, 8 * MIB));
-        let block = heap.alloc(20 << 20, 64, Node::new(0)).unwrap();
+        let block = heap.alloc(Request::new(20 << 20).on_node(Node::new(0))).unwrap();
         assert!(ready() >= 20 * MIB);
         assert_eq!(heap.maintain().released, 0);
         // SAFETY: allocated above and not used.
@@ -48,7 +48,7 @@ fn what_is_ready_from_the_start_stays_and_is_no_more_than_that() {
 }
 
 #[test]
-fn who_attaches_makes_ready_what_is_missing() {
+fn attach_makes_missing_memory_ready() {
     let heap = builder().ready(4 * MIB).shared_fd().unwrap();
     let more = Heap::builder().ready(8 * MIB).attach_fd(heap.fd().unwrap()).unwrap();
     let less = Heap::builder().ready(2 * MIB).attach_fd(heap.fd().unwrap()).unwrap();
@@ -58,7 +58,7 @@ fn who_attaches_makes_ready_what_is_missing() {
 }
 
 #[test]
-fn what_cannot_be_ready_is_an_error_and_leaves_no_name() {
+fn memory_that_cannot_be_ready_is_an_error_and_leaves_no_name() {
     let name = format!("not-ready-{}", std::process::id());
     for bytes in [65 * MIB, u64::MAX] {
         let builder = || builder().ready(bytes);
@@ -71,12 +71,12 @@ fn what_cannot_be_ready_is_an_error_and_leaves_no_name() {
 }
 
 #[test]
-fn what_is_ready_from_the_start_takes_no_faults() {
+fn memory_ready_from_the_start_takes_no_faults() {
     // Data of 40 MiB in pages of 4 KiB, and their slot words.
     let written = |heap: Heap| {
         let before = faults();
         for _ in 0..10_000 {
-            let block = heap.alloc(4096, 4096, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(4096).aligned(4096)).unwrap();
             // SAFETY: allocated just now with at least one byte.
             unsafe { block.write(1) };
         }
@@ -86,63 +86,63 @@ fn what_is_ready_from_the_start_takes_no_faults() {
     assert!(plain >= 10_000, "{plain} faults");
     let ready = written(builder().ready(48 * MIB).build().unwrap());
     let limit = if can_populate() { plain / 100 } else { plain };
-    assert!(ready <= limit, "{ready} faults, {plain} without");
+    assert!(ready <= limit, "{ready} faults, {plain} without ready memory");
 }
 
 /// Page faults that this thread took so far.
 fn faults() -> i64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is one of ours.
+    // SAFETY: `usage` is a local value.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
     // SAFETY: zeroed, and written by the call.
     unsafe { usage.assume_init() }.ru_minflt
 }
 
-/// Page faults of the allocation of `bytes` in blocks of `size`, after one that shows what is to
-/// come.
+/// Page faults of allocating `bytes` in blocks of `size`, after one block that shows the size to
+/// the upkeep.
 fn faults_of_growth(heap: &Heap, bytes: usize, size: usize) -> i64 {
-    heap.alloc(size, 64, Node::ANY).unwrap();
+    heap.alloc(Request::new(size)).unwrap();
     heap.maintain();
     let before = faults();
     for _ in 0..bytes / size {
-        heap.alloc(size, 64, Node::ANY).unwrap();
+        heap.alloc(Request::new(size)).unwrap();
     }
     faults() - before
 }
 
-/// Whether the kernel can make memory present ahead, as it can from 5.14 on.
+/// Whether the kernel can make memory present ahead, as it can since 5.14.
 fn can_populate() -> bool {
     let mut page = [0_u8; 4096 * 2];
     let start = page.as_mut_ptr().wrapping_add(4095).addr() & !4095;
-    // SAFETY: the page lies in `page`, and what it holds stays.
+    // SAFETY: the page lies in `page`, and its content stays.
     unsafe { libc::madvise(start as *mut _, 4096, libc::MADV_POPULATE_WRITE) == 0 }
 }
 
 #[test]
-fn what_is_ready_ahead_takes_no_faults() {
+fn memory_ready_ahead_takes_no_faults() {
     // A slot word is two bytes: 256 KiB of them, 64 pages.
     let plain = faults_of_growth(&builder().build().unwrap(), 8 << 20, 64);
     assert!(plain >= 64, "{plain} faults");
     let ahead = faults_of_growth(&builder().grow_ahead(16 * MIB).build().unwrap(), 8 << 20, 64);
-    // The first page of four was in use already as the rest was made ready.
+    // The first page of four was in use already when the others were made ready.
     let limit = if can_populate() { plain / 3 } else { plain };
-    assert!(ahead <= limit, "{ahead} faults, {plain} without");
+    assert!(ahead <= limit, "{ahead} faults, {plain} without grow_ahead");
 }
 
 #[test]
-fn words_are_ready_for_pages_that_are_not_yet() {
+fn slot_words_are_ready_before_their_pages() {
     // 32 KiB of slot words, 8 pages of them, for 8 pages of 2 MiB of which one is ready.
     let plain = faults_of_growth(&builder().build().unwrap(), 16 << 20, 1024);
     assert!(plain >= 7, "{plain} faults");
     let ahead = faults_of_growth(&builder().grow_ahead(2 * MIB).build().unwrap(), 16 << 20, 1024);
     let limit = if can_populate() { plain / 2 } else { plain };
-    assert!(ahead <= limit, "{ahead} faults, {plain} without");
+    assert!(ahead <= limit, "{ahead} faults, {plain} without grow_ahead");
 }
 
 #[test]
-fn a_page_is_kept_until_its_time_is_over() {
+fn free_page_is_kept_for_the_decay_time() {
     let heap = builder().decay(Some(3_600_000)).build().unwrap();
-    let block = heap.alloc(4 << 20, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(4 << 20)).unwrap();
     // SAFETY: allocated above and not used.
     unsafe { heap.free(block) }.unwrap();
     for _ in 0..3 {
@@ -154,17 +154,17 @@ fn a_page_is_kept_until_its_time_is_over() {
 }
 
 #[test]
-fn more_than_the_heap_can_hold_is_not_grown() {
+fn grow_ahead_stops_at_the_limit() {
     let heap = builder().grow_ahead(1 << 40).build().unwrap();
     let done = heap.maintain();
     assert_eq!((done.grown, done.is_refused), (32, true));
 }
 
 #[test]
-fn a_shared_heap_is_kept_in_order_too() {
+fn maintain_works_on_a_shared_heap() {
     let heap = builder().pages(Pages::Auto).grow_ahead(4 * MIB).decay(Some(0)).shared_fd().unwrap();
     assert_eq!(heap.maintain().grown, 2);
-    let block = heap.zalloc(8 << 20, 64, Node::ANY, Tag::NONE).unwrap();
+    let block = heap.zalloc(Request::new(8 << 20)).unwrap();
     // SAFETY: allocated above with this size.
     unsafe { block.write_bytes(0xA5, 8 << 20) };
     // SAFETY: not used again.
@@ -174,14 +174,14 @@ fn a_shared_heap_is_kept_in_order_too() {
 }
 
 #[test]
-fn caches_of_threads_that_ended_are_emptied() {
+fn maintain_empties_caches_of_ended_threads() {
     let heap = builder().build().unwrap();
     let cached = || heap.stats(Node::ANY).cached.blocks;
-    // This thread has a number of its own from here on, so it takes over nobody's caches.
+    // This thread has its own number from now on, so it takes over no other thread's caches.
     heap.maintain();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let block = heap.alloc(64, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(64)).unwrap();
             // SAFETY: allocated above and not used.
             unsafe { heap.free(block) }.unwrap();
         });
@@ -196,9 +196,9 @@ fn caches_of_threads_that_ended_are_emptied() {
 }
 
 #[test]
-fn a_device_address_is_physical_or_virtual() {
+fn iova_is_physical_or_virtual() {
     let heap = builder().build().unwrap();
-    let block = heap.alloc_contiguous(4096, 4096, Node::ANY, Tag::NONE).unwrap();
+    let block = heap.alloc_contiguous(Request::new(4096).aligned(4096)).unwrap();
     assert_eq!(heap.contiguous(block, 4096), 4096);
     let iova = heap.iova(block);
     match iova {
@@ -213,7 +213,7 @@ fn a_device_address_is_physical_or_virtual() {
             let second = unsafe { block.add(100) };
             assert_eq!(heap.iova(second), Iova::Physical(address + 100));
         }
-        other => panic!("{other:?}: nobody provides this heap's memory"),
+        other => panic!("{other:?}: this heap has no provider"),
     }
     // SAFETY: allocated above and not used.
     unsafe { heap.free(block) }.unwrap();

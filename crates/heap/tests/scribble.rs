@@ -1,5 +1,5 @@
-//! A peer that writes anything over the metadata of a shared heap: what others do with the heap
-//! then fails or goes on, and never ends in a signal or a panic. Blocks may be lost or given twice;
+//! A peer that overwrites the metadata of a shared heap: calls of other processes then fail or
+//! continue, and never end in a signal or a panic. Blocks may be lost or handed out twice, so
 //! nothing is written to them here.
 
 mod support;
@@ -9,15 +9,15 @@ use std::fs::File;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use haul_heap::{Heap, Node, Pages};
+use haul_heap::{Heap, Node, Pages, Request};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use support::random::Random;
 
-/// Bytes of the header, which is checked when a process attaches and not read afterwards.
+/// Bytes of the header, which is checked on attach and not read afterwards.
 const HEADER: u64 = 4096;
 
-/// A word that means something in one place or another.
+/// A word that is valid at some location.
 fn plausible(random: &mut Random) -> u64 {
     match random.below(6) {
         0 => 0,
@@ -29,7 +29,7 @@ fn plausible(random: &mut Random) -> u64 {
     }
 }
 
-/// The metadata once more, as another process would map it.
+/// A second mapping of the metadata, like that of another process.
 struct Scribbler {
     address: *mut c_void,
     bytes: usize,
@@ -44,20 +44,20 @@ impl Scribbler {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped for as long as `self` lives, at a multiple of a page; all who use it here
-        // use atomics, and any bits are a word.
+        // SAFETY: mapped for as long as `self` lives, aligned to a page; all users here use
+        // atomics, and any bits are a valid word.
         unsafe { std::slice::from_raw_parts(self.address.cast(), self.bytes / 8) }
     }
 }
 
 impl Drop for Scribbler {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nobody borrows it any more.
+        // SAFETY: mapped by `map`, and not borrowed any more.
         unsafe { munmap(self.address, self.bytes) }.unwrap();
     }
 }
 
-/// Uses all that a heap offers; whether it says that it is damaged.
+/// Makes every call of a heap. Returns whether it reports damage.
 fn use_it(heap: &Heap, random: &mut Random) -> bool {
     let mut held = Vec::new();
     for _ in 0..600 {
@@ -65,14 +65,14 @@ fn use_it(heap: &Heap, random: &mut Random) -> bool {
             0 => random.below(3 << 20),
             _ => random.below(9000),
         };
-        if let Ok(block) = heap.alloc(size as usize, 1 << random.below(14), Node::ANY) {
-            // SAFETY: of two owners that a scribbler made, neither writes to the block.
+        if let Ok(block) = heap.alloc(Request::new(size as usize).aligned(1 << random.below(14))) {
+            // SAFETY: if corruption gave the block two owners, neither writes to it.
             let _ = unsafe { heap.usable_size(block) };
             held.push(block);
         }
         if held.len() > 40 {
             let block = held.swap_remove(random.below(40) as usize);
-            // SAFETY: nobody uses the block.
+            // SAFETY: the block is not in use.
             let _ = unsafe { heap.free(block) };
         }
     }
@@ -86,7 +86,7 @@ fn use_it(heap: &Heap, random: &mut Random) -> bool {
     let is_damaged = heap.validate().is_err();
     let _ = (heap.stats(Node::ANY), heap.tag("scribbled"));
     for block in held {
-        // SAFETY: nobody uses the block.
+        // SAFETY: the block is not in use.
         let _ = unsafe { heap.free(block) };
     }
     let _ = (heap.reap(), heap.maintain());
@@ -94,11 +94,11 @@ fn use_it(heap: &Heap, random: &mut Random) -> bool {
 }
 
 #[test]
-fn metadata_that_others_wrote_over_does_no_harm() {
+fn overwritten_metadata_causes_no_crash() {
     scribble_over(false);
 }
 
-/// Where the heap checks its blocks, it reads and writes in them itself.
+/// In debug mode the heap itself reads and writes its blocks.
 #[test]
 fn nor_does_it_where_the_heap_checks_its_blocks() {
     scribble_over(true);
@@ -108,7 +108,7 @@ fn nor_does_it_where_the_heap_checks_its_blocks() {
 /// written over.
 fn scribble_over(is_checked: bool) {
     let rounds = if cfg!(debug_assertions) { 40 } else { 400 };
-    let mut told = 0;
+    let mut damaged = 0;
     for seed in 1..=rounds {
         let mut random = Random::new(seed);
         let builder = Heap::builder().limit(16 << 20).nodes(1).caches(8).pages(Pages::Plain);
@@ -116,7 +116,7 @@ fn scribble_over(is_checked: bool) {
         let heap = builder.shared_fd().unwrap();
         let file = File::from(heap.fd().unwrap().try_clone_to_owned().unwrap());
         assert!(!use_it(&heap, &mut random));
-        // Everything that is not data: what the file has beyond the limit.
+        // The metadata: the bytes of the file beyond the limit.
         let metadata = file.metadata().unwrap().len() - (16 << 20);
         let data = if is_checked { 2 << 20 } else { 0 };
         let scribbler = Scribbler::map(&file, (metadata + data) as usize);
@@ -124,25 +124,25 @@ fn scribble_over(is_checked: bool) {
         for _ in 0..20 {
             for _ in 0..=random.below(200) {
                 let (start, end) = match random.below(4) {
-                    // Where small tables are, and where large ones are.
+                    // All tables, or only the small ones.
                     0 => (HEADER, metadata),
                     1 if is_checked => (metadata, metadata + data),
                     _ => (HEADER, metadata.min(512 << 10)),
                 };
-                let place = start / 8 + random.below((end - start) / 8 - 1);
-                words[place as usize].store(plausible(&mut random), Relaxed);
+                let index = start / 8 + random.below((end - start) / 8 - 1);
+                words[index as usize].store(plausible(&mut random), Relaxed);
             }
-            told += usize::from(use_it(&heap, &mut random));
+            damaged += usize::from(use_it(&heap, &mut random));
         }
     }
-    // Seldom all that was written meant nothing.
-    assert!(told > rounds as usize * 15, "{told}");
+    // The words that were written seldom have no effect.
+    assert!(damaged > rounds as usize * 15, "{damaged} reports of damage");
 }
 
-/// Words that say something already are written over again and again, while the heap is used: what
-/// it reads twice is another word the second time.
+/// Overwrites non-zero words repeatedly while the heap is used, so that a word that the heap reads
+/// twice can differ.
 #[test]
-fn metadata_that_others_write_over_meanwhile_does_no_harm() {
+fn metadata_overwritten_during_use_causes_no_crash() {
     let rounds = if cfg!(debug_assertions) { 8 } else { 200 };
     for seed in 1..=rounds {
         for is_checked in [true, false] {
@@ -151,7 +151,7 @@ fn metadata_that_others_write_over_meanwhile_does_no_harm() {
     }
 }
 
-/// Tells the scribbler that it is over.
+/// Ends the scribbler.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -172,19 +172,19 @@ fn scribble_meanwhile(seed: u64, is_checked: bool) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut random = Random::new(seed);
-            let mut told = 0;
+            let mut previous = 0;
             while !is_over.load(Relaxed) {
-                let place = HEADER / 8 + random.below(words.len() as u64 - HEADER / 8);
-                let word = words[place as usize].load(Relaxed);
+                let index = HEADER / 8 + random.below(words.len() as u64 - HEADER / 8);
+                let word = words[index as usize].load(Relaxed);
                 if word != 0 {
                     let other = match random.below(4) {
                         0 => plausible(&mut random),
                         1 => word ^ 1 << random.below(64),
-                        2 => words[(place as usize + 1) % words.len()].load(Relaxed),
-                        _ => told,
+                        2 => words[(index as usize + 1) % words.len()].load(Relaxed),
+                        _ => previous,
                     };
-                    told = word;
-                    words[place as usize].store(other, Relaxed);
+                    previous = word;
+                    words[index as usize].store(other, Relaxed);
                 }
             }
         });

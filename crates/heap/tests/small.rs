@@ -3,23 +3,23 @@
 use std::ptr::NonNull;
 use std::thread;
 
-use haul_heap::{Heap, Node, Pages};
+use haul_heap::{Heap, Pages, Request};
 
 fn heap() -> Heap {
     Heap::builder().limit(4 << 20).nodes(1).caches(4).pages(Pages::Plain).build().unwrap()
 }
 
 fn free(heap: &Heap, block: NonNull<u8>) {
-    // SAFETY: the tests free blocks that they allocated, and use them no more.
+    // SAFETY: the tests free blocks that they allocated, and do not use them again.
     unsafe { heap.free(block) }.unwrap();
 }
 
 fn mark(block: NonNull<u8>, size: usize) {
     for offset in [0, size / 2, size - 1] {
         // SAFETY: within the block.
-        let place = unsafe { block.add(offset) };
-        // SAFETY: as above, and it is ours.
-        unsafe { place.write(size as u8) };
+        let byte = unsafe { block.add(offset) };
+        // SAFETY: as above, and the test owns the block.
+        unsafe { byte.write(size as u8) };
     }
 }
 
@@ -29,7 +29,7 @@ fn blocks_are_allocated_resized_and_freed() {
     let mut blocks = Vec::new();
     for size in [1, 65, 300, 4096, 300_000] {
         for _ in 0..2 {
-            let block = heap.alloc(size, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(size)).unwrap();
             mark(block, size);
             blocks.push(block);
         }
@@ -38,7 +38,7 @@ fn blocks_are_allocated_resized_and_freed() {
     heap.walk(|_| seen += 1);
     assert_eq!(seen, blocks.len());
     for (index, block) in blocks.into_iter().enumerate() {
-        // SAFETY: ours, and replaced by what is returned.
+        // SAFETY: the test owns the block and replaces it with the returned one.
         let block = unsafe { heap.realloc(block, 200 * (index + 1), 64) }.unwrap();
         mark(block, 200 * (index + 1));
         // SAFETY: within the block.
@@ -46,24 +46,24 @@ fn blocks_are_allocated_resized_and_freed() {
         // SAFETY: no block begins there.
         assert!(unsafe { heap.free(within) }.is_err());
         free(&heap, block);
-        // SAFETY: it is free already.
+        // SAFETY: the block is already free, so this is an error.
         assert!(unsafe { heap.free(block) }.is_err());
     }
     assert_eq!(heap.validate(), Ok(()));
 }
 
 #[test]
-fn a_bin_is_filled_and_emptied() {
+fn bin_is_filled_and_emptied() {
     let heap = heap();
     for _ in 0..2 {
-        let blocks: Vec<_> = (0..80).map(|_| heap.alloc(8192, 64, Node::ANY).unwrap()).collect();
+        let blocks: Vec<_> = (0..80).map(|_| heap.alloc(Request::new(8192)).unwrap()).collect();
         blocks.iter().for_each(|block| mark(*block, 8192));
         blocks.into_iter().for_each(|block| free(&heap, block));
     }
 }
 
 #[test]
-fn another_thread_frees() {
+fn another_thread_frees_blocks() {
     let heap = heap();
     let (sender, receiver) = std::sync::mpsc::channel::<usize>();
     thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn another_thread_frees() {
             }
         });
         for _ in 0..80 {
-            let block = heap.alloc(8192, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(8192)).unwrap();
             mark(block, 8192);
             sender.send(heap.offset(block).unwrap().bytes() as usize).unwrap();
         }

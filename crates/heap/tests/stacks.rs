@@ -1,15 +1,15 @@
-//! Threads with small stacks, as musl's and Go's are: the heap's calls need little of one.
+//! Threads with small stacks, like those of musl and Go: the heap's calls need little stack.
 
 use std::sync::Arc;
 use std::thread;
 
-use haul_heap::{Heap, Node, Pages, Tag};
+use haul_heap::{Heap, Node, Pages, Request};
 
-/// PTHREAD_STACK_MIN of glibc on x86-64, and a quarter of musl's default; the standard library adds
-/// what its own thread needs.
+/// PTHREAD_STACK_MIN of glibc on x86-64, and a quarter of musl's default.
 const LEAST: usize = 16 << 10;
 
-/// Does it in a thread with a stack of so many bytes: where that is too small, the process ends.
+/// Does `work` in a thread with a stack of so many bytes. If that is too small, the process
+/// crashes.
 fn on_a_stack(bytes: usize, work: impl FnOnce() + Send + 'static) {
     thread::Builder::new().stack_size(bytes).spawn(work).unwrap().join().unwrap();
 }
@@ -22,20 +22,20 @@ fn use_it(heap: &Heap) {
     let mut blocks = Vec::new();
     for size in [1, 100, 5000, 100_000, 3 << 20] {
         for _ in 0..50 {
-            blocks.extend(heap.alloc_tagged(size, 64, Node::ANY, Tag::NONE));
+            blocks.extend(heap.alloc(Request::new(size)));
         }
     }
     let last = blocks.pop().unwrap();
-    // SAFETY: a block of this heap's, and not used again.
+    // SAFETY: a block of this heap that is not used again.
     blocks.extend(unsafe { heap.realloc(last, 5 << 20, 64) }.ok());
     for block in blocks {
-        // SAFETY: a block of this heap's, and not used again.
+        // SAFETY: a block of this heap that is not used again.
         unsafe { heap.free(block) }.unwrap();
     }
 }
 
 #[test]
-fn blocks_come_and_go_on_the_smallest_stack() {
+fn allocation_works_on_the_smallest_stack() {
     let heap = Arc::new(small());
     for _ in 0..4 {
         let heap = heap.clone();
@@ -44,7 +44,7 @@ fn blocks_come_and_go_on_the_smallest_stack() {
 }
 
 #[test]
-fn a_heap_is_built_looked_at_and_dropped_on_a_small_stack() {
+fn heap_is_built_inspected_and_dropped_on_a_small_stack() {
     on_a_stack(64 << 10, || {
         let heap = small();
         use_it(&heap);
@@ -53,7 +53,7 @@ fn a_heap_is_built_looked_at_and_dropped_on_a_small_stack() {
 }
 
 #[test]
-fn a_shared_heap_is_built_and_attached_to_on_a_small_stack() {
+fn shared_heap_is_built_and_attached_to_on_a_small_stack() {
     on_a_stack(64 << 10, || {
         let heap = Heap::builder().pages(Pages::Plain).limit(64 << 20).shared_fd().unwrap();
         let other = Heap::builder().attach_fd(heap.fd().unwrap()).unwrap();

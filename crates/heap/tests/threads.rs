@@ -1,5 +1,5 @@
-//! Sixteen threads on one heap that is small enough to be full at times: blocks are checked, handed
-//! to other threads, resized and freed there, and at the end nothing is left.
+//! Sixteen threads on one heap that is small enough to be full at times: blocks are checked, sent
+//! to other threads, resized and freed there, and at the end none is left.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::thread;
 
-use haul_heap::{AllocError, Heap, Node, Pages, Tag};
+use haul_heap::{AllocError, Heap, Node, Pages, Request};
 
 use support::random::Random;
 
@@ -18,14 +18,14 @@ struct Parcel {
     mark: u8,
 }
 
-// SAFETY: a block belongs to whoever has the parcel.
+// SAFETY: the owner of the parcel owns the block.
 unsafe impl Send for Parcel {}
 
 impl Parcel {
     fn new(heap: &Heap, random: &mut Random) -> Result<Self, AllocError> {
         let (size, mark) = (random.size(), random.index(256) as u8);
         let align = 1 << random.index(13);
-        let block = heap.alloc_tagged(size, align, Node::ANY, Tag::NONE)?;
+        let block = heap.alloc(Request::new(size).aligned(align))?;
         assert!(block.as_ptr().addr().is_multiple_of(align));
         // SAFETY: the block is new and has that many bytes.
         unsafe { block.write_bytes(mark, size) };
@@ -33,13 +33,13 @@ impl Parcel {
     }
 
     fn check(&self) {
-        // SAFETY: the block is ours and was written in this length.
+        // SAFETY: the parcel owns the block, which was written in this length.
         let bytes = unsafe { std::slice::from_raw_parts(self.block.as_ptr(), self.size) };
         assert!(bytes.iter().all(|byte| *byte == self.mark));
     }
 
     fn resize(&mut self, heap: &Heap, size: usize) {
-        // SAFETY: the block is ours, and replaced by what is returned.
+        // SAFETY: the parcel owns the block and replaces it with the returned one.
         let Ok(block) = (unsafe { heap.realloc(self.block, size, 64) }) else { return };
         let kept = Self { block, size: size.min(self.size), mark: self.mark };
         kept.check();
@@ -50,7 +50,7 @@ impl Parcel {
 
     fn free(self, heap: &Heap) {
         self.check();
-        // SAFETY: ours, and not used any more.
+        // SAFETY: the parcel owns the block, which is not used any more.
         unsafe { heap.free(self.block) }.unwrap();
     }
 }
@@ -112,25 +112,25 @@ fn soak(heap: &Heap) {
 }
 
 #[test]
-fn sixteen_threads_in_a_roomy_heap() {
+fn sixteen_threads_share_a_large_heap() {
     let builder = Heap::builder().limit(1 << 30).nodes(1).pages(Pages::Plain);
     soak(&builder.build().unwrap());
 }
 
 #[test]
-fn sixteen_threads_in_a_tight_heap() {
+fn sixteen_threads_share_a_small_heap() {
     let builder = Heap::builder().limit(48 << 20).nodes(1).pages(Pages::Plain);
     soak(&builder.build().unwrap());
 }
 
 #[test]
-fn sixteen_threads_on_three_nodes() {
+fn sixteen_threads_share_three_nodes() {
     let builder = Heap::builder().limit(192 << 20).nodes(3).pages(Pages::Plain);
     soak(&builder.build().unwrap());
 }
 
 #[test]
-fn sixteen_threads_in_debug_mode() {
+fn sixteen_threads_share_a_debug_heap() {
     let builder = Heap::builder().limit(512 << 20).nodes(1).pages(Pages::Plain);
     soak(&builder.debug(true).build().unwrap());
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 
-use haul_rust::heap::{Fault, Iova, Misuse, Node, Offset, ReallocError, Tag};
+use haul_rust::heap::{Fault, Iova, Misuse, Node, Offset, ReallocError, Request, Tag};
 
 use crate::argument::{put, text_of};
 use crate::heap::haul_heap;
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn haul_heap_alloc(
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
     let Some(heap) = (unsafe { heap.as_ref() }) else { return ptr::null_mut() };
-    given(heap.heap.alloc(size, align, Node::ANY))
+    given(heap.heap.alloc(Request::new(size).aligned(align)))
 }
 
 /// As haul_heap_alloc(), on a NUMA node counted from 0 (or HAUL_NODE_ANY), with a tag of
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn haul_heap_alloc_on(
     // SAFETY: the caller's promise.
     let Some(heap) = (unsafe { heap.as_ref() }) else { return ptr::null_mut() };
     let (Some(node), Some(tag)) = (node_of(node), tag_of(tag)) else { return ptr::null_mut() };
-    given(heap.heap.alloc_tagged(size, align, node, tag))
+    given(heap.heap.alloc(Request::new(size).aligned(align).on_node(node).tagged(tag)))
 }
 
 /// As haul_heap_alloc(), with all bytes of the block zero.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn haul_heap_zalloc(
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
     let Some(heap) = (unsafe { heap.as_ref() }) else { return ptr::null_mut() };
-    given(heap.heap.zalloc(size, align, Node::ANY, Tag::NONE))
+    given(heap.heap.zalloc(Request::new(size).aligned(align)))
 }
 
 /// Resizes a block to size bytes at a multiple of align. The block stays at its address if the new

@@ -311,7 +311,7 @@ impl From<Error> for haul_status {
             Error::NotAHeap { .. }
             | Error::OtherVersion { .. }
             | Error::Truncated { .. }
-            | Error::HeaderLies { .. }
+            | Error::BadHeader { .. }
             | Error::Unfinished => haul_status::HAUL_ERROR_NOT_A_HEAP,
             Error::NoAddressSpace { limit: Some(Limit::FileSize(_)), .. }
             | Error::Refused { limit: Some(Limit::FileSize(_)), .. } => {

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use std::{env, thread};
 
-use haul::heap::{Heap, Node};
+use haul::heap::{Heap, Request};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{away, finish, haul, install, run};
@@ -334,7 +334,7 @@ fn documented_example_runs_as_shown() {
 fn list_shows_shared_heaps() {
     let name = format!("list-{}", std::process::id());
     let heap = Heap::builder().limit(64 << 20).shared_named(&name).unwrap();
-    let block = heap.alloc(4096, 16, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(4096).aligned(16)).unwrap();
     let ran = run(&mut haul(&["heap", "list"])).expect(0);
     let line = ran.out.lines().find(|line| line.starts_with(&name));
     let line = line.unwrap_or_else(|| panic!("{ran:#?}")).to_owned();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use haul_heap::{Heap, Node, Tag};
+use haul_heap::{Heap, Node, Request, Tag};
 use haul_heap::{PageState, PageView, SliceView};
 use haul_model::experiment::{key, name};
 use haul_model::picture::{self, SLICE_BYTES, Slice};
@@ -274,7 +274,7 @@ fn step(
         Kind::Allocate | Kind::AllocateZeroed | Kind::Reallocate => {
             let size = usize::try_from(operation.size.max(1)).unwrap_or(usize::MAX);
             let align = 1 << operation.align_log2.min(63);
-            let block = heap.alloc_tagged(size, align, Node::ANY, tag)?;
+            let block = heap.alloc(Request::new(size).aligned(align).tagged(tag))?;
             Some((block, operation.size))
         }
     };

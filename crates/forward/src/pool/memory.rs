@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use haul_copy::Hint;
 use haul_heap::guard::Guard;
-use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Node};
+use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Request};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -104,7 +104,7 @@ impl Memory {
 
     /// A block of it, which goes with the memory.
     pub(crate) fn block(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        self.heap.alloc(bytes, align, Node::ANY).ok()
+        self.heap.alloc(Request::new(bytes).aligned(align)).ok()
     }
 
     /// Takes a block back.

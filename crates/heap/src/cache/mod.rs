@@ -1,16 +1,16 @@
 //! A thread's cache on one node: how a bin is filled from spans, and emptied into them.
 //!
-//! A bin is filled from the cache's current span of the class; when that has been looked through,
-//! from another span with free slots, by the class's bitmap; else from a new span. A bin that is
-//! full gives back the half that was not used for the longest. A span all of whose slots are free
-//! is taken apart, but for a few.
+//! A bin is filled from the cache's current span of the class. If that span is exhausted, it is
+//! filled from another span with free slots, found by the class's bitmap, else from a new span. A
+//! full bin gives back its older half. A span whose slots are all free is taken apart; a few are
+//! kept.
 //!
-//! A frugal cache is that of one of many threads, or one that threads have in common: it claims
-//! little at once, and keeps no span and nothing ahead, so that the threads share spans.
+//! A frugal cache is the cache of one of many threads, or a common cache. It claims little at once
+//! and keeps no span and nothing ahead, so that the threads share spans.
 //!
-//! Counts of free slots, bitmaps, the current span and the cursor are hints. The slot words say who
-//! has a slot, and the span's word, read again after slots were claimed, says that they are slots
-//! of that span still.
+//! Counts of free slots, bitmaps, the current span and the cursor are hints. The slot words name
+//! the owner of each slot. The span's word, read again after slots were claimed, confirms that they
+//! still belong to that span.
 
 use core::ops::Range;
 
@@ -33,48 +33,48 @@ use crate::tables::CacheRecord;
 
 mod spans;
 
-/// Slices of wholly free spans of one class that are kept on a node, so that a program that frees
-/// and allocates around a boundary does not build and take apart at every turn: 256 KiB, as a bin
-/// holds.
+/// Slices of empty spans of one class that are kept on a node, so that a program that frees and
+/// allocates around a boundary does not build and take apart a span each time: 256 KiB, as much as
+/// a bin holds.
 const EMPTY_SLICES_KEPT: u32 = 4;
 
-/// A span is worth taking slots from again when one in this many of its slots is free: less would
-/// make each refill look through a span for a handful.
+/// A span is worth adopting when one in this many of its slots is free. With fewer free slots, each
+/// refill would search a span for a handful.
 const WORTH: u32 = 16;
 
-/// Slots that a refill takes at least where the span has so many, so that the largest classes,
-/// whose bins hold four, do not come for each second block. The first block that is freed gives
-/// back what is more than the bin holds.
+/// The fewest slots that a refill takes, if the span has so many. Without it the largest classes,
+/// whose bins hold four slots, would need a refill for every second block. The first free gives
+/// back the slots beyond the bin's capacity.
 const REFILL_MIN: u32 = 16;
 
-/// Bytes that a refill of a frugal cache takes of a class, in at least [`FRUGAL_SLOTS_MIN`] slots:
-/// what a thread of many keeps of memory that it did not ask for.
+/// Bytes that a refill of a frugal cache takes of a class, in at least [`FRUGAL_SLOTS_MIN`] slots.
+/// So one of many threads holds little memory that it did not request.
 const FRUGAL_BYTES: u32 = 16 << 10;
 
-/// Slots of a refill of a frugal cache at least.
+/// The fewest slots of a refill of a frugal cache.
 const FRUGAL_SLOTS_MIN: u32 = 1;
 
-/// Spans that a refill looks through in vain before it builds a new one. Each has its count of free
-/// slots made right, so only where a peer goes on to scribble are there so many.
+/// Spans that a refill searches without success before it builds a new one. The refill corrects the
+/// count of each, so there can be so many only while a peer corrupts the counts.
 const SPANS_TRIED: usize = 1000;
 
-/// Records that are brought ahead of the threads that will claim them: who does the upkeep, at its
-/// first time, and two that come before it looks again. 12 KiB each.
+/// Records whose pages are brought ahead of the threads that will claim them: one for the upkeep's
+/// thread at its first call, and two for threads that come before its next call. 12 KiB each.
 const RECORDS_AHEAD: usize = 3;
 
-/// A cache, with what it works on.
+/// A cache with its memory and node.
 #[derive(Clone, Copy)]
 pub(crate) struct Keeper<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) record: &'a CacheRecord,
     pub(crate) id: CacheId,
     pub(crate) node: usize,
-    /// Whether it is the cache of one thread of many, or of many threads.
+    /// Whether it is the cache of one of many threads, or a common cache.
     pub(crate) is_frugal: bool,
 }
 
-/// Claims a free cache record for a thread of a process. The first look is where the thread's
-/// number says, for then a process's threads seldom meet; O(caches) where it is taken.
+/// Claims a free cache record for a thread of a process. The record at the thread's number is tried
+/// first, because then the threads of a process seldom compete. O(caches) if that one is taken.
 pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Result<CacheId, AllocError> {
     let end = memory.tables.geometry().caches as usize;
     let first = thread.saturating_sub(1).min(end - 1);
@@ -87,7 +87,7 @@ pub(crate) fn claim_common(memory: &Memory, process: u8) -> Result<CacheId, Allo
     claim_of(memory, 0..memory.tables.geometry().caches as usize, process, 0)
 }
 
-/// The same, of the records that are kept for processes which get no other.
+/// As [`claim_common`], of the spare records for processes that get no other.
 pub(crate) fn claim_spare(memory: &Memory, process: u8) -> Result<CacheId, AllocError> {
     let first = memory.tables.geometry().caches as usize;
     claim_of(memory, first..memory.tables.caches().len(), process, 0)
@@ -116,17 +116,17 @@ fn claim_of(
     step!("cache.claim.after_active");
     let record = &caches[index];
     if old == CacheWord::UNUSED {
-        // All zeros still, and a write would make the kernel bring its pages.
+        // It is still all zeros, and a write would make the kernel bring its pages.
         return Ok(index as CacheId + 1);
     }
-    // What a former owner left there, hints all.
+    // Hints that a former owner left.
     record.bins.iter().for_each(|bin| bin.count.store(0, Relaxed));
     record.current.iter().for_each(|current| current.store(0, Relaxed));
     record.ahead.store(0, Relaxed);
     Ok(index as CacheId + 1)
 }
 
-/// Has the kernel bring the next records that a thread would claim, so that its first allocation
+/// Makes the kernel bring the next records that threads will claim, so that their first allocation
 /// does not take these faults. O(caches), and a system call.
 pub(crate) fn bring_next(memory: &Memory) {
     let caches = memory.tables.caches();
@@ -144,7 +144,7 @@ impl<'a> Keeper<'a> {
     pub(crate) fn refill(&self, class: usize) -> Result<(), AllocError> {
         let bin = &self.record.bins[class];
         if bin.count.load(Relaxed) as usize > BIN_SLOTS_MAX {
-            // Somebody scribbled. What it held is found by its words.
+            // Another process corrupted the count. The slots are found by their words.
             bin.count.store(0, Relaxed);
         }
         let wanted = self.wanted(class);
@@ -160,13 +160,15 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Builds a span as one thread of many: waits while others do, and takes of what they leave.
+    /// Builds a span as one of many threads: waits while others build, and takes free slots of
+    /// their spans.
     #[cold]
     fn build_in_turn(&self, class: usize, wanted: u32) -> Result<(), AllocError> {
         let (crowd, mut wait) = (&self.memory.crowd, Wait::default());
         let _building = loop {
             let building = crowd.enter(class);
-            // Also where it may build: the last that did has ended between two looks.
+            // Also with the right to build: the last builder may have finished since the check
+            // before.
             if let Some(head) = self.adopt(class)
                 && self.fill_from(head, class, wanted) > 0
             {
@@ -189,7 +191,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Gives slots of `class` back until the bin holds `keep`, the oldest first.
+    /// Gives the oldest slots of `class` back until the bin holds `keep`.
     pub(crate) fn flush(&self, class: usize, keep: usize) {
         let bin = &self.record.bins[class];
         let count = (bin.count.load(Relaxed) as usize).min(BIN_SLOTS_MAX);
@@ -198,26 +200,26 @@ impl<'a> Keeper<'a> {
         for unit in &bin.units[..surplus] {
             self.put_back(unit.load(Relaxed), class, &mut batch);
         }
-        self.settle(&batch, class);
+        self.count_batch(&batch, class);
         for index in surplus..count {
             bin.units[index - surplus].store(bin.units[index].load(Relaxed), Relaxed);
         }
         bin.count.store((count - surplus) as u32, Relaxed);
     }
 
-    /// Whether a bin has a slot, a span is current, or slices are claimed ahead.
+    /// Whether a bin has a slot, a class has a current span, or slices are claimed ahead.
     pub(crate) fn holds_something(&self) -> bool {
         let is_held = |class: usize| self.record.bins[class].count.load(Relaxed) > 0;
         self.ahead().is_some()
             || (0..CLASSES).any(|class| is_held(class) || self.current(class).is_some())
     }
 
-    /// Gives all slots back, lets go of the current spans, and gives back what is claimed ahead.
+    /// Gives back all slots, the current spans, and the slices that are claimed ahead.
     pub(crate) fn flush_all(&self) {
         for class in 0..CLASSES {
             self.flush(class, 0);
             if let Some(head) = self.current(class) {
-                self.let_go(head, class);
+                self.release_current(head, class);
             }
         }
         self.drop_ahead();
@@ -228,7 +230,7 @@ impl<'a> Keeper<'a> {
         self.free_slots(head, class).load(Acquire)
     }
 
-    /// Where the free slots of the span of `class` at `head` are counted.
+    /// The count of free slots of the span of `class` at `head`.
     fn free_slots(&self, head: usize, class: usize) -> &'a AtomicU32 {
         let order = TABLE[class].span_slices.trailing_zeros() as usize;
         &self.memory.tables.span_free(order)[head >> order]
@@ -239,7 +241,8 @@ impl<'a> Keeper<'a> {
         Slots::new(self.memory.tables.slots(class.shift), head * SLICE, class)
     }
 
-    /// Claims slots of the span at `head` into the bin; how many. Lets go of the span at its end.
+    /// Claims slots of the span at `head` into the bin. Returns how many. Releases the current span
+    /// when it is exhausted.
     fn fill_from(&self, head: usize, class: usize, wanted: u32) -> u32 {
         let tables = &self.memory.tables;
         let word = slice::word(tables.slices(), head);
@@ -254,7 +257,7 @@ impl<'a> Keeper<'a> {
         let from = (self.record.cursor[class].load(Relaxed) as usize).min(slots.count());
         let mut taken = 0;
         let next = slots.claim(from, self.id, |slot| {
-            // The first that was claimed is to be the first that is handed out: blocks in a row.
+            // The first slot claimed is the first handed out, so that blocks are adjacent.
             bin.units[held + room - 1 - taken].store(unit(head, slot, about), Relaxed);
             taken += 1;
             taken < room
@@ -262,31 +265,31 @@ impl<'a> Keeper<'a> {
         self.close_up(bin, held, room, taken);
         step!("cache.fill.before_check");
         if slice::word(tables.slices(), head) != word {
-            // It was taken apart since, and these may be nobody's slots: they go back.
+            // The span was taken apart since, so these slots may belong to no span: they go back.
             self.undo(bin, held, taken, &slots, head, about);
             self.record.current[class].store(0, Relaxed);
             return 0;
         }
         if taken == 0 {
-            // What was counted as free is not: a death in between, or a scribbler. Made right, or
-            // the span would be adopted again and again.
+            // The count is wrong: a process died in between, or a peer corrupted it. It is
+            // corrected, because otherwise the span would be adopted again and again.
             self.correct(head, class, &slots);
         }
         count::claimed(self.free_slots(head, class), taken as u32);
         self.record.cursor[class].store(next as u32, Relaxed);
         bin.count.store((held + taken) as u32, Relaxed);
         if next == slots.count() || self.is_frugal {
-            self.let_go(head, class);
+            self.release_current(head, class);
         }
         taken as u32
     }
 
-    /// Makes the count of free slots of the span at `head` what it is: see [`count::correct`].
+    /// Corrects the count of free slots of the span at `head`: see [`count::correct`].
     fn correct(&self, head: usize, class: usize, slots: &Slots<'_>) {
         count::correct(self.free_slots(head, class), slots);
     }
 
-    /// Moves the `taken` last of `room` entries down to where the bin ends.
+    /// Moves the last `taken` of `room` entries down to the end of the bin.
     fn close_up(&self, bin: &Bin, held: usize, room: usize, taken: usize) {
         let gap = room - taken;
         if gap > 0 {
@@ -310,7 +313,7 @@ impl<'a> Keeper<'a> {
             let offset = unit.load(Relaxed) as usize * UNIT;
             let within = offset.checked_sub(head * SLICE);
             let slot = within.map(|within| within / class.size as usize);
-            // Another one: somebody scribbled.
+            // A slot outside the span means that a peer corrupted the bin.
             if let Some(slot) = slot.filter(|slot| *slot < slots.count()) {
                 slots.release(slot, self.id);
             }
@@ -318,16 +321,15 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Frees one slot that the bin held. Slots of one span that follow each other are counted
-    /// together.
+    /// Frees one slot of the bin. Consecutive slots of one span are counted together.
     fn put_back(&self, unit: u32, class: usize, batch: &mut Batch) {
         let about = &TABLE[class];
         let offset = unit as usize * UNIT;
         let head = (offset / SLICE) & !(about.span_slices as usize - 1);
         let words = self.memory.tables.slots(about.shift);
         let Some(word) = words.get(offset >> about.shift) else { return };
-        // A word that is not ours: two threads freed the block at once, or somebody scribbled.
-        // Whoever it names has it.
+        // The word does not name this cache if two threads freed the block at once, or if a peer
+        // corrupted it. The owner that it names keeps the slot.
         let (old, new) = (SlotWord::cached(self.id).0, SlotWord::FREE.0);
         if word.load(Relaxed) != old {
             return;
@@ -335,14 +337,14 @@ impl<'a> Keeper<'a> {
         word.store(new, crate::sync::Ordering::Release);
         step!("cache.flush.after_free");
         if head != batch.head {
-            self.settle(batch, class);
+            self.count_batch(batch, class);
             *batch = Batch { head, count: 0 };
         }
         batch.count += 1;
     }
 
-    /// Counts the slots of a batch as free, and sees to it that their span is found.
-    fn settle(&self, batch: &Batch, class: usize) {
+    /// Counts the slots of a batch as free, and makes their span findable.
+    fn count_batch(&self, batch: &Batch, class: usize) {
         if batch.count == 0 {
             return;
         }
@@ -358,21 +360,21 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// Free slots of one span that were not counted yet.
+/// Freed slots of one span that are not counted yet.
 struct Batch {
     head: usize,
     count: u32,
 }
 
-/// How many slots a bin holds, and how many of `wanted` it has room for, at least one. A full bin
-/// is not filled: a count like that was scribbled, and the bin begins anew.
+/// The number of slots in a bin, and how many of `wanted` it can take, at least one. A full bin is
+/// not refilled, so such a count is corrupt and the bin starts empty.
 fn room(bin: &Bin, wanted: u32) -> (usize, usize) {
     let held = Some(bin.count.load(Relaxed) as usize).filter(|held| *held < BIN_SLOTS_MAX);
     let held = held.unwrap_or(0);
     (held, (BIN_SLOTS_MAX - held).min(wanted.max(1) as usize))
 }
 
-/// The offset of a slot of the span at `head`, as a bin has it.
+/// The offset of a slot of the span at `head`, in units as a bin stores it.
 fn unit(head: usize, slot: usize, class: &Class) -> u32 {
     ((head * SLICE + slot * class.size as usize) / UNIT) as u32
 }

@@ -1,5 +1,5 @@
-//! Which span a cache takes slots of a class from: one that is partly free, else a new one; and
-//! what becomes of a span when all its slots are free.
+//! How a cache finds a span to take slots of a class from: one that is partly free, else a new one.
+//! And how a span is kept or taken apart when all its slots are free.
 
 use core::ops::Range;
 
@@ -10,17 +10,17 @@ use crate::protocol::bitmap::Bitmap;
 use crate::protocol::class::{CLASSES, TABLE};
 use crate::protocol::count;
 use crate::protocol::slice;
-use crate::protocol::span::{self, Parted};
+use crate::protocol::span::{self, Outcome};
 use crate::protocol::step::step;
 use crate::sync::Ordering::Relaxed;
 
-/// Slices of the shortest spans for which a page without memory is claimed at once, what is left of
-/// it ahead: a quarter of a page, which the classes from 40 KiB on have, and those of 20 and 24
-/// KiB. A thread that wants small blocks alone holds nothing ahead.
+/// Slices of the shortest spans for which a page without memory is claimed as a whole, with its
+/// remaining slices ahead. A quarter of a page: the classes from 40 KiB on, and those of 20 and 24
+/// KiB. A thread that uses only smaller blocks holds nothing ahead.
 const AHEAD_SLICES_MIN: usize = PAGE_SLICES / 4;
 
 impl Keeper<'_> {
-    /// Makes a span of `class` with free slots the current one, if there is one.
+    /// Makes a span of `class` with free slots the current one, if there is one. Returns its head.
     pub(super) fn adopt(&self, class: usize) -> Option<usize> {
         if !self.memory.has_spans(class) {
             return None;
@@ -33,7 +33,7 @@ impl Keeper<'_> {
         let mut from = slices.start;
         while let Some(head) = bitmap.next(from, slices.end) {
             let is_head = head.is_multiple_of(TABLE[class].span_slices as usize);
-            if is_head && self.take_hold(&bitmap, head, class) {
+            if is_head && self.take_from_bitmap(&bitmap, head, class) {
                 self.make_current(head, 0, class);
                 return Some(head);
             }
@@ -42,11 +42,11 @@ impl Keeper<'_> {
         None
     }
 
-    /// Takes the span at `head` out of the bitmap, so that others leave it alone; false where
-    /// another was faster. A frugal cache leaves it there, for each slot is claimed by itself:
-    /// where a thread that has a span out of the bitmap stands still, each of the others would
-    /// build one.
-    fn take_hold(&self, bitmap: &Bitmap<'_>, head: usize, class: usize) -> bool {
+    /// Takes the span at `head` out of the bitmap, so that other caches do not adopt it. Returns
+    /// false if another cache was faster. A frugal cache leaves it there, since each slot is
+    /// claimed on its own: if a thread that has taken a span out of the bitmap is descheduled, each
+    /// of the others would build a span.
+    fn take_from_bitmap(&self, bitmap: &Bitmap<'_>, head: usize, class: usize) -> bool {
         let all = TABLE[class].span_slots as i32;
         if self.is_frugal && (worth(class)..all).contains(&self.free_in(head, class)) {
             return true;
@@ -59,8 +59,9 @@ impl Keeper<'_> {
         is_mine
     }
 
-    /// Builds a span of `class` whose first slots, `wanted` at most, are in the bin from the start:
-    /// until the head says that it is one, nobody else takes any, so they take plain stores.
+    /// Builds a span of `class` whose first slots, at most `wanted`, are in the bin from the start.
+    /// No other cache takes slots before the head names the span, so these slots need plain stores
+    /// only.
     pub(super) fn build(&self, class: usize, wanted: u32) -> Result<(), AllocError> {
         let about = &TABLE[class];
         let head = self.begin(class)?;
@@ -73,7 +74,7 @@ impl Keeper<'_> {
         slots.hold(taken, self.id);
         for slot in 0..taken {
             let unit = unit(head, slot, about);
-            // The lowest is to be the first that is handed out: blocks in a row.
+            // The lowest slot is the first handed out, so that blocks are adjacent.
             bin.units[held + taken - 1 - slot].store(unit, Relaxed);
         }
         let tables = &self.memory.tables;
@@ -85,14 +86,14 @@ impl Keeper<'_> {
         if taken < slots.count() {
             self.make_current(head, taken, class);
             if self.is_frugal {
-                self.let_go(head, class);
+                self.release_current(head, class);
             }
         }
         Ok(())
     }
 
-    /// Takes slices for a span of `class`, and says so in all of them: the head, a run of this
-    /// cache.
+    /// Takes slices for a span of `class` and marks all of them: the head as a run of this cache,
+    /// the others as the span.
     fn begin(&self, class: usize) -> Result<usize, AllocError> {
         let count = TABLE[class].span_slices as usize;
         let is_ahead = count >= AHEAD_SLICES_MIN && !self.is_frugal;
@@ -111,7 +112,7 @@ impl Keeper<'_> {
         Ok(head)
     }
 
-    /// Takes `count` slices, a power of two, of those that are claimed ahead; of another page where
+    /// Takes `count` slices, a power of two, of those that are claimed ahead, or of another page if
     /// these are not enough.
     fn take_ahead(&self, count: usize) -> Option<usize> {
         let is_mine = |head: usize| {
@@ -134,14 +135,15 @@ impl Keeper<'_> {
         Some(head)
     }
 
-    /// Slices that are claimed ahead: the last of a page, where nobody scribbled.
+    /// The slices that are claimed ahead: the last ones of a page, unless a peer corrupted the
+    /// record.
     pub(super) fn ahead(&self) -> Option<Range<usize>> {
         let start = (self.record.ahead.load(Relaxed) as usize).checked_sub(1)?;
         let end = (start / PAGE_SLICES + 1) * PAGE_SLICES;
         self.slices().contains(&start).then_some(start..end)
     }
 
-    /// Gives back what is claimed ahead.
+    /// Gives back the slices that are claimed ahead.
     pub(super) fn drop_ahead(&self) {
         let ahead = self.ahead();
         self.record.ahead.store(0, Relaxed);
@@ -151,7 +153,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Notes that spans were built of a class of this shift.
+    /// Records that a span of a class with this shift was built.
     fn note_shift(&self, shift: u32) {
         let shifts = &self.memory.tables.nodes()[self.node].shifts;
         let bit = 1 << (shift - SHIFT_MIN);
@@ -173,8 +175,9 @@ impl Keeper<'_> {
         step!("cache.current.after_store");
     }
 
-    /// Forgets the current span. If others freed slots of it meanwhile, it is found again.
-    pub(super) fn let_go(&self, head: usize, class: usize) {
+    /// Clears the current span. If other threads freed slots of it meanwhile, it becomes findable
+    /// again.
+    pub(super) fn release_current(&self, head: usize, class: usize) {
         self.record.current[class].store(0, Relaxed);
         step!("cache.let_go.before_bit");
         if self.free_in(head, class) >= worth(class) {
@@ -182,7 +185,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Keeps a span that came free, or takes it apart if enough of its class are kept.
+    /// Keeps a span that became free, or takes it apart if enough of its class are kept.
     pub(super) fn retire(&self, head: usize, class: usize) {
         let kept = &self.memory.tables.nodes()[self.node].empty_spans[class];
         let limit = (EMPTY_SLICES_KEPT / TABLE[class].span_slices).max(1);
@@ -190,18 +193,19 @@ impl Keeper<'_> {
             self.count_empty(class, 1);
             return;
         }
-        // Whoever clears the bit may take it: a span in no bitmap is somebody's current one.
+        // The thread that clears the bit may take it: a span in no bitmap is some cache's current
+        // one.
         if self.partial(class).clear(head) && !self.take_apart(head, class) {
             self.partial(class).set(head);
         }
     }
 
-    /// Takes a free span apart; false where one of its slots is not free after all.
+    /// Takes a free span apart. Returns false if one of its slots is not free after all.
     fn take_apart(&self, head: usize, class: usize) -> bool {
         let tables = &self.memory.tables;
         let about = &TABLE[class];
         let word = slice::word(tables.slices(), head);
-        // A bitmap that somebody scribbled over may name a slice where no span begins.
+        // A corrupted bitmap may name a slice at which no span begins.
         let is_head = head.is_multiple_of(about.span_slices as usize);
         if !is_head || !word.is_span() || word.class() as usize != class {
             return true;
@@ -210,22 +214,22 @@ impl Keeper<'_> {
         let run = head..head + about.span_slices as usize;
         let pieces = self.memory.pieces_of(run.clone());
         match span::take_apart(tables.slices(), run.clone(), word, &slots, self.id) {
-            Parted::Done => {
+            Outcome::Done => {
                 step!("cache.take_apart.before_note");
                 self.memory.count_freed(&run, pieces);
                 self.memory.note_turn(&run);
                 self.memory.note_freed(&run, pieces);
                 true
             }
-            Parted::Gone => true,
-            Parted::InUse => {
+            Outcome::Gone => true,
+            Outcome::InUse => {
                 self.correct(head, class, &slots);
                 false
             }
         }
     }
 
-    /// Takes every span apart that is kept though it is free, or that was not seen to be free.
+    /// Takes apart every span that is kept although it is free, or that was not known to be free.
     /// Reads the words of all slices that were ever used, and the first slots of each span.
     pub(crate) fn drop_empty_spans(&self) {
         self.correct_empty_spans();
@@ -246,9 +250,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// Makes the counts right of spans all of whose slots are free, and has them found. Who claims
-    /// or frees a slot counts it a moment later, and a reaper or a refill that counts anew in
-    /// between gets it wrong.
+    /// Corrects the counts of spans whose slots are all free, and makes them findable. A thread
+    /// counts a slot a moment after it claimed or freed it. A reaper or refill that counts the
+    /// slots in between gets a wrong count.
     fn correct_empty_spans(&self) {
         let words = self.memory.tables.slices();
         let pages = self.memory.used_pages(self.node);
@@ -269,24 +273,24 @@ impl Keeper<'_> {
         }
     }
 
-    /// A slot of `class`, by looking at every span of the node: for when nothing else is left,
-    /// because a span that has fewer free slots than are worth a look is in no bitmap. O(slices
-    /// that were ever used); now and then O(slots), for those that somebody freed who died, or had
-    /// no cache, and so did not count them.
+    /// Gets a slot of `class` by reading every span of the node, when every other search failed: a
+    /// span with fewer free slots than make it worth adopting is in no bitmap. O(slices that were
+    /// ever used); sometimes O(slots), to find slots of threads that died before counting them, or
+    /// that had no cache.
     pub(crate) fn scrape(&self, class: usize) -> bool {
         self.fill_from_any(class, |head| self.free_in(head, class) > 0)
-            || self.memory.looks.look(class, || self.fill_from_any(class, |_| true))
+            || self.memory.searches.run(class, || self.fill_from_any(class, |_| true))
     }
 
-    /// Makes the first span of `class` current that is `worth` a look and has a free slot.
-    fn fill_from_any(&self, class: usize, worth: impl Fn(usize) -> bool) -> bool {
+    /// Makes the first span of `class` current for which `is_worth` holds and that has a free slot.
+    fn fill_from_any(&self, class: usize, is_worth: impl Fn(usize) -> bool) -> bool {
         let words = self.memory.tables.slices();
         let pages = self.memory.used_pages(self.node);
         let slices = pages.start * PAGE_SLICES..pages.end * PAGE_SLICES;
         slices.step_by(TABLE[class].span_slices as usize).any(|head| {
             let word = slice::word(words, head);
             let is_ours = word.is_span() && word.class() as usize == class;
-            is_ours && worth(head) && {
+            is_ours && is_worth(head) && {
                 self.record.current[class].store(head as u32 + 1, Relaxed);
                 self.record.cursor[class].store(0, Relaxed);
                 self.fill_from(head, class, 1) > 0
@@ -294,11 +298,11 @@ impl Keeper<'_> {
         })
     }
 
-    /// Makes the hints of the span at `head` anew. `counted` is what was counted before its slots
-    /// were read, and `free` how many of them were free.
+    /// Computes the hints of the span at `head` again. `counted` is the count before its slots were
+    /// read, and `free` is the number of free slots that were found.
     pub(crate) fn recount(&self, head: usize, class: usize, counted: u32, free: u32) {
         let count = self.free_slots(head, class);
-        // Where somebody counted meanwhile, the next one to look makes it right.
+        // If another thread counted meanwhile, the next search corrects it.
         if !count::replace(count, counted, free) {
             return;
         }
@@ -341,22 +345,22 @@ mod tests {
     use crate::protocol::slice;
     use crate::protocol::word::SlotWord;
     use crate::sync::Ordering::Relaxed;
-    use crate::{Heap, Node, Pages};
+    use crate::{Heap, Pages, Request};
     use std::vec::Vec;
 
     #[test]
-    fn a_span_that_was_counted_wrongly_is_found_when_it_is_free() {
+    fn maintain_frees_empty_span_with_wrong_count() {
         for size in [64, 4096, 128 << 10] {
             for error in [-1, 1] {
                 let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain);
                 let heap = heap.decay(Some(0)).build().unwrap();
-                let block = heap.alloc(size, 64, Node::ANY).unwrap();
+                let block = heap.alloc(Request::new(size)).unwrap();
                 let head = heap.offset(block).unwrap().bytes() as usize / SLICE;
                 // SAFETY: allocated just now and not used.
                 unsafe { heap.free(block) }.unwrap();
                 let keeper = heap.keeper(1).unwrap();
                 let class = class::of(size, 64).unwrap();
-                // What a count that was stored over another one's leaves behind.
+                // The result of two threads that stored their counts at once.
                 let count = keeper.free_slots(head, class);
                 count.store(count.load(Relaxed).wrapping_add_signed(error), Relaxed);
                 keeper.flush_all();
@@ -368,10 +372,10 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_nobody_counted_is_found_when_nothing_else_is_left() {
+    fn full_heap_finds_uncounted_free_slot() {
         let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain).build().unwrap();
         let class = class::of(4096, 64).unwrap();
-        let alloc = || heap.alloc(4096, 64, Node::ANY).ok();
+        let alloc = || heap.alloc(Request::new(4096)).ok();
         let blocks: Vec<_> = core::iter::from_fn(alloc).collect();
         let last = blocks[blocks.len() / 2];
         let keeper = heap.keeper(1).unwrap();
@@ -380,7 +384,7 @@ mod tests {
             let shift = class::TABLE[class].shift;
             keeper.memory.tables.slots(shift)[offset >> shift].store(SlotWord::FREE.0, Relaxed);
         };
-        // Once by each: that it was found ends the wait.
+        // Both searches in turn: a successful one ends the wait of the other.
         for is_counted in [true, false, true] {
             free();
             if is_counted {
@@ -388,7 +392,7 @@ mod tests {
                 let head = head & !(class::TABLE[class].span_slices as usize - 1);
                 crate::protocol::count::freed(keeper.free_slots(head, class), 1);
             } else {
-                keeper.memory.looks.forget();
+                keeper.memory.searches.forget();
             }
             assert_eq!(alloc(), Some(last), "{is_counted}");
         }

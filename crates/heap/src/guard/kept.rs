@@ -1,4 +1,4 @@
-//! What the process did for SIGBUS before the guard came, and what it has set since.
+//! The process's own action for SIGBUS: the one before the guard came, and those that it set since.
 
 use crate::protocol::versioned::Versioned;
 use crate::sync::{
@@ -8,13 +8,13 @@ use crate::sync::{
 pub use crate::sys::signal::Action;
 use crate::sys::signal::{DEFAULT, flag};
 
-/// Actions of a place that are kept at once: who reads one has the time in which the program sets
-/// so many others.
+/// Actions of one level that are kept at once: a reader has the time in which the program sets so
+/// many others.
 const TURNS: usize = 4;
 
-/// The action that one of the guard's handlers passes on to.
+/// The action to which one of the guard's handlers passes a signal on.
 pub(super) struct Kept {
-    /// SYNC: action kept. Which of the turns it is.
+    /// SYNC: action kept. The index of the current action.
     current: AtomicU32,
     next: AtomicU32,
     turns: [Versioned<3>; TURNS],
@@ -31,7 +31,8 @@ impl Kept {
         }
     }
 
-    /// From a signal handler too, and never waits: the action that was there stays whole.
+    /// Sets the action. Safe in a signal handler; it never waits, and a reader of the action before
+    /// still reads it whole.
     pub(super) fn set(&self, action: Action) {
         let turn = self.next.fetch_add(1, Relaxed) as usize % TURNS;
         let Action { handler, flags, mask } = action;
@@ -50,7 +51,8 @@ impl Kept {
         }
     }
 
-    /// The action as the kernel takes it for this signal: one that is for one time is gone.
+    /// The action as the kernel applies it to this signal: a one-shot action (`SA_RESETHAND`) is
+    /// reset to the default.
     pub(super) fn take(&self) -> Action {
         let action = self.get();
         if action.flags & flag::RESETHAND != 0 {

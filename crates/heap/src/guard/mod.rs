@@ -1,28 +1,28 @@
-//! SIGBUS, caught where memory of a file is touched that others can take away.
+//! SIGBUS, caught for memory of files that other processes can take away.
 //!
-//! A page of a mapped file is gone once the file is cut short, or a hole is punched into it and
-//! there is no page for the next touch: a pool of huge pages is empty, the system commits no
-//! more. The touch is a signal then, which ends the process. Memory that another process can do
-//! this to is mapped under a [`Guard`]: at such a signal the handler puts zeros of this process's
-//! own in the place of the page and marks the guard. The access that was interrupted goes on with
-//! the zeros, as if the other side had written them, and whoever looks at [`Guard::is_broken`]
-//! after a burst gives the memory up.
+//! A page of a mapped file is gone once the file is truncated, or once a hole is punched into it
+//! and the next access gets no page: the pool of huge pages is empty, or the system commits no more
+//! memory. The access then raises a signal, which ends the process. Memory that another process can
+//! take away like this is mapped under a [`Guard`]: the signal handler puts private zeros in the
+//! place of the page and marks the guard. The interrupted access continues with the zeros, as if
+//! the peer had written them. The user of the memory checks [`Guard::is_broken`] after a burst and
+//! gives the memory up.
 //!
-//! A process that may have no more memory, by its own limit or under strict overcommit, gets one
-//! spare page instead, in every place that is gone.
+//! A process that may get no more memory, by its own limit or under strict overcommit, gets one
+//! spare page in the place of every missing page.
 //!
-//! Every other SIGBUS does what it did without the guard: the handler that was there before has
-//! it, with the flags and the mask that it asked for; the default action ends the process. A
-//! program that sets a handler of its own later takes the signal away, until [`install`] is
-//! called again: whoever guards memory calls it now and then, and as the next mapping is guarded.
-//! From then on what is not the guard's goes to that one, and what that one passes on goes to the
-//! one before it. For this each handler of the guard that was ever in force is a function of its
-//! own, which knows what it came after.
+//! Every other SIGBUS has its effect as without the guard: the handler that was installed before
+//! runs, with its own flags and mask; the default action ends the process. A program that later
+//! sets its own handler takes the signal away until [`install`] is called again. Users of guarded
+//! memory call it now and then, and every new guard calls it. From then on, faults that are not the
+//! guard's go to the program's handler, and a signal that this handler passes on goes to the
+//! handler before it. For this, each installed handler of the guard is a separate function with its
+//! own level, which determines the action that it passes on to.
 //!
 //! From the bottom up:
 //!
 //! - `table`: which mappings are guarded;
-//! - `kept`: what else the process does for the signal.
+//! - `kept`: the process's own actions for the signal.
 
 mod kept;
 mod table;
@@ -42,25 +42,27 @@ pub use kept::Action;
 use kept::Kept;
 use table::Mapped;
 
-/// Handlers of the program's, set one over the other, that the guard comes back after.
+/// The most handlers of the program over which the guard installs itself again.
 const LEVELS_MAX: usize = 16;
 
-/// Pages of a mapping that are replaced one by one: what is intact of it stays. After so many all
-/// of it goes, for a process has only so many mappings (`vm.max_map_count`, 65,530).
+/// Pages of a mapping that are replaced one by one, so that its intact pages stay. After so many,
+/// the whole mapping is replaced, because a process has a limited number of mappings
+/// (`vm.max_map_count`, 65,530).
 const PAGES_MAX: u32 = 256;
 
-/// What tells of a fault, `si_code` of sigaction(2): an address that is not there, an error of the
-/// object, memory that went bad.
+/// The codes of a fault, `si_code` of sigaction(2): an address that does not exist, an error of the
+/// object, a memory error.
 const BUS_FAULTS: [i32; 3] = [2, 3, 4];
 
-/// The last code of a fault; above is what a thread is only told of, below 1 what was sent.
+/// The last code of a fault. Higher codes are notifications, and codes below 1 were sent by a
+/// process.
 const BUS_MCEERR_AR: i32 = 4;
 
 type Entry = unsafe extern "C" fn(i32, *mut Info, *mut c_void);
 type Plain = unsafe extern "C" fn(i32);
 
-/// What a handler is told of the signal: the part of `siginfo_t` that is used here, as the kernel
-/// lays it out for 64 bits.
+/// The description of a signal: the part of `siginfo_t` that is used here, in the kernel's layout
+/// for 64 bits.
 #[repr(C)]
 struct Info {
     signal: i32,
@@ -72,33 +74,34 @@ struct Info {
 
 const _: () = assert!(mem::offset_of!(Info, code) == 8 && mem::offset_of!(Info, address) == 16);
 
-/// What each level passes on to.
+/// The action to which each level passes a signal on.
 static KEPT: [Kept; LEVELS_MAX] = [const { Kept::new() }; LEVELS_MAX];
 
-/// One more than the highest level that was ever in force.
+/// One more than the highest level that was ever installed.
 static LEVELS_USED: AtomicU32 = AtomicU32::new(0);
 
-/// The page that is put where no other can be had.
+/// The page that replaces a missing one if no other page is available.
 static SPARE: AtomicUsize = AtomicUsize::new(0);
 
-/// What else is asked whether a fault is its own; 0 for nothing.
+/// A function that decides whether a fault belongs to its owner; 0 if there is none.
 static OTHER: AtomicUsize = AtomicUsize::new(0);
 
-/// A thread sets the handler.
-static IS_ARMING: AtomicBool = AtomicBool::new(false);
+/// Whether a thread is installing the handler.
+static IS_INSTALLING: AtomicBool = AtomicBool::new(false);
 
-/// A mapping whose pages may go. Dropped before the mapping is taken away.
+/// A mapping whose pages may be taken away. It must be dropped before the mapping is unmapped.
 #[derive(Debug)]
 pub struct Guard {
     index: usize,
 }
 
 impl Guard {
-    /// Guards a mapping of the caller's that can be read, in whole pages of so many bytes, of
-    /// which any bytes are borne. Two system calls.
+    /// Guards a readable mapping of the caller, of whole pages of `page_bytes` bytes. The caller
+    /// must accept any bytes in it. Two system calls.
     ///
     /// # Errors
-    /// `NFILE` where 16,384 mappings are guarded; what the kernel said of the handler.
+    /// `NFILE` if 16,384 mappings are guarded already; the kernel's error if the handler cannot be
+    /// installed.
     pub fn new(start: usize, bytes: usize, page_bytes: usize) -> Result<Self, Errno> {
         debug_assert!(page_bytes.is_power_of_two() && bytes.is_multiple_of(page_bytes));
         install()?;
@@ -106,14 +109,14 @@ impl Guard {
         table::take(mapped).map(|index| Self { index }).ok_or(Errno::NFILE)
     }
 
-    /// Whether pages of it were gone when they were touched: what stands there is of this
-    /// process's own, and nobody else sees it.
+    /// Whether pages of it were gone when they were accessed. These pages are now private to this
+    /// process.
     #[inline]
     pub fn is_broken(&self) -> bool {
         table::is_broken(self.index)
     }
 
-    /// The mapping is whole again: the caller has put another one in its place.
+    /// Marks the mapping as whole again, after the caller has replaced it.
     pub fn mended(&self) {
         table::mended(self.index);
     }
@@ -125,11 +128,11 @@ impl Drop for Guard {
     }
 }
 
-/// Sets the handler where it is not in force, also for a process that ignores the signal, and has
-/// this thread get the signal if it blocks it. A system call or two.
+/// Installs the handler if it is not installed, also in a process that ignores the signal, and
+/// unblocks the signal in this thread. One or two system calls.
 ///
 /// # Errors
-/// What the kernel said; `USERS` where the program has set 16 handlers over the guard's.
+/// The kernel's error; `USERS` if the program has set 16 handlers over the guard's.
 pub fn install() -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
@@ -138,11 +141,11 @@ pub fn install() -> Result<(), Errno> {
     if SPARE.load(Relaxed) == 0 {
         SPARE.store(memory::spare(sys::machine::page_bytes())?, Release);
     }
-    arm(signal::action(BUS)?)
+    install_over(signal::action(BUS)?)
 }
 
-/// The same for a recorder, which asks `other` whether a fault is its own, and leaves a signal
-/// alone that the process ignores: the next program inherits that.
+/// As [`install`], for a recorder: `other` decides whether a fault is the recorder's. An ignored
+/// signal stays ignored, because the next program inherits that.
 ///
 /// # Errors
 /// As [`install`].
@@ -157,31 +160,32 @@ pub fn install_for(other: fn(usize) -> bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the signal is the guard's, in this process or in one that it was forked from.
+/// Whether the guard has the signal, in this process or in one that it was forked from.
 pub fn is_on() -> bool {
     LEVELS_USED.load(Acquire) > 0
 }
 
-/// What the program has set for the signal, once the guard [`is_on`].
+/// The program's own action for the signal, once the guard [`is_on`].
 pub fn kept() -> Action {
     KEPT[top()].get()
 }
 
-/// Has what is not the guard's go to another action from now on, which the program sets.
+/// Sets the program's action for the signal, to which faults that are not the guard's go from now
+/// on.
 ///
 /// # Safety
 /// The action's handler is a default, or a function that may run as a handler.
 ///
 /// # Errors
-/// What the kernel said; nothing has changed then.
+/// The kernel's error; nothing has changed then.
 pub unsafe fn keep(action: Action) -> Result<(), Errno> {
     let level = top();
     let before = KEPT[level].get();
-    // Before it is in force, so that no signal finds the old one.
+    // Before it is installed, so that no signal finds the old one.
     KEPT[level].set(action);
-    // What is ignored stays so: the next program inherits that.
+    // An ignored signal stays ignored: the next program inherits that.
     let new = if action.handler == IGNORE { action } else { ours(level, action) };
-    // SAFETY: to ignore it, or an entry of ours, which passes on as the caller says.
+    // SAFETY: it ignores the signal, or is an entry of the guard, which calls the caller's handler.
     let set = unsafe { signal::set_action(BUS, new) };
     if set.is_err() {
         KEPT[level].set(before);
@@ -193,45 +197,45 @@ fn top() -> usize {
     (LEVELS_USED.load(Acquire) as usize).saturating_sub(1)
 }
 
-/// Puts the guard in front of an action that was found in force, unless it is the guard's own.
-fn arm(found: Action) -> Result<(), Errno> {
+/// Installs the guard in front of an action that was found, unless that is the guard's own.
+fn install_over(found: Action) -> Result<(), Errno> {
     if level_of(found.handler).is_some() {
         return Ok(());
     }
-    // Who has it has it for three system calls. It may have died in a fork of another thread's.
+    // Its holder needs three system calls, or does not exist in this child of fork.
     for _ in 0..1000 {
-        if !IS_ARMING.swap(true, Acquire) {
+        if !IS_INSTALLING.swap(true, Acquire) {
             break;
         }
-        sys::give_way();
+        sys::yield_now();
     }
-    let result = arm_alone();
-    IS_ARMING.store(false, Release);
+    let result = install_alone();
+    IS_INSTALLING.store(false, Release);
     result
 }
 
-fn arm_alone() -> Result<(), Errno> {
+fn install_alone() -> Result<(), Errno> {
     let found = signal::action(BUS)?;
     if level_of(found.handler).is_some() {
         return Ok(());
     }
     let used = LEVELS_USED.load(Acquire) as usize;
-    // One that comes again, as it does where a program sets and restores its own, has its place.
+    // A handler that returns, as when a program sets and restores its own, keeps its level.
     let is_again = used > 0 && KEPT[used - 1].get().handler == found.handler;
     let level = if is_again { used - 1 } else { used };
     let kept = KEPT.get(level).ok_or(Errno::USERS)?;
     kept.set(found);
-    // SAFETY: an entry of ours, which passes on to what is in force.
+    // SAFETY: an entry of the guard, which passes on to the action that was found.
     let before = unsafe { signal::set_action(BUS, ours(level, found)) }?;
     if before != found && level_of(before.handler).is_none() {
-        // Set by another thread since it was looked at.
+        // Another thread has set it meanwhile.
         kept.set(before);
     }
     LEVELS_USED.fetch_max(level as u32 + 1, AcqRel);
     Ok(())
 }
 
-/// The guard's handler of a level, with what the action that it passes on to asks for.
+/// The guard's handler of a level, with the flags and mask of the action that it passes on to.
 fn ours(level: usize, action: Action) -> Action {
     let is_handler = action.handler != DEFAULT && action.handler != IGNORE;
     let flags = if is_handler { action.flags } else { flag::ONSTACK };
@@ -264,7 +268,7 @@ static ENTRIES: [Entry; LEVELS_MAX] = [
 ];
 
 /// # Safety
-/// From the kernel, or a handler that passes on what the kernel gave it.
+/// The caller is the kernel, or a handler that passes on the kernel's arguments.
 unsafe extern "C" fn entry<const LEVEL: usize>(signal: i32, info: *mut Info, context: *mut c_void) {
     // SAFETY: the kernel gives a handler a valid description of the signal.
     let about = unsafe { &*info };
@@ -277,22 +281,22 @@ unsafe extern "C" fn entry<const LEVEL: usize>(signal: i32, info: *mut Info, con
     }
 }
 
-/// Puts zeros in the place of the page that the address lies in, if its mapping is guarded.
+/// Replaces the page at the address with zeros, if its mapping is guarded.
 fn replace(address: usize) -> bool {
     let Some((mapped, faults)) = table::find(address) else { return false };
     let Mapped { start, end, page_bytes } = mapped;
-    // SAFETY: a mapping that a guard stands for, whose users bear any bytes there.
+    // SAFETY: a guarded mapping, whose users accept any bytes there.
     if faults > PAGES_MAX && unsafe { memory::put_zeros(start, end - start) }.is_ok() {
         return true;
     }
-    // SAFETY: a page of it.
+    // SAFETY: a page of that mapping.
     unsafe { replace_page(mapped.page_of(address), page_bytes) }
 }
 
-/// Puts zeros in the place of a page, or the spare page where there is no memory.
+/// Replaces a page with zeros, or with the spare page if there is no memory.
 ///
 /// # Safety
-/// It is the caller's, in whole pages of its file's kind, and any bytes of it are borne.
+/// The caller owns the page, in whole pages of its file's kind, and accepts any bytes in it.
 pub unsafe fn replace_page(page: usize, bytes: usize) -> bool {
     // SAFETY: the caller's promise.
     if unsafe { memory::put_zeros(page, bytes) }.is_ok() {
@@ -309,15 +313,15 @@ fn is_other(address: usize) -> bool {
     if other == 0 {
         return false;
     }
-    // SAFETY: `install_for` alone stores there, and what it stores is such a function.
+    // SAFETY: only `install_for` stores there, and it stores such a function.
     let other: fn(usize) -> bool = unsafe { mem::transmute(other) };
     other(address)
 }
 
-/// The signal is not of a guarded mapping: does what was done for it before.
+/// Applies the action before the guard to a signal that is not the guard's.
 ///
 /// # Safety
-/// From a handler, with what it was given.
+/// The caller is a handler and passes its own arguments.
 unsafe fn pass_on(
     level: usize,
     is_fault: bool,
@@ -327,45 +331,46 @@ unsafe fn pass_on(
 ) {
     let action = KEPT[level].take();
     match action.handler {
-        // A fault that is ignored comes again without end: the kernel takes the default then.
+        // An ignored fault would repeat forever, so the kernel applies the default.
         IGNORE if !is_fault => {}
         DEFAULT | IGNORE => {
             let default = Action { handler: DEFAULT, ..Action::default() };
             // SAFETY: the default.
             let _ = unsafe { signal::set_action(BUS, default) };
             if !is_fault {
-                // A fault comes again by itself.
+                // A fault repeats by itself.
                 signal::raise(BUS);
             }
         }
         handler if action.flags & flag::SIGINFO != 0 => {
             // SAFETY: a handler with this flag has this signature, sigaction(2).
             let handler = unsafe { mem::transmute::<usize, Entry>(handler) };
-            // SAFETY: what the kernel gave.
+            // SAFETY: the kernel's arguments.
             unsafe { handler(signal, info, context) };
-            stay(level);
+            reinstall(level);
         }
         handler => {
-            // SAFETY: a handler without the flag has this one.
+            // SAFETY: a handler without the flag has this signature.
             let handler = unsafe { mem::transmute::<usize, Plain>(handler) };
             // SAFETY: as the kernel would.
             unsafe { handler(signal) };
-            stay(level);
+            reinstall(level);
         }
     }
 }
 
-/// A handler that the signal was passed on to may have set another action, as one does that ends
-/// the process by the default: that is passed on to from now on.
-fn stay(level: usize) {
+/// Installs the guard again if the handler that ran has set another action, such as the default to
+/// end the process. Later signals are passed on to that action.
+fn reinstall(level: usize) {
     if OTHER.load(Relaxed) != 0 {
-        // The recorder sees what the program sets, which may allow itself few system calls.
+        // The recorder sees every action that the program sets, and the program may allow few
+        // calls.
         return;
     }
     let Ok(found) = signal::action(BUS) else { return };
     if level_of(found.handler).is_none() {
         KEPT[level].set(found);
-        // SAFETY: an entry of ours, which passes on to what was in force.
+        // SAFETY: an entry of the guard, which passes on to the action that was found.
         let _ = unsafe { signal::set_action(BUS, ours(level, found)) };
     }
 }

@@ -1,4 +1,4 @@
-//! Which mappings are guarded.
+//! The table of guarded mappings.
 
 use crate::protocol::versioned::Versioned;
 use crate::sync::{
@@ -6,11 +6,11 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Mappings that are guarded at once. A forwarder's 8 ports of 8 queues with 16 regions each are
-/// 1,024; a process of a thousand channels has some 6,000.
+/// The most mappings that are guarded at once. A forwarder's 8 ports of 8 queues with 16 regions
+/// each are 1,024; a process of a thousand channels has some 6,000.
 pub(super) const RANGES_MAX: usize = 16_384;
 
-/// A mapping: where it begins and ends, and bytes of its pages. It ends at 0 where there is none.
+/// A mapping: its start, its end, and the bytes of its pages. The end is 0 if the entry is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapped {
     pub(super) start: usize,
@@ -29,16 +29,16 @@ impl Mapped {
         self.start <= address && address < self.end
     }
 
-    /// The page of the file's kind that the address lies in.
+    /// The page, of the file's page size, that contains the address.
     pub(super) fn page_of(&self, address: usize) -> usize {
         address & !(self.page_bytes - 1)
     }
 }
 
-/// A place for a mapping.
+/// An entry for a mapping.
 pub(super) struct Range {
     is_taken: AtomicU32,
-    /// Pages of it that were gone as they were touched.
+    /// Pages of it that were gone when they were accessed.
     faults: AtomicU32,
     mapped: Versioned<3>,
 }
@@ -51,10 +51,10 @@ static RANGES: [Range; RANGES_MAX] = [const {
     }
 }; RANGES_MAX];
 
-/// One more than the highest place that was ever taken: what the handler looks through.
+/// One more than the highest entry that was ever taken: the entries that the handler searches.
 static RANGES_USED: AtomicU32 = AtomicU32::new(0);
 
-/// Takes a place for a mapping; `None` where all are taken.
+/// Takes an entry for a mapping; `None` if all are taken.
 pub(super) fn take(mapped: Mapped) -> Option<usize> {
     let is_free =
         |range: &Range| range.is_taken.load(Relaxed) == 0 && range.is_taken.swap(1, Acquire) == 0;
@@ -65,31 +65,32 @@ pub(super) fn take(mapped: Mapped) -> Option<usize> {
     Some(index)
 }
 
-/// Gives a place back. Before the mapping goes, whose addresses may be another's then.
+/// Gives an entry back. Must be called before the mapping is unmapped, because its addresses may
+/// then be reused.
 pub(super) fn give_back(index: usize) {
     RANGES[index].mapped.write(Mapped::NONE.words());
     RANGES[index].is_taken.store(0, Release);
 }
 
-/// Whether pages of it were gone.
+/// Whether pages of the mapping were gone.
 #[inline]
 pub(super) fn is_broken(index: usize) -> bool {
     RANGES[index].faults.load(Relaxed) != 0
 }
 
-/// None of its pages is gone any more.
+/// Records that no page of the mapping is gone any more.
 pub(super) fn mended(index: usize) {
     RANGES[index].faults.store(0, Relaxed);
 }
 
-/// The mapping that an address lies in, and how many of its pages were gone, this one counted. A
-/// place that is written meanwhile is of a mapping that nobody can touch yet, or any more.
+/// The mapping that contains an address, and how many of its pages were gone, including this one.
+/// An entry that is being written belongs to a mapping that is not in use yet, or no longer.
 pub(super) fn find(address: usize) -> Option<(Mapped, u32)> {
     let used = RANGES_USED.load(Relaxed) as usize;
     RANGES[..used.min(RANGES_MAX)].iter().find_map(|range| {
         let [start, end, page_bytes] = range.mapped.read()?.map(|word| word as usize);
         let mapped = Mapped { start, end, page_bytes };
-        // Known before the zeros can be read, by whatever thread.
+        // Counted before any thread can read the zeros.
         mapped.has(address).then(|| (mapped, range.faults.fetch_add(1, Release) + 1))
     })
 }

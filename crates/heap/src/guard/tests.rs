@@ -7,18 +7,18 @@ use super::*;
 
 const PAGE: usize = 4096;
 
-/// A file of so many pages, mapped, and where.
+/// A file of so many pages, and the start of its mapping.
 fn mapped(pages: usize) -> (rustix::fd::OwnedFd, *mut u8) {
     let file = memfd_create(c"guarded", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, (pages * PAGE) as u64).unwrap();
-    let (rights, place) = (ProtFlags::READ | ProtFlags::WRITE, core::ptr::null_mut());
+    let (rights, hint) = (ProtFlags::READ | ProtFlags::WRITE, core::ptr::null_mut());
     // SAFETY: the kernel chooses an address where nothing is mapped.
-    let start = unsafe { mmap(place, pages * PAGE, rights, MapFlags::SHARED, &file, 0) };
+    let start = unsafe { mmap(hint, pages * PAGE, rights, MapFlags::SHARED, &file, 0) };
     (file, start.unwrap().cast())
 }
 
 fn read(at: *mut u8) -> u8 {
-    // SAFETY: callers pass an address inside a mapping of theirs.
+    // SAFETY: callers pass an address inside their mapping.
     unsafe { at.read_volatile() }
 }
 
@@ -28,7 +28,7 @@ fn write(at: *mut u8, byte: u8) {
 }
 
 #[test]
-fn a_page_that_was_cut_off_reads_as_zeros_and_the_others_stay() {
+fn truncated_page_reads_as_zeros_and_others_stay() {
     let (file, start) = mapped(4);
     let guard = Guard::new(start.addr(), 4 * PAGE, PAGE).unwrap();
     let [first, third] = [start, start.wrapping_add(2 * PAGE)];
@@ -42,7 +42,7 @@ fn a_page_that_was_cut_off_reads_as_zeros_and_the_others_stay() {
 }
 
 #[test]
-fn a_mapping_of_which_many_pages_go_is_replaced_whole() {
+fn mapping_that_lost_many_pages_is_replaced_whole() {
     let pages = 2 * PAGES_MAX as usize;
     let (file, start) = mapped(pages);
     let guard = Guard::new(start.addr(), pages * PAGE, PAGE).unwrap();
@@ -53,7 +53,7 @@ fn a_mapping_of_which_many_pages_go_is_replaced_whole() {
 }
 
 #[test]
-fn a_place_that_is_given_back_guards_nothing() {
+fn dropped_guard_guards_nothing() {
     let (_file, start) = mapped(1);
     let guard = Guard::new(start.addr(), PAGE, PAGE).unwrap();
     let index = guard.index;
@@ -62,12 +62,12 @@ fn a_place_that_is_given_back_guards_nothing() {
     assert!(table::find(start.addr()).is_none());
     let mapped = Mapped { start: 0x1000, end: 0x2000, page_bytes: PAGE };
     let again = table::take(mapped).unwrap();
-    assert!(again <= index && !table::is_broken(again), "the lowest that is free");
+    assert!(again <= index && !table::is_broken(again), "the lowest free entry is taken");
     table::give_back(again);
 }
 
 #[test]
-fn the_spare_page_stands_in_every_page_of_a_huge_one() {
+fn spare_page_replaces_every_part_of_a_huge_page() {
     let (_file, start) = mapped(8);
     let spare = memory::spare(PAGE).unwrap();
     // SAFETY: the pages are this test's own.

@@ -1,4 +1,4 @@
-//! How a heap is asked for.
+//! The builder of a heap.
 
 use core::ops::Range;
 
@@ -13,16 +13,16 @@ use crate::local::{Directory, FRONT_BYTES};
 use crate::memory::Memory;
 use crate::protocol::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
 use crate::protocol::word::{SliceWord, SlotWord};
-use crate::region::backing::{Pages, PagesTold};
+use crate::region::backing::{Pages, PagesReport};
 use crate::region::external::External;
 use crate::region::{Region, Wanted};
 use crate::sync::AtomicU16;
 
-/// Threads, in all processes that share a heap, that can have a cache of their own at once: 12 KiB
-/// of addresses each, of which memory is taken for what is used.
+/// The most threads, in all processes that share a heap, with a cache of their own at the same
+/// time. A cache record takes 12 KiB of addresses; only used parts get memory.
 const CACHES: u32 = 4096;
 
-/// Asks for a heap: see [`Heap::builder`].
+/// Builds a heap: see [`Heap::builder`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Builder {
@@ -32,84 +32,102 @@ pub struct Builder {
     debug: bool,
 }
 
-/// What [`Heap::maintain`] keeps up.
+/// The targets of [`Heap::maintain`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upkeep {
     /// Bytes of free pages that are kept ready.
     pub(crate) ahead_bytes: u64,
     /// Bytes that the heap has memory for from the start.
     pub(crate) ready_bytes: u64,
-    /// How long a free page is kept, in milliseconds; `None` for ever.
+    /// How long a free page is kept, in milliseconds; `None` keeps it forever.
     pub(crate) decay_ms: Option<u64>,
 }
 
 impl Upkeep {
-    /// Bytes of free memory that are kept whatever is in use.
+    /// Bytes of free memory that are kept independently of the memory in use.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.ahead_bytes.max(self.ready_bytes)
     }
 }
 
-/// How long free pages are kept where nothing else is said, in milliseconds: jemalloc keeps dirty
-/// pages for as long (`dirty_decay_ms`, 10 s).
+/// How long free pages are kept by default, in milliseconds: as jemalloc keeps dirty pages
+/// (`dirty_decay_ms`, 10 s).
 const DECAY_MS: u64 = 10_000;
 
-/// The longest time that free pages are kept in milliseconds: half of what the 16 bits count in
-/// ticks of 250 ms before they begin anew, so that upkeep that comes late sees that it is over.
+/// The longest decay time in milliseconds: half of the range of the 16-bit ticks of 250 ms, so that
+/// late upkeep still sees that the time has passed.
 const DECAY_MAX_MS: u64 = 250 << 15;
 
 impl Heap {
-    /// A builder of a private heap with the best pages there are, up to 64 GiB or four times the
-    /// machine's memory.
+    /// A builder of a private heap with the best available pages and a limit of 64 GiB or four
+    /// times the machine's memory, whichever is less.
+    ///
+    /// ```
+    /// use haul_heap::Heap;
+    ///
+    /// let heap = Heap::builder().limit(1 << 30).nodes(1).build()?;
+    /// assert_eq!(heap.stats(haul_heap::Node::ANY).limit_bytes, 1 << 30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder() -> Builder {
         let wanted = Wanted { limit: None, nodes: None, caches: CACHES, pages: Pages::Auto };
         let upkeep = Upkeep { ahead_bytes: 0, ready_bytes: 0, decay_ms: Some(DECAY_MS) };
         Builder { wanted, upkeep, on_misuse: None, debug: false }
     }
 
-    /// The descriptor of a shared heap's file, for [`Builder::attach_fd`] in another process. It is
-    /// closed on exec: a program that hands it down clears that flag, or duplicates it.
+    /// The descriptor of a shared heap's file, for [`Builder::attach_fd`] in another process;
+    /// `None` for another kind of heap. It is closed on exec: a program that passes it to a new
+    /// program clears that flag or duplicates the descriptor.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.memory.region.file()
     }
 
-    /// The descriptor of the second file of a shared heap: that of its pages of the kernel's pool,
-    /// if it has any. For [`Builder::attach_fds`]. It is closed on exec, as [`Heap::fd`] is.
+    /// The descriptor of the second file of a shared heap, with its pages from the kernel's pool;
+    /// `None` if it has none. It is for [`Builder::attach_fds`]. It is closed on exec, as
+    /// [`Heap::fd`] is.
     pub fn pool_fd(&self) -> Option<BorrowedFd<'_>> {
         self.memory.region.pool_file()
     }
 
-    /// The name of a heap that is shared by one.
+    /// The name of a heap that is shared by name.
     pub fn name(&self) -> Option<Name> {
         self.memory.region.name()
     }
 
-    /// Takes a shared heap's name away: nobody can attach by it any more. Who is attached stays so,
-    /// and the memory goes with the last of them.
+    /// Removes a shared heap's name: no process can attach by it any more. Attached processes stay
+    /// attached, and the memory is freed when the last of them ends.
     ///
     /// # Errors
-    /// [`Error::NoSuchName`], [`Error::BadName`], or the system's refusal.
+    /// [`Error::NoSuchName`]; [`Error::BadName`]; [`Error::Refused`].
     pub fn remove_name(name: &str) -> Result<(), Error> {
         Region::remove_name(Name::new(name)?)
     }
 
-    /// Which pages the heap uses, and why not better ones.
-    pub fn pages(&self) -> PagesTold {
-        self.memory.region.told()
+    /// The kind of pages that the heap uses, and why it uses no better kind.
+    ///
+    /// ```
+    /// use haul_heap::{Backing, Heap, Pages};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).pages(Pages::Plain).build()?;
+    /// assert_eq!(heap.pages().backing, Backing::Plain);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pages(&self) -> PagesReport {
+        self.memory.region.pages_report()
     }
 }
 
 impl Builder {
-    /// The most bytes of blocks and what they waste. Default: 64 GiB, or four times the machine's
-    /// memory if that is less. Addresses are reserved for all of it, memory is not. Where there are
-    /// not so many (RLIMIT_AS), or a shared heap's file may not be so long (RLIMIT_FSIZE), the heap
-    /// is half as large, and so on down to 8 MiB.
+    /// The most bytes of blocks, including their internal waste. Default: 64 GiB, or four times the
+    /// machine's memory if that is less. Addresses are reserved for the whole limit, memory is not.
+    /// If there are not enough addresses (RLIMIT_AS), or if a shared heap's file may not be so long
+    /// (RLIMIT_FSIZE), the limit is halved, down to 8 MiB.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.wanted.limit = Some(bytes);
         self
     }
 
-    /// The kind of pages. Default: the best there is.
+    /// The kind of pages. Default: the best available kind.
     pub fn pages(mut self, pages: Pages) -> Self {
         self.wanted.pages = pages;
         self
@@ -121,55 +139,87 @@ impl Builder {
         self
     }
 
-    /// What is called at each misuse, beside the error that the call returns: for what no call
-    /// returns, such as an entry that two frees at one instant left behind.
+    /// Sets a function that is called at each misuse, in addition to the error that the call
+    /// returns. It also reports misuse that no call returns, such as the second bin entry that two
+    /// concurrent frees of a block leave.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Misuse};
+    ///
+    /// fn report(misuse: &Misuse) {
+    ///     eprintln!("{misuse}");
+    /// }
+    /// let heap = Heap::builder().limit(64 << 20).on_misuse(report).build()?;
+    /// # drop(heap);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_misuse(mut self, hook: fn(&Misuse)) -> Self {
         self.on_misuse = Some(hook);
         self
     }
 
     /// Debug mode: each block ends in a fence and a cookie that are checked when it is freed, new
-    /// and freed bytes have patterns, and a freed slot waits in a quarantine. For this process's
-    /// calls; all processes that share a heap must agree on it. Default: off. On, a call takes some
-    /// hundred nanoseconds and the time to fill the block.
+    /// and freed bytes are filled with patterns, and a freed slot waits in a quarantine. All
+    /// processes that share a heap must set it alike. Default: off. In debug mode a call takes some
+    /// hundred nanoseconds plus the time to fill the block.
+    ///
+    /// ```
+    /// use haul_heap::{Fault, Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).debug(true).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// // SAFETY: a write past the end, within the block's slot: the fault that debug mode detects.
+    /// unsafe { block.add(100).write(7) };
+    /// // SAFETY: allocated here, and not used again.
+    /// assert_eq!(unsafe { heap.free(block) }.unwrap_err().fault, Fault::Scribbled);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn debug(mut self, is_on: bool) -> Self {
         self.debug = is_on;
         self
     }
 
-    /// How many caches there can be: one for each thread that uses the heap, in all processes, and
-    /// for each node that it uses it on. Default: 4,096. At most 31,743. Threads beyond that have
-    /// caches in common, and are served slower. A heap that becomes smaller than its limit, for
-    /// want of addresses, has fewer.
+    /// The most caches: one for each thread that uses the heap, in all processes, and for each node
+    /// on which it does so. Default: 4,096. At most 31,743. Further threads share common caches and
+    /// are served more slowly. A heap that got less than its limit, for want of addresses, has
+    /// fewer.
     pub fn caches(mut self, caches: u32) -> Self {
         self.wanted.caches = caches;
         self
     }
 
     /// How many bytes of free pages [`Heap::maintain`] keeps ready, so that an allocation finds
-    /// memory without waiting for the kernel. Of the metadata it brings what blocks of the sizes
-    /// that were asked for so far will need: 1 KiB for 2 MiB of blocks of 4 KiB, at most 160 KiB
-    /// where all sizes were. Default: none.
+    /// memory without waiting for the kernel. It also brings the metadata that blocks of the sizes
+    /// used so far will need: 1 KiB for 2 MiB of blocks of 4 KiB, at most 160 KiB if all sizes were
+    /// used. Default: none.
     pub fn grow_ahead(mut self, bytes: u64) -> Self {
         self.upkeep.ahead_bytes = bytes;
         self
     }
 
-    /// How many bytes have memory before the first request, as DPDK's heap has it when it started:
-    /// so many are made ready, with the metadata of blocks of 1 KiB and more, while the heap is
-    /// built or attached to, divided among the nodes. An allocation of them waits for no memory,
-    /// nor does a first write, until the process forks. [`Heap::maintain`] gives nothing of them
-    /// back; [`Heap::trim`] does. Default: none.
+    /// How many bytes have memory before the first request, as in DPDK's heap: while the heap is
+    /// built or attached to, so many bytes are made ready, with the metadata of blocks of 1 KiB and
+    /// more, divided among the nodes. An allocation from them, and its first write, needs no new
+    /// memory until the process forks. [`Heap::maintain`] keeps them; [`Heap::trim`] gives them
+    /// back. Default: none.
     ///
     /// Some ten system calls for each 2 MiB, and the time that the kernel takes to clear them.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).nodes(1).ready(4 << 20).build()?;
+    /// assert_eq!(heap.stats(Node::ANY).ready_bytes, 4 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn ready(mut self, bytes: u64) -> Self {
         self.upkeep.ready_bytes = bytes;
         self
     }
 
-    /// How long [`Heap::maintain`] lets a page of 2 MiB lie free before it gives its memory back,
-    /// in milliseconds; `None` keeps them for ever. Default: 10,000. More than 8,192,000, some two
-    /// hours, counts as that.
+    /// How long [`Heap::maintain`] keeps the memory of a free page of 2 MiB, in milliseconds;
+    /// `None` keeps it forever. Default: 10,000. Larger values than 8,192,000, some two hours,
+    /// count as 8,192,000.
     pub fn decay(mut self, milliseconds: Option<u64>) -> Self {
         self.upkeep.decay_ms = milliseconds.map(|time| time.min(DECAY_MAX_MS));
         self
@@ -178,82 +228,105 @@ impl Builder {
     /// Builds a heap of this process alone. About twenty system calls.
     ///
     /// # Errors
-    /// [`Error`] where the limit or the number of nodes is out of range, or the kernel refuses the
-    /// addresses; [`Error::NotReady`] where there is not the memory that is to be
-    /// [`ready`](Self::ready).
+    /// An [`Error`] if the limit or the number of nodes is out of range, or if the kernel refuses
+    /// the addresses; [`Error::NotReady`] if the memory that should be [`ready`](Self::ready) is
+    /// not available.
     pub fn build(self) -> Result<Heap, Error> {
         self.over(Region::private(&self.wanted)?)
     }
 
-    /// Creates a heap that processes of this user share by a name. It outlives them all, until
-    /// [`Heap::remove_name`]. Its file can be cut short by any process of this user, for the kernel
-    /// seals only files without a name, as those of [`Builder::shared_fd`]. What is gone reads as
-    /// zeros then, and no more blocks come of it: [`AllocError::Gone`](crate::AllocError::Gone).
+    /// Creates a heap that processes of this user share by name. It lives until
+    /// [`Heap::remove_name`] and the end of the last process. Any process of this user can truncate
+    /// its file, because the kernel can seal only files without a name, such as those of
+    /// [`Builder::shared_fd`]. Missing parts then read as zeros, and requests fail:
+    /// [`AllocError::Gone`](crate::AllocError::Gone).
     ///
     /// # Errors
     /// [`Error::NameTaken`]; [`Error::BadName`]; as [`Builder::build`].
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let name = format!("example-{}", std::process::id());
+    /// let heap = Heap::builder().limit(64 << 20).shared_named(&name)?;
+    /// // Another process of this user attaches by the name and finds blocks by their offsets.
+    /// let peer = Heap::builder().attach_named(&name)?;
+    /// let block = heap.alloc(Request::new(4096))?;
+    /// let offset = heap.offset(block).expect("a block of this heap");
+    /// assert!(peer.pointer(offset).is_some());
+    /// Heap::remove_name(&name)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shared_named(self, name: &str) -> Result<Heap, Error> {
         let name = Name::new(name)?;
         let heap = self.over(Region::create_named(&self.wanted, name)?);
         if heap.is_err() {
-            // Nobody else could tell that nobody has it.
+            // Only this process knows that no heap uses the name.
             let _ = Region::remove_name(name);
         }
         heap
     }
 
-    /// Attaches to the heap of this name. Limit, nodes and caches are those that it was created
-    /// with.
+    /// Attaches to the heap of this name. Limit, nodes and caches are those of its creation.
     ///
     /// # Errors
-    /// [`Error::NoSuchName`], and [`Error`]s for a file that is no heap of this user and version,
-    /// was cut, or has a header that lies. Nothing of it is believed unchecked.
+    /// [`Error::NoSuchName`]; an [`Error`] if the file is not a heap of this user and version, was
+    /// truncated, or has an invalid header. Every field is checked before it is used.
     pub fn attach_named(self, name: &str) -> Result<Heap, Error> {
         self.over(Region::attach_named(self.wanted.pages, Name::new(name)?)?)
     }
 
-    /// Creates a heap that is shared by its descriptor, [`Heap::fd`]: inherited, or sent over a
-    /// socket. It goes with the last process.
+    /// Creates a heap that is shared by its descriptor, [`Heap::fd`], which a process inherits or
+    /// receives over a socket. It is freed when the last process ends.
     ///
     /// # Errors
     /// As [`Builder::build`].
+    ///
+    /// ```
+    /// use haul_heap::Heap;
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).shared_fd()?;
+    /// let fd = heap.fd().expect("a heap with a file");
+    /// let peer = Heap::builder().attach_fd(fd)?;
+    /// assert_eq!(peer.name(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shared_fd(self) -> Result<Heap, Error> {
         self.over(Region::create_unnamed(&self.wanted)?)
     }
 
-    /// Attaches to the heap behind a descriptor, which stays the caller's. Where the heap has pages
-    /// of the kernel's pool, the second file is had from another process of it, by way of `/proc`.
+    /// Attaches to the heap of a descriptor. The caller keeps the descriptor. If the heap has pages
+    /// from the kernel's pool, the second file is taken from another process of the heap, through
+    /// `/proc`.
     ///
     /// # Errors
-    /// As [`Builder::attach_named`]; [`Error::NotSealed`] for a file that somebody could cut short,
-    /// a named heap's among them; [`Error::Unsupported`] where there is a second file and nobody to
-    /// have it from: no other process of the heap lives, or is of another user or PID namespace.
+    /// As [`Builder::attach_named`]; [`Error::NotSealed`] if another process could truncate the
+    /// file, as that of a named heap; [`Error::Unsupported`] if the heap has a second file that no
+    /// other process provides: none lives, or they belong to another user or PID namespace.
     pub fn attach_fd(self, fd: BorrowedFd<'_>) -> Result<Heap, Error> {
         self.over(Region::attach_file(self.wanted.pages, fd, None)?)
     }
 
-    /// As [`Builder::attach_fd`], with the descriptor of the second file, [`Heap::pool_fd`], which
-    /// asks nothing of other processes.
+    /// As [`Builder::attach_fd`], with the descriptor of the second file, [`Heap::pool_fd`]. Needs
+    /// no other process.
     ///
     /// # Errors
-    /// As [`Builder::attach_named`]; [`Error::HeaderLies`] where that is not this heap's second
-    /// file.
+    /// As [`Builder::attach_named`]; [`Error::BadHeader`] if `pool` is not this heap's second file.
     pub fn attach_fds(self, fd: BorrowedFd<'_>, pool: BorrowedFd<'_>) -> Result<Heap, Error> {
         self.over(Region::attach_file(self.wanted.pages, fd, Some(pool))?)
     }
 
-    /// Builds a heap over memory that the caller gives, or attaches to it if its metadata is there
-    /// already.
+    /// Builds a heap over the caller's memory, or attaches to it if its metadata exists already.
     ///
     /// # Errors
-    /// [`Error::BadExternal`] for a range or an area that does not fit; [`Error::HeaderLies`] where
-    /// the metadata was made for another range.
+    /// [`Error::BadExternal`] if the range or the area does not fit a heap; [`Error::BadHeader`] if
+    /// the metadata belongs to another range.
     ///
     /// # Safety
     /// - [`External::bytes`] bytes from [`External::base`] on are addresses that nothing but
     ///   [`External::extents`] maps, unmaps or hands out while the heap lives.
-    /// - The area of [`External::metadata`] is readable and writable while the heap lives, holds
-    ///   zeros or what heaps over the same range wrote there, and only such heaps use it.
+    /// - The area of [`External::metadata`] is readable and writable while the heap lives. It holds
+    ///   zeros or the metadata of heaps over the same range, and only such heaps use it.
     pub unsafe fn external(self, external: External) -> Result<Heap, Error> {
         self.over(Region::over_external(&self.wanted, external)?)
     }
@@ -266,7 +339,7 @@ impl Builder {
     }
 }
 
-/// What the grids of slices that are no part of a span lead to.
+/// The slot word of all slices that belong to no span.
 static NOTHING_LIVE: AtomicU16 = AtomicU16::new(SlotWord::FREE.0);
 
 impl Grid {
@@ -280,11 +353,11 @@ impl Grid {
 }
 
 impl Grids {
-    /// Puts the grids of a heap in front of the directory that its paths look into.
-    fn put(directory: &Directory, memory: &Memory) {
+    /// Writes the grids of a heap in front of the directory that the fast paths read.
+    fn write(directory: &Directory, memory: &Memory) {
         // SAFETY: within the bytes in front of the directory.
         let start = unsafe { directory.front().byte_add(FRONT_BYTES - Self::BEFORE_ENTRIES) };
-        // SAFETY: mapped, for so many, aligned, and nobody else looks at them yet.
+        // SAFETY: mapped for this many, aligned, and no other thread reads them yet.
         let all =
             unsafe { core::slice::from_raw_parts_mut(start.cast().as_ptr(), SliceWord::FORMS) };
         all.fill(Grid::NONE);
@@ -315,9 +388,9 @@ impl Heap {
             true => Some(Debug::new(geometry.nodes as usize)?),
             false => None,
         };
-        let seen = debug.as_ref().map_or(&directory, Debug::blind);
-        Grids::put(seen, &memory);
-        let directory_start = seen.start();
+        let visible = debug.as_ref().map_or(&directory, Debug::empty);
+        Grids::write(visible, &memory);
+        let directory_start = visible.start();
         Ok(Self {
             data: memory.region.data(),
             data_bytes: geometry.data_bytes(),
@@ -326,7 +399,7 @@ impl Heap {
             directory_start,
             row_shift: geometry.node_shift() as u8,
             nodes: geometry.nodes,
-            // `join` puts the process's slot in.
+            // `join` sets the process's slot.
             live: AtomicU16::new(SlotWord::live(0, 0).0),
             on_misuse: asked.on_misuse,
             upkeep: asked.upkeep,
@@ -337,8 +410,8 @@ impl Heap {
     }
 }
 
-/// The offsets from which a block of any class ends within what the heap may use: all but the last
-/// of them, and none where there are gaps between nodes.
+/// The offsets at which a block of any class lies wholly in the usable range: all but the last
+/// ones, and none if there are gaps between nodes.
 fn safe_range(memory: &Memory) -> Range<usize> {
     let geometry = memory.tables.geometry();
     if geometry.nodes > 1 && geometry.node_pages as usize != geometry.node_stride_pages() {

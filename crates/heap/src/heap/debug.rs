@@ -1,13 +1,12 @@
-//! Debug mode: what a wrong program did to its blocks is found when they are freed.
+//! Debug mode: writes outside of blocks are found when blocks are freed.
 //!
-//! A block gets more room than was asked for. Behind the bytes of the caller lie a fence, up to the
-//! last 16 bytes of the block, and there the size that was asked for and a cookie made of it and of
-//! the address. New bytes read as [`FRESH`], freed ones as [`DEAD`]. A slot that is freed waits in
-//! a quarantine before it can be handed out again; what was written to it meanwhile is found when
-//! it leaves.
+//! A block gets more bytes than requested. The caller's bytes are followed by a fence, up to the
+//! last 16 bytes of the block. These hold the requested size and a cookie computed from size and
+//! address. New bytes read as [`FRESH`], freed ones as [`DEAD`]. A freed slot waits in a quarantine
+//! before it can be handed out again; writes to it meanwhile are found when it leaves.
 //!
-//! The paths that most calls take look up a thread's cache in a directory that is empty in this
-//! mode, so they come here always, and other heaps pay nothing.
+//! The fast paths look up a thread's cache in a directory that is empty in this mode, so every call
+//! takes the slow path, and heaps without debug mode pay nothing.
 
 use core::ptr::NonNull;
 
@@ -25,30 +24,30 @@ use crate::sync::{
 };
 use crate::sys::Errno;
 
-/// What new blocks are filled with: what no pointer, length or flag is by chance (jemalloc's choice
-/// under `junk:alloc`).
+/// The pattern of new blocks: seldom a pointer, length or flag by chance (jemalloc's choice under
+/// `junk:alloc`).
 pub(super) const FRESH: u8 = 0xA5;
-/// What freed blocks are filled with (jemalloc's choice under `junk:free`).
+/// The pattern of freed blocks (jemalloc's choice under `junk:free`).
 const DEAD: u8 = 0x5A;
-/// What lies between the caller's bytes and the end of the block.
+/// The pattern between the caller's bytes and the trailer.
 const FENCE: u8 = 0xFE;
 
-/// Bytes at the end of a block: the size asked for, and the cookie.
+/// Bytes at the end of a block: the requested size and the cookie.
 const TRAILER: usize = 16;
 
 /// Blocks in quarantine.
 const QUARANTINE: usize = 256;
 
 /// An odd number without a pattern (the golden ratio in 64 bits), so that every bit of address and
-/// size has a part in the cookie.
+/// size affects the cookie.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What debug mode needs.
+/// The state of debug mode.
 pub(crate) struct Debug {
-    /// The directory that the paths look into, where nothing is ever entered.
-    blind: Directory,
-    /// Addresses of the slots that wait, 0 for none. Their words say that the cache of whoever
-    /// freed them has them, and they are in no bin.
+    /// The directory that the fast paths read; it stays empty.
+    empty: Directory,
+    /// Addresses of the waiting slots, 0 if an entry is free. Their words name the cache of the
+    /// thread that freed them, but they are in no bin.
     waiting: [AtomicU64; QUARANTINE],
     next: AtomicU32,
 }
@@ -57,45 +56,46 @@ impl Debug {
     pub(super) fn new(nodes: usize) -> Result<Self, Error> {
         let refused = |errno: Errno| Error::refused(Attempt::Map, 0, errno);
         Ok(Self {
-            blind: Directory::new(nodes).map_err(refused)?,
+            empty: Directory::new(nodes).map_err(refused)?,
             waiting: [const { AtomicU64::new(0) }; QUARANTINE],
             next: AtomicU32::new(0),
         })
     }
 
-    pub(super) fn blind(&self) -> &Directory {
-        &self.blind
+    pub(super) fn empty(&self) -> &Directory {
+        &self.empty
     }
 
-    /// Forgets who waits: in a child of fork they are the parent's, or were taken back.
+    /// Forgets the waiting slots: in a child of fork they are the parent's, or were given back.
     pub(super) fn forget(&self) {
         self.waiting.iter().for_each(|entry| entry.store(0, Relaxed));
     }
 }
 
-/// Where a block lies and how long it is, in bytes: as whoever allocated it knows, or as it was
-/// once found. A second look at the metadata could tell something else, for others write there.
+/// The location and length of a block in bytes, as its allocation computed it or as it was found
+/// once. The metadata is not read again, because other processes may change it.
 #[derive(Clone, Copy)]
-pub(super) struct Room {
+pub(super) struct Extent {
     offset: usize,
     bytes: usize,
 }
 
-impl From<&Found> for Room {
+impl From<&Found> for Extent {
     fn from(found: &Found) -> Self {
         Self { offset: found.offset, bytes: found.bytes }
     }
 }
 
-impl Room {
-    /// Where the trailer begins.
+impl Extent {
+    /// The offset of the trailer in the block.
     const fn end(self) -> usize {
         self.bytes - TRAILER
     }
 }
 
 impl Heap {
-    /// Allocates with a trailer: from `class`, which holds `size`, or the next that holds both.
+    /// Allocates with a trailer: from `class`, which holds `size`, or from the next class that
+    /// holds both.
     pub(super) fn alloc_debug(
         &self,
         class: usize,
@@ -119,53 +119,56 @@ impl Heap {
         Ok(block)
     }
 
-    /// Bytes to ask slices for, so that the trailer has room.
+    /// The bytes to allocate in slices, with the trailer.
     pub(super) fn padded(&self, size: usize) -> usize {
         if self.debug.is_some() { size.saturating_add(TRAILER) } else { size }
     }
 
-    /// Fills a new block of `bytes`, for `size` of which somebody asked, and writes its trailer.
+    /// Fills a new block of `bytes` for a request of `size` bytes, and writes its trailer.
     pub(super) fn seal_new(&self, block: NonNull<u8>, bytes: usize, size: usize) {
-        let room = Room { offset: block.addr().get() - self.data.addr().get(), bytes };
-        self.fill(room, 0, size, FRESH);
-        self.fill(room, size, room.end() - size, FENCE);
-        for (index, word) in [size as u64, cookie(room, size)].into_iter().enumerate() {
-            let target = self.at(room.offset + room.end() + 8 * index).cast::<u64>();
+        let extent = Extent { offset: block.addr().get() - self.data.addr().get(), bytes };
+        self.fill(extent, 0, size, FRESH);
+        self.fill(extent, size, extent.end() - size, FENCE);
+        for (index, word) in [size as u64, cookie(extent, size)].into_iter().enumerate() {
+            let target = self.at(extent.offset + extent.end() + 8 * index).cast::<u64>();
             // SAFETY: the last 16 bytes of a live block, whose size is a multiple of 64, so
             // aligned.
             unsafe { target.write(word) };
         }
     }
 
-    /// The size that was asked for, if the block's trailer and fence are what was written.
+    /// The requested size, if the block's trailer and fence are intact.
     pub(super) fn asked(&self, found: &Found) -> Result<usize, Misuse> {
-        let room = Room::from(found);
+        let extent = Extent::from(found);
         let word = |index: usize| {
-            let source = self.at(room.offset + room.end() + 8 * index).cast::<u64>();
+            let source = self.at(extent.offset + extent.end() + 8 * index).cast::<u64>();
             // SAFETY: the last 16 bytes of a live block, whose size is a multiple of 64, so
-            // aligned. Volatile: read once, for another process that has the block may write there.
+            // aligned. Volatile: read once, because another process that has the block may write
+            // there.
             unsafe { source.read_volatile() }
         };
         let size = word(0) as usize;
-        let is_sound = size <= room.end()
-            && word(1) == cookie(room, size)
-            && self.is_filled(room, size, room.end() - size, FENCE);
+        let is_sound = size <= extent.end()
+            && word(1) == cookie(extent, size)
+            && self.is_filled(extent, size, extent.end() - size, FENCE);
         if is_sound { Ok(size) } else { Err(found.misuse(Fault::Scribbled)) }
     }
 
-    /// Checks a block that is freed. If it was written beyond, that is an error and the block stays
-    /// live: whoever wrote there may still do so.
+    /// Checks a block that is being freed. If its fence or trailer was overwritten, that is an
+    /// error and the block stays live, because the writer may still write there.
     pub(super) fn check_freed(&self, found: &Found) -> Result<(), Misuse> {
         let size = self.asked(found)?;
         self.fill(found.into(), 0, size, DEAD);
         Ok(())
     }
 
-    /// Frees a live slot: it goes into quarantine, and what has waited longest goes to the bin.
+    /// Frees a live slot: it enters the quarantine, and the slot that has waited longest goes to
+    /// the bin.
     pub(super) fn free_debug(&self, debug: &Debug, found: &Found) -> Result<(), Misuse> {
         self.check_freed(found)?;
         let Some(class) = found.class else { return Ok(()) };
-        // Not held: what leaves the quarantine needs a cache too, and there may be one in common.
+        // The cache is not held, because the slot that leaves the quarantine needs a cache too,
+        // which may be the same common one.
         let keeper = self.keeper(self.row_of(found.offset)).map(|held| *held);
         let Ok(keeper) = keeper else { return Ok(()) };
         let word =
@@ -175,16 +178,16 @@ impl Heap {
         if word.compare_exchange(live, cached, AcqRel, Relaxed).is_err() {
             return Err(found.misuse(Fault::Double));
         }
-        let place = debug.next.fetch_add(1, Relaxed) as usize % QUARANTINE;
+        let index = debug.next.fetch_add(1, Relaxed) as usize % QUARANTINE;
         let address = found.address as u64;
-        let oldest = debug.waiting[place].swap(address, AcqRel);
+        let oldest = debug.waiting[index].swap(address, AcqRel);
         if let Some(oldest) = NonNull::new(self.data.as_ptr().with_addr(oldest as usize)) {
             self.leave_quarantine(oldest);
         }
         Ok(())
     }
 
-    /// Lets all out of quarantine that wait there.
+    /// Empties the quarantine.
     pub(super) fn empty_quarantine(&self) {
         let Some(debug) = &self.debug else { return };
         for entry in &debug.waiting {
@@ -195,39 +198,39 @@ impl Heap {
         }
     }
 
-    /// Makes a slot that has waited the bin's, after a look at what was written to it.
+    /// Moves a slot from the quarantine to the bin, after checking it for writes.
     fn leave_quarantine(&self, block: NonNull<u8>) {
         let Some(found) = self.find_waiting(block) else { return };
-        // Up to the size that was asked for, or all of it where that was written over.
+        // Up to the requested size, or the whole slot if the size was overwritten.
         let asked = self.asked(&found);
-        let size = asked.unwrap_or(Room::from(&found).end());
-        if !self.is_filled(Room::from(&found), 0, size, DEAD) || asked.is_err() {
+        let size = asked.unwrap_or(Extent::from(&found).end());
+        if !self.is_filled(Extent::from(&found), 0, size, DEAD) || asked.is_err() {
             self.report(&found.misuse(Fault::Scribbled));
         }
         self.push(&found);
     }
 
-    fn fill(&self, room: Room, from: usize, count: usize, value: u8) {
-        let start = self.at(room.offset + from);
-        debug_assert!(from + count <= room.bytes);
-        // SAFETY: within a block that nobody else has: new, or freed by its owner.
+    fn fill(&self, extent: Extent, from: usize, count: usize, value: u8) {
+        let start = self.at(extent.offset + from);
+        debug_assert!(from + count <= extent.bytes);
+        // SAFETY: within a block that has no other user: it is new, or freed by its owner.
         unsafe { start.write_bytes(value, count) };
     }
 
-    fn is_filled(&self, room: Room, from: usize, count: usize, value: u8) -> bool {
-        let start = self.at(room.offset + from).as_ptr();
-        debug_assert!(from + count <= room.bytes);
+    fn is_filled(&self, extent: Extent, from: usize, count: usize, value: u8) -> bool {
+        let start = self.at(extent.offset + from).as_ptr();
+        debug_assert!(from + count <= extent.bytes);
         (0..count).all(|index| {
             // SAFETY: within a block.
             let byte = unsafe { start.add(index) };
-            // SAFETY: as above, and all of it was written when it was allocated. Volatile, and no
-            // slice: a program that writes to it now is the very fault that is looked for.
+            // SAFETY: as above, and all of it was written when it was allocated. Volatile, and not
+            // through a slice: the check looks for a program that may write there now.
             let byte = unsafe { byte.read_volatile() };
             byte == value
         })
     }
 }
 
-fn cookie(room: Room, size: usize) -> u64 {
-    (room.offset as u64 ^ (size as u64).rotate_left(32)).wrapping_mul(MIX)
+fn cookie(extent: Extent, size: usize) -> u64 {
+    (extent.offset as u64 ^ (size as u64).rotate_left(32)).wrapping_mul(MIX)
 }

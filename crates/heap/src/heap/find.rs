@@ -1,4 +1,4 @@
-//! What a pointer names: a live block, or what is wrong with it.
+//! Lookup of a pointer: a live block, or what is wrong with the pointer.
 
 use core::ptr::NonNull;
 
@@ -13,15 +13,15 @@ use crate::protocol::word::{CacheId, Slice, SliceWord, Slot, SlotWord};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) address: usize,
-    /// From the start of the data.
+    /// Bytes from the start of the data.
     pub(crate) offset: usize,
-    /// What it can hold.
+    /// The bytes that it can hold.
     pub(crate) bytes: usize,
     /// Its class; `None` for a large block.
     pub(crate) class: Option<usize>,
     pub(crate) process: u8,
     pub(crate) tag: u8,
-    /// The word of its slice, as it was read.
+    /// The word of its slice when it was found.
     pub(crate) word: SliceWord,
 }
 
@@ -33,20 +33,30 @@ impl Found {
 }
 
 impl Heap {
-    /// Bytes that a block can hold: at least what was asked for, in debug mode exactly that.
+    /// Bytes that a block can hold: at least the requested size; in debug mode exactly that.
     ///
     /// # Errors
-    /// [`Misuse`] for a pointer that names no live block.
+    /// [`Misuse`] if the pointer names no live block.
     ///
     /// # Safety
-    /// If `block` is a live block of this heap, the caller owns it: in debug mode what lies behind
-    /// its bytes is read, and of another's that may be written at the same time.
+    /// If `block` is a live block of this heap, the caller owns it. Debug mode reads the bytes
+    /// behind the block, which another owner might write at the same time.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// // SAFETY: allocated here.
+    /// assert_eq!(unsafe { heap.usable_size(block) }?, 128);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn usable_size(&self, block: NonNull<u8>) -> Result<usize, Misuse> {
         let found = self.find(block.as_ptr().addr())?;
         if self.debug.is_some() { self.asked(&found) } else { Ok(found.bytes) }
     }
 
-    /// The slot at `block` that is some cache's but in no bin.
+    /// The slot at `block` if it belongs to a cache but is in no bin.
     pub(super) fn find_waiting(&self, block: NonNull<u8>) -> Option<Found> {
         let address = block.as_ptr().addr();
         let misuse = self.find(address).err()?;
@@ -68,8 +78,8 @@ impl Heap {
         })
     }
 
-    /// Whether a block of this heap can lie there. Where it lies is read from metadata that others
-    /// write.
+    /// Whether a block of this heap can lie at this offset. The offset comes from metadata that
+    /// other processes can write.
     pub(crate) fn holds(&self, offset: usize, bytes: usize) -> bool {
         let node = self.memory.node_of(offset / SLICE);
         let pages = self.memory.pages_of(node);
@@ -78,8 +88,8 @@ impl Heap {
             && offset.checked_add(bytes).is_some_and(|end| end <= pages.end * PAGE)
     }
 
-    /// The live block at `address`, or what is wrong with it. O(1), but for an address within a
-    /// large block.
+    /// The live block at `address`, or what is wrong with the address. O(1), except for an address
+    /// within a large block.
     pub(crate) fn find(&self, address: usize) -> Result<Found, Misuse> {
         let misuse = |fault, class_bytes, owner| Misuse { fault, address, class_bytes, owner };
         let offset = address.wrapping_sub(self.data.as_ptr().addr());
@@ -111,7 +121,7 @@ impl Heap {
             Slice::Span { .. } | Slice::Unknown => {
                 Err(misuse(Fault::Scribbled, None, Owner::Nobody))
             }
-            // Where a large block was freed nothing remembers it.
+            // A freed large block leaves no trace.
             Slice::Free | Slice::Outside => Err(misuse(Fault::Wild, None, Owner::Nobody)),
         }
     }
@@ -144,7 +154,7 @@ impl Heap {
     }
 }
 
-/// Who a slot's word names.
+/// The owner that a slot's word names.
 pub(super) fn owner_of(slot: Slot) -> Owner {
     match slot {
         Slot::Free => Owner::Nobody,

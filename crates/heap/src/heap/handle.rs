@@ -1,4 +1,4 @@
-//! Requests of one kind, prepared.
+//! Prepared requests of one kind.
 
 use core::ptr::NonNull;
 
@@ -6,51 +6,53 @@ use super::Heap;
 use crate::fault::AllocError;
 use crate::protocol::class;
 use crate::protocol::word::SliceWord;
-use crate::request::{Node, Tag};
+use crate::request::Request;
 
-/// A request of one kind, prepared: see [`Heap::handle`].
+/// A prepared request of one kind: see [`Heap::handle`].
 #[derive(Clone, Copy)]
 pub struct Handle<'a> {
     heap: &'a Heap,
     class: Option<usize>,
-    size: usize,
-    align: usize,
-    node: Node,
-    tag: Tag,
+    request: Request,
 }
 
 impl Heap {
-    /// A request of one kind, with its class worked out once.
+    /// Prepares a request of one kind: computes its class once.
     ///
     /// # Errors
-    /// [`AllocError::BadAlign`], [`AllocError::TooLarge`] and [`AllocError::NoNode`] as for a
-    /// request.
-    pub fn handle(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<Handle<'_>, AllocError> {
+    /// [`AllocError::BadAlign`], [`AllocError::TooLarge`] or [`AllocError::NoNode`], as for an
+    /// allocation.
+    pub fn handle(&self, request: Request) -> Result<Handle<'_>, AllocError> {
+        let Request { size, align, node, .. } = request;
         self.check(size, align, node)?;
-        Ok(Handle { heap: self, class: class::of(size, align), size, align, node, tag })
+        Ok(Handle { heap: self, class: class::of(size, align), request })
     }
 }
 
 impl Handle<'_> {
-    /// Allocates a block of this kind. As [`Heap::alloc_tagged`], without working out the class.
+    /// Allocates a block of this kind. As [`Heap::alloc`], without computing the class.
     ///
     /// # Errors
     /// As [`Heap::alloc`].
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().build()?;
+    /// let frames = heap.handle(Request::new(1500))?;
+    /// let [first, second] = [frames.alloc()?, frames.alloc()?];
+    /// assert_ne!(first, second);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline(always)]
     pub fn alloc(&self) -> Result<NonNull<u8>, AllocError> {
+        let Request { size, align, node, tag } = self.request;
         match self.class {
-            Some(class) => match self.heap.pop(SliceWord::form_of_span(class), self.node, self.tag)
-            {
+            Some(class) => match self.heap.pop(SliceWord::form_of_span(class), node, tag) {
                 Some(block) => Ok(block),
-                None => self.heap.pop_slow(class, self.size, self.node, self.tag).told(),
+                None => self.heap.pop_slow(class, size, node, tag).result(),
             },
-            None => self.heap.alloc_other(self.size, self.align, self.node, self.tag).told(),
+            None => self.heap.alloc_other(size, align, node, tag).result(),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! This process's place in the heap: taken when it is built or attached to, again after a fork, and
-//! left when the heap is dropped.
+//! This process's slot in the heap: taken when the heap is built or attached to, taken again after
+//! a fork, and left when the heap is dropped.
 //!
-//! After a fork the directory of caches reads as empty in the child, and so does the mark that says
-//! that the process has joined. The first request that needs either finds that out. A child of a
+//! After a fork the directory of caches reads as empty in the child, and so does the mark that the
+//! process has joined. The first request that needs either of them detects the fork. A child of a
 //! shared heap joins as a process of its own; its parent's blocks stay its parent's. A child of a
-//! private heap has a copy of everything, and takes back what threads that did not come along held.
+//! private heap has a copy of everything, and gives back what other threads of the parent held.
 
 use rustix::fd::AsRawFd;
 
@@ -22,47 +22,47 @@ use crate::protocol::word::{CacheId, PROCESSES_MAX, SlotWord};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
-/// How often a process for which there is no place looks, while another one frees those of the
-/// dead. Each look reads `/proc` for itself and for who is at it, and a reaping is done within some
+/// How often a process without a slot retries while another process frees the slots of dead ones.
+/// Each try reads `/proc` for this process and for the one that reaps. Reaping takes some
 /// milliseconds.
 const VISITS: u32 = 1000;
 
-/// The mark in the directory: this process has not joined since it began or was forked.
+/// The mark in the directory: this process has not joined since it started or was forked.
 const OUTSIDE: u32 = 0;
-/// One of its threads is at it.
+/// A thread of this process is joining.
 const JOINING: u32 = 1;
-/// It has.
+/// This process has joined.
 const JOINED: u32 = 2;
 
 impl Heap {
-    /// Sees to it that this process has a place in the heap. One load, unless it was just forked.
+    /// Ensures that this process has a slot in the heap. One load, unless it was just forked.
     #[inline]
-    pub(crate) fn settle(&self) -> Result<(), AllocError> {
+    pub(crate) fn ensure_joined(&self) -> Result<(), AllocError> {
         match self.directory.mark().load(Acquire) {
             JOINED => Ok(()),
-            _ => self.settle_slow(),
+            _ => self.ensure_joined_slow(),
         }
     }
 
     #[cold]
-    fn settle_slow(&self) -> Result<(), AllocError> {
+    fn ensure_joined_slow(&self) -> Result<(), AllocError> {
         let mark = self.directory.mark();
         loop {
             match mark.load(Acquire) {
                 JOINED => return Ok(()),
                 OUTSIDE if mark.compare_exchange(OUTSIDE, JOINING, AcqRel, Relaxed).is_ok() => {
-                    let result = self.join_again();
+                    let result = self.join_after_fork();
                     mark.store(if result.is_ok() { JOINED } else { OUTSIDE }, Release);
                     return result;
                 }
-                // A thread of this very process is at it: it takes a few system calls.
-                _ => sys::give_way(),
+                // A thread of this process is joining, which takes a few system calls.
+                _ => sys::yield_now(),
             }
         }
     }
 
     /// Joins in a child of fork.
-    fn join_again(&self) -> Result<(), AllocError> {
+    fn join_after_fork(&self) -> Result<(), AllocError> {
         if let Some(debug) = &self.debug {
             debug.forget();
         }
@@ -72,20 +72,20 @@ impl Heap {
             self.reap_after_fork();
             return Ok(());
         }
-        let slot = self.place().ok_or(AllocError::TooManyProcesses)?;
+        let slot = self.claim_process_slot().ok_or(AllocError::TooManyProcesses)?;
         step!("heap.join.after_slot");
-        self.sit_down(slot);
+        self.enter_slot(slot);
         Ok(())
     }
 
-    /// Notes which slot is this process's, and tells there what others look for.
-    fn sit_down(&self, slot: u8) {
+    /// Records this process's slot, and publishes there what other processes look for.
+    fn enter_slot(&self, slot: u8) {
         self.live.store(SlotWord::live(slot, 0).0, Relaxed);
         self.show_pool_file(slot);
     }
 
-    /// Tells in this process's place under which number it has the second file open, unless that
-    /// says so already: of several attachments of one process, one does.
+    /// Publishes in this process's slot the descriptor of its second file, unless another
+    /// attachment of the process has done so.
     fn show_pool_file(&self, slot: u8) {
         let region = &self.memory.region;
         if let Some(file) = region.pool_file() {
@@ -95,26 +95,27 @@ impl Heap {
         }
     }
 
-    /// The same again, for when the attachment that was shown has gone. A load, or three system
-    /// calls.
+    /// As [`Self::show_pool_file`], in case the attachment that was published is gone. A load, or
+    /// three system calls.
     pub(crate) fn show_pool_file_again(&self) {
         if self.directory.mark().load(Acquire) == JOINED {
             self.show_pool_file(self.process());
         }
     }
 
-    /// Takes this process's place in a heap that was just built or attached to.
+    /// Takes this process's slot in a heap that was just built or attached to.
     pub(super) fn join(&self) -> Result<(), Error> {
-        let slot = self.place().ok_or(Error::TooManyProcesses { most: PROCESSES_MAX })?;
-        self.sit_down(slot);
+        let slot =
+            self.claim_process_slot().ok_or(Error::TooManyProcesses { most: PROCESSES_MAX })?;
+        self.enter_slot(slot);
         self.directory.mark().store(JOINED, Release);
         Ok(())
     }
 
-    /// A slot for this process. Where all are taken, those of dead processes are freed first.
-    fn place(&self) -> Option<u8> {
+    /// A slot for this process. If all are taken, the slots of dead processes are freed first.
+    fn claim_process_slot(&self) -> Option<u8> {
         let tables = &self.memory.tables;
-        let mut turns = VISITS;
+        let mut tries = VISITS;
         let visitor = loop {
             if let Some(slot) = member::join(tables) {
                 return Some(slot);
@@ -122,31 +123,31 @@ impl Heap {
             if let Some(visitor) = member::visit(tables) {
                 break visitor;
             }
-            // Another one reaps for a place, or reaps the one that died of that.
-            turns -= 1;
-            if turns == 0 {
+            // Another process reaps to free a slot, or reaps the process that died doing so.
+            tries -= 1;
+            if tries == 0 {
                 return None;
             }
-            sys::give_way();
+            sys::yield_now();
         };
         self.live.store(SlotWord::live(visitor, 0).0, Relaxed);
         self.reap_as(visitor);
         let slot = member::join(tables);
-        step!("heap.place.before_leave");
+        step!("heap.claim_slot.before_leave");
         member::leave(tables);
         slot
     }
 }
 
 impl Drop for Heap {
-    /// Gives what this process's caches hold back. Blocks that live stay: others may use them; they
-    /// are reclaimed when this process dies.
+    /// Gives back what this process's caches hold. Live blocks stay, because other processes may
+    /// use them. They are reclaimed when this process dies.
     fn drop(&mut self) {
         if !self.memory.region.is_shared() || self.directory.mark().load(Acquire) != JOINED {
             return;
         }
         if let Some(file) = self.memory.region.pool_file() {
-            // Before it is closed, for the number may soon be another file's.
+            // Before it is closed, because the number may soon belong to another file.
             let number = file.as_raw_fd() as u32;
             member::hide_pool_file(&self.memory.tables, self.process(), number);
         }
@@ -162,7 +163,7 @@ impl Drop for Heap {
 }
 
 impl Heap {
-    /// Gives back what a cache of this process on a node holds, and its record.
+    /// Gives back the content of a cache of this process on a node, and the cache's record.
     fn leave_cache(&self, id: CacheId, node: usize) {
         let Some(record) = self.memory.tables.cache(id) else { return };
         Keeper { memory: &self.memory, record, id, node, is_frugal: false }.flush_all();

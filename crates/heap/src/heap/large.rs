@@ -6,11 +6,11 @@ use super::{Found, Heap};
 use crate::cache::Keeper;
 use crate::fault::{AllocError, Fault, Misuse};
 use crate::layout::{PAGE, SLICE};
-use crate::memory::Request;
+use crate::memory::RunRequest;
 use crate::protocol::class::SLOT_SIZE_MAX;
 use crate::protocol::slice;
 use crate::protocol::step::step;
-use crate::request::{Node, Offset, Tag};
+use crate::request::{Node, Offset, Request, Tag};
 use crate::sync::Ordering::Relaxed;
 
 impl Heap {
@@ -26,7 +26,7 @@ impl Heap {
         self.sealed(size, |padded| self.alloc_slices(padded, align, node, tag))
     }
 
-    /// A block for `size` bytes that `alloc` makes, of as many as it takes in debug mode.
+    /// A block for `size` bytes from `alloc`, which gets a larger size in debug mode.
     fn sealed(
         &self,
         size: usize,
@@ -40,26 +40,21 @@ impl Heap {
         Ok(block)
     }
 
-    /// As [`Heap::alloc_tagged`], and a block of up to 2 MiB lies within one page of that size
-    /// where one has room for it: whatever the page is, its memory is as contiguous as it can be.
-    pub(crate) fn alloc_within_page(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
+    /// As [`Heap::alloc`], but a block of up to 2 MiB lies within one page of that size if a
+    /// page has room, so that its memory is as contiguous as possible.
+    pub(crate) fn alloc_within_page(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let Request { size, align, node, tag } = request;
         let is_large = size > SLOT_SIZE_MAX && size.max(align) <= PAGE && self.debug.is_none();
         if !is_large {
-            return self.alloc_tagged(size, align, node, tag);
+            return self.alloc(request);
         }
         self.check(size, align, node)?;
-        let Request { count, align: slices, .. } = self.request(size, align);
+        let RunRequest { count, align: slices, .. } = self.run_request(size, align);
         let within = self.on_nodes(node, |keeper| {
             let head = self.memory.take_in_page(keeper.node, count, slices, keeper.id)?;
             self.build_large(&keeper, head, count, tag)
         });
-        within.or_else(|_| self.alloc_tagged(size, align, node, tag))
+        within.or_else(|_| self.alloc(request))
     }
 
     /// Claims the slices of a large block.
@@ -70,9 +65,9 @@ impl Heap {
         node: Node,
         tag: Tag,
     ) -> Result<NonNull<u8>, AllocError> {
-        let request = self.request(size, align);
+        let request = self.run_request(size, align);
         self.on_nodes(node, |keeper| {
-            let taken = match self.take_left(&keeper, request) {
+            let taken = match self.take_last_freed(&keeper, request) {
                 Some(head) => Ok(head),
                 None => self.memory.take_run(keeper.node, request, keeper.id),
             };
@@ -90,11 +85,11 @@ impl Heap {
         })
     }
 
-    /// Claims the slices of the block that was freed last, if that was one like this: the lowest
-    /// place is most often this one, and looking for it takes as long as the rest of the call.
+    /// Claims the slices of the block that was freed last, if it had this size. The lowest free run
+    /// is most often this one, and the search for it takes as long as the rest of the call.
     #[inline]
-    fn take_left(&self, keeper: &Keeper<'_>, request: Request) -> Option<usize> {
-        let [head, count] = &keeper.record.left;
+    fn take_last_freed(&self, keeper: &Keeper<'_>, request: RunRequest) -> Option<usize> {
+        let [head, count] = &keeper.record.last_freed;
         if count.load(Relaxed) as usize != request.count {
             return None;
         }
@@ -103,39 +98,47 @@ impl Heap {
         self.memory.take_this_run(keeper.node, head..head + request.count, request, keeper.id)
     }
 
-    /// What slices a large block of `size` bytes asks for.
-    fn request(&self, size: usize, align: usize) -> Request {
+    /// The slices that a large block of `size` bytes needs.
+    fn run_request(&self, size: usize, align: usize) -> RunRequest {
         let count = size.div_ceil(SLICE).max(1);
-        // In debug mode all of them are written to.
+        // Debug mode writes to all of them.
         let bytes = if self.debug.is_some() { count * SLICE } else { size.max(1) };
-        Request { count, align: align.div_ceil(SLICE), bytes }
+        RunRequest { count, align: align.div_ceil(SLICE), bytes }
     }
 
-    /// As [`Heap::alloc_tagged`], but the heap does not grow for it: a run of slices of pages that
-    /// were used before. For who has another source of large blocks, and would rather use up what
-    /// lies idle here than have it lie. No system call where pages are external; elsewhere one
-    /// where memory of these pages was given back.
+    /// As [`Heap::alloc`], but the heap does not grow: the block is a run of slices in pages
+    /// that were used before. For callers with another source of large blocks, which prefer to use
+    /// idle memory of this heap first. No system call if pages are external; otherwise one if
+    /// memory of these pages was given back.
     ///
     /// # Errors
-    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] also where growth would have helped. No
-    /// thread's slots were flushed for it then.
-    pub fn alloc_held(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
+    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] also if growth would have helped. No thread's
+    /// cache is flushed in that case.
+    ///
+    /// ```
+    /// use haul_heap::{AllocError, Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let megabyte = Request::new(1 << 20);
+    /// assert_eq!(heap.alloc_held(megabyte), Err(AllocError::Exhausted));
+    /// let block = heap.alloc(megabyte)?;
+    /// // SAFETY: allocated here, and not used again.
+    /// unsafe { heap.free(block) }?;
+    /// assert!(heap.alloc_held(megabyte).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn alloc_held(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let Request { size, align, node, tag } = request;
         self.check(size, align, node)?;
         let keeper = self.keeper(node.0 as usize)?;
         self.sealed(size, |padded| {
-            let request = self.request(padded, align);
+            let request = self.run_request(padded, align);
             let head = self.memory.take_held_run(keeper.node, request, keeper.id)?;
             self.build_large(&keeper, head, request.count, tag)
         })
     }
 
-    /// Makes claimed slices a live block.
+    /// Turns claimed slices into a live block.
     fn build_large(
         &self,
         keeper: &Keeper<'_>,
@@ -155,7 +158,7 @@ impl Heap {
             self.check_freed(found)?;
         }
         let Ok(keeper) = self.keeper(self.row_of(found.offset)) else {
-            // Nobody can take it apart: it stays, whole and live.
+            // Without a cache the block cannot be taken apart: it stays live.
             return Err(found.misuse(Fault::Scribbled));
         };
         let head = found.offset / SLICE;
@@ -170,8 +173,8 @@ impl Heap {
         step!("large.free.before_note");
         self.memory.count_freed(&run, pieces);
         self.memory.note_turn(&run);
-        keeper.record.left[0].store(head as u32 + 1, Relaxed);
-        keeper.record.left[1].store(run.len() as u32, Relaxed);
+        keeper.record.last_freed[0].store(head as u32 + 1, Relaxed);
+        keeper.record.last_freed[1].store(run.len() as u32, Relaxed);
         self.memory.note_freed(&run, pieces);
         Ok(())
     }

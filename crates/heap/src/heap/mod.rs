@@ -1,25 +1,24 @@
-//! The heap: the paths of a request, from the few instructions that most calls are to the rare
-//! ones.
+//! The heap: the paths of a request, from the fast paths of most calls to the rare ones.
 //!
 //! ```text
-//! alloc: class of size and alignment; the thread's bin of that class; pop a place;
-//!        its slot word says "cached by me"? store "live, process, tag"; data + place x granule
+//! alloc: class of size and alignment; the thread's bin of that class; pop an entry;
+//!        its slot word says "cached by me"? store "live, process, tag"; data + entry x granule
 //! free:  offset in range? the slice's word says span of a class? at a slot's start, and the slot's
 //!        word says live? store "cached by me"; push
 //! ```
 //!
 //! No atomic read-modify-write, no system call, no division, and up to 8 KiB no cache line that
-//! another thread's spans share. What is read from metadata that others can write is checked before
-//! it is used as an index: a unit against the number of units, a count against the size of a bin; a
-//! class has six bits and its table 64 entries.
+//! another thread's spans share. A value from metadata that other processes can write is checked
+//! before it is used as an index: a unit against the number of units, a count against the size of a
+//! bin. A class has six bits, and its table has 64 entries.
 //!
-//! - `find`: what a pointer names;
+//! - `find`: lookup of a pointer;
 //! - `debug`: fences, cookies and quarantine;
-//! - `join`: this process's place in the heap, also after a fork, and its leaving;
+//! - `join`: joining the heap, also after a fork, and leaving it;
 //! - `build`: the builder;
-//! - `slow`: refill, flush, the last resorts, and what is wrong with a pointer;
+//! - `slow`: refill, flush, the last resorts, and misuse;
 //! - `large`: blocks of slices;
-//! - `handle`: requests of one kind, prepared;
+//! - `handle`: prepared requests of one kind;
 //! - `resize`: realloc.
 
 use core::hint::cold_path;
@@ -31,7 +30,7 @@ use crate::local::{Directory, Entry};
 use crate::memory::Memory;
 use crate::protocol::class;
 use crate::protocol::word::{SliceWord, SlotWord};
-use crate::request::{Node, Offset, Tag};
+use crate::request::{Node, Offset, Request, Tag};
 use crate::sync::{AtomicU16, AtomicU64, Ordering::Relaxed};
 
 mod build;
@@ -49,23 +48,23 @@ pub(crate) use find::Found;
 pub use handle::Handle;
 pub use resize::ReallocError;
 
-/// A heap, as this process has it. Any number of threads can use it at once.
+/// A heap in this process. Any number of threads may use it at once.
 // Aligned, so that the fields between `data` and `live` lie in one cache line.
 #[repr(C, align(64))]
 pub struct Heap {
-    // What every call reads, and nothing writes once the heap is built.
+    // Fields that every call reads, and that nothing writes once the heap is built.
     data: NonNull<u8>,
     data_bytes: usize,
     data_units: usize,
     slices: *const AtomicU64,
-    /// In front of it lie the [`Grids`].
+    /// The [`Grids`] lie in front of it.
     directory_start: *const Entry,
     nodes: u32,
-    /// From an offset to its node.
+    /// The shift from an offset to its node.
     row_shift: u8,
     /// The word of a live block of this process without a tag; another one in a child after fork.
     live: AtomicU16,
-    // The rest.
+    // Fields of the slow paths.
     on_misuse: Option<fn(&Misuse)>,
     pub(crate) upkeep: Upkeep,
     debug: Option<debug::Debug>,
@@ -75,63 +74,65 @@ pub struct Heap {
 
 /// A live slot.
 struct Slot<'a> {
-    /// Of its slice's word.
+    /// The form of its slice's word.
     form: usize,
     grid: &'a Grid,
     units: usize,
     word: &'a AtomicU16,
 }
 
-/// A grid for each form of a slice's word. Not in the heap: that is a value which its maker's stack
-/// holds twice, and a thread's may have 64 KiB. In front of the directory, whose address each call
-/// has anyway: in a mapping of their own a pair of 64 B took 5.15 ns instead of 4.85 on Zen 4.
+/// The grids, one for each form of a slice's word. They are not in [`Heap`], because building that
+/// value needs twice its size of stack, and a thread may have 64 KiB. They lie in front of the
+/// directory, whose address each call has anyway: in a mapping of their own, an allocation and its
+/// free of 64 B took 5.15 ns instead of 4.85 on Zen 4.
 struct Grids;
 
 impl Grids {
-    /// Bytes from the first grid to the entries of the directory. Those behind the last grid keep
-    /// the grids of small classes from the page offsets 1024 and 2048. There an allocation of up to
-    /// 64 B and its free needed 5.2 ns on Zen 4, and 4.8 ns at five other offsets, as if another
-    /// access of the call had the lower 12 bits of the address.
+    /// Bytes from the first grid to the entries of the directory. The bytes behind the last grid
+    /// keep the grids of small classes from the page offsets 1024 and 2048. At those offsets an
+    /// allocation of up to 64 B and its free needed 5.2 ns on Zen 4, and 4.8 ns at five others, as
+    /// if another access of the call had the same lower 12 bits of the address.
     const BEFORE_ENTRIES: usize = SliceWord::FORMS * SliceWord::FORM_UNIT + 3328;
 }
 
-/// What the paths need to know of the slots in a slice, by the form of its word. Where the form is
-/// not that of a span of a class, the one slot word that it leads to says that nothing is live.
+/// What the fast paths need to know about the slots of a slice, by the form of its word. For a form
+/// that is not a span of a class, all offsets lead to one slot word, which is not live.
 // Aligned, so that none lies in two cache lines.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 struct Grid {
-    /// The slot words of the class's shift: one for so many units, a power of two.
+    /// The slot words of the class's shift: one for each granule, a power of two of units.
     words: *const AtomicU16,
-    /// 2^32 over that number of units: units times this are the place of a word, and below, in the
-    /// lower 32 bits, what is left. Cheaper than a shift by a register and a test (Intel: two of
-    /// six steps less).
+    /// 2^32 divided by the units of a granule. The product of units and this has the index of a
+    /// word in its upper half and the remainder in its lower 32 bits. This is cheaper than a shift
+    /// by a register and a test (Intel: two of six instructions fewer).
     inverse: u64,
-    /// From the first of these units to before the second, a block of any class lies wholly in what
-    /// the heap may use. One that begins elsewhere is checked by its slices.
+    /// A block of any class that begins from the first of these units to before the second lies
+    /// wholly in the usable range. The slices of any other block are checked.
     safe_start: u32,
     safe_end: u32,
-    /// Slots that a bin of the class takes; 0 where there are several nodes.
+    /// Slots that a bin of the class takes; 0 if there are several nodes.
     bin_slots: u32,
 }
 
 impl Grid {
-    /// The place of the word of what begins at so many units; `None` where nothing can begin.
+    /// The index of the word of a block that begins at this unit; `None` if no block can begin
+    /// there.
     #[inline(always)]
-    fn place_of(&self, units: usize) -> Option<usize> {
+    fn word_index(&self, units: usize) -> Option<usize> {
         let product = (units as u64).wrapping_mul(self.inverse);
         (product as u32 == 0).then_some((product >> u32::BITS) as usize)
     }
 
-    /// The word at a place that the grid has.
+    /// The word at an index of the grid.
     ///
     /// # Safety
-    /// The place comes of an offset in range, and the heap lives as long as `'a`.
+    /// The index comes from an offset in range, and the heap lives as long as `'a`.
     #[inline(always)]
-    unsafe fn word<'a>(&self, place: usize) -> &'a AtomicU16 {
-        // SAFETY: there is a word for each granule of the range; where the grid is not a span's,
-        // all offsets lead to the place of one word.
-        let word = unsafe { self.words.add(place) };
+    unsafe fn word<'a>(&self, index: usize) -> &'a AtomicU16 {
+        // SAFETY: there is a word for each granule of the range; in a grid that is not a span's,
+        // all offsets lead to the index of one word.
+        let word = unsafe { self.words.add(index) };
         // SAFETY: mapped as long as the heap lives.
         unsafe { &*word }
     }
@@ -144,21 +145,20 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// Allocates `size` bytes at a multiple of `align`, without a tag. What the block holds is not
-    /// defined. A size of 0 gives the smallest block.
+    /// Allocates a block. Its content is undefined.
     ///
-    /// Most calls are some twenty instructions. Every 32nd or so of one size takes slots from a
-    /// span. A page that has no memory yet may cost a system call.
+    /// Most calls take some twenty instructions. About every 32nd call of one size takes slots from
+    /// a span. A page that has no memory yet may cost a system call.
     ///
     /// # Errors
-    /// [`AllocError`]; nothing is allocated then.
+    /// An [`AllocError`]; nothing is allocated then.
     ///
     /// ```
-    /// use haul_heap::{Heap, Node};
+    /// use haul_heap::{Heap, Request};
     ///
     /// let heap = Heap::builder().build()?;
-    /// let block = heap.alloc(1500, 64, Node::ANY)?;
-    /// assert_eq!(block.as_ptr() as usize % 64, 0);
+    /// let block = heap.alloc(Request::new(1500).aligned(4096))?;
+    /// assert_eq!(block.addr().get() % 4096, 0);
     /// // SAFETY: allocated here.
     /// assert!(unsafe { heap.usable_size(block) }? >= 1500);
     /// // SAFETY: as above, and not used again.
@@ -166,99 +166,110 @@ impl Heap {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline(always)]
-    pub fn alloc(&self, size: usize, align: usize, node: Node) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_tagged(size, align, node, Tag::NONE)
-    }
-
-    /// As [`Heap::alloc`], with a tag.
-    ///
-    /// # Errors
-    /// As [`Heap::alloc`].
-    #[inline(always)]
-    pub fn alloc_tagged(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
+    pub fn alloc(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let Request { size, align, node, tag } = request;
         if size > class::SMALL_SIZE_MAX || align > UNIT || !align.is_power_of_two() {
             cold_path();
-            return self.alloc_other(size, align, node, tag).told();
+            return self.alloc_other(size, align, node, tag).result();
         }
         let form = class::form_of_small(size);
         match self.pop(form, node, tag) {
             Some(block) => Ok(block),
             None => {
                 cold_path();
-                self.pop_slow(SliceWord::class_of_form(form), size, node, tag).told()
+                self.pop_slow(SliceWord::class_of_form(form), size, node, tag).result()
             }
         }
     }
 
-    /// As [`Heap::alloc_tagged`], and the block is all zeros. Zeroing happens outside of everything
-    /// that others could wait for.
+    /// As [`Heap::alloc`], but the block is all zeros. No other thread waits for the zeroing.
     ///
     /// # Errors
     /// As [`Heap::alloc`].
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().build()?;
+    /// let block = heap.zalloc(Request::new(100))?;
+    /// // SAFETY: allocated here with 100 bytes, which are all zeros.
+    /// let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), 100) };
+    /// assert!(bytes.iter().all(|byte| *byte == 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
-    pub fn zalloc(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
-        let block = self.alloc_tagged(size, align, node, tag)?;
-        // SAFETY: the block was just allocated with at least this many bytes, and nobody else has
-        // it.
-        unsafe { block.write_bytes(0, size) };
+    pub fn zalloc(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
+        let block = self.alloc(request)?;
+        // SAFETY: the block was just allocated with at least this many bytes, and has no other
+        // user.
+        unsafe { block.write_bytes(0, request.size) };
         Ok(block)
     }
 
-    /// Frees a block. Some twenty instructions for most; every 32nd or so of one size gives slots
-    /// back to their spans.
+    /// Frees a block. Most calls take some twenty instructions; about every 32nd call of one size
+    /// gives slots back to their spans.
     ///
     /// # Errors
-    /// [`Misuse`] for a pointer that names no live block; nothing is changed then. So a second free
-    /// of a slot is an error once the first has returned, until the slot is handed out again.
+    /// [`Misuse`] if the pointer names no live block; the heap is unchanged then. So a second free
+    /// of a slot is an error after the first has returned, until the slot is handed out again.
     ///
-    /// Two threads that free one slot **at once** may both get through: each looks and then stores,
-    /// to save a locked instruction in each free. If both have stored before one of them allocates,
-    /// the entry that is not the slot's is found when it would be handed out, reported to the
-    /// heap's `on_misuse`, and dropped. If one has handed the slot out again before the other one
-    /// stores, nothing is told, and the slot has two users from then on. Debug mode and blocks
-    /// above 256 KiB use an exchange: of two frees one gets through.
+    /// If two threads free one slot **at the same time**, both may succeed: each loads and then
+    /// stores the slot's word, which saves a locked instruction in each free. If both have stored
+    /// before one of them allocates, the second bin entry is detected when it would be handed out,
+    /// reported to the heap's `on_misuse`, and dropped. If the slot is handed out again between the
+    /// two stores, the misuse is not detected, and the slot has two users from then on. Debug mode
+    /// and blocks above 256 KiB use an exchange: only one of two frees succeeds.
     ///
-    /// A block that another process allocated, of which the caller is not the
-    /// [heir](Heap::set_heir), is freed by whoever reaps that process when it dies: the caller's
-    /// free after that, or at that instant, is a second one.
+    /// A block of another process is freed by a reaper when that process dies, unless the caller is
+    /// its [heir](Heap::set_heir). The caller's free at that time or later is a second free.
     ///
     /// # Safety
-    /// If `block` is a live block of this heap, nobody uses it from now on.
+    /// If `block` is a live block of this heap, it must not be used from now on.
+    ///
+    /// ```
+    /// use haul_heap::{Fault, Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// // SAFETY: allocated here, and not used again.
+    /// unsafe { heap.free(block) }?;
+    /// // SAFETY: no live block is there, so this is an error and nothing changes.
+    /// assert_eq!(unsafe { heap.free(block) }.unwrap_err().fault, Fault::Double);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline(always)]
     pub unsafe fn free(&self, block: NonNull<u8>) -> Result<(), Misuse> {
         let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
         let Some(slot) = self.slot_at(offset) else {
             return self.free_other(block);
         };
-        // Where there are several nodes, a grid's bins have no room, so that one look tells both.
+        // With several nodes, `bin_slots` is 0, so that one comparison checks both.
         if self.add(self.entry(0), &slot, slot.grid.bin_slots) {
             return Ok(());
         }
         self.free_elsewhere(block)
     }
 
-    /// Where a pointer into the heap lies, in a form that means the same in every process that
-    /// shares it; `None` for a pointer outside.
+    /// The offset of a pointer into the heap, which means the same in every process that shares it;
+    /// `None` for a pointer outside the heap.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Offset, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// let number = heap.offset(block).expect("a block of this heap").bytes();
+    /// assert_eq!(heap.pointer(Offset::new(number)), Some(block));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn offset(&self, pointer: NonNull<u8>) -> Option<Offset> {
         let bytes = pointer.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
         (bytes < self.data_bytes).then_some(Offset::new(bytes as u64))
     }
 
-    /// Where an offset lies in this process; `None` for one outside the heap. It may come from a
-    /// peer that lies: that something is mapped there does not mean that a block is.
+    /// The address of an offset in this process; `None` if it is outside the heap. An offset may
+    /// come from an untrusted peer: a valid address does not mean that a block is there.
     #[inline]
     pub fn pointer(&self, offset: Offset) -> Option<NonNull<u8>> {
         let bytes = usize::try_from(offset.bytes()).ok()?;
@@ -268,8 +279,8 @@ impl Heap {
         Some(self.at(bytes))
     }
 
-    /// Takes a slot from this thread's bin of the class whose spans have this form; `None` where it
-    /// takes more than that.
+    /// Takes a slot from this thread's bin of the class whose spans have this form; `None` if the
+    /// slow path is needed.
     #[inline(always)]
     fn pop(&self, form: usize, node: Node, tag: Tag) -> Option<NonNull<u8>> {
         if u32::from(node.0) > self.nodes {
@@ -293,12 +304,12 @@ impl Heap {
             cold_path();
             return None;
         }
-        let Some(place) = grid.place_of(units as usize) else {
+        let Some(index) = grid.word_index(units as usize) else {
             cold_path();
             return None;
         };
-        // SAFETY: what is safe is in range, and the heap lives.
-        let slot = unsafe { grid.word(place) };
+        // SAFETY: a safe unit is in range, and the heap lives.
+        let slot = unsafe { grid.word(index) };
         if SlotWord(slot.load(Relaxed)) != entry.cached() {
             cold_path();
             return None;
@@ -311,16 +322,16 @@ impl Heap {
     /// The address of an offset in range.
     #[inline(always)]
     fn at(&self, offset: usize) -> NonNull<u8> {
-        // Wrapping, because with a caller's memory the range can begin before what is mapped.
+        // Wrapping, because with external memory the range can begin before the mapped part.
         let address = self.data.as_ptr().wrapping_add(offset);
         // SAFETY: the range lies within the address space, so the sum is not null.
         unsafe { NonNull::new_unchecked(address) }
     }
 
-    /// The live slot that starts at `offset`; `None` where there is none.
+    /// The live slot that starts at `offset`; `None` if there is none.
     #[inline(always)]
     fn slot_at(&self, offset: usize) -> Option<Slot<'_>> {
-        // What is no multiple of a unit becomes more than any heap has.
+        // An offset that is no multiple of a unit becomes larger than any heap.
         let units = offset.rotate_right(SHIFT_MIN);
         if units >= self.data_units {
             return None;
@@ -330,9 +341,9 @@ impl Heap {
         // SAFETY: mapped as long as the heap lives.
         let form = SliceWord(unsafe { &*slice }.load(Relaxed)).form();
         let grid = self.grid(form);
-        let place = grid.place_of(units)?;
+        let index = grid.word_index(units)?;
         // SAFETY: the offset is in range, and the heap lives.
-        let word = unsafe { grid.word(place) };
+        let word = unsafe { grid.word(index) };
         SlotWord(word.load(Relaxed)).is_live().then_some(Slot { form, grid, units, word })
     }
 
@@ -341,8 +352,8 @@ impl Heap {
     fn grid(&self, form: usize) -> &Grid {
         debug_assert!(form < SliceWord::FORMS * SliceWord::FORM_UNIT);
         let from_entries = form as isize - Grids::BEFORE_ENTRIES as isize;
-        // SAFETY: in front of the entries lies a grid for each form, and from one to the next are
-        // as many bytes.
+        // SAFETY: the grids, one for each form, lie in front of the entries, and a form counts
+        // their bytes.
         let grid = unsafe { self.directory_start.byte_offset(from_entries) };
         // SAFETY: one of `self`'s, as just said, which nothing writes.
         unsafe { &*grid.cast() }
@@ -357,8 +368,8 @@ impl Heap {
         unsafe { Directory::own_entry(self.directory_start, row) }
     }
 
-    /// Makes a live slot that of a thread's cache, if the cache is there and its bin has room,
-    /// where it takes `most`.
+    /// Moves a live slot to a thread's cache, if the cache exists and its bin, of at most `most`
+    /// entries, has room.
     #[inline(always)]
     fn add(&self, entry: &Entry, slot: &Slot<'_>, most: u32) -> bool {
         // SAFETY: a slot is live only in a span of a class, and the heap is `self`.
@@ -367,7 +378,7 @@ impl Heap {
         if count >= most {
             return false;
         }
-        // SAFETY: a class's bin takes at most as many slots as a bin has room for.
+        // SAFETY: `most` is at most the number of entries of a bin.
         let free = unsafe { bin.entry_at(count as usize) };
         slot.word.store(entry.cached().0, Relaxed);
         free.store(slot.units as u32, Relaxed);
@@ -375,7 +386,7 @@ impl Heap {
         true
     }
 
-    /// The directory's row for the node that an offset in range belongs to.
+    /// The directory's row for the node of an offset in range.
     fn row_of(&self, offset: usize) -> usize {
         match self.nodes {
             1 => 0,

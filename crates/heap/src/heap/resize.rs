@@ -1,4 +1,4 @@
-//! Realloc: in the slot, else for a large block by the slices behind it, else by moving.
+//! Realloc: in the slot, else for a large block with the slices behind it, else by moving.
 
 use core::ptr::NonNull;
 
@@ -8,10 +8,11 @@ use crate::layout::SLICE;
 use crate::protocol::class::SLOT_SIZE_MAX;
 use crate::protocol::slice;
 use crate::protocol::step::step;
-use crate::request::{Node, Tag};
+use crate::request::{Node, Request, Tag};
 
-/// Why a block was not resized. It is as it was.
+/// Why a block was not resized. The block is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReallocError {
     /// The new size could not be allocated.
     Alloc(AllocError),
@@ -30,20 +31,32 @@ impl core::fmt::Display for ReallocError {
 
 impl core::error::Error for ReallocError {}
 
-/// A block that shrinks below this part of its slot moves to a smaller one.
+/// A block that shrinks below this fraction of its slot moves to a smaller one.
 const KEPT_PART: usize = 2;
 
 impl Heap {
-    /// Makes a block `size` bytes long, at a multiple of `align`: where it is if it fits there (or,
-    /// for a large one, if the slices behind it are free), else in a new place on the same node and
-    /// under the same tag, with its content moved.
+    /// Makes a block `size` bytes long, at a multiple of `align`. It stays in place if it fits
+    /// there or, for a large block, if the slices behind it are free. Otherwise its content moves
+    /// to a new block on the same node and with the same tag.
     ///
     /// # Errors
-    /// [`ReallocError`]; the block is as it was then.
+    /// A [`ReallocError`]; the block is unchanged then.
     ///
     /// # Safety
-    /// If `block` is a live block of this heap, the caller owns it, and from a success on uses only
-    /// what is returned.
+    /// If `block` is a live block of this heap, the caller owns it, and after success uses only the
+    /// returned block.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// // SAFETY: allocated here; from now on only the returned block is used.
+    /// let longer = unsafe { heap.realloc(block, 10_000, 64) }?;
+    /// // SAFETY: as above.
+    /// assert!(unsafe { heap.usable_size(longer) }? >= 10_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn realloc(
         &self,
         block: NonNull<u8>,
@@ -59,7 +72,7 @@ impl Heap {
         if found.address.is_multiple_of(align) && self.resize_in_place(&found, size) {
             return Ok(block);
         }
-        // Before there is a target that would have to go again.
+        // Before the target is allocated, which would have to be freed again.
         let usable = match self.debug {
             None => found.bytes,
             Some(_) => self
@@ -68,11 +81,11 @@ impl Heap {
                 .map_err(ReallocError::Misuse)?,
         };
         let target = self
-            .alloc_tagged(size, align, node, Tag(found.tag))
-            .or_else(|_| self.alloc_tagged(size, align, Node::ANY, Tag(found.tag)));
+            .alloc(Request::new(size).aligned(align).on_node(node).tagged(Tag(found.tag)))
+            .or_else(|_| self.alloc(Request::new(size).aligned(align).tagged(Tag(found.tag))));
         let target = match target {
             Ok(target) => target,
-            // It only shrinks: then it may as well stay.
+            // A block that shrinks may stay in place.
             Err(_)
                 if self.debug.is_none()
                     && size <= found.bytes
@@ -83,26 +96,37 @@ impl Heap {
             Err(error) => return Err(ReallocError::Alloc(error)),
         };
         let length = size.min(usable);
-        // Where a peer scribbled, the target can be a block that is somebody's, and even this one.
+        // If a peer corrupted the metadata, the target can be a block in use, even this one. So the
+        // copy may overlap.
         // SAFETY: both lie in the heap with at least this many bytes.
         unsafe { block.copy_to(target, length) };
         // SAFETY: the caller owns the block and does not use it any more.
         let Err(misuse) = (unsafe { self.free(block) }) else { return Ok(target) };
-        // SAFETY: allocated above, and nobody else knows of it.
+        // SAFETY: allocated above, and no one else knows it.
         let _ = unsafe { self.free(target) };
         Err(ReallocError::Misuse(misuse))
     }
 
-    /// Makes a block `size` bytes long where it is: false, and nothing changed, where it would have
-    /// to move, for its size or for `align`, or had better (a slot of which little would be left;
-    /// any block in debug mode).
+    /// Makes a block `size` bytes long in place. Returns false, with the block unchanged, if it
+    /// would have to move, for its size or for `align`, or should move (a slot of which little
+    /// would be used; any block in debug mode).
     ///
     /// # Errors
-    /// [`Misuse`] for a pointer that names no live block.
+    /// [`Misuse`] if the pointer names no live block.
     ///
     /// # Safety
-    /// If `block` is a live block of this heap, the caller owns it, and does not use what lies
-    /// beyond `size` from a success on.
+    /// If `block` is a live block of this heap, the caller owns it, and after success does not use
+    /// the bytes beyond `size`.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(1 << 20))?;
+    /// // SAFETY: allocated here, and not used beyond the new size.
+    /// assert!(unsafe { heap.resize(block, 2 << 20, 64) }?, "the slices behind it are free");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn resize(
         &self,
         block: NonNull<u8>,
@@ -118,18 +142,18 @@ impl Heap {
 
     fn resize_in_place(&self, found: &Found, size: usize) -> bool {
         if self.debug.is_some() {
-            // So that whoever keeps the old pointer is found.
+            // The block moves, so that uses of the old pointer are detected.
             return false;
         }
         match found.class {
             Some(_) => size <= found.bytes && size >= found.bytes / KEPT_PART,
-            // What a slot could hold is not left in slices.
+            // A size that fits a slot does not stay in slices.
             None if size <= SLOT_SIZE_MAX => false,
             None => self.resize_large(found, size),
         }
     }
 
-    /// Gives a large block the slices for `size`, by cutting some off or by taking those behind it.
+    /// Gives a large block the slices for `size`: cuts some off or claims those behind it.
     fn resize_large(&self, found: &Found, size: usize) -> bool {
         let (head, old, count) = (found.offset / SLICE, found.bytes / SLICE, size.div_ceil(SLICE));
         if count == old {

@@ -1,5 +1,5 @@
-//! What most calls do not come to: a bin that is empty or full, a thread without a cache, a heap
-//! that is full, a pointer that is wrong.
+//! The slow paths: a bin that is empty or full, a thread without a cache, a full heap, a wrong
+//! pointer.
 
 use core::ptr::NonNull;
 
@@ -17,27 +17,27 @@ use crate::request::{Node, Tag};
 use crate::sync::Ordering::Relaxed;
 use crate::sys::{self, machine, process};
 
-/// How often a bin is filled for one request. The first time does, but where a peer scribbles over
-/// what it was filled with.
+/// How often a bin is filled for one request. The first time suffices, unless a peer corrupts the
+/// entries.
 const REFILLS: usize = 100;
 
-/// An odd number without a pattern (the golden ratio), by which threads are spread over the common
-/// caches: the upper bits of a product with it depend on all bits below.
+/// An odd number without a pattern (the golden ratio) that spreads threads over the common caches:
+/// the upper bits of a product with it depend on all bits below.
 const MIX: usize = 0x9E37_79B9_7F4A_7C15;
 
-/// What of that product counts: as many bits as there are common caches.
+/// The shift that leaves as many bits of that product as there are common caches.
 const COMMON_SHIFT: u32 = usize::BITS - COMMONS.trailing_zeros();
 
-/// How often a thread looks for a common cache that no other thread uses before it asks for a
-/// further one, and in all.
+/// How often a thread searches for an unused common cache before it requests a further one, and in
+/// total.
 const TURNS: usize = 1000;
 const TURNS_MAX: usize = 1_000_000;
 
 /// Bits of an address within the smallest page.
 const PAGE_SHIFT: u32 = 12;
 
-/// A thread's cache for one request: its own, or one that it has in common with other threads and
-/// that they cannot use meanwhile.
+/// A thread's cache for one request: its own, or a common one that no other thread can use
+/// meanwhile.
 pub(crate) struct Held<'a> {
     keeper: Keeper<'a>,
     _turn: Option<Turn<'a>>,
@@ -51,9 +51,9 @@ impl<'a> core::ops::Deref for Held<'a> {
     }
 }
 
-/// A block, or why there is none, in one register. As two they meet those of the fast path in a
-/// pair, through which the compiler does not see that the fast path never fails: three instructions
-/// a call.
+/// A block or an error, in one register. In two registers, the compiler would merge them with the
+/// result of the fast path and no longer see that the fast path never fails: three more
+/// instructions a call.
 #[derive(Clone, Copy)]
 pub(super) struct Outcome(*mut u8);
 
@@ -61,23 +61,23 @@ impl Outcome {
     fn new(result: Result<NonNull<u8>, AllocError>) -> Self {
         Self(match result {
             Ok(block) => block.as_ptr(),
-            // No block lies there: the lowest address of a block is a unit's.
+            // No block has such an address: the lowest address of a block is that of a unit.
             Err(error) => core::ptr::without_provenance_mut(error as usize),
         })
     }
 
     #[inline(always)]
-    pub(super) fn told(self) -> Result<NonNull<u8>, AllocError> {
+    pub(super) fn result(self) -> Result<NonNull<u8>, AllocError> {
         match AllocError::ALL.get(self.0.addr()) {
             Some(error) => Err(*error),
-            // SAFETY: null is the address of an error.
+            // SAFETY: null is the address of an error, handled above.
             None => Ok(unsafe { NonNull::new_unchecked(self.0) }),
         }
     }
 }
 
 impl Heap {
-    /// An error for a request that no heap of this shape can serve.
+    /// Returns an error if no heap of this shape can serve the request.
     pub(super) fn check(&self, size: usize, align: usize, node: Node) -> Result<(), AllocError> {
         if !align.is_power_of_two() || align > ALIGN_MAX {
             return Err(AllocError::BadAlign);
@@ -91,11 +91,11 @@ impl Heap {
         }
     }
 
-    /// Requests that are not both small and aligned to a cache line at most.
+    /// Requests that are large or have an alignment above a cache line.
     #[inline(never)]
     pub(super) fn alloc_other(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
-        // What has a class is within every limit except the number of nodes, which is checked after
-        // this.
+        // A request with a class is within every limit except the number of nodes, which is checked
+        // later.
         let class = if align.is_power_of_two() { class::of(size, align) } else { None };
         let Some(class) = class else {
             return self.alloc_unclassed(size, align, node, tag);
@@ -106,7 +106,7 @@ impl Heap {
         }
     }
 
-    /// Requests that no class is for: large ones, and those that no heap can serve.
+    /// Requests without a class: large ones, and those that no heap can serve.
     #[cold]
     #[inline(never)]
     fn alloc_unclassed(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
@@ -115,20 +115,20 @@ impl Heap {
         Outcome::new(self.if_whole(block))
     }
 
-    /// What was found, unless memory of the heap's file was gone meanwhile or before: what is seen
-    /// of the heap since is this process's own.
+    /// The result, unless memory of the heap's file is gone: later data of the heap is then private
+    /// to this process.
     fn if_whole(&self, block: Result<NonNull<u8>, AllocError>) -> Result<NonNull<u8>, AllocError> {
         if self.is_broken() { Err(AllocError::Gone) } else { block }
     }
 
-    /// Whether memory of a shared heap's file was gone as it was touched: another process has cut
-    /// the file short, or punched a hole into it where no page is left. What stands there since is
-    /// this process's own, and no new blocks come of the heap ([`AllocError::Gone`]).
+    /// Whether memory of a shared heap's file was gone when it was accessed: another process has
+    /// truncated the file, or punched a hole into it where no page is left. The missing parts are
+    /// now private to this process, and the heap provides no new blocks ([`AllocError::Gone`]).
     pub fn is_broken(&self) -> bool {
         self.memory.region.is_broken()
     }
 
-    /// Takes a slot when the thread's bin is empty, is not there yet, or was scribbled over.
+    /// Takes a slot when the thread's bin is empty, missing or corrupt.
     #[cold]
     #[inline(never)]
     pub(super) fn pop_slow(&self, class: usize, size: usize, node: Node, tag: Tag) -> Outcome {
@@ -163,15 +163,15 @@ impl Heap {
         })
     }
 
-    /// Frees a live slot into the bin of the node that it lies on, where there are several; else,
-    /// the thread's bin is full or not there yet.
+    /// Frees a live slot into the bin of its node, if there are several nodes. Otherwise the
+    /// thread's bin is full or does not exist yet.
     #[cold]
     #[inline(never)]
     pub(super) fn free_elsewhere(&self, block: NonNull<u8>) -> Result<(), Misuse> {
         if self.nodes > 1 {
             let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
-            // Looked at anew: to hand it over would cost each free of a heap of one node its
-            // registers.
+            // The lookup is repeated. Passing the slot would cost registers in each free of a heap
+            // with one node.
             let Some(slot) = self.slot_at(offset) else { return self.free_other(block) };
             let most = TABLE[SliceWord::class_of_form(slot.form)].bin_slots;
             if self.add(self.entry(self.row_of(offset)), &slot, most) {
@@ -181,7 +181,7 @@ impl Heap {
         self.free_slow(block)
     }
 
-    /// Frees a live slot when the thread's bin is full or not there yet.
+    /// Frees a live slot when the thread's bin is full or does not exist yet.
     fn free_slow(&self, block: NonNull<u8>) -> Result<(), Misuse> {
         let found = match self.find(block.as_ptr().addr()) {
             Ok(found) if found.class.is_some() => found,
@@ -196,13 +196,14 @@ impl Heap {
         Ok(())
     }
 
-    /// Puts a slot into this thread's bin, and makes it the bin's.
+    /// Puts a slot into this thread's bin.
     pub(super) fn push(&self, found: &Found) {
         let Some(class) = found.class else { return };
         let about = &TABLE[class];
         let slot = &self.memory.tables.slots(about.shift)[found.offset >> about.shift];
         let Ok(keeper) = self.keeper(self.row_of(found.offset)) else {
-            // No cache is to be had, so straight back to the span. Whoever counts next counts it.
+            // No cache is available, so the slot goes directly back to the span. The next count
+            // includes it.
             slot.store(SlotWord::FREE.0, crate::sync::Ordering::Release);
             return;
         };
@@ -211,7 +212,7 @@ impl Heap {
             keeper.flush(class, about.bin_slots as usize / 2);
         }
         step!("heap.free.after_flush");
-        // Looked at once: between two looks a peer can scribble.
+        // Read once: a peer can change it between two reads.
         let count = (bin.count.load(Relaxed) as usize).min(BIN_SLOTS_MAX - 1);
         slot.store(SlotWord::cached(keeper.id).0, Relaxed);
         step!("heap.free.before_push");
@@ -219,7 +220,7 @@ impl Heap {
         bin.count.store(count as u32 + 1, Relaxed);
     }
 
-    /// Frees what is not a live slot: a large block, or nothing of ours.
+    /// Frees a large block, or reports that the pointer is wrong.
     #[cold]
     #[inline(never)]
     pub(super) fn free_other(&self, block: NonNull<u8>) -> Result<(), Misuse> {
@@ -228,7 +229,7 @@ impl Heap {
                 Ok(()) => return Ok(()),
                 Err(misuse) => misuse,
             },
-            // A slot that came to life between two looks: as good as free when this call began.
+            // A slot that was allocated since the lookup: it was free when this call began.
             Ok(found) => found.misuse(Fault::Double),
             Err(misuse) => misuse,
         };
@@ -236,15 +237,15 @@ impl Heap {
         Err(misuse)
     }
 
-    /// Tells the heap's owner of a misuse.
+    /// Passes a misuse to the heap's hook.
     pub(crate) fn report(&self, misuse: &Misuse) {
         if let Some(hook) = self.on_misuse {
             hook(misuse);
         }
     }
 
-    /// Runs `request` with this thread's cache on `node`, or, where any will do, on one node after
-    /// the other until one has memory.
+    /// Runs `request` with this thread's cache on `node`; for any node, on one node after the other
+    /// until one has memory.
     pub(super) fn on_nodes<T>(
         &self,
         node: Node,
@@ -259,14 +260,14 @@ impl Heap {
                 .find_map(|row| self.keeper(row).and_then(|held| request(*held)).ok())
         };
         anywhere()
-            // What the dead hold is the last that is left.
+            // Memory of dead processes is the last source.
             .or_else(|| (self.reap().processes > 0).then(anywhere).flatten())
             .ok_or(AllocError::Exhausted)
     }
 
-    /// This thread's cache in a row of the directory, claimed if it has none, from the dead if need
-    /// be; else one that it has in common with others. An entry that is not empty was made by this
-    /// thread in this process, so a look at it is all that most calls take.
+    /// This thread's cache in a row of the directory. A thread without one claims one, if need be
+    /// after reaping dead processes, else it gets a common cache. A non-empty entry was written by
+    /// this thread in this process, so most calls read nothing else.
     #[inline]
     pub(crate) fn keeper(&self, row: usize) -> Result<Held<'_>, AllocError> {
         let entry = self.entry(row);
@@ -296,13 +297,13 @@ impl Heap {
         }
     }
 
-    /// A cache that this thread has in common with others, until what is returned goes.
+    /// A common cache, held until the returned value is dropped.
     #[cold]
     fn common_keeper(&self, row: usize) -> Result<Held<'_>, AllocError> {
-        self.settle()?;
-        let node = if row == 0 { self.home() } else { row - 1 };
+        self.ensure_joined()?;
+        let node = if row == 0 { self.local_node() } else { row - 1 };
         let commons = self.directory.commons(node);
-        // Threads lie apart by more than a page, as their stacks do.
+        // The thread pointers differ by more than a page, as the stacks do.
         let first = (process::own_pointer() >> PAGE_SHIFT).wrapping_mul(MIX) >> COMMON_SHIFT;
         let held = |turn, id| {
             let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
@@ -317,8 +318,8 @@ impl Heap {
                     return held(turn, id);
                 }
             }
-            // Also where the caches are of threads that stand still, or that called a hook which
-            // calls the heap.
+            // Also if the threads that hold the caches are descheduled, or called a hook that calls
+            // the heap.
             if turns >= TURNS || commons.iter().all(|common| common.id().is_none()) {
                 let has_none = |turn: &Turn<'_>| turn.id().is_none();
                 if let Some(turn) = commons.iter().filter_map(Common::take).find(has_none) {
@@ -327,13 +328,13 @@ impl Heap {
                     return held(turn, id);
                 }
             }
-            // As many threads are at it as there are common caches.
-            sys::give_way();
+            // As many threads use common caches as there are.
+            sys::yield_now();
         }
         Err(AllocError::TooManyThreads)
     }
 
-    /// As [`Heap::keeper`], but nobody is reaped.
+    /// As [`Heap::keeper`], without reaping.
     pub(crate) fn keeper_of_living(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
         let entry = self.entry(row);
         self.keeper_at(if entry.is_empty() { self.enter(row)? } else { entry })
@@ -344,17 +345,17 @@ impl Heap {
     fn keeper_at(&self, entry: &Entry) -> Result<Keeper<'_>, AllocError> {
         let (id, node) = (entry.id(), entry.node());
         let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
-        let is_frugal = local::is_of_many();
+        let is_frugal = local::is_one_of_many();
         Ok(Keeper { memory: &self.memory, record, id, node, is_frugal })
     }
 
-    /// Claims a cache for this thread and enters it in `row`. The cache for wherever the thread is,
-    /// is its cache on the node where it was first.
+    /// Claims a cache for this thread and enters it in `row`. Row 0, for the node on which the
+    /// thread runs, gets the cache of the node on which the thread ran first.
     #[cold]
     fn enter(&self, row: usize) -> Result<&Entry, AllocError> {
         let number = local::register().ok_or(AllocError::TooManyThreads)?;
-        self.settle()?;
-        let node = if row == 0 { self.home() } else { row - 1 };
+        self.ensure_joined()?;
+        let node = if row == 0 { self.local_node() } else { row - 1 };
         let entry = self.directory.entry(node + 1, number);
         if entry.is_empty() {
             let id = cache::claim(&self.memory, self.process(), number)?;
@@ -375,8 +376,8 @@ impl Heap {
         (self.live.load(Relaxed) >> 8 & 0x7F) as u8
     }
 
-    /// The node that this thread runs on, as the heap counts them.
-    fn home(&self) -> usize {
+    /// The heap's number of the node on which this thread runs.
+    fn local_node(&self) -> usize {
         match self.nodes {
             1 => 0,
             nodes => (machine::own_node() % nodes) as usize,
@@ -385,7 +386,7 @@ impl Heap {
 
     fn pop_checked(&self, keeper: &Keeper<'_>, class: usize, tag: Tag) -> Option<NonNull<u8>> {
         let (about, bin) = (&TABLE[class], &keeper.record.bins[class]);
-        // Each turn takes an entry, but where a peer goes on to scribble.
+        // Each turn takes an entry, unless a peer keeps changing the count.
         for _ in 0..BIN_SLOTS_MAX {
             let top = (bin.count.load(Relaxed) as usize).checked_sub(1)?;
             let offset = bin.units.get(top)?.load(Relaxed) as usize * UNIT;
@@ -409,8 +410,9 @@ impl Heap {
         None
     }
 
-    /// An entry of a bin whose slot is not the bin's: two threads freed a block at once, or
-    /// somebody scribbled over the metadata. The entry is dropped; the slot is whose its word says.
+    /// Reports a bin entry whose slot does not belong to the bin: two threads freed a block at
+    /// once, or a peer corrupted the metadata. The entry is dropped; the slot keeps the owner that
+    /// its word names.
     fn report_entry(&self, offset: usize, class: usize, found: Slot) {
         let fault = match found {
             Slot::Free => Fault::Scribbled,
@@ -424,7 +426,8 @@ impl Heap {
         });
     }
 
-    /// The node is full: what is kept for speed goes, and what is in no bitmap is looked for.
+    /// The node is full: gives up everything that is kept for speed, and searches the spans that
+    /// are in no bitmap.
     fn last_resort(&self, keeper: &Keeper<'_>, class: usize) -> Result<(), AllocError> {
         keeper.flush_all();
         keeper.drop_empty_spans();
@@ -441,26 +444,27 @@ mod tests {
     use core::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
     use super::*;
-    use crate::Pages;
     use crate::protocol::step::set_hook;
     use crate::sync::AtomicU32;
+    use crate::{Pages, Request};
 
-    /// The count of a bin that a peer scribbles over.
+    /// The count of a bin that a peer overwrites.
     static COUNT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
     fn scribble(label: &'static str) {
         if label == "heap.free.after_flush" {
-            // SAFETY: null, or what the test stored, which lives until it has taken it back.
+            // SAFETY: null, or the pointer that the test stored, which is valid until the test has
+            // reset it.
             let count = unsafe { COUNT.load(SeqCst).as_ref() };
             count.inspect(|count| count.store(BIN_SLOTS_MAX as u32 + 1, Relaxed));
         }
     }
 
     #[test]
-    fn a_count_that_a_peer_writes_between_two_looks_is_no_place_in_the_bin() {
+    fn free_reads_bin_count_once_while_peer_overwrites_it() {
         let heap = Heap::builder().limit(64 << 20).nodes(1).pages(Pages::Plain).build().unwrap();
         let class = class::of(1024, 64).unwrap();
-        let blocks = [(); 200].map(|()| heap.alloc(1024, 64, Node::ANY).unwrap());
+        let blocks = [(); 200].map(|()| heap.alloc(Request::new(1024)).unwrap());
         let count = &heap.keeper(0).unwrap().record.bins[class].count;
         COUNT.store(ptr::from_ref(count).cast_mut(), SeqCst);
         set_hook(scribble);
@@ -475,7 +479,7 @@ mod tests {
     static REPORTED: AtomicU32 = AtomicU32::new(0);
 
     #[test]
-    fn an_entry_that_a_peer_moved_into_a_slot_is_told_and_is_no_block() {
+    fn corrupt_bin_entry_is_reported_and_not_handed_out() {
         let heap = Heap::builder().limit(64 << 20).nodes(1).pages(Pages::Plain);
         let heap = heap.on_misuse(|misuse| {
             assert_eq!(misuse.fault, Fault::Scribbled);
@@ -483,12 +487,12 @@ mod tests {
         });
         let heap = heap.build().unwrap();
         for size in [128, 1024, 4096] {
-            let block = heap.alloc(size, 64, Node::ANY).unwrap();
+            let block = heap.alloc(Request::new(size)).unwrap();
             let bin = &heap.keeper(0).unwrap().record.bins[class::of(size, 64).unwrap()];
             let held = bin.count.load(Relaxed) as usize;
             let next = bin.units[held - 1].fetch_add(1, Relaxed) as usize;
             let reported = REPORTED.load(Relaxed);
-            let other = heap.alloc(size, 64, Node::ANY).unwrap();
+            let other = heap.alloc(Request::new(size)).unwrap();
             assert_eq!(REPORTED.load(Relaxed), reported + 1);
             assert_eq!((other.addr().get() - block.addr().get()) % size, 0, "{size}");
             assert_ne!(heap.offset(other).unwrap().bytes(), ((next + 1) * UNIT) as u64);

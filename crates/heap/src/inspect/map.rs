@@ -1,4 +1,4 @@
-//! The map: every page that was ever used, and what its slices are.
+//! The map: every page that was ever used, with the state of its slices.
 
 use crate::heap::Heap;
 use crate::layout::{PAGE, PAGE_SLICES, SLICE};
@@ -10,41 +10,41 @@ use crate::region::backing::Backing;
 use crate::request::{Node, Offset, Tag};
 use crate::sync::Ordering::Acquire;
 
-/// What is known of a page of 2 MiB.
+/// The state of a page of 2 MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageView {
-    /// Where it starts.
+    /// Its offset.
     pub offset: Offset,
     /// Its node.
     pub node: Node,
-    /// Whether it has memory.
+    /// The state of its memory.
     pub state: PageState,
-    /// What memory, if it has any.
+    /// The kind of its memory, if it has any.
     pub backing: Backing,
     /// Its slices of 64 KiB.
     pub slices: [SliceView; PAGE_SLICES],
 }
 
-/// Whether a page has memory.
+/// The state of a page's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageState {
-    /// It has none.
+    /// It has no memory.
     Absent,
-    /// A thread is asking the kernel for it.
+    /// A thread is requesting memory for it from the kernel.
     Mapping,
-    /// It has.
+    /// It has memory.
     Ready,
-    /// A thread is giving it back.
+    /// A thread is giving its memory back.
     Draining,
 }
 
-/// What is known of a slice of 64 KiB.
+/// The state of a slice of 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SliceView {
-    /// Nobody's.
+    /// Free.
     Free,
     /// Being built or taken apart, or held by a thread for its next spans.
     Busy,
@@ -68,15 +68,30 @@ pub enum SliceView {
         /// Its tag, [`Tag::NONE`] in all its slices but the first.
         tag: Tag,
     },
-    /// Kept by whoever provides the heap's memory.
+    /// Kept by the provider of the heap's memory.
     Outside,
-    /// Nothing that the heap wrote.
+    /// A word that no heap writes.
     Damaged,
 }
 
 impl Heap {
-    /// Shows every page that was ever used to `visit`, by ascending address. Costs what a walk
-    /// costs; nobody waits for it.
+    /// Calls `visit` with every page that was ever used, by ascending address. Costs as much as
+    /// [`Heap::walk`]. No other call waits for it.
+    ///
+    /// ```
+    /// use haul_heap::inspect::SliceView;
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// heap.alloc(Request::new(1 << 20))?;
+    /// let mut large = 0;
+    /// heap.map(|page| {
+    ///     let is_large = |slice: &&SliceView| matches!(slice, SliceView::Large { .. });
+    ///     large += page.slices.iter().filter(is_large).count();
+    /// });
+    /// assert_eq!(large, 16, "slices of 64 KiB");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn map(&self, mut visit: impl FnMut(&PageView)) {
         for node in 0..self.node_count() {
             for page in self.used_pages(node) {

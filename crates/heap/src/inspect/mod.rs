@@ -1,15 +1,15 @@
-//! What a heap holds: a walk over its live blocks, statistics, a map, a dump, and a check of its
+//! Inspection of a heap: a walk over its live blocks, statistics, a map, a dump, and a check of its
 //! words.
 //!
-//! All of it is read off the state words, so it costs the calls of others nothing and stops nobody.
-//! While others allocate and free, each block is seen as it was at some instant of the look, and a
-//! count is exact for a heap that is quiet.
+//! Everything is read from the state words, so inspection costs other calls nothing and stops no
+//! thread. While other threads allocate and free, each block is reported as it was at some time
+//! during the call, and a count is exact only if the heap is quiet.
 //!
 //! - `walk`: live blocks;
 //! - `stats`: counts by node and tag;
 //! - `map`: pages and slices;
 //! - `tags`: names of tags;
-//! - `validate`: whether the words make sense.
+//! - `validate`: a consistency check of the words.
 
 mod map;
 mod stats;

@@ -26,7 +26,7 @@ impl Count {
     }
 }
 
-/// What a node, or a whole heap, holds.
+/// Statistics of a node or a whole heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -36,12 +36,12 @@ pub struct Stats {
     pub cached: Count,
     /// Bytes of pages that have memory behind them.
     pub ready_bytes: u64,
-    /// Bytes of pages with memory that no block, cached or live, occupies: free slots and slices.
+    /// Bytes of pages with memory that no cached or live block occupies: free slots and slices.
     pub free_bytes: u64,
-    /// Bytes of the longest run of free slices with memory behind it: what one more block could get
-    /// without asking the kernel.
+    /// Bytes of the longest run of free slices with memory: the largest block that needs no memory
+    /// from the kernel.
     pub longest_free_bytes: u64,
-    /// The most bytes that the node, or the heap, can ever have.
+    /// The most bytes that the node or heap can have.
     pub limit_bytes: u64,
     tags: [Count; 256],
 }
@@ -64,9 +64,19 @@ impl Stats {
 }
 
 impl Heap {
-    /// What a node holds, or the whole heap for [`Node::ANY`]; all zero for a node that is not
-    /// there. Exact when nobody allocates or frees. O(slices that were ever used, and slots of
-    /// spans), about a nanosecond each; nobody waits for it.
+    /// Statistics of a node, or of the whole heap for [`Node::ANY`]; all zero for a node that the
+    /// heap does not have. They are exact if no thread allocates or frees meanwhile. O(slices that
+    /// were ever used, and slots of spans), about a nanosecond each. No other call waits for it.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// heap.alloc(Request::new(4096))?;
+    /// let live = heap.stats(Node::ANY).live;
+    /// assert_eq!((live.blocks, live.bytes), (1, 4096));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self, node: Node) -> Stats {
         let mut stats = Stats::NONE;
         for number in 0..self.node_count() {
@@ -78,10 +88,18 @@ impl Heap {
         stats
     }
 
-    /// Writes statistics and the tags in use as text, a line each.
+    /// Writes the statistics and the tags in use as text, a line each.
     ///
     /// # Errors
-    /// What `out` fails with.
+    /// The error of `out`.
+    ///
+    /// ```
+    /// let heap = haul_heap::Heap::builder().limit(64 << 20).build()?;
+    /// let mut text = String::new();
+    /// heap.dump(&mut text)?;
+    /// assert!(text.contains("live: 0 blocks"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn dump(&self, out: &mut impl Write) -> fmt::Result {
         writeln!(out, "pages: {}", self.pages())?;
         for node in 0..self.node_count() {
@@ -130,7 +148,7 @@ impl Heap {
         }
     }
 
-    /// Adds cached slots, and free slices to the run that goes on from the page before.
+    /// Adds cached slots, and extends the run of free slices from the page before.
     fn add_slices(&self, page: usize, is_ready: bool, run: &mut u64, stats: &mut Stats) {
         let slices = self.memory.tables.slices();
         for index in page * PAGE_SLICES..(page + 1) * PAGE_SLICES {

@@ -1,7 +1,8 @@
-//! Names of tags, kept in the heap for all that share it.
+//! Names of tags, stored in the heap for all processes that share it.
 //!
-//! A name is four words of eight bytes; the lowest byte of the first is its length. Zero: no name.
-//! 0xFF there: a process, whose slot is the next byte, writes the name. The first word comes last.
+//! A name is four words of eight bytes. The lowest byte of the first word is its length: 0 means no
+//! name, and 0xFF means that a process, whose slot is the next byte, is writing the name. The first
+//! word is written last.
 
 use core::fmt;
 
@@ -12,14 +13,14 @@ use crate::request::Tag;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
-/// Bytes of a tag's name; what is beyond is cut off.
+/// The most bytes of a tag's name; longer names are truncated.
 pub const TAG_NAME_MAX: usize = TAG_BYTES - 1;
 
-/// In the first byte of a name that is being written.
+/// The first byte of a name that is being written.
 const WRITING: u64 = 0xFF;
 
 /// How often a name that another process is writing is read again before that process is checked
-/// for death, and again before a name of a live process is passed over.
+/// for death, and again before the name of a live process is skipped.
 const PATIENCE: usize = 1000;
 
 /// A tag's name.
@@ -38,7 +39,7 @@ impl TagName {
         Self(bytes)
     }
 
-    /// The name; empty for a tag that has none.
+    /// The name; empty if the tag has none.
     pub fn as_str(&self) -> &str {
         let length = usize::from(self.0[0]).min(TAG_NAME_MAX);
         // Another process may have written anything.
@@ -72,24 +73,35 @@ impl fmt::Debug for TagName {
 }
 
 impl Heap {
-    /// The tag of this name, made if there is none. Of a name longer than [`TAG_NAME_MAX`] bytes
-    /// the start counts. [`Tag::NONE`] for an empty name, when 255 names are taken, and in a child
-    /// of fork that finds no place in a shared heap. Looks through the names, so a tag is worth
-    /// keeping.
+    /// The tag of this name, created if there is none. Only the first [`TAG_NAME_MAX`] bytes of a
+    /// name count. Returns [`Tag::NONE`] for an empty name, if 255 names are taken, and in a child
+    /// of fork that gets no slot in a shared heap. A call searches the names, so callers should
+    /// store the tag.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let rings = heap.tag("rings");
+    /// heap.alloc(Request::new(4096).tagged(rings))?;
+    /// assert_eq!(heap.stats(Node::ANY).tag(rings).blocks, 1);
+    /// assert_eq!(heap.tag_name(rings).as_str(), "rings");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn tag(&self, name: &str) -> Tag {
         let name = TagName::new(name);
-        // A name that is being written names its writer.
-        if name.as_str().is_empty() || self.settle().is_err() {
+        // A claim on a name contains this process's slot.
+        if name.as_str().is_empty() || self.ensure_joined().is_err() {
             return Tag::NONE;
         }
-        // A tag can come free before those that have names, so who has the name is looked for
+        // A tag before the named ones can be free, so an existing tag of this name is searched
         // first.
         let is_named = |number: &u8| self.tag_name(Tag(*number)) == name;
         let number = (1..=u8::MAX).find(is_named).or_else(|| self.give_name(&name));
         number.map_or(Tag::NONE, Tag)
     }
 
-    /// The name of a tag: empty for one that has none.
+    /// The name of a tag; empty if the tag has none.
     pub fn tag_name(&self, tag: Tag) -> TagName {
         let words = &self.memory.tables.tags()[tag.0 as usize];
         let first = words[0].load(Acquire);
@@ -100,12 +112,12 @@ impl Heap {
         TagName::from_words([first, rest[1], rest[2], rest[3]])
     }
 
-    /// The first tag that has this name, or could be given it.
+    /// The first tag that has this name or can get it.
     fn give_name(&self, name: &TagName) -> Option<u8> {
         (1..=u8::MAX).find(|number| self.has_name(*number, name))
     }
 
-    /// Makes tags free that processes were naming when they died, by their slots.
+    /// Frees the tags that processes were naming when they died, by their slots.
     pub(crate) fn forget_names(&self, is_dead: impl Fn(u8) -> bool) {
         for words in self.memory.tables.tags() {
             let word = words[0].load(Relaxed);
@@ -116,7 +128,7 @@ impl Heap {
         }
     }
 
-    /// Whether the tag `number` has this name, or could be given it now.
+    /// Whether the tag `number` has this name, or gets it now.
     fn has_name(&self, number: u8, name: &TagName) -> bool {
         let words = &self.memory.tables.tags()[number as usize];
         let claim = WRITING | u64::from(self.process()) << 8;
@@ -131,10 +143,10 @@ impl Heap {
         let is_written = || words[0].load(Acquire) & 0xFF == WRITING;
         let mut patience = PATIENCE;
         while is_written() && patience > 0 {
-            sys::give_way();
+            sys::yield_now();
             patience -= 1;
         }
-        // Where its writer died, it comes free by this.
+        // If its writer died, reaping frees it.
         if is_written() && self.reap().processes > 0 && !is_written() {
             return self.has_name(number, name);
         }

@@ -1,4 +1,4 @@
-//! Whether the state words make sense.
+//! A consistency check of the state words.
 
 use core::fmt;
 
@@ -11,64 +11,70 @@ use crate::protocol::word::{Slice, Slot};
 use crate::request::Offset;
 use crate::sync::Ordering::Acquire;
 
-/// What is wrong with the words of a heap.
+/// An inconsistency in the words of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// What it is.
+    /// Its kind.
     pub kind: DamageKind,
-    /// Where it is.
+    /// Its location.
     pub offset: Offset,
     /// The word that was found there.
     pub word: u64,
 }
 
-/// What can be wrong.
+/// Kinds of inconsistency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
-    /// A slice's word is none that the heap writes.
+    /// A slice's word has a value that no heap writes.
     BadSlice,
-    /// A slice of a span does not say what its head says.
+    /// A slice of a span differs from the span's head.
     BrokenSpan,
     /// A large block reaches beyond the heap, or one of its slices is not part of it.
     BrokenLarge,
-    /// A slice is part of a large block that does not begin before it.
+    /// A slice is a tail without a large block before it.
     StrayTail,
-    /// A slot is held by a cache that the heap does not have.
+    /// A slot names a cache that the heap does not have.
     BadSlot,
-    /// A slot of a free slice is not free.
+    /// A slot in a free slice is not free.
     UsedInFree,
 }
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.kind {
-            DamageKind::BadSlice => "the slice's word is none that the heap writes",
-            DamageKind::BrokenSpan => "the slice does not say what the head of its span says",
+            DamageKind::BadSlice => "the slice's word has a value that no heap writes",
+            DamageKind::BrokenSpan => "the slice's word differs from the head of its span",
             DamageKind::BrokenLarge => "the large block is not whole",
-            DamageKind::StrayTail => "the slice is part of a large block that is not there",
-            DamageKind::BadSlot => "the slot is held by a cache that is not there",
+            DamageKind::StrayTail => "the slice is part of a large block that does not exist",
+            DamageKind::BadSlot => "the slot is held by a cache that does not exist",
             DamageKind::UsedInFree => "a slot of the free slice is not free",
         };
         let (offset, word) = (self.offset.bytes(), self.word);
         write!(
             f,
-            "at offset {offset:#x}: {text} (word {word:#x}); a process wrote beside its own "
+            "at offset {offset:#x}: {text} (word {word:#x}); a process wrote outside its own "
         )?;
-        f.write_str("blocks: stop what shares the heap, and make it anew")
+        f.write_str("blocks: stop the processes that share the heap, and create it again")
     }
 }
 
 impl core::error::Error for Damage {}
 
 impl Heap {
-    /// Checks that the words of slices and slots make sense together. What is being built or taken
-    /// apart is passed over; what seems wrong is read again, since other threads go on meanwhile.
-    /// O(slices that were ever used, and all words of their slots).
+    /// Checks that the words of slices and slots are consistent. Skips slices that are being built
+    /// or taken apart, and reads inconsistent words again, because other threads change them
+    /// meanwhile. O(slices that were ever used, and all words of their slots).
     ///
     /// # Errors
     /// The first [`Damage`] found.
+    ///
+    /// ```
+    /// let heap = haul_heap::Heap::builder().limit(64 << 20).build()?;
+    /// heap.validate()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn validate(&self) -> Result<(), Damage> {
         for node in 0..self.node_count() {
             let pages = self.used_pages(node);
@@ -81,24 +87,23 @@ impl Heap {
         Ok(())
     }
 
-    /// Times that something must look wrong, in a row, to be called damage: what others change
-    /// looks wrong for as long as they take to write a few words, and they may be interrupted
-    /// there.
-    const LOOKS: usize = 100;
+    /// How often in a row words must be inconsistent to count as damage: they are inconsistent
+    /// while another thread changes a few of them, and that thread may be descheduled meanwhile.
+    const READS: usize = 100;
 
     fn check_again(&self, index: usize, end: usize) -> Result<usize, Damage> {
         let mut result = self.check_at(index, end);
-        for _ in 1..Self::LOOKS {
+        for _ in 1..Self::READS {
             if result.is_ok() {
                 break;
             }
-            crate::sys::give_way();
+            crate::sys::yield_now();
             result = self.check_at(index, end);
         }
         result
     }
 
-    /// Checks what starts at a slice; how many slices it has.
+    /// Checks the run that starts at a slice. Returns its number of slices.
     fn check_at(&self, index: usize, end: usize) -> Result<usize, Damage> {
         let slices = self.memory.tables.slices();
         let word = slice::word(slices, index);
@@ -161,7 +166,7 @@ impl Heap {
         for shift in (SHIFT_MIN..).take(SHIFTS) {
             let words = self.memory.tables.slots(shift);
             let range = (index * SLICE) >> shift..((index + 1) * SLICE) >> shift;
-            // Words that never had memory are no one's, and a touch could be a signal.
+            // Words without memory belong to no slot, and reading them could raise a signal.
             if !self.memory.is_reserved(&words[range.clone()]) {
                 continue;
             }

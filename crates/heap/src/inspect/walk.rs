@@ -15,25 +15,36 @@ use crate::request::{Node, Offset, Tag};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Block {
-    /// Where it starts in this process.
+    /// Its address in this process.
     pub address: NonNull<u8>,
-    /// Where it starts, for any process.
+    /// Its offset, which is valid in any process.
     pub offset: Offset,
-    /// What it occupies.
+    /// The bytes that it occupies.
     pub bytes: usize,
-    /// What it was allocated for.
+    /// The tag of its allocation.
     pub tag: Tag,
-    /// The slot of the process that allocated it.
+    /// The slot of its owner process.
     pub process: u8,
-    /// The node that its memory belongs to.
+    /// The node of its memory.
     pub node: Node,
     /// Whether it is a run of slices and not a slot of a span.
     pub is_large: bool,
 }
 
 impl Heap {
-    /// Shows every live block to `visit`, by ascending address. O(slices that were ever used, and
-    /// slots of spans); nobody waits for it.
+    /// Calls `visit` with every live block, by ascending address. O(slices that were ever used, and
+    /// slots of spans). No other call waits for it.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Request};
+    ///
+    /// let heap = Heap::builder().limit(64 << 20).build()?;
+    /// let block = heap.alloc(Request::new(100))?;
+    /// let mut found = Vec::new();
+    /// heap.walk(|live| found.push(live.address));
+    /// assert_eq!(found, [block]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn walk(&self, mut visit: impl FnMut(Block)) {
         for node in 0..self.node_count() {
             for page in self.used_pages(node) {
@@ -60,7 +71,7 @@ impl Heap {
         }
     }
 
-    /// Pages of a node that were ever handed out.
+    /// The pages of a node that were ever handed out.
     pub(crate) fn used_pages(&self, node: usize) -> Range<usize> {
         self.memory.used_pages(node)
     }
@@ -94,8 +105,8 @@ impl Heap {
         (node, is_large): (Node, bool),
         visit: &mut impl FnMut(Block),
     ) {
-        // How long a large block is stands in a word that others can write: none reaches beyond its
-        // node.
+        // The length of a large block comes from a word that other processes can write: a block
+        // that reaches beyond its node is skipped.
         let is_inside = self.holds(offset, bytes);
         let offset = Offset::new(offset as u64);
         if let Some(address) = self.pointer(offset).filter(|_| is_inside) {

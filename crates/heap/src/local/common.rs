@@ -1,10 +1,10 @@
-//! Caches that the threads of a process have in common which have none of their own: more threads
-//! live than there are numbers or cache records.
+//! Caches shared by the threads of a process that have none of their own, because more threads live
+//! than there are numbers or cache records.
 //!
-//! A thread takes one that no other thread uses at this instant, works, and lets go of it. So what
-//! they hold does not grow with their number. Nobody waits for a thread in particular: the others
-//! are as good. All of this is private to the process and reads as zeros in a child of fork, in
-//! which no other thread came along.
+//! A thread takes a cache that no other thread uses at this time, works with it, and releases it.
+//! So the memory in these caches does not grow with the number of threads. No thread waits for a
+//! particular cache: any one will do. All of this is private to the process and reads as zeros in a
+//! child of fork, which has no other thread.
 
 use crate::protocol::word::CacheId;
 use crate::sync::{
@@ -12,27 +12,27 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Common caches of a process on each node: as many threads allocate at once, on as many CPUs.
+/// Common caches of a process on each node: so many threads can allocate at once, on as many CPUs.
 pub(crate) const COMMONS: usize = 64;
 
-/// How often a common cache that got no record is passed over before it asks for one again, which
-/// is a look at every record.
-const PASSED_OVER: u32 = 1024;
+/// How often a common cache without a record is skipped before it requests a record again, which
+/// reads every record.
+const SKIPS: u32 = 1024;
 
-/// One of them.
+/// A common cache.
 // Aligned, so that threads on two do not share a cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Common {
     /// Whether a thread uses it.
     is_used: AtomicU32,
-    /// The cache; 0 before it is there. Of whoever uses it.
+    /// The cache; 0 before it is claimed. Only the thread that uses it writes this field.
     id: AtomicU32,
-    /// How often it is passed over still. Of whoever uses it.
+    /// How often it is still skipped. Only the thread that uses it writes this field.
     waits: AtomicU32,
 }
 
-/// The right to use a common cache, as long as it lives.
+/// The right to use a common cache, while this value lives.
 #[derive(Debug)]
 pub(crate) struct Turn<'a>(&'a Common);
 
@@ -44,25 +44,25 @@ impl Common {
             .then(|| Turn(self))
     }
 
-    /// The cache, whoever uses it; `None` before it is there.
+    /// The cache, whichever thread uses it; `None` before it is claimed.
     pub(crate) fn id(&self) -> Option<CacheId> {
         Some(self.id.load(Relaxed) as CacheId).filter(|id| *id != 0)
     }
 }
 
 impl Turn<'_> {
-    /// The cache; `None` before it is there.
+    /// The cache; `None` before it is claimed.
     pub(crate) fn id(&self) -> Option<CacheId> {
         self.0.id()
     }
 
-    /// Makes this the cache.
+    /// Sets the cache.
     pub(crate) fn set(&self, id: CacheId) {
         self.0.id.store(id.into(), Relaxed);
     }
 
-    /// The cache; the one that `claim` gives if none is there, unless it gave none a short time
-    /// ago.
+    /// The cache, claimed with `claim` if it is not claimed yet. Does not call `claim` if that
+    /// failed a short time ago.
     pub(crate) fn cache<E>(&self, claim: impl FnOnce() -> Result<CacheId, E>) -> Option<CacheId> {
         let common = self.0;
         if common.id().is_some() {
@@ -75,7 +75,7 @@ impl Turn<'_> {
         }
         let claimed = claim().ok();
         self.set(claimed.unwrap_or(0));
-        common.waits.store(if claimed.is_some() { 0 } else { PASSED_OVER }, Relaxed);
+        common.waits.store(if claimed.is_some() { 0 } else { SKIPS }, Relaxed);
         claimed
     }
 }
@@ -96,23 +96,23 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_at_a_time_uses_a_common_cache() {
+    fn common_cache_has_one_user_at_a_time() {
         let common = common();
         let turn = common.take().unwrap();
         assert!(common.take().is_none());
         assert_eq!(turn.cache(|| Ok::<_, ()>(7)), Some(7));
         drop(turn);
         let turn = common.take().unwrap();
-        assert_eq!(turn.cache(|| Err(())), Some(7), "it is there");
+        assert_eq!(turn.cache(|| Err(())), Some(7), "it is claimed");
         assert_eq!(common.id(), Some(7));
     }
 
     #[test]
-    fn a_record_that_is_refused_is_asked_for_again_after_a_while() {
+    fn refused_record_is_requested_again_after_a_while() {
         let common = common();
         let turn = common.take().unwrap();
         assert_eq!(turn.cache(|| Err(())), None);
-        for _ in 0..PASSED_OVER {
+        for _ in 0..SKIPS {
             assert_eq!(turn.cache(|| Ok::<_, ()>(7)), None);
         }
         assert_eq!(turn.cache(|| Ok::<_, ()>(7)), Some(7));

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicPtr;
 
 use super::common::{COMMONS, Common};
-use super::{THREADS_MAX, place};
+use super::{THREADS_MAX, entry_offset};
 use crate::bin::Bin;
 use crate::layout::NODES_MAX;
 use crate::protocol::word::{CacheId, SlotWord};
@@ -17,16 +17,16 @@ use crate::sys::{
     memory::{self, Source},
 };
 
-/// A thread's cache on a node, as the thread finds it.
+/// A thread's cache on a node, in the form that the fast path reads.
 #[repr(C)]
 pub(crate) struct Entry {
-    /// The origin of the cache's bins; null where the thread has none yet.
+    /// The origin of the cache's bins; null if the thread has no cache yet.
     bins: AtomicPtr<Bin>,
     /// The word of a slot that the cache holds.
     cached: AtomicU16,
     /// The cache's node.
     node: AtomicU16,
-    /// Of the entry of number 0, which is no thread's: a word of whoever joins heaps.
+    /// In the entry of number 0, which belongs to no thread: a word for joining heaps.
     mark: AtomicU32,
 }
 
@@ -36,8 +36,8 @@ impl Entry {
         self.bins.load(Relaxed).is_null()
     }
 
-    /// The cache's bin of the class whose spans have this form; `None` where the thread has no
-    /// cache yet.
+    /// The cache's bin of the class whose spans have this form; `None` if the thread has no cache
+    /// yet.
     ///
     /// # Safety
     /// The form is that of a span of a class, and the heap of the cache lives as long as `self`.
@@ -74,16 +74,17 @@ impl Entry {
 /// Bytes of a directory's row.
 const ROW_BYTES: usize = THREADS_MAX * size_of::<Entry>();
 
-/// From rows (0 for wherever the thread is, then one a node) and thread numbers to caches; behind
-/// the rows, the [`Common`] caches of each node. Private to the process, and empty in a child. In
-/// front of it lies room for what else every call reads, which a child has as it is.
+/// A table from rows (0 for the node on which the thread runs, then one for each node) and thread
+/// numbers to caches. The [`Common`] caches of each node follow the rows. It is private to the
+/// process, and empty in a child of fork. In front of the rows is space for other data that every
+/// call reads; a child has a copy of it.
 pub(crate) struct Directory {
     start: NonNull<Entry>,
     rows: usize,
 }
 
-/// Bytes in front of the entries: the largest page of a kernel (aarch64), for what is wiped in a
-/// child begins with a page. What nobody uses of them takes addresses only.
+/// Bytes in front of the entries: the largest page size of a kernel (aarch64), because the kernel
+/// wipes whole pages in a child. Unused bytes there cost addresses only.
 pub(crate) const FRONT_BYTES: usize = 64 << 10;
 
 // SAFETY: the mapping belongs to the process; its entries are atomic.
@@ -106,20 +107,20 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The [`FRONT_BYTES`] in front of the entries: zeroes that this type leaves alone.
+    /// The [`FRONT_BYTES`] in front of the entries: zeroes that this type does not write to.
     pub(crate) fn front(&self) -> NonNull<u8> {
         // SAFETY: as many bytes are mapped there.
         unsafe { self.start.byte_sub(FRONT_BYTES) }.cast()
     }
 
-    /// Where the entries start.
+    /// The start of the entries.
     pub(crate) fn start(&self) -> *const Entry {
         self.start.as_ptr()
     }
 
     /// A word of this process alone, which reads as 0 in a child of fork.
     pub(crate) fn mark(&self) -> &AtomicU32 {
-        // Number 0 is no thread's.
+        // Number 0 belongs to no thread.
         &self.entry(0, 0).mark
     }
 
@@ -130,8 +131,8 @@ impl Directory {
     /// `start` is the start of a directory that lives as long as `'a` and has the row.
     #[inline(always)]
     pub(crate) unsafe fn own_entry<'a>(start: *const Entry, row: usize) -> &'a Entry {
-        // SAFETY: the caller vouches for the row, and a number is below THREADS_MAX.
-        let entry = unsafe { start.byte_add(row * ROW_BYTES + place()) };
+        // SAFETY: the caller promises the row, and a number is below THREADS_MAX.
+        let entry = unsafe { start.byte_add(row * ROW_BYTES + entry_offset()) };
         // SAFETY: mapped as long as `'a`; zeroes are an entry; all access is atomic.
         unsafe { &*entry }
     }
@@ -144,7 +145,7 @@ impl Directory {
         unsafe { entry.as_ref() }
     }
 
-    /// The caches on a node that threads have in common.
+    /// The common caches on a node.
     pub(crate) fn commons(&self, node: usize) -> &[Common] {
         assert!(node + 1 < self.rows, "node {node}");
         let offset = self.rows * ROW_BYTES + node * COMMONS * size_of::<Common>();
@@ -168,8 +169,8 @@ const _: () = {
 impl Drop for Directory {
     fn drop(&mut self) {
         let bytes = FRONT_BYTES + Self::bytes(self.rows);
-        // SAFETY: mapped by `new` for this value alone, which nobody borrows any more. It cannot
-        // fail for a range that is mapped.
+        // SAFETY: mapped by `new` for this value alone, which no one borrows any more. It cannot
+        // fail for a mapped range.
         let _ = unsafe { memory::unmap(self.front().addr().get(), bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! The upkeep of one node: which of its pages have memory.
+//! The upkeep of one node: it decides which of its pages have memory.
 
 use core::ops::Range;
 
@@ -12,26 +12,26 @@ use crate::protocol::page::{self, Refused};
 use crate::protocol::slice;
 use crate::protocol::step::step;
 use crate::protocol::word::{PageWord, Slice};
-use crate::region::Haste;
+use crate::region::Urgency;
 use crate::region::backing::Backing;
 use crate::sync::{
     AtomicU16,
     Ordering::{Acquire, Relaxed},
 };
 
-/// Where in a node's further hints the tick stands at which kept empty spans were last dropped.
+/// Index in a node's further hints of the tick at which empty spans were last dropped.
 const DROPPED: usize = 0;
 
-/// Where in a node's further hints the shifts stand whose slot words are touched ahead, a bit each.
+/// Index in a node's further hints of the shifts whose slot words are brought ahead, a bit each.
 const TOUCHED: usize = 1;
 
-/// Where in a node's further hints it stands how many pages of the pool were refused when they were
-/// last asked for anew. How many are now: [`crate::memory::REFUSED`].
+/// Index in a node's further hints of the number of pages that the pool had refused when they were
+/// last retried. The number so far is in [`crate::memory::REFUSED`].
 const RETRIED: usize = 4;
 
-/// Slot words of each shift that are touched beyond those of a page: 32 KiB, for 64 MiB in blocks
-/// of 4 KiB. A hypervisor can take 8 ms for the data of one page, in which a program comes to the
-/// fourth page behind it.
+/// Slot words of each shift that are brought beyond those of a page: 32 KiB, for 64 MiB in blocks
+/// of 4 KiB. A hypervisor can need 8 ms for the data of one page, in which time a program reaches
+/// the fourth page behind it.
 const WORDS_AHEAD: usize = 1 << 14;
 
 /// Counts of free slots in the smallest page that a kernel brings.
@@ -46,7 +46,7 @@ pub(super) struct Upkeep<'a> {
 }
 
 impl Upkeep<'_> {
-    /// Takes apart the spans that were kept though they are free, once in each time of decay.
+    /// Takes apart the empty spans that were kept, once in each decay time.
     pub(super) fn drop_empty_spans(&self) {
         let Some(decay) = self.heap.upkeep.decay_ms else { return };
         let last = &self.memory().tables.nodes()[self.keeper.node].more[DROPPED];
@@ -56,8 +56,8 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Notes as candidates again the pages that the pool refused to any process since this was last
-    /// done, if the pool has some again.
+    /// Makes the pages candidates again that the pool refused to any process since the last such
+    /// call, if the pool has free pages.
     pub(super) fn note_refused(&self) {
         let memory = self.memory();
         let hints = &memory.tables.nodes()[self.keeper.node];
@@ -71,12 +71,12 @@ impl Upkeep<'_> {
                 memory.note_page(page);
             }
         }
-        // Last: whoever dies before leaves it to the next.
+        // Last: if this process dies before, the next call does it again.
         retried.store(count, Relaxed);
     }
 
-    /// Gives back free pages that lay idle, but for `keep`: how many are ready and free, and how
-    /// many were given back.
+    /// Gives back idle free pages, except `keep` of them. Returns how many are ready and free, and
+    /// how many were given back.
     pub(super) fn release_idle(&self, keep: usize) -> (usize, u32) {
         let (mut ready, mut released) = (0, 0);
         for page in self.used_pages() {
@@ -92,7 +92,7 @@ impl Upkeep<'_> {
         (ready, released)
     }
 
-    /// Gives back all free pages: how many went.
+    /// Gives back all free pages. Returns how many.
     pub(super) fn release_free(&self) -> u32 {
         self.ready_and_free().map(|page| u32::from(self.release(page))).sum()
     }
@@ -107,8 +107,8 @@ impl Upkeep<'_> {
         self.used_pages().filter(|page| self.is_ready_and_free(*page))
     }
 
-    /// Whether a free page has been free since it was first seen so, at least the time of decay
-    /// ago. Its generations tell whether it was used in between.
+    /// Whether a free page has been free at least for the decay time, since it was first seen free.
+    /// The generations of its slices show whether it was used in between.
     fn is_idle(&self, page: usize) -> bool {
         let Some(decay) = self.heap.upkeep.decay_ms else { return false };
         let tables = &self.memory().tables;
@@ -128,7 +128,8 @@ impl Upkeep<'_> {
         false
     }
 
-    /// Gives a free page's memory back; false where it is used after all, or stays.
+    /// Gives a free page's memory back. Returns false if the page is used after all, or keeps its
+    /// memory.
     fn release(&self, page: usize) -> bool {
         let memory = self.memory();
         let run = self.own_slices(page);
@@ -138,9 +139,9 @@ impl Upkeep<'_> {
         step!("maintain.release.after_claim");
         memory.count_used(&run, memory.pieces_of(run.clone()));
         let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());
-        // Whoever provides external memory may hand it out again at once, to a thread that makes
-        // the page ready: so it is absent before. Its slices stay claimed until it is known to have
-        // gone.
+        // A provider of external memory may hand it out again at once, to a thread that makes the
+        // page ready. So the page becomes absent first, and its slices stay claimed until the
+        // provider has accepted it.
         let between = memory.region.external().map(|_| PageWord::GIVEN_BACK);
         let is_gone = page::drain(word, slices, &run, self.keeper.id, between, |ready| {
             // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
@@ -156,7 +157,7 @@ impl Upkeep<'_> {
     }
 
     /// Makes `missing` more free pages ready, with slot words of these shifts and of those that
-    /// were asked for so far: how many it came to, and whether memory was refused.
+    /// were used so far. Returns how many became ready, and whether memory was refused.
     pub(super) fn grow(&self, missing: usize, shifts: u32) -> (u32, bool) {
         let memory = self.memory();
         let mut grown = 0;
@@ -165,7 +166,7 @@ impl Upkeep<'_> {
             let bitmap = memory.order(ORDERS - 1);
             let Some(page) = bitmap.next(from, self.pages().end) else {
                 match memory.open_pages(self.keeper.node, missing - grown) {
-                    // Extents of the caller's are ready as they come.
+                    // External extents are ready when they are provided.
                     Ok(()) if memory.region.external().is_some() => return (grown as u32, false),
                     Ok(()) => {
                         from = self.pages().start;
@@ -193,16 +194,16 @@ impl Upkeep<'_> {
         slice::claim(memory.tables.slices(), run.clone(), self.keeper.id)
             .map_err(|_| Refused::Busy)?;
         step!("maintain.grow.after_claim");
-        // First, for it is soon done: where the data takes long, allocations come to the pages
+        // First, because it is fast: if the data takes long, allocations meanwhile reach the pages
         // behind.
         self.touch(page, self.shifts() | shifts);
         if page == self.pages().start {
-            // Which sizes will be asked for is not known yet, and the first of them all waits for
-            // more.
+            // The sizes of later requests are not known yet, and the very first request waits for
+            // more than this.
             let words = |shift| self.slot_words(page, shift);
             (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).for_each(|shift| _ = memory.bring(words(shift)));
         }
-        let result = memory.make_ready(page, self.keeper.id, Haste::Ahead);
+        let result = memory.make_ready(page, self.keeper.id, Urgency::Ahead);
         step!("maintain.grow.after_ready");
         memory.count_used(&run, memory.pieces_of(run.clone()));
         memory.give_back(run, self.keeper.id);
@@ -212,12 +213,12 @@ impl Upkeep<'_> {
         result
     }
 
-    /// The shifts of the classes that spans were built of, a bit each.
+    /// The shifts of the classes that had spans, a bit each.
     fn shifts(&self) -> u32 {
         self.memory().tables.nodes()[self.keeper.node].shifts.load(Relaxed)
     }
 
-    /// Touches what pages that are ready already lack of the shifts that came into use since.
+    /// Brings, for pages that are ready already, the slot words of shifts that came into use since.
     pub(super) fn touch_new_shifts(&self) {
         let shifts = self.shifts();
         let touched = &self.memory().tables.nodes()[self.keeper.node].more[TOUCHED];
@@ -228,16 +229,17 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Has the kernel bring the metadata that spans of a page write, and slot words of pages behind
-    /// it, so that no allocation takes these faults: two of some 4 us at each 2,048th block of 4
-    /// KiB, and of 20 to 40 us where a hypervisor has to find the memory. Two system calls, and one
-    /// for each shift.
+    /// Makes the kernel bring the metadata that the spans of a page write, and slot words of the
+    /// pages behind it, so that no allocation takes these faults: two of some 4 us for each 2,048
+    /// blocks of 4 KiB, and of 20 to 40 us if a hypervisor must find the memory. Two system calls,
+    /// and one for each shift.
     fn touch(&self, page: usize, shifts: u32) {
         let tables = &self.memory().tables;
         self.memory().bring(&tables.slices()[slices_of(page)]);
         for order in 0..ORDERS {
             let (first, counts) = (slices_of(page).start >> order, tables.span_free(order));
-            // One page of counts is for many pages: it comes with the first of the many before.
+            // A page of counts serves many pages. It is brought by the first page of the many
+            // before.
             if first.is_multiple_of(COUNTS) && slices_of(page).start == first << order {
                 self.memory().bring(&counts[first..(first + 2 * COUNTS).min(counts.len())]);
             }
@@ -262,7 +264,7 @@ impl Upkeep<'_> {
             && self.own_slices(page).all(|index| slice::word(tables.slices(), index).is_free())
     }
 
-    /// The slices of a page, but for those that the provider of external memory keeps.
+    /// The slices of a page, except those that the provider of external memory keeps.
     fn own_slices(&self, page: usize) -> Range<usize> {
         let slices = self.memory().tables.slices();
         let is_own = |index: &usize| slice::word(slices, *index).decode() != Slice::Outside;
@@ -290,13 +292,13 @@ fn slices_of(page: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Node, Pages};
+    use crate::{Pages, Request};
 
     #[test]
-    fn pages_that_are_to_be_kept_longer_than_ticks_count_are_given_back() {
+    fn decay_longer_than_tick_range_still_releases_pages() {
         let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain);
         let heap = heap.decay(Some(u64::MAX)).build().unwrap();
-        let block = heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+        let block = heap.alloc(Request::new(1 << 20)).unwrap();
         // SAFETY: allocated just now and not used.
         unsafe { heap.free(block) }.unwrap();
         let released = |now| {

@@ -1,17 +1,16 @@
-//! Runs of slices: which are free, how one is found and claimed with its pages ready, and given
-//! back.
+//! Runs of slices: how a free run is found, claimed with its pages ready, and given back.
 //!
-//! A span lies within one page, at a multiple of its length: the lowest page that has such a run,
-//! by the bitmap of its length. A large block lies anywhere: the lowest free slices that are
-//! enough, within a page or across several. Pages that were never used lie above a node's frontier,
-//! and are in no bitmap until they are needed: see `open`.
+//! A span lies within one page, at a multiple of its length. It takes the lowest page that has such
+//! a run, by the bitmap of its length. A large block takes the lowest free slices that suffice,
+//! within a page or across several. Pages that were never used lie above a node's frontier and are
+//! in no bitmap until they are needed: see `open`.
 //!
 //! From the bottom up:
 //!
-//! - `resident`: which free slices have memory, and how it is given back;
-//! - `whole`: a page that has no memory yet, taken as a whole;
+//! - `resident`: the memory of free slices, and how it is given back;
+//! - `whole`: pages without memory, claimed as a whole;
 //! - `run`: slices for a large block;
-//! - `open`: how a node's pages come into the bitmaps;
+//! - `open`: how a node's pages enter the bitmaps;
 //! - `reserve`: metadata of a heap in a file.
 
 use core::ops::Range;
@@ -19,13 +18,13 @@ use core::ops::Range;
 use crate::crowd::Crowd;
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE_SLICES, SLICE};
-use crate::looks::Looks;
 use crate::protocol::bitmap::Bitmap;
 use crate::protocol::page::{self, Refused};
 use crate::protocol::slice;
 use crate::protocol::step::step;
 use crate::protocol::word::{Cache, CacheId, CacheWord, Page, PageWord};
-use crate::region::{Haste, Refusal, Region};
+use crate::region::{Refusal, Region, Urgency};
+use crate::searches::Searches;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sys;
@@ -37,77 +36,77 @@ mod resident;
 mod run;
 mod whole;
 
-pub(crate) use run::Request;
+pub(crate) use run::RunRequest;
 
-/// How often a thread that holds a slice for a moment is waited for.
+/// How often a thread waits for another one that holds a slice for a moment.
 const PATIENCE: usize = 1000;
 
-/// Where in a node's further hints it stands how many pages of the pool were refused, to any
-/// process.
+/// Index in a node's further hints of the number of pages that the pool refused, to any process.
 pub(crate) const REFUSED: usize = 3;
 
 /// The mappings of a heap and the tables in them.
 pub(crate) struct Memory {
     pub(crate) region: Region,
     pub(crate) tables: Tables,
-    /// Whether the metadata has to be reserved before it is written to: it is a file's, or the
-    /// kernel counts what can be written to.
+    /// Whether the metadata must be reserved before it is written: it lies in a file, or the kernel
+    /// counts writable memory.
     is_reserved: bool,
     /// Classes that can have spans, as far as this process knows, a bit each.
     known: AtomicU64,
     /// When all slots of a class may be searched again.
-    pub(crate) looks: Looks,
-    /// Who builds spans, of the threads of which there are many.
+    pub(crate) searches: Searches,
+    /// The builders of spans, while the process has many threads.
     pub(crate) crowd: Crowd,
 }
 
-/// Pauses of the wait for a page that another thread makes ready, a tenth of a millisecond each: a
-/// tenth of a second in all. Getting the memory of one page took 8 ms under a hypervisor.
+/// Pauses while another thread makes a page ready, a tenth of a millisecond each: a tenth of a
+/// second in total. Getting the memory of one page took 8 ms under a hypervisor.
 const PAUSES: usize = 1000;
 
-/// Pages that other threads get memory for, and that hold what is asked for: where there are so
-/// many, another thread waits for one of them and opens none. Else each thread of a herd would have
-/// a page of its own. Some may be those of threads that died at it.
+/// The most pages that hold the requested run and for which other threads are getting memory. A
+/// further thread waits for one of them instead of opening a page. Otherwise each of many threads
+/// would open a page of its own. Some of these pages may belong to threads that died meanwhile.
 const BUSY_MAX: usize = 4;
 
-/// After so many polls the waiter asks whether anybody works on it still; twice in a row nobody
-/// ends the wait. Each poll yields the processor, which can take long.
-const GLANCE: usize = 32;
+/// After so many polls, the waiter checks whether another thread still works on the page. Two
+/// negative checks in a row end the wait. Each poll yields the processor, which can take long.
+const POLLS_PER_CHECK: usize = 32;
 
-/// The wait for what another thread works on.
+/// A wait for another thread's work.
 #[derive(Default)]
 struct Patience {
-    looks: usize,
+    polls: usize,
     is_doubted: bool,
 }
 
 impl Patience {
-    /// Waits a moment; false where that was long enough, or nobody works on it after all.
-    fn goes_on(&mut self, is_at_it: impl Fn() -> bool) -> bool {
-        self.looks += 1;
-        if self.looks.is_multiple_of(GLANCE) {
-            let was_doubted = core::mem::replace(&mut self.is_doubted, !is_at_it());
+    /// Waits a moment. Returns false if the wait has reached its limit, or if no thread works on
+    /// it.
+    fn poll(&mut self, is_worked_on: impl Fn() -> bool) -> bool {
+        self.polls += 1;
+        if self.polls.is_multiple_of(POLLS_PER_CHECK) {
+            let was_doubted = core::mem::replace(&mut self.is_doubted, !is_worked_on());
             if was_doubted && self.is_doubted {
                 return false;
             }
         }
-        match self.looks {
-            looks if looks <= PATIENCE => sys::give_way(),
-            looks if looks <= PATIENCE + PAUSES && is_at_it() => sys::pause(),
+        match self.polls {
+            polls if polls <= PATIENCE => sys::yield_now(),
+            polls if polls <= PATIENCE + PAUSES && is_worked_on() => sys::pause(),
             _ => return false,
         }
         true
     }
 }
 
-/// Why a page that seemed to have a run gave none.
+/// Why a page that seemed to have a run did not provide it.
 enum Miss {
-    /// Others were faster, or one of them is getting its memory: the next page may do. So many
-    /// pages were met.
+    /// Other threads were faster, or one of them is getting its memory: the next page may do. Holds
+    /// the number of such pages.
     Busy(usize),
     /// It has no such run.
     Full,
-    /// Its memory cannot be had; another page's may.
+    /// Its memory is not available; another page's may be.
     Unusable,
     /// The system has no memory for it.
     Refused,
@@ -120,18 +119,18 @@ impl Memory {
         // lives.
         let tables = unsafe { Tables::new(region.metadata(), *region.geometry()) };
         let is_reserved = region.is_metadata_reserved();
-        let (looks, crowd) = (Looks::new(), Crowd::new());
-        Self { region, tables, is_reserved, known: AtomicU64::new(0), looks, crowd }
+        let (searches, crowd) = (Searches::new(), Crowd::new());
+        Self { region, tables, is_reserved, known: AtomicU64::new(0), searches, crowd }
     }
 
-    /// Notes that slices became free, so that they are found, whatever was noted of them.
+    /// Records that slices became free, so that they are found, whatever the hints say.
     pub(crate) fn note_free(&self, run: Range<usize>) {
         for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
             self.note_page(page);
         }
     }
 
-    /// Gives claimed slices back that nothing was made of, and that count as used.
+    /// Gives back claimed slices that hold nothing and that count as used.
     pub(crate) fn give_back(&self, run: Range<usize>, me: CacheId) {
         let pieces = self.pieces_of(run.clone());
         slice::unclaim(self.tables.slices(), run.clone(), me);
@@ -150,7 +149,7 @@ impl Memory {
         first..end.min(self.tables.page_count())
     }
 
-    /// The pages of a node that were ever used, and perhaps some more.
+    /// The pages of a node that were ever used, and possibly some more.
     pub(crate) fn used_pages(&self, node: usize) -> Range<usize> {
         let pages = self.pages_of(node);
         let frontier = self.tables.nodes()[node].frontier.load(Acquire) as usize;
@@ -162,30 +161,34 @@ impl Memory {
         self.tables.order(order)
     }
 
-    /// Makes a page's memory ready for `me`, who has claimed slices of it and must look whether
-    /// they still are ([`slice::is_claimed`]) before anything is made of them.
-    pub(crate) fn make_ready(&self, page: usize, me: CacheId, haste: Haste) -> Result<(), Refused> {
+    /// Makes a page's memory ready for `me`, which has claimed slices of it. Before it uses them,
+    /// it must check that they are still claimed ([`slice::is_claimed`]).
+    pub(crate) fn make_ready(
+        &self,
+        page: usize,
+        me: CacheId,
+        urgency: Urgency,
+    ) -> Result<(), Refused> {
         let word = &self.tables.pages()[page];
-        // Which pages come is the provider's choice: one that is not there belongs to somebody
-        // else.
+        // The provider chooses the pages: an absent page belongs to another user.
         if self.is_external() && !PageWord(word.load(Acquire)).is_ready() {
             return Err(Refused::Unusable);
         }
-        page::make_ready(word, me, || self.provide(page, haste, me))
+        page::make_ready(word, me, || self.provide(page, urgency, me))
     }
 
-    /// Takes hold of a page without memory and has the kernel give it some: what its word is to say
-    /// next.
-    fn map(&self, page: usize, me: CacheId, haste: Haste) -> Result<PageWord, Refused> {
-        page::map(&self.tables.pages()[page], me, || self.provide(page, haste, me))
+    /// Claims a page without memory and gets memory for it from the kernel. Returns the page's next
+    /// word.
+    fn map(&self, page: usize, me: CacheId, urgency: Urgency) -> Result<PageWord, Refused> {
+        page::map(&self.tables.pages()[page], me, || self.provide(page, urgency, me))
     }
 
-    fn provide(&self, page: usize, haste: Haste, me: CacheId) -> Result<PageWord, Refused> {
-        let provided = self.region.provide(page, haste).map_err(|refusal| match refusal {
+    fn provide(&self, page: usize, urgency: Urgency, me: CacheId) -> Result<PageWord, Refused> {
+        let provided = self.region.provide(page, urgency).map_err(|refusal| match refusal {
             Refusal::Exhausted => Refused::Exhausted,
             Refusal::Unusable => Refused::Unusable,
         })?;
-        if haste == Haste::Ahead || self.region.is_allocated() {
+        if urgency == Urgency::Ahead || self.region.is_allocated() {
             self.note_provided(page, me);
         }
         Ok(PageWord::ready(provided.backing as u8))
@@ -210,7 +213,7 @@ impl Memory {
                 Err(Miss::Busy(pages)) => pages,
                 Err(_) => 0,
             };
-            let mut is_worth_waiting = || patience.goes_on(|| self.is_being_mapped(node, me));
+            let mut is_worth_waiting = || patience.poll(|| self.is_being_mapped(node, me));
             if busy >= BUSY_MAX && is_worth_waiting() {
                 continue;
             }
@@ -226,8 +229,8 @@ impl Memory {
         }
     }
 
-    /// Whether another cache that somebody has maps a page of the node. A word that a peer
-    /// scribbled seldom names one. O(pages that were ever used).
+    /// Whether another cache in use maps a page of the node. A corrupted word seldom names such a
+    /// cache. O(pages that were ever used).
     fn is_being_mapped(&self, node: usize, me: CacheId) -> bool {
         let pages = &self.tables.pages()[self.used_pages(node)];
         pages.iter().any(|word| match PageWord(word.load(Relaxed)).decode() {
@@ -238,13 +241,14 @@ impl Memory {
         })
     }
 
-    /// How often one request opens pages of a node at most: each time there is one fewer, but where
-    /// a peer scribbles over how many were.
+    /// How often one request opens pages of a node at most. Each time fewer pages are left, unless
+    /// a peer corrupts the frontier.
     fn openings(&self, node: usize) -> usize {
         self.pages_of(node).len()
     }
 
-    /// The lowest open page that has such a run; [`Miss::Busy`] where some may have it in a moment.
+    /// Claims such a run in the lowest open page that has one. Returns [`Miss::Busy`] if some may
+    /// have one in a moment.
     fn take_in_open_page(
         &self,
         node: usize,
@@ -273,13 +277,13 @@ impl Memory {
     fn note_full(&self, page: usize, order: usize) {
         self.order(order).clear(page);
         step!("page.full.after_clear");
-        // Who frees slices that are noted as free sets no bit.
+        // A thread that frees slices that are noted as free sets no bit.
         if longest_order(self.note_page_runs(page)) > order {
             self.order(order).set(page);
         }
     }
 
-    /// Clears all bits of a page that did not come, unless it came meanwhile.
+    /// Clears all bits of a page that got no memory, unless it got some meanwhile.
     pub(crate) fn note_unusable(&self, page: usize) {
         (0..ORDERS).for_each(|order| _ = self.order(order).clear(page));
         self.note_no_runs(page);
@@ -287,7 +291,7 @@ impl Memory {
             self.note_page(page);
         }
         if self.region.is_of_pool(page) {
-            // After the bits, so that who sees the count notes them again.
+            // After the bits, so that a thread that sees the count sets them again.
             let node = self.node_of(page * PAGE_SLICES);
             self.tables.nodes()[node].more[REFUSED].fetch_add(1, AcqRel);
         }
@@ -319,12 +323,13 @@ impl Memory {
                 continue;
             }
             step!("page.take.after_claim");
-            let ready = || self.make_ready(page, me, Haste::Now);
+            let ready = || self.make_ready(page, me, Urgency::Now);
             let kept = page::keep_claims(slices, &run, me, ready);
             return match kept.and_then(|had| self.supply(&run, had, count * SLICE, me)) {
                 Ok(()) => Ok(run.start),
                 Err(Refused::Busy) => {
-                    // It is being mapped, and who noted its free runs meanwhile did not see these.
+                    // Another thread maps the page, and a thread that recorded its free runs
+                    // meanwhile did not see these slices.
                     self.note_free(run);
                     Err(Miss::Busy(1))
                 }
@@ -335,7 +340,7 @@ impl Memory {
         Err(Miss::Full)
     }
 
-    /// Claims these very slices with memory behind them, or none: the last ones of a block of so
+    /// Claims exactly these slices with memory, or none. They are the last ones of a block of so
     /// many bytes.
     pub(crate) fn claim_ready(
         &self,
@@ -351,37 +356,36 @@ impl Memory {
         self.keep_ready(&run, bytes, me)
     }
 
-    /// Sees to the memory of slices that `me` has just claimed, the last ones of a block of so many
-    /// bytes; where they cannot be kept, they are given back and noted.
+    /// Gets memory for slices that `me` has just claimed, the last ones of a block of so many
+    /// bytes. If that fails, gives them back and records them as free.
     fn keep_ready(&self, run: &Range<usize>, bytes: usize, me: CacheId) -> Result<(), Refused> {
         let mut pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
         let mut last = pages.start;
         let result = page::keep_claims(self.tables.slices(), run, me, || {
             pages.try_for_each(|page| {
                 last = page;
-                self.make_ready(page, me, Haste::Now)
+                self.make_ready(page, me, Urgency::Now)
             })
         });
         if result.is_err() {
-            // Who noted the free runs meanwhile did not see these.
+            // A thread that recorded the free runs meanwhile did not see these slices.
             self.note_free(run.clone());
         }
         if result == Err(Refused::Unusable) {
-            // Else each such request would ask for it again.
+            // Otherwise each such request would try it again.
             self.note_unusable(last);
         }
         self.supply(run, result?, bytes, me)
     }
 }
 
-/// The order of the bitmap in which pages stand that have a run of `count` slices at a multiple of
-/// `align`.
+/// The order of the bitmap of the pages that have a run of `count` slices at a multiple of `align`.
 fn order_of(count: usize, align: usize) -> usize {
     count.max(align).next_power_of_two().trailing_zeros() as usize
 }
 
-/// One more than the order of the longest aligned free run in a page, of which those slices are
-/// free whose bit is set; 0 where none is.
+/// One more than the order of the longest aligned free run in a page whose free slices have their
+/// bits set; 0 if none is free.
 fn longest_order(mask: u32) -> usize {
     let (mut runs, mut order) = (mask, 0);
     while runs != 0 {

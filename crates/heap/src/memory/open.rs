@@ -1,5 +1,5 @@
-//! How a node's pages come into the bitmaps: those that were never used in their order, those of a
-//! caller's memory as they are provided, and all of them again when slices of theirs come free.
+//! How a node's pages enter the bitmaps: unused pages in their order, external pages as they are
+//! provided, and any page again when slices of it become free.
 
 use core::ops::Range;
 
@@ -15,25 +15,25 @@ use crate::region::backing::Backing;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
-/// Pages that are put into the bitmaps at once at most where fewer were asked for: what a word has
-/// bits for, halved. 128 KiB a block grew at 97 ns with one.
+/// The most pages that are put into the bitmaps at once if fewer were requested: half of the bits
+/// of a word. With one page at a time, 128 KiB grew at 97 ns a block.
 const PAGES_OPENED_MAX: usize = 32;
 
-/// Pages for which metadata is brought beyond those that were opened: what one page of 4 KiB of
-/// slice words is for, and at most so many that it takes some 6 us, which one allocation waits for.
+/// Pages for which metadata is brought beyond those that were opened: as many as one page of 4 KiB
+/// of slice words serves, and at most so many that one allocation waits some 6 us for it.
 const PAGES_PREPARED_MIN: usize = 16;
 const PAGES_PREPARED_MAX: usize = 96;
 
-/// Page words in the smallest page that a kernel brings: the next of them comes with the slice
-/// words that lead there.
+/// Page words in the smallest page of a kernel. The next such page is brought with the slice words
+/// that need it.
 const PAGE_WORDS: usize = 4096 / size_of::<PageWord>();
 
-/// Where in a node's further hints it stands for how many of its pages that was done.
+/// Index in a node's further hints of the number of pages for which that was done.
 const PREPARED: usize = 2;
 
 impl Memory {
-    /// Puts at least `wanted` untouched pages of a node into the bitmaps, or fewer if there are
-    /// only so many; at least one.
+    /// Puts at least `wanted` untouched pages of a node into the bitmaps, or as many as there are;
+    /// at least one.
     pub(crate) fn open_pages(&self, node: usize, wanted: usize) -> Result<(), AllocError> {
         if self.is_external() {
             return self.open_external(wanted);
@@ -41,7 +41,7 @@ impl Memory {
         let pages = self.pages_of(node);
         let frontier = &self.tables.nodes()[node].frontier;
         let first = frontier.load(Relaxed) as usize;
-        // More the more there are, so that what opening costs is spread: an eighth.
+        // An eighth of the pages in use, so that the cost of opening is spread.
         let many = (first / 8).min(PAGES_OPENED_MAX);
         let count = wanted.max(many).min(pages.len().saturating_sub(first));
         if count == 0 {
@@ -54,9 +54,9 @@ impl Memory {
         if frontier.compare_exchange(first as u32, next, AcqRel, Relaxed).is_ok() {
             step!("page.open.after_frontier");
             let opened = pages.start + first..pages.start + first + count;
-            // Nobody had them yet, or whoever was faster is seen when a bit is followed. First, for
-            // every thread that finds no bit until then opens pages of its own (1,000 threads that
-            // began at one instant: 490 of 2 MiB).
+            // No thread had them before, or a faster thread is seen when a bit is followed. The
+            // bits come first, because every thread that finds no bit until then opens pages itself
+            // (1,000 threads that began at once opened 490 pages of 2 MiB).
             (0..ORDERS).for_each(|order| self.order(order).set_all(opened.clone()));
             self.note_opened(node, opened);
             self.prepare(node, first + count);
@@ -64,9 +64,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Has the kernel bring the words of the slices below page `end` of a node, and of as many
-    /// pages again. Left to the first touches, a page of them costs two faults, for it is read
-    /// before it is written: of 128 KiB a block, 12 ns of 80.
+    /// Makes the kernel bring the words of the slices below page `end` of a node, and of as many
+    /// pages again. On first access, a page of them would cost two faults, because it is read
+    /// before it is written: 12 ns of 80 for blocks of 128 KiB.
     pub(super) fn prepare(&self, node: usize, end: usize) {
         let done = &self.tables.nodes()[node].more[PREPARED];
         let from = done.load(Relaxed) as usize;
@@ -83,9 +83,9 @@ impl Memory {
         done.store(to as u32, Relaxed);
     }
 
-    /// Sees to it that pages below `end` lie below their node's frontier, before any slice of
-    /// theirs is claimed: whoever looks for what is in use looks there. False where there is no
-    /// memory for their metadata.
+    /// Ensures that pages below `end` lie below their node's frontier before any of their slices is
+    /// claimed, because a search for slices in use ends at the frontier. Returns false if there is
+    /// no memory for their metadata.
     pub(super) fn open_up_to(&self, end: usize) -> bool {
         let node = self.node_of((end - 1) * PAGE_SLICES);
         let pages = self.pages_of(node);
@@ -108,7 +108,7 @@ impl Memory {
         self.region.external().is_some()
     }
 
-    /// Takes an extent of at least `wanted` pages. Which they are is the provider's choice.
+    /// Takes an extent of at least `wanted` pages, which the provider chooses.
     fn open_external(&self, wanted: usize) -> Result<(), AllocError> {
         let extent = self.region.provide_extent(wanted * PAGE);
         let Provided { first, count, backing, kept } = extent.map_err(|_| AllocError::Exhausted)?;
@@ -116,8 +116,9 @@ impl Memory {
         let mut opened = 0;
         for page in first..first + count {
             if !self.mark_outside(page, if page == first { kept } else { 0 }) {
-                // Held by one who died, or for a moment by one who does not know that it went.
-                // SAFETY: the page was just provided, and nobody else knows of it.
+                // A slice is held by a process that died, or for a moment by a thread that does not
+                // know that the page was given back.
+                // SAFETY: the page was just provided, and no other thread knows it.
                 unsafe { self.region.give_back(page, Backing::External) };
                 continue;
             }
@@ -127,13 +128,14 @@ impl Memory {
             self.note_page(page);
             opened += 1;
         }
-        // The same pages would come again and again.
+        // The provider would return the same pages again and again.
         if opened > 0 { Ok(()) } else { Err(AllocError::Exhausted) }
     }
 
-    /// Says of the first slices of a page that comes whose they are; false where that cannot be.
-    /// When it was here before, others may have been kept, and a thread that does not know yet that
-    /// it went may hold a slice for a moment. Until the page is ready, none gets more than that.
+    /// Marks which of the first slices of a new page belong to the provider. Returns false if a
+    /// slice is in use. The provider may have kept other slices of it before, and a thread that
+    /// does not know yet that the page was given back may hold a slice for a moment; no thread
+    /// keeps one until the page is ready.
     fn mark_outside(&self, page: usize, kept: usize) -> bool {
         let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
         slices.iter().enumerate().all(|(index, slice)| {
@@ -146,7 +148,7 @@ impl Memory {
                     (false, Slice::Outside) => SliceWord::free(generation),
                     (false, _) => return true,
                     (true, _) => {
-                        sys::give_way();
+                        sys::yield_now();
                         return false;
                     }
                 };
@@ -155,7 +157,7 @@ impl Memory {
         })
     }
 
-    /// Raises the frontier, which of external memory says only where to stop looking.
+    /// Raises the frontier, which for external memory only ends searches.
     fn note_external(&self, end: usize) {
         let start = self.pages_of(0).start;
         let frontier = &self.tables.nodes()[0].frontier;
@@ -163,8 +165,8 @@ impl Memory {
         step!("page.open_external.after_frontier");
     }
 
-    /// Notes what is free in a page: the bits of the orders that it has runs of, its runs, and
-    /// whether memory of it lies idle. Also what a dead thread left to be noted.
+    /// Records the free slices of a page: the bits of its orders, its runs, and whether memory of
+    /// it is idle. Also records what a dead thread did not.
     pub(crate) fn note_page(&self, page: usize) {
         let mask = self.note_runs(page);
         self.note_orders(page, mask);
@@ -173,13 +175,13 @@ impl Memory {
         }
     }
 
-    /// Notes that slices became free, so that they are found, and how many pieces of them can be
-    /// resident. Looks at nothing but the hints.
+    /// Records that slices became free, so that they are found, and how many pieces of them can be
+    /// resident. Reads only the hints.
     pub(crate) fn note_freed(&self, run: &Range<usize>, pieces: usize) {
         for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
             let freed = mask_of(run, page * PAGE_SLICES, PAGE_SLICES);
-            // Where it is noted already, nobody cleared a bit of the page since: a thread that does
-            // notes anew what is free there.
+            // If they are noted already, no thread has cleared a bit of the page since: a thread
+            // that clears one records the free slices again.
             if let Some(mask) = self.note_freed_runs(page, freed) {
                 self.note_orders(page, mask);
             }
@@ -189,7 +191,7 @@ impl Memory {
         }
     }
 
-    /// Notes for which orders a page has runs, of which those slices are free.
+    /// Sets the bits of the orders of which a page has runs, given its free slices.
     fn note_orders(&self, page: usize, mask: u32) {
         for order in 0..longest_order(mask) {
             let bitmap = self.order(order);
@@ -200,7 +202,7 @@ impl Memory {
         }
     }
 
-    /// Notes that memory of a page lies idle.
+    /// Records that memory of a page is idle.
     pub(super) fn note_idle(&self, page: usize) {
         if !self.tables.idle().is_set(page) {
             self.tables.idle().set(page);

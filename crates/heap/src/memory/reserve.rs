@@ -1,8 +1,8 @@
-//! Metadata of a heap in a file, and of a private one where the kernel counts what can be written
-//! to (RLIMIT_DATA): it gets memory before it is touched. The file is sparse, and where
-//! the file system is full (of other programs' files, for one) the first touch of a page would be a
-//! signal. So it is asked for where it comes into use, and a refusal is an error of the request.
-//! What is there is a bit each, which all processes see; it is never given back.
+//! Memory for the metadata of a heap in a file, and of a private heap if the kernel counts writable
+//! memory (RLIMIT_DATA). The metadata is sparse. If the file system is full, of other files for
+//! example, the first access to a page would raise a signal. So the heap requests the memory before
+//! it uses the metadata, and a refusal is an error of the request. One bit for each piece, visible
+//! to all processes, records that it has memory; the memory is never given back.
 //!
 //! - The words of a page and of its slices: before the page is opened.
 //! - The words of a span's slots, its count, and what leads to it: before it is built.
@@ -20,48 +20,48 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::{self, machine};
 use crate::tables::CacheRecord;
 
-/// Slot words that are brought at once where a span's were not there: two pages, for 256 KiB in
-/// blocks of 64 B and 16 MiB in blocks of 4 KiB. More at once would be a longer wait of one
-/// allocation, some 2.5 us a page.
+/// Slot words that are brought at once if those of a span are missing: two pages, for 256 KiB in
+/// blocks of 64 B or 16 MiB in blocks of 4 KiB. More would make one allocation wait longer, some
+/// 2.5 us a page.
 const WORDS_AHEAD: usize = 2 * RESERVE / size_of::<AtomicU16>();
 
 const _: () = assert!(CLASSES <= u64::BITS as usize);
 
 impl Memory {
-    /// Sees to it that words of the metadata can be touched; false where there is no memory for
-    /// them. Reads a word or two where it was done before; else a system call.
+    /// Ensures that words of the metadata can be accessed. Returns false if there is no memory for
+    /// them. Reads a word or two if they had memory already; otherwise a system call.
     #[inline]
     pub(crate) fn reserve<T>(&self, words: &[T]) -> bool {
         self.is_reserved(words) || self.bring(words)
     }
 
-    /// Whether words of the metadata can be touched.
+    /// Whether words of the metadata can be accessed.
     #[inline]
     pub(crate) fn is_reserved<T>(&self, words: &[T]) -> bool {
         if !self.is_reserved || words.is_empty() {
             return true;
         }
-        let (bits, pieces) = (self.tables.reserved(), pieces(self.tables.place_of(words)));
+        let (bits, pieces) = (self.tables.reserved(), pieces(self.tables.range_of(words)));
         pieces.into_iter().all(|piece| bits[piece / 64].load(Acquire) >> (piece % 64) & 1 == 1)
     }
 
-    /// Has the kernel make words of the metadata present for writing without writing to them, where
-    /// it can (5.14): elsewhere the first write does it. False where there is no memory for them.
+    /// Makes the kernel provide pages for words of the metadata without a write, if it can (5.14);
+    /// otherwise the first write does it. Returns false if there is no memory for them.
     #[cold]
     pub(crate) fn bring<T>(&self, words: &[T]) -> bool {
         let page = machine::page_bytes();
-        let place = self.tables.place_of(words);
-        let place = place.start & !(page - 1)..place.end.next_multiple_of(page);
+        let range = self.tables.range_of(words);
+        let range = range.start & !(page - 1)..range.end.next_multiple_of(page);
         if !self.is_reserved {
-            let start = self.region.metadata().addr().get() + place.start;
-            return sys::memory::populate(start, place.len()).is_ok();
+            let start = self.region.metadata().addr().get() + range.start;
+            return sys::memory::populate(start, range.len()).is_ok();
         }
-        if !self.region.bring_metadata(place.start, place.len()) {
+        if !self.region.bring_metadata(range.start, range.len()) {
             return false;
         }
         step!("reserve.before_bits");
         let bits = self.tables.reserved();
-        for piece in pieces(place) {
+        for piece in pieces(range) {
             if let Some(word) = bits.get(piece / 64) {
                 word.fetch_or(1 << (piece % 64), Release);
             }
@@ -69,7 +69,7 @@ impl Memory {
         true
     }
 
-    /// Sees to it that the words of these pages and of their slices can be touched.
+    /// Ensures that the words of these pages and of their slices can be accessed.
     pub(super) fn reserve_pages(&self, pages: Range<usize>) -> bool {
         let tables = &self.tables;
         self.reserve(&tables.pages()[pages.clone()])
@@ -78,7 +78,7 @@ impl Memory {
             && self.reserve(&tables.slices()[pages.start * PAGE_SLICES..pages.end * PAGE_SLICES])
     }
 
-    /// Sees to it that everything can be touched that a span of `class` at `head` needs.
+    /// Ensures that all metadata that a span of `class` at `head` needs can be accessed.
     pub(crate) fn reserve_span(&self, head: usize, class: usize) -> bool {
         if !self.is_reserved {
             return true;
@@ -94,8 +94,8 @@ impl Memory {
             && self.reserve(&bits[head / 64..=head / 64])
     }
 
-    /// Sees to it that the words of these slots can be touched, and where they could not yet, those
-    /// of some more behind them, if there is memory for these too.
+    /// Ensures that the words of these slots can be accessed. If they could not yet, also brings
+    /// some words behind them, if there is memory for these.
     fn reserve_slots(&self, words: &[AtomicU16], slots: Range<usize>) -> bool {
         let ahead = slots.start..slots.end.max(slots.start + WORDS_AHEAD).min(words.len());
         self.is_reserved(&words[slots.clone()])
@@ -103,7 +103,7 @@ impl Memory {
             || self.bring(&words[slots])
     }
 
-    /// Whether there can be a span of `class`: else not even a look for one may be had.
+    /// Whether there can be a span of `class`. If not, a search must not even read its bitmap.
     #[inline]
     pub(crate) fn has_spans(&self, class: usize) -> bool {
         !self.is_reserved || self.known.load(Relaxed) >> class & 1 == 1 || self.learns_of(class)
@@ -117,7 +117,7 @@ impl Memory {
         has_spans
     }
 
-    /// The records of caches that were ever claimed, and perhaps some more, with their identities.
+    /// The records of caches that were ever claimed, and possibly some more, with their identities.
     pub(crate) fn known_caches(&self) -> impl Iterator<Item = (CacheId, &CacheRecord)> {
         let records = self.tables.caches().iter().enumerate();
         let known = records.filter(|(_, record)| self.is_reserved(core::slice::from_ref(*record)));
@@ -125,7 +125,7 @@ impl Memory {
     }
 }
 
-/// The pieces that a part of the metadata lies in.
-fn pieces(place: Range<usize>) -> Range<usize> {
-    place.start / RESERVE..place.end.div_ceil(RESERVE)
+/// The pieces that contain a range of the metadata.
+fn pieces(range: Range<usize>) -> Range<usize> {
+    range.start / RESERVE..range.end.div_ceil(RESERVE)
 }

@@ -1,12 +1,12 @@
-//! Which slices have memory, and how that of free ones is given back.
+//! The memory of slices, and how that of free ones is given back.
 //!
-//! The word of a free slice says how many pieces of 4 KiB of it can be resident, and so does that
-//! of the last slice of a large block: a slice that something touched, and each slice of a page
-//! that the kernel brings as one huge page. They are counted for each node. A request for a large
-//! block that leaves more idle than a small part of what is in use gives some of it back, from the
-//! highest page down, for the lowest are used again first. So a heap whose blocks come and go in
-//! any order is hardly larger than they are, and one that allocates again what it freed makes no
-//! system call.
+//! The word of a free slice counts how many of its pieces of 4 KiB can be resident, and so does the
+//! word of the last slice of a large block. Resident are slices that were written, and all slices
+//! of a page that the kernel brings as one huge page. These pieces are counted for each node. If
+//! more memory is idle after a request for a large block than a small part of the memory in use,
+//! the request gives some of it back, from the highest page down, because the lowest pages are
+//! reused first. So a heap is hardly larger than its blocks, in whatever order they come and go,
+//! and a program that allocates again what it freed makes no system call.
 
 use core::ops::Range;
 
@@ -25,26 +25,28 @@ const PIECE: usize = SLICE / PIECES as usize;
 /// One in so many pieces may be idle: 2%.
 const IDLE_PART: usize = 48;
 
-/// Pieces that may be idle whatever is in use: 256 KiB.
+/// Pieces that may always be idle: 256 KiB.
 const IDLE_MIN: usize = (256 << 10) / PIECE;
 
-/// Where less is in use than so many times what was just asked for, as much as that may be idle: a
-/// program with one large block of ever another size does not give it back and ask for it anew.
+/// If less is in use than so many times the size of the current request, as much as that size may
+/// be idle. So a program with one large block of changing size does not give it back and request it
+/// again.
 const FEW: usize = 8;
 
-/// One in so many of the slices in use is what requests make up for at most of what was freed
-/// before them: so that a program that frees all it has and allocates it again does not give it
-/// back meanwhile. (It did: 5,000 blocks of 262,145 B took 5,070 ns each, and 88 where they stay.)
+/// Requests give back at most one in so many of the slices in use for slices that were freed
+/// before, so that a program that frees all its blocks and allocates them again does not give the
+/// memory back meanwhile. (It did: 5,000 blocks of 262,145 B needed 5,070 ns each, and 88 if the
+/// memory stays.)
 const TURN_PART: u64 = 8;
 
 /// A large block keeps memory behind its end, in its last slice, up to one in so many of its bytes:
-/// 4%. Giving it back is a system call.
+/// 4%. Giving it back costs a system call.
 const TAIL_PART: usize = 24;
 
 impl Memory {
-    /// Sees to it that slices can be touched that `me` claimed of ready pages, with so many
-    /// `pieces` that can be resident, the last ones of a block of so many bytes, and counts them as
-    /// used. What is not to be had is given back.
+    /// Ensures that slices that `me` claimed of ready pages can be accessed, and counts them as
+    /// used. `pieces` of them can be resident; they are the last ones of a block of `bytes`. If
+    /// memory is missing, gives the slices back.
     pub(super) fn supply(
         &self,
         run: &Range<usize>,
@@ -89,9 +91,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Notes that the first touch of slices of a page brings all of it, if it does: the kernel
-    /// brings a huge page for one of which nothing is resident. Unless it `may` be so: then it is
-    /// made to bring small ones. Whether all of it comes.
+    /// Records that the first access to slices of a page brings the whole page, if it does: the
+    /// kernel brings a huge page if nothing of it is resident. If that is not allowed by `may`,
+    /// makes the kernel bring small pages. Returns whether the whole page comes.
     fn note_touched(&self, page: usize, run: &Range<usize>, may: bool) -> bool {
         let word = PageWord(self.tables.pages()[page].load(Acquire));
         let slices = self.tables.slices();
@@ -102,7 +104,7 @@ impl Memory {
             return false;
         }
         let own = run.start.max(all.start)..run.end.min(all.end);
-        // SAFETY: these slices are this thread's alone, and nothing is in them yet.
+        // SAFETY: only this thread owns these slices, and they hold nothing yet.
         if !may && unsafe { self.region.part(own.start * SLICE, own.len() * SLICE) } {
             return false;
         }
@@ -110,7 +112,7 @@ impl Memory {
         true
     }
 
-    /// Notes that all of a page is resident that `me` is making ready.
+    /// Records that the whole page that `me` is making ready is resident.
     pub(super) fn note_provided(&self, page: usize, me: CacheId) {
         if !self.is_external() {
             let all = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
@@ -118,7 +120,7 @@ impl Memory {
         }
     }
 
-    /// Says that slices are resident that are free, or `own`: and counts them as idle.
+    /// Marks slices as resident that are free, or for which `own` holds, and counts them as idle.
     fn note_resident(&self, all: impl Iterator<Item = usize>, own: impl Fn(Slice) -> bool) {
         let slices = self.tables.slices();
         let (mut first, mut more) = (None, 0);
@@ -136,12 +138,12 @@ impl Memory {
         }
         if let Some(index) = first {
             self.count(index, 0, more as i64);
-            // Else nothing leads to it until a block of the page is freed.
+            // Otherwise no search finds it until a block of the page is freed.
             self.note_idle(index / PAGE_SLICES);
         }
     }
 
-    /// Gives all of a file's slices memory that may lack it.
+    /// Allocates memory in the file for all of the slices that may lack it.
     fn allocate(&self, run: &Range<usize>) -> bool {
         let slices = self.tables.slices();
         let lacks = |index: &usize| {
@@ -160,7 +162,7 @@ impl Memory {
         is_allocated
     }
 
-    /// Notes that a large block has grown within its last slice, which said so.
+    /// Records that a large block has grown within its last slice.
     pub(crate) fn note_grown(&self, last: usize, bytes: usize) {
         let slices = self.tables.slices();
         let (word, needed) = (slice::word(slices, last), pieces_in_last(bytes));
@@ -169,11 +171,10 @@ impl Memory {
         }
     }
 
-    /// Gives idle memory of a node back where there is more than a part of what is in use, and than
-    /// what is to be `kept`, in bytes; where little is in use, than the request, of so many slices,
-    /// that was just served. At most about twice as much as the request was, and nothing where
-    /// blocks are allocated and none is freed. Where something is to be kept, pages that are wholly
-    /// free stay as they are.
+    /// Gives idle memory of a node back if more is idle than a part of the memory in use and than
+    /// `kept` bytes, and, if little is in use, than the `request` that was just served, in slices.
+    /// Gives back at most about twice the size of the request, and nothing if no block was freed.
+    /// If `kept` is not 0, entirely free pages stay as they are.
     pub(crate) fn relieve(&self, node: usize, me: CacheId, request: usize, kept: u64) {
         let (used, idle) = self.counted(node);
         let (used, request) = (used * PIECES as usize, request * PIECES as usize);
@@ -194,13 +195,13 @@ impl Memory {
             }
         }
         if is_empty && kept == 0 {
-            // What was counted is not there: a death in between.
+            // The count is wrong: a process died in between.
             self.count(pages.start * PAGE_SLICES, 0, -(idle as i64));
         }
     }
 
-    /// Whether something was freed that no request made up for, and has this one make up for its
-    /// part: in pieces, as what is in use.
+    /// Whether something was freed for which no request has given memory back yet. Deducts this
+    /// request's part, in pieces as for the memory in use.
     fn was_freed(&self, node: usize, used: usize, request: usize) -> bool {
         let freed = &self.tables.nodes()[node].freed;
         let [used, request] = [used, request].map(|pieces| pieces as u64 / u64::from(PIECES));
@@ -209,14 +210,14 @@ impl Memory {
         left > 0
     }
 
-    /// Notes for [`Memory::relieve`] that slices of a block were freed.
+    /// Records for [`Memory::relieve`] that slices of a block were freed.
     pub(crate) fn note_turn(&self, run: &Range<usize>) {
         let freed = &self.tables.nodes()[self.node_of(run.start)].freed;
         freed.store(freed.load(Relaxed).saturating_add(run.len() as u64), Relaxed);
     }
 
-    /// Gives the memory of a page's free slices back, but for a page that is wholly free where
-    /// such are kept: how many pieces.
+    /// Gives back the memory of a page's free slices, except for an entirely free page if such
+    /// pages are kept. Returns the number of pieces.
     fn shed(&self, page: usize, me: CacheId, keeps_pages: bool) -> usize {
         let (free, idle) = self.masks(page);
         let is_ready = PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
@@ -239,7 +240,7 @@ impl Memory {
     fn shed_run(&self, run: Range<usize>, me: CacheId) -> usize {
         let slices = self.tables.slices();
         if slice::claim(slices, run.clone(), me).is_err() {
-            // In use again, or a part of it.
+            // The slices, or some of them, are in use again.
             self.note_free(run);
             return 0;
         }
@@ -249,7 +250,7 @@ impl Memory {
         self.count_used(&run, pieces);
         let is_mine = page.is_ready() && slice::is_claimed(slices, run.clone(), me);
         if is_mine {
-            // First, for whoever has them next asks for what they lack.
+            // First, because the next owner requests the memory that they lack.
             slice::set_resident(slices, run.clone(), 0);
             step!("resident.shed.before_discard");
             if !self.part_untouched(page, &run) {
@@ -261,30 +262,30 @@ impl Memory {
         if is_mine { pieces } else { 0 }
     }
 
-    /// Where slices, which are the caller's, lie in a page of which nothing was touched, has the
-    /// kernel bring small pages to it: whether that was so. The first touch would bring what is
-    /// given back now.
+    /// If nothing of a page is resident, makes the kernel bring small pages for these slices, which
+    /// the caller owns; otherwise the first access would bring the memory that is being given back.
+    /// Returns whether that was so.
     fn part_untouched(&self, page: PageWord, run: &Range<usize>) -> bool {
         Backing::from_number(page.backing()) == Backing::Transparent
             && self.region.is_untouched(run.start / PAGE_SLICES)
-            // SAFETY: these slices are this thread's alone, and nothing is in them.
+            // SAFETY: only this thread owns these slices, and they hold nothing.
             && unsafe { self.region.part(run.start * SLICE, run.len() * SLICE) }
     }
 
-    /// Gives the memory between two offsets back, which is the caller's alone; false where the
-    /// kernel refuses, as it does where memory is locked.
+    /// Gives back the memory between two offsets, which the caller owns. Returns false if the
+    /// kernel refuses, as for locked memory.
     fn discard(&self, start: usize, end: usize) -> bool {
-        // SAFETY: the slices are claimed by this thread, and nobody relies on what they hold.
+        // SAFETY: this thread has claimed the slices, and nothing relies on their content.
         unsafe { self.region.discard(start, end) }
     }
 
-    /// How many pieces of slices, which are the caller's, count as idle when they are free.
+    /// How many pieces of slices, which the caller owns, count as idle when they are free.
     pub(crate) fn pieces_of(&self, run: Range<usize>) -> usize {
         slice::pieces(self.tables.slices(), run.clone()).saturating_sub(self.pool_pieces(&run))
     }
 
-    /// How many pieces of slices, which are the caller's, do not count as idle: memory of the pool
-    /// is given back by the page alone.
+    /// How many pieces of slices, which the caller owns, do not count as idle: memory of the pool
+    /// is given back in whole pages only.
     #[inline]
     pub(crate) fn pool_pieces(&self, run: &Range<usize>) -> usize {
         if self.region.has_pool() { self.pieces_in_pool(run) } else { 0 }
@@ -294,7 +295,7 @@ impl Memory {
     fn pieces_in_pool(&self, run: &Range<usize>) -> usize {
         let is_of_pool = |page: &usize| self.region.is_of_pool(*page);
         let pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
-        // Its pages are the first of a node.
+        // The pool's pages are the first of a node.
         let end = pages.start + pages.take_while(is_of_pool).count();
         let end = run.end.min(end * PAGE_SLICES);
         if end <= run.start { 0 } else { slice::pieces(self.tables.slices(), run.start..end) }
@@ -318,8 +319,8 @@ impl Memory {
         self.tables.nodes()[self.node_of(slice)].account.fetch_add(change, Relaxed);
     }
 
-    /// Slices of a node that are in use, and pieces of the others that can be resident. Threads
-    /// count a moment after they claim and free, so for a moment either can be below zero.
+    /// Slices of a node that are in use, and pieces of its free ones that can be resident. Threads
+    /// count a moment after they claim and free, so either count can be negative for a moment.
     fn counted(&self, node: usize) -> (usize, usize) {
         let account = self.tables.nodes()[node].account.load(Relaxed);
         let idle = account as u32 as i32;
@@ -327,7 +328,7 @@ impl Memory {
         ((used as u32 as i32).max(0) as usize, idle.max(0) as usize)
     }
 
-    /// Counts a node's slices anew: for who finds that somebody died who did not count.
+    /// Counts a node's slices again, after a process died before it counted.
     pub(crate) fn recount(&self, node: usize) {
         let pages = self.used_pages(node);
         let slices = self.tables.slices();
@@ -344,7 +345,7 @@ impl Memory {
     }
 }
 
-/// Pieces that a block of so many bytes needs of its last slice.
+/// Pieces of its last slice that a block of so many bytes needs.
 const fn pieces_in_last(bytes: usize) -> u32 {
     let pieces = bytes.div_ceil(PIECE) as u32;
     if pieces == 0 { 1 } else { (pieces - 1) % PIECES + 1 }

@@ -1,4 +1,4 @@
-//! Slices for a large block: the lowest free ones that are enough, wherever they begin.
+//! Slices for a large block: the lowest free run that suffices, wherever it begins.
 
 use core::ops::Range;
 
@@ -12,31 +12,30 @@ use crate::protocol::step::step;
 use crate::protocol::word::{CacheId, PageWord};
 use crate::sync::Ordering::Acquire;
 
-/// Pages that have long enough runs, but none at the alignment that is asked for, that one search
-/// looks at: what reading their words costs is some 20 ns each.
+/// Pages with runs that are long enough but not aligned that one search reads. Reading their words
+/// costs some 20 ns each.
 const TRIES: usize = 16;
 
-/// What is asked for: `count` slices at a multiple of `align`, a power of two, for a block of so
-/// many bytes.
+/// A request for `count` slices at a multiple of `align`, a power of two, for a block of `bytes`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
+pub(crate) struct RunRequest {
     pub(crate) count: usize,
     pub(crate) align: usize,
     pub(crate) bytes: usize,
 }
 
 impl Memory {
-    /// Claims free slices of `node` for `me`, with memory behind them all. Reads some dozens of
-    /// words, however many blocks live, and claims each slice; a system call only where the kind of
-    /// page needs one.
+    /// Claims free slices of `node` for `me`, all with memory. Reads some dozens of words, however
+    /// many blocks live, and claims each slice; a system call only where the kind of page needs
+    /// one.
     pub(crate) fn take_run(
         &self,
         node: usize,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Result<usize, AllocError> {
         let (mut openings, mut patience) = (self.openings(node), Patience::default());
-        let Request { count, align, .. } = request;
+        let RunRequest { count, align, .. } = request;
         loop {
             let is_busy = match self.take_open_run(node, request, me, TRIES) {
                 Ok(head) => return Ok(head),
@@ -49,18 +48,18 @@ impl Memory {
             match self.open_pages(node, wanted) {
                 Ok(()) => openings = openings.checked_sub(1).ok_or(AllocError::Exhausted)?,
                 // The last page that has a run is being made ready by another.
-                Err(_) if is_busy && patience.goes_on(|| self.is_being_mapped(node, me)) => {}
+                Err(_) if is_busy && patience.poll(|| self.is_being_mapped(node, me)) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Claims these very slices of `node`, if they are what is asked for and free.
+    /// Claims exactly these slices of `node`, if they match the request and are free.
     pub(crate) fn take_this_run(
         &self,
         node: usize,
         run: Range<usize>,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Option<usize> {
         let pages = self.used_pages(node);
@@ -71,12 +70,12 @@ impl Memory {
         (is_one && self.claim_run(&run, request, me).is_ok()).then_some(run.start)
     }
 
-    /// As [`Memory::take_run`], for when nothing is left: notes every page anew that was ever used,
-    /// and looks at each that may have such slices.
+    /// As [`Memory::take_run`], as a last resort: records the free slices of every page that was
+    /// ever used, and tries each that may have such a run.
     pub(crate) fn take_any_run(
         &self,
         node: usize,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Result<usize, AllocError> {
         self.used_pages(node).for_each(|page| _ = self.note_runs(page));
@@ -86,26 +85,27 @@ impl Memory {
         }
     }
 
-    /// As [`Memory::take_run`], of pages that are open: none is opened, and no extent is asked for.
+    /// As [`Memory::take_run`], from open pages only: opens no page and requests no extent.
     pub(crate) fn take_held_run(
         &self,
         node: usize,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Result<usize, AllocError> {
         self.take_open_run(node, request, me, TRIES).map_err(|_| AllocError::Exhausted)
     }
 
-    /// The lowest such slices of open pages; [`Miss::Busy`] where there may be some in a moment.
+    /// Claims the lowest such slices of open pages. Returns [`Miss::Busy`] if there may be some in
+    /// a moment.
     fn take_open_run(
         &self,
         node: usize,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
         tries: usize,
     ) -> Result<usize, Miss> {
         let (first, pages) = (self.first_page_of(node), self.used_pages(node));
-        let Request { count, align, .. } = request;
+        let RunRequest { count, align, .. } = request;
         let (start, end) = (pages.start - first, pages.end - first);
         let (from, end) = (start * PAGE_SLICES, end * PAGE_SLICES);
         let mut wanted = Wanted { count, align, from, end, tries };
@@ -113,12 +113,12 @@ impl Memory {
         let runs = self.tables.runs(node);
         while let Some(found) = runs.find(&wanted) {
             if found + count > end {
-                // Words that lie.
+                // Corrupt words.
                 break;
             }
             let head = first * PAGE_SLICES + found;
             let run = head..head + count;
-            let claimed = match runs.is_said(&(found..found + count)) {
+            let claimed = match runs.is_noted(&(found..found + count)) {
                 true => self.claim_run(&run, request, me),
                 false => Err(None),
             };
@@ -135,15 +135,15 @@ impl Memory {
         Err(miss)
     }
 
-    /// Claims slices that seemed free; `None` for why not where another search may do better.
+    /// Claims slices that seemed free. The error is `None` if another search may succeed.
     fn claim_run(
         &self,
         run: &Range<usize>,
-        request: Request,
+        request: RunRequest,
         me: CacheId,
     ) -> Result<(), Option<Miss>> {
         let slices = self.tables.slices();
-        // Mostly it is what was allocated last that is noted as free.
+        // Slices that are noted as free but in use are mostly those allocated last.
         let is_last_free = slice::word(slices, run.end - 1).is_free();
         if !is_last_free || slice::claim(slices, run.clone(), me).is_err() {
             let pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
@@ -154,49 +154,49 @@ impl Memory {
         self.keep_ready(run, request.bytes, me).map_err(|refused| match refused {
             Refused::Busy => Some(Miss::Busy(1)),
             Refused::Exhausted => Some(Miss::Refused),
-            // No search leads there any more.
+            // Later searches skip the page.
             Refused::Unusable => None,
         })
     }
 
-    /// Notes which slices of a page are free: what is noted then.
+    /// Records which slices of a page are free. Returns what is recorded then.
     pub(super) fn note_runs(&self, page: usize) -> u32 {
         let node = self.node_of(page * PAGE_SLICES);
         self.tables.runs(node).note(page - self.first_page_of(node), || self.free_mask(page))
     }
 
-    /// As [`Memory::note_runs`], of a page of which too much is noted, and of no group.
+    /// As [`Memory::note_runs`], for a page with too much recorded, and without its groups.
     pub(super) fn note_page_runs(&self, page: usize) -> u32 {
         let node = self.node_of(page * PAGE_SLICES);
         self.tables.runs(node).note_page(page - self.first_page_of(node), || self.free_mask(page))
     }
 
-    /// Notes of a page that these slices of it are free: what is noted of it then, or `None` where
-    /// that was noted already.
+    /// Records that these slices of a page are free. Returns the free slices recorded then, or
+    /// `None` if these were recorded already.
     pub(super) fn note_freed_runs(&self, page: usize, mask: u32) -> Option<u32> {
-        let said = runs::freed(&self.tables.page_runs()[page], mask);
-        if said.is_some() {
+        let noted = runs::freed(&self.tables.page_runs()[page], mask);
+        if noted.is_some() {
             let node = self.node_of(page * PAGE_SLICES);
             self.tables.runs(node).raise_groups(page - self.first_page_of(node));
         }
-        said
+        noted
     }
 
-    /// Notes pages that were never used, and have come into use.
+    /// Records pages that come into use for the first time.
     pub(super) fn note_opened(&self, node: usize, pages: Range<usize>) {
         debug_assert!(pages.clone().all(|page| self.node_of(page * PAGE_SLICES) == node));
         pages.for_each(|page| _ = self.note_freed_runs(page, !0));
     }
 
-    /// Has no search led to a page.
+    /// Records that a page has no free slices, so that no search finds it.
     pub(super) fn note_no_runs(&self, page: usize) {
         let node = self.node_of(page * PAGE_SLICES);
         self.tables.runs(node).note_page(page - self.first_page_of(node), || 0);
     }
 
-    /// Which slices of a page are free, where there is memory or may be.
+    /// Which slices of a page are free, if it has memory or can get some.
     fn free_mask(&self, page: usize) -> u32 {
-        // What comes of a caller's memory is the provider's choice.
+        // The provider chooses which external pages come.
         let is_there = || PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
         if self.is_external() && !is_there() { 0 } else { self.masks(page).0 }
     }

@@ -1,11 +1,12 @@
-//! A page that has no memory yet, taken as a whole: by one exchange on its word, where claiming its
-//! slices takes one for each.
+//! A page without memory, claimed as a whole: one exchange on its word, instead of one for each of
+//! its slices.
 //!
-//! While a page's word says that a cache maps it, nobody's claim on a slice of it counts: who
-//! claims one finds the page busy, or finds once it is ready that the claim was written over. So
-//! the cache that maps it may claim all its slices by plain stores, if they were free when it had
-//! mapped it ([`slice::claim_mapped`]). What it needs only later it has claimed ahead, where others
-//! cannot get it: so only the first pages of a node are taken like this.
+//! While a page's word says that a cache maps it, no claim on its slices is valid: a thread that
+//! claims one finds the page busy, or finds after the mapping that its claim was overwritten. So
+//! the cache that maps the page may claim all its slices by plain stores, if they were free after
+//! it had mapped the page ([`slice::claim_mapped`]). The slices that it does not need yet are
+//! claimed ahead, and no other cache can get them, so only the first pages of a node are claimed
+//! like this.
 
 use core::ops::Range;
 
@@ -14,21 +15,21 @@ use crate::layout::PAGE_SLICES;
 use crate::protocol::slice;
 use crate::protocol::step::step;
 use crate::protocol::word::{CacheId, PageWord};
-use crate::region::Haste;
+use crate::region::Urgency;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// The part of a node's pages that can be taken as a whole: a full heap lacks at most so much
+/// The part of a node's pages that can be claimed as a whole: a full heap lacks at most so much
 /// because threads claimed it ahead.
 const PART: usize = 8;
 
 impl Memory {
-    /// Claims a page of `node` for `me` that has no memory, and gives it some: its slices. None
-    /// where a page with memory seems to have a free run of `2^order` slices, where others are at
-    /// it, and beyond the first pages.
+    /// Claims a page of `node` without memory for `me`, and gets memory for it. Returns its slices.
+    /// Returns `None` if a page with memory seems to have a free run of `2^order` slices, if other
+    /// threads are claiming the page, and beyond the first pages.
     pub(crate) fn take_page(&self, node: usize, order: usize, me: CacheId) -> Option<Range<usize>> {
         let page = self.absent_page(node, order)?;
         let slices = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
-        let is_taken = self.map(page, me, Haste::Now).is_ok_and(|ready| {
+        let is_taken = self.map(page, me, Urgency::Now).is_ok_and(|ready| {
             let pieces = self.pieces_of(slices.clone());
             let is_claimed = slice::claim_mapped(
                 &self.tables.pages()[page],
@@ -46,12 +47,12 @@ impl Memory {
             self.note_page(page);
             return None;
         }
-        // Who frees slices that are noted as free sets no bit, and one was cleared.
+        // A thread that frees slices that are noted as free sets no bit, and one was cleared.
         self.note_page_runs(page);
         Some(slices)
     }
 
-    /// A page without memory, which no search for a run of `2^order` slices leads to any more.
+    /// A page without memory that no search for a run of `2^order` slices finds any more.
     fn absent_page(&self, node: usize, order: usize) -> Option<usize> {
         let pages = self.pages_of(node);
         let end = pages.start + pages.len() / PART;

@@ -1,17 +1,16 @@
-//! Bitmaps of candidates, in three levels: a word of the second says which words of the first have
-//! a bit, and the third says so of the second. A search reads a handful of words, however many
-//! bits.
+//! Bitmaps of candidates, in three levels: each bit of the second level says whether a word of the
+//! first has a bit, and each bit of the third says so of the second. A search reads a handful of
+//! words, whatever the number of bits.
 //!
-//! All of it is a hint. A bit can stay behind for a thing that is gone, which whoever follows it
-//! sees; a thing whose bit got lost with a process that died is found by whoever makes the bits
-//! again.
+//! All of it is a hint. A bit can be stale, which the thread that follows it detects. A bit that
+//! was lost when a process died is set again by the next thread that computes the bits from the
+//! words.
 
 use core::ops::Range;
 
 use crate::sync::{AtomicU64, SeqCst};
 
-/// Words of a bitmap of `bits` bits with its three levels: words of bits, words of bits over these,
-/// and again.
+/// Words of a bitmap of `bits` bits with its three levels.
 pub(crate) const fn bitmap_words(bits: usize) -> usize {
     let first = bits.div_ceil(64);
     let second = first.div_ceil(64);
@@ -39,7 +38,7 @@ impl<'a> Bitmap<'a> {
         self.levels[0][bit / 64].load(SeqCst) >> (bit % 64) & 1 == 1
     }
 
-    /// Sets a bit, then what leads to it.
+    /// Sets a bit, then the bits above it.
     pub(crate) fn set(&self, bit: usize) {
         let mut index = bit;
         for level in self.levels {
@@ -52,7 +51,7 @@ impl<'a> Bitmap<'a> {
         }
     }
 
-    /// Sets the bits of a range, then what leads to them: a word at a time.
+    /// Sets the bits of a range, then the bits above them, a word at a time.
     pub(crate) fn set_all(&self, range: Range<usize>) {
         let mut range = range;
         for level in self.levels {
@@ -69,7 +68,7 @@ impl<'a> Bitmap<'a> {
         }
     }
 
-    /// Clears a bit; whether it was set. Of several threads that clear one bit, one gets true.
+    /// Clears a bit. Returns whether it was set. If several threads clear one bit, one gets true.
     pub(crate) fn clear(&self, bit: usize) -> bool {
         let mask = 1 << (bit % 64);
         let before = self.levels[0][bit / 64].fetch_and(!mask, SeqCst);
@@ -79,7 +78,7 @@ impl<'a> Bitmap<'a> {
         before & mask != 0
     }
 
-    /// Whether no bit is set at all: a look at the few words of the highest level.
+    /// Whether no bit is set: reads the few words of the highest level.
     pub(crate) fn is_empty(&self) -> bool {
         self.levels[2].iter().all(|word| word.load(SeqCst) == 0)
     }
@@ -96,7 +95,8 @@ impl<'a> Bitmap<'a> {
         (found >= from).then_some(found)
     }
 
-    /// The word `index` of the level below ran empty. A bit set there meanwhile is seen afterwards.
+    /// Clears the bit of word `index` of the level below, which became empty. Checks for a bit that
+    /// was set meanwhile.
     fn clear_above(&self, level: usize, index: usize) {
         let Some(words) = self.levels.get(level) else { return };
         let mask = 1 << (index % 64);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_set_as_its_bits_one_by_one() {
+    fn set_all_sets_the_same_words_as_single_sets() {
         let bits = 300_000;
         for range in [0..1, 5..70, 63..65, 64..128, 4090..4100, 10_000..290_000, 7..7] {
             let (ours, expected) = (words(bits), words(bits));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_bit_is_found_across_levels() {
+    fn search_finds_set_bits_across_levels() {
         for bits in [1, 64, 65, 5000, 300_000] {
             let words = words(bits);
             let bitmap = Bitmap::new(&words, bits);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_stays_in_its_range() {
+    fn search_stays_in_its_range() {
         let words = words(1000);
         let bitmap = Bitmap::new(&words, 1000);
         bitmap.set(700);

@@ -2,7 +2,7 @@
 
 use super::word::SliceWord;
 
-/// Bytes of a slice: what a span is built of.
+/// Bytes of a slice: the unit of spans.
 pub(crate) const SLICE: usize = 64 << 10;
 
 /// Smallest block and step of the smallest classes, in bytes: one cache line, so that two blocks
@@ -15,32 +15,33 @@ pub(crate) const SLOT_SIZE_MAX: usize = 256 << 10;
 /// How many classes there are: 64, 128, 192 and 256, then four in each of ten doublings.
 pub(crate) const CLASSES: usize = 44;
 
-/// Slots that a span must have at least where its length allows, so that building one pays.
+/// The fewest slots of a span, if its length allows: with fewer, building a span does not pay.
 const SPAN_SLOTS_MIN: usize = 8;
 
-/// Slot words in a cache line. A span has so many, where that is not too long for it: else two
-/// threads whose spans lie side by side store to one line (4 KiB on two threads: 8 ns a pair, else
-/// 4).
+/// Slot words in a cache line. A span has at least so many, unless it would be too long. Otherwise
+/// two threads with adjacent spans store to one line (4 KiB on two threads: 8 ns for an allocation
+/// and its free instead of 4).
 const LINE_WORDS: usize = QUANTUM / size_of::<u16>();
 
-/// Slices of the longest span that is made longer for that.
+/// Slices of the longest span that is lengthened for that.
 const APART_SLICES_MAX: usize = 4;
 
 /// Slices of the longest span: one page.
 const SPAN_SLICES_MAX: usize = 32;
 
-/// Bytes of one class that a thread keeps to itself at most once it has freed one: a bound on what
-/// an idle thread holds. (One that only allocates has up to a refill, 16 slots, of a class above 16
-/// KiB.)
+/// The most bytes of one class that a thread keeps once it has freed a block: a bound on the memory
+/// of an idle thread. (A thread that only allocates holds up to a refill, 16 slots, of a class
+/// above 16 KiB.)
 const BIN_BYTES_MAX: usize = 256 << 10;
 
-/// Slots that a bin holds at most: with its count it is four cache lines.
+/// The most slots of a bin: with its count, it is four cache lines.
 pub(crate) const BIN_SLOTS_MAX: usize = 63;
 
-/// Slots that a bin holds at least, however large: fewer would go to the span at every other call.
+/// The fewest slots of a full bin, whatever their size: with fewer, every other call would access
+/// the span.
 const BIN_SLOTS_MIN: usize = 4;
 
-/// What is known of a class.
+/// The parameters of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     /// Bytes of a slot.
@@ -49,21 +50,22 @@ pub(crate) struct Class {
     pub(crate) span_slices: u32,
     /// Slots of a span.
     pub(crate) span_slots: u32,
-    /// Number of zero bits below the lowest set bit of `size`: which array has its slot words.
+    /// Number of zero bits below the lowest set bit of `size`, which selects the array of its slot
+    /// words.
     pub(crate) shift: u32,
-    /// Slots that a thread's bin holds at most.
+    /// The most slots of a thread's bin.
     pub(crate) bin_slots: u32,
 }
 
-/// The class table, by class number. From 44 to 63 it repeats the last class: a class field that
-/// was read from shared memory has six bits, and indexes it whatever they are.
+/// The class table, by class number. Entries 44 to 63 repeat the last class: a class field that was
+/// read from shared memory has six bits, and any value of it is a valid index.
 pub(crate) const TABLE: [Class; 64] = table();
 
 /// The form of the spans of the class of each count of cache lines that is looked up.
 const SMALL: [u16; SMALL_LINES_MAX + 1] = small();
 
-/// Cache lines up to which a class is looked up: to a page, for a pair of 4 KiB takes 3.6 ns so,
-/// and 5.3 where the class comes from the size's bits.
+/// The most cache lines of a size whose class is looked up: a page, because 4 KiB then need 3.6 ns
+/// for an allocation and its free, and 5.3 if the class is computed from the size's bits.
 const SMALL_LINES_MAX: usize = 64;
 
 /// The largest size whose class is looked up, in bytes.
@@ -75,7 +77,7 @@ pub(crate) const fn of_small(size: usize) -> usize {
     SliceWord::class_of_form(form_of_small(size))
 }
 
-/// The form of the spans of that class.
+/// The form of the spans of the class that [`of_small`] returns.
 #[inline(always)]
 pub(crate) const fn form_of_small(size: usize) -> usize {
     SMALL[size.div_ceil(QUANTUM)] as usize
@@ -91,8 +93,8 @@ pub(crate) const fn of_size(size: usize) -> Option<usize> {
     if size > SLOT_SIZE_MAX { None } else { Some(by_bits(size)) }
 }
 
-/// The class of a block of `size` bytes aligned to `align`, a power of two: the smallest that holds
-/// `size` and is divisible by `align`. `None` where there is none.
+/// The class of a block of `size` bytes aligned to `align`, a power of two: the smallest class that
+/// holds `size` and is divisible by `align`. `None` if there is none.
 #[inline]
 pub(crate) const fn of(size: usize, align: usize) -> Option<usize> {
     if align <= QUANTUM { of_size(size) } else { of_aligned(size, align) }
@@ -115,7 +117,7 @@ const fn of_aligned(size: usize, align: usize) -> Option<usize> {
     None
 }
 
-/// The smallest class that holds `size`, which is 1 to [`SLOT_SIZE_MAX`], from its bits alone.
+/// The smallest class that holds `size`, 1 to [`SLOT_SIZE_MAX`], computed from its bits.
 #[inline]
 const fn by_bits(size: usize) -> usize {
     if size <= 4 * QUANTUM {
@@ -129,7 +131,7 @@ const fn by_bits(size: usize) -> usize {
 }
 
 const fn small() -> [u16; SMALL_LINES_MAX + 1] {
-    // A block of no bytes takes a line too.
+    // A block of 0 bytes uses a line too.
     let mut forms = [SliceWord::form_of_span(0) as u16; SMALL_LINES_MAX + 1];
     let mut lines = 1;
     while lines <= SMALL_LINES_MAX {
@@ -170,8 +172,8 @@ const fn describe(size: usize) -> Class {
     }
 }
 
-/// The shortest span with enough slots and words, and at most 1/32 of it wasted at its end; else
-/// the one that wastes the least.
+/// The shortest span with enough slots and words and at most 1/32 of it wasted at its end; else the
+/// span that wastes the least.
 const fn span_slices(size: usize) -> usize {
     let apart = (LINE_WORDS << size.trailing_zeros()).div_ceil(SLICE);
     let mut best = SPAN_SLICES_MAX;
@@ -196,7 +198,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn classes_are_a_quantum_apart_then_four_in_a_doubling() {
+    fn classes_are_a_quantum_apart_then_four_per_doubling() {
         let sizes: Vec<u32> = TABLE[..CLASSES].iter().map(|class| class.size).collect();
         assert_eq!(sizes[..12], [64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024]);
         assert_eq!(sizes[CLASSES - 1] as usize, SLOT_SIZE_MAX);
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_gets_the_smallest_class_that_holds_it() {
+    fn size_gets_the_smallest_class_that_holds_it() {
         for size in 1..=SLOT_SIZE_MAX {
             let class = of_size(size).unwrap();
             assert!(TABLE[class].size as usize >= size, "{size}");
@@ -217,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_no_bytes_has_the_smallest_class() {
+    fn size_zero_gets_the_smallest_class() {
         assert_eq!(of_size(0), Some(0));
-        // What leads to a bin must be the form of some class.
+        // The result selects a bin, so it must be the form of a class.
         assert_eq!(form_of_small(0), SliceWord::form_of_span(0));
     }
 
     #[test]
-    fn an_aligned_size_gets_a_class_that_its_alignment_divides() {
+    fn aligned_size_gets_a_class_divisible_by_the_alignment() {
         for align_bits in 0..=18 {
             let align = 1 << align_bits;
             for size in (1..=SLOT_SIZE_MAX).step_by(61) {
@@ -238,10 +240,10 @@ mod tests {
         assert_eq!(of(1, 2 * SLOT_SIZE_MAX), None);
     }
 
-    /// Of what a block occupies, at most a fifth is beyond the cache lines that it asked for;
-    /// nothing at powers of two.
+    /// At most a fifth of a block lies beyond the cache lines of the request, and nothing at powers
+    /// of two.
     #[test]
-    fn the_worst_internal_waste_is_a_fifth() {
+    fn internal_waste_is_at_most_a_fifth() {
         let mut worst = 0.0_f64;
         for lines in 1..=SLOT_SIZE_MAX / QUANTUM {
             let size = lines * QUANTUM;
@@ -265,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Above 8 KiB they would be too long.
+    /// Spans of larger classes would be too long.
     #[test]
     fn spans_up_to_8_kib_share_no_line_of_slot_words() {
         for class in TABLE[..CLASSES].iter().filter(|class| class.size <= 8192) {
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_at_pages_pack_sixteen_to_a_slice() {
+    fn page_aligned_pages_pack_without_gaps() {
         let class = TABLE[of(4096, 4096).unwrap()];
         assert_eq!((class.size, class.span_slices, class.span_slots), (4096, 2, 32));
     }

@@ -1,21 +1,21 @@
-//! Who owns what, and how it changes hands: the state words, and every transition of them.
+//! The owners of resources: the state words, and every transition between them.
 //!
 //! All of it works on slices of atomics and knows nothing of mappings, threads or system calls. So
 //! loom can run it in every order: `tests/interleavings` compiles this folder over loom's atomics.
 //! From the bottom up:
 //!
-//! - `step`: labelled points between shared stores, for tests that kill there;
+//! - `step`: labelled points between shared stores, at which tests kill the process;
 //! - `word`: the state words;
-//! - `class`: the size classes, the shapes of spans;
+//! - `class`: the size classes and the shapes of spans;
 //! - `bitmap`: bitmaps of candidates;
-//! - `runs`: where free slices follow each other;
-//! - `slice`: how slices change hands;
-//! - `page`: how pages come and go;
-//! - `slot`: how the slots of a span change hands;
-//! - `count`: how its free slots are counted;
+//! - `runs`: runs of free slices;
+//! - `slice`: transitions of slices;
+//! - `page`: transitions of pages;
+//! - `slot`: transitions of the slots of a span;
+//! - `count`: the count of a span's free slots;
 //! - `span`: how a span is taken apart;
-//! - `record`: how the records of processes and caches change hands;
-//! - `versioned`: words that a signal handler reads as one.
+//! - `record`: transitions of the records of processes and caches;
+//! - `versioned`: words that a signal handler reads as one value.
 
 pub(crate) mod bitmap;
 pub(crate) mod class;

@@ -1,8 +1,9 @@
-//! How a page of 2 MiB comes and goes: absent -> mapping -> ready -> draining -> absent, each an
-//! exchange, or a store of the only owner. While it comes, the page's word stands for all its
-//! slices: so a claim on one counts once the page is ready and the claim is still there.
+//! Transitions of a page of 2 MiB: absent -> mapping -> ready -> draining -> absent. Each is an
+//! exchange, or a store of the only owner. While a page is being mapped, its word decides for all
+//! its slices: a claim on a slice is valid if the page is ready and the claim is still there
+//! afterwards.
 //!
-//! What the memory is and where it comes from, callers say.
+//! The callers provide the memory.
 
 use core::ops::Range;
 
@@ -17,16 +18,16 @@ use crate::sync::{
 /// Why a page's memory is not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Another cache is at it.
+    /// Another cache is mapping it.
     Busy,
-    /// Not this page; another may do.
+    /// This page has no memory; another page may have some.
     Unusable,
-    /// None at all.
+    /// No page has memory.
     Exhausted,
 }
 
-/// Takes hold of a page without memory for `me` and has `provide` give it some: what its word is to
-/// say next.
+/// Claims a page without memory for `me` and gets memory for it with `provide`. Returns the page's
+/// next word.
 pub(crate) fn map(
     page: &AtomicU64,
     me: CacheId,
@@ -56,9 +57,10 @@ pub(crate) fn make_ready(
     Ok(())
 }
 
-/// Has `ready` make the pages ready of slices that `me` claimed; the claims count if they are still
-/// there then: how many pieces of them can be resident. Else they are given back, except those that
-/// the cache that maps the page wrote over.
+/// Makes the pages of slices that `me` claimed ready with `ready`. If the claims are still there
+/// then, they are valid, and the function returns how many pieces of the slices can be resident.
+/// Otherwise it gives them back, except the claims that the cache that maps the page has
+/// overwritten.
 pub(crate) fn keep_claims(
     slices: &[AtomicU64],
     run: &Range<usize>,
@@ -73,9 +75,10 @@ pub(crate) fn keep_claims(
     result
 }
 
-/// Has `give_back` give the memory of a page back all of whose slices `me` claimed; whether it
-/// went. `between` is what the page is called while that goes on, if not draining: whoever provides
-/// the memory may hand it out again at once, to a thread that makes the page ready.
+/// Gives back the memory of a page with `give_back`, after `me` has claimed all its slices. Returns
+/// whether the memory was given back. `between` is the page's word meanwhile, if it is not
+/// draining: the provider of the memory may hand it out again at once, to a thread that makes the
+/// page ready.
 pub(crate) fn drain(
     page: &AtomicU64,
     slices: &[AtomicU64],
@@ -102,8 +105,8 @@ pub(crate) fn drain(
     is_gone
 }
 
-/// Makes a page that a dead cache was mapping or draining what it is `next`. `word` is what it
-/// said.
+/// Sets the word of a page that a dead cache was mapping or draining to `next`. `word` is its word
+/// before.
 pub(crate) fn reap(
     page: &AtomicU64,
     word: PageWord,

@@ -1,27 +1,28 @@
-//! Where free slices follow each other, however they lie: for each page which of its slices are
-//! free, and for each page and each group of pages how many are at its start, at its end, and in
-//! its longest run. Groups have [`FANOUT`] pages, then as many groups, and so on. So a run of any
-//! length, within a page or across several, is found by reading some dozen words, however many
-//! blocks live.
+//! Runs of free slices: for each page, its free slices, and for each page and each group of pages,
+//! the number of free slices at its start, at its end, and in its longest run. A group has
+//! [`FANOUT`] pages, the next level's group as many groups, and so on. So a run of any length,
+//! within a page or across several, is found by reading some dozen words, whatever the number of
+//! live blocks.
 //!
-//! All of it is a hint, and errs on the side of too much. A thread that frees slices says so,
-//! unless that is said already, and of the groups that say less than it follows ([`freed`]). A
-//! thread that claims slices says nothing. So what comes and goes in one place costs one exchange.
-//! A search that a page led astray has it noted as it is ([`Runs::note_page`]), and a search that a
-//! group led astray makes that one right. A page whose run got lost with a process that died is
-//! found by the next thread that notes all of it ([`Runs::note`]).
+//! All of it is a hint, which reports too many free slices rather than too few. A thread that frees
+//! slices records it, unless it is recorded already, in the page and in the groups that report less
+//! ([`freed`]). A thread that claims slices records nothing. So a block that is allocated and freed
+//! repeatedly costs one exchange each time. A search that was misled by a page records the page's
+//! current free slices ([`Runs::note_page`]), and one that was misled by a group corrects the
+//! group. A run that was not recorded because a process died is recorded by the next thread that
+//! records the whole page ([`Runs::note`]).
 //!
-//! A word that is made less is computed from those below and exchanged until it is found to be what
-//! was computed. Of a thread that does that and one that raises a word below at once, each sees
-//! what the other did: between a change below and the look at the word above lies a barrier.
+//! A word that decreases is computed from the words below and exchanged until it equals the
+//! computed value. If one thread does that while another raises a word below, each sees the other's
+//! change: a barrier stands between the change below and the read of the word above.
 
 use core::ops::Range;
 
 use super::step::step;
 use crate::sync::{AtomicU64, Ordering::SeqCst, barrier};
 
-/// Pages, or groups, in a group. With 32, a pair of 262,145 B among 10,000 that live took 400 to
-/// 640 ns on Zen 4 in two runs, and 236 among ten.
+/// Pages, or groups, in a group. With 32, an allocation and its free of 262,145 B among 10,000 live
+/// blocks took 400 to 640 ns on Zen 4 in two runs, and 236 among ten.
 pub(crate) const FANOUT: usize = 1 << FANOUT_SHIFT;
 
 const FANOUT_SHIFT: usize = 3;
@@ -31,8 +32,8 @@ pub(crate) const LEVELS: usize = 6;
 
 const BITS: u32 = 21;
 
-/// Free slices of a page or a group: at its start, in its longest run, and at its end, 21 bits
-/// each, from the lowest up.
+/// Counts of free slices of a page or a group: at its start, in its longest run, and at its end, 21
+/// bits each, from the lowest up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Free(u64);
@@ -42,7 +43,7 @@ impl Free {
         Self(start as u64 | (longest as u64) << BITS | (end as u64) << (2 * BITS))
     }
 
-    /// Of a page of 32 slices, of which those are free whose bit is set.
+    /// The counts of a page of 32 slices whose free slices have their bits set.
     const fn of_mask(mask: u32) -> Self {
         // Bit i of `ends[k]`: a run of 2^k ends at i.
         let mut ends = [mask; 6];
@@ -51,13 +52,13 @@ impl Free {
             ends[k] = ends[k - 1] & ends[k - 1] << (1 << (k - 1));
             k += 1;
         }
-        // Bit i of `rest`: a run as long as the longest so far ends at i.
-        let (mut rest, mut longest) = (!0, 0);
+        // Bit i of `remaining`: a run as long as the longest so far ends at i.
+        let (mut remaining, mut longest) = (!0, 0);
         while k > 0 {
             k -= 1;
-            let longer = if longest < 32 { rest & ends[k] << longest } else { 0 };
+            let longer = if longest < 32 { remaining & ends[k] << longest } else { 0 };
             if longer != 0 {
-                (rest, longest) = (longer, longest + (1 << k));
+                (remaining, longest) = (longer, longest + (1 << k));
             }
         }
         Self::new(mask.trailing_ones() as usize, longest, mask.leading_ones() as usize)
@@ -79,7 +80,7 @@ impl Free {
         self.part(2)
     }
 
-    /// Of each number the greater.
+    /// The greater value of each count.
     fn max(self, other: Self) -> Self {
         Self::new(
             self.start().max(other.start()),
@@ -89,8 +90,8 @@ impl Free {
     }
 }
 
-/// Free slices of a page: which they are, a bit each, and above these bits the three numbers of
-/// [`Free`], 6 bits each.
+/// Free slices of a page: a bit for each, and above these bits the three counts of [`Free`], 6 bits
+/// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 struct PageFree(u64);
@@ -116,17 +117,17 @@ impl PageFree {
     }
 }
 
-/// What is looked for: `count` slices that begin at a multiple of `align`, a power of two.
+/// The target of a search: `count` slices that begin at a multiple of `align`, a power of two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) count: usize,
     pub(crate) align: usize,
-    /// Slices of the node from the first to look at to before the last, multiples of a page.
+    /// The slices of the node to search, from the first to before the last, multiples of a page.
     pub(crate) from: usize,
     pub(crate) end: usize,
-    /// Pages with a run of `count` slices, none of them at a multiple of `align`, that are looked
-    /// at before only runs are followed in which there must be one: so that many such do not make a
-    /// search long.
+    /// How many pages that have a run of `count` slices, but none at a multiple of `align`, are
+    /// read before the search follows only runs that must contain one. This bounds the length of a
+    /// search.
     pub(crate) tries: usize,
 }
 
@@ -134,9 +135,9 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy)]
 pub(crate) struct Runs<'a> {
     pages: &'a [AtomicU64],
-    /// Of the groups, those of the lowest level first.
+    /// The words of the groups, from the lowest level up.
     groups: &'a [AtomicU64],
-    /// The node's first slice: alignment counts from the heap's.
+    /// The node's first slice: alignment is relative to the start of the heap.
     first: usize,
     page_slices: usize,
 }
@@ -147,7 +148,7 @@ const fn level_words(pages: usize, level: usize) -> usize {
     (pages + (1 << shift) - 1) >> shift
 }
 
-/// Words of the groups of so many pages, of the levels below one.
+/// Words of the groups of so many pages, in the levels below `end`.
 const fn words_below(pages: usize, end: usize) -> usize {
     let (mut words, mut level) = (0, 1);
     while level < end {
@@ -162,27 +163,28 @@ pub(crate) const fn group_words(pages: usize) -> usize {
     words_below(pages, LEVELS)
 }
 
-/// Says in a page's word that slices of it are free, a bit each: which are said to be then, or
-/// `None` where that was said already. Else its groups are to be [raised](Runs::raise_groups).
+/// Records in a page's word that slices of it are free, a bit each. Returns the free slices
+/// recorded then, or `None` if these were recorded already. If it returns a mask, the caller must
+/// [raise](Runs::raise_groups) the groups.
 #[inline]
 pub(crate) fn freed(page: &AtomicU64, mask: u32) -> Option<u32> {
     let mut old = page.load(SeqCst);
     loop {
-        let said = PageFree(old).mask();
-        let new = if said & mask == mask { old } else { PageFree::of_mask(said | mask).0 };
-        // Also where nothing changes: a thread that says less of the page at this instant sees then
-        // that the slices are free.
+        let noted = PageFree(old).mask();
+        let new = if noted & mask == mask { old } else { PageFree::of_mask(noted | mask).0 };
+        // The exchange is needed even if nothing changes: a thread that records fewer slices of the
+        // page at this time then sees that these slices are free.
         match page.compare_exchange(old, new, SeqCst, SeqCst) {
             Ok(_) if new == old => return None,
-            Ok(_) => return Some(said | mask),
+            Ok(_) => return Some(noted | mask),
             Err(other) => old = other,
         }
     }
 }
 
 impl<'a> Runs<'a> {
-    /// Of a node whose first slice is `first`, with a word for each of its pages of `page_slices`
-    /// slices, and those of their groups, of which there must be [`group_words`].
+    /// The runs of a node whose first slice is `first`, with a word for each of its pages of
+    /// `page_slices` slices, and [`group_words`] words of their groups.
     pub(crate) fn new(
         pages: &'a [AtomicU64],
         groups: &'a [AtomicU64],
@@ -192,8 +194,8 @@ impl<'a> Runs<'a> {
         Self { pages, groups, first, page_slices }
     }
 
-    /// Makes the groups of a page say no less than what follows from those below, up to one that
-    /// says enough: for a thread that said that more is [`freed`].
+    /// Raises the groups of a page to what follows from the words below, up to a group that reports
+    /// enough: for a thread whose call of [`freed`] recorded more.
     #[inline(never)]
     pub(crate) fn raise_groups(&self, page: usize) {
         let mut index = page;
@@ -216,52 +218,52 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Says of a page which of its slices are free now, as `look` finds it, and of its groups what
-    /// follows: all there is, whatever is said already. What is said of the page then.
-    pub(crate) fn note(&self, page: usize, look: impl Fn() -> u32) -> u32 {
-        let said = self.note_page(page, look);
+    /// Records the free slices of a page, as `read` returns them, and recomputes all its groups.
+    /// Returns the free slices recorded then.
+    pub(crate) fn note(&self, page: usize, read: impl Fn() -> u32) -> u32 {
+        let noted = self.note_page(page, read);
         let mut index = page;
         for level in 1..LEVELS {
             step!("runs.note.between");
             index /= FANOUT;
-            self.settle_group(level, index);
+            self.recompute_group(level, index);
         }
-        said
+        noted
     }
 
-    /// Says of a page which of its slices are free now, as `look` finds it: no more than what is
-    /// said of its groups, if `look` finds less than is said of it. What is said then.
-    pub(crate) fn note_page(&self, page: usize, look: impl Fn() -> u32) -> u32 {
-        PageFree(settle(&self.pages[page], || PageFree::of_mask(look()).0)).mask()
+    /// Records the free slices of a page, as `read` returns them, without its groups, which may
+    /// then report too much. Returns the free slices recorded then.
+    pub(crate) fn note_page(&self, page: usize, read: impl Fn() -> u32) -> u32 {
+        PageFree(recompute(&self.pages[page], || PageFree::of_mask(read()).0)).mask()
     }
 
-    fn settle_group(&self, level: usize, index: usize) {
-        settle(&self.level(level)[index], || self.joined(level, index).0);
+    fn recompute_group(&self, level: usize, index: usize) {
+        recompute(&self.level(level)[index], || self.joined(level, index).0);
     }
 
-    /// Whether a run that a search found is one by what is said of its pages. If not, the groups
-    /// that led there are made right.
-    pub(crate) fn is_said(&self, run: &Range<usize>) -> bool {
+    /// Whether a run that a search found is free by the words of its pages. If not, corrects the
+    /// groups that misled the search.
+    pub(crate) fn is_noted(&self, run: &Range<usize>) -> bool {
         let width = self.page_slices;
-        let is_said = |page: usize| self.says(page, mask_of(run, page * width, width));
+        let is_noted = |page: usize| self.has_noted(page, mask_of(run, page * width, width));
         let mut pages = run.start / width..run.end.div_ceil(width);
-        let Some(wrong) = pages.find(|page| !is_said(*page)) else { return true };
+        let Some(wrong) = pages.find(|page| !is_noted(*page)) else { return true };
         make_consistent(&self.pages[wrong]);
         let mut index = wrong;
         for level in 1..LEVELS {
             index /= FANOUT;
-            self.settle_group(level, index);
+            self.recompute_group(level, index);
         }
         false
     }
 
-    /// Whether it is said of these slices of a page that they are free.
+    /// Whether these slices of a page are recorded as free.
     #[inline]
-    pub(crate) fn says(&self, page: usize, mask: u32) -> bool {
+    pub(crate) fn has_noted(&self, page: usize, mask: u32) -> bool {
         PageFree(self.pages[page].load(SeqCst)).mask() & mask == mask
     }
 
-    /// The lowest such slices, counted from the node's first: where they begin. A hint.
+    /// The start of the lowest such run, counted from the node's first slice. A hint.
     pub(crate) fn find(&self, wanted: &Wanted) -> Option<usize> {
         let Wanted { from, end, count, .. } = *wanted;
         if from >= end {
@@ -273,7 +275,7 @@ impl<'a> Runs<'a> {
             (from, last, level) = (from / FANOUT, last / FANOUT, level + 1);
         }
         let mut search = Search { runs: self, wanted, least: count, tries: 0, before: 0 };
-        search.look_at(level, from..last + 1)
+        search.search_level(level, from..last + 1)
     }
 
     /// Slices of a page or group of a level.
@@ -291,7 +293,8 @@ impl<'a> Runs<'a> {
         &self.groups[words_below(pages, level)..][..level_words(pages, level)]
     }
 
-    /// What the words below say of a group. They were read from shared memory and can say anything.
+    /// The counts of a group from the words below, which come from shared memory and may be
+    /// corrupt.
     fn joined(&self, level: usize, index: usize) -> Free {
         let (below, width) = (self.level(level - 1), self.width(level - 1));
         let parts = &below[index * FANOUT..((index + 1) * FANOUT).min(below.len())];
@@ -303,7 +306,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// What words of so many slices each say together.
+/// The joined counts of words of so many slices each.
 #[inline(always)]
 fn join(parts: &[AtomicU64], width: usize, read: impl Fn(u64) -> Free) -> Free {
     let (mut start, mut longest, mut run, mut all) = (0, 0, 0, 0);
@@ -318,8 +321,8 @@ fn join(parts: &[AtomicU64], width: usize, read: impl Fn(u64) -> Free) -> Free {
     Free::new(start, longest, run)
 }
 
-/// Makes the numbers in a page's word follow from its bits. They do, unless another process wrote
-/// over the word: a run that they promise is then looked for at every search, and never found.
+/// Makes the counts in a page's word consistent with its bits. They differ only if another process
+/// overwrote the word: every search would then look for a run that does not exist.
 fn make_consistent(page: &AtomicU64) {
     let word = page.load(SeqCst);
     let consistent = PageFree::of_mask(PageFree(word).mask()).0;
@@ -335,22 +338,22 @@ pub(crate) fn mask_of(run: &Range<usize>, first: usize, width: usize) -> u32 {
     (!0 << from) & (!0 >> (u32::BITS as usize - end))
 }
 
-/// Looks at a word that one note takes at most: each but the last finds that another one changed
-/// what is below, or the word, which a peer that scribbles can do for ever.
-const LOOKS: usize = 1000;
+/// How often one call computes a word at most. Each further time means that another thread changed
+/// the word or those below; a peer that corrupts the metadata can do so forever.
+const ATTEMPTS: usize = 1000;
 
-/// Makes a word what `look` finds: what it is then.
-fn settle(word: &AtomicU64, look: impl Fn() -> u64) -> u64 {
+/// Sets a word to the value that `read` computes. Returns that value.
+fn recompute(word: &AtomicU64, read: impl Fn() -> u64) -> u64 {
     let mut new = 0;
-    for _ in 0..LOOKS {
+    for _ in 0..ATTEMPTS {
         barrier!();
         let old = word.load(SeqCst);
-        new = look();
+        new = read();
         if old == new {
             break;
         }
         let _ = word.compare_exchange(old, new, SeqCst, SeqCst);
-        step!("runs.settle.between");
+        step!("runs.recompute.between");
     }
     new
 }
@@ -359,27 +362,27 @@ fn settle(word: &AtomicU64, look: impl Fn() -> u64) -> u64 {
 struct Search<'a> {
     runs: &'a Runs<'a>,
     wanted: &'a Wanted,
-    /// The shortest run within a page or group that is followed.
+    /// The shortest run within a page or group that the search follows.
     least: usize,
     tries: usize,
-    /// Free slices right before what is looked at.
+    /// Free slices directly before the current position.
     before: usize,
 }
 
 impl Search<'_> {
-    /// Looks at pages or groups of a level. What their words say can be anything: a search then
-    /// ends with slices that may not even be there.
-    fn look_at(&mut self, level: usize, range: Range<usize>) -> Option<usize> {
+    /// Searches pages or groups of a level. Their words may be corrupt, and the result may then lie
+    /// outside the node.
+    fn search_level(&mut self, level: usize, range: Range<usize>) -> Option<usize> {
         let words = self.runs.level(level);
         let range = range.start..range.end.min(words.len());
         match level {
-            0 => self.look_at_words(level, words, range, |word| PageFree(word).free()),
-            _ => self.look_at_words(level, words, range, Free),
+            0 => self.search_words(level, words, range, |word| PageFree(word).free()),
+            _ => self.search_words(level, words, range, Free),
         }
     }
 
     #[inline(always)]
-    fn look_at_words(
+    fn search_words(
         &mut self,
         level: usize,
         words: &[AtomicU64],
@@ -399,8 +402,8 @@ impl Search<'_> {
                 continue;
             }
             let found = match level {
-                0 => self.look_into_page(start, free, PageFree(word).mask()),
-                _ => self.look_into_group(level, index),
+                0 => self.search_page(start, free, PageFree(word).mask()),
+                _ => self.search_group(level, index),
             };
             if found.is_some() {
                 return found;
@@ -412,24 +415,25 @@ impl Search<'_> {
         None
     }
 
-    /// Looks at what is in a group. Where it holds nothing, it is made right.
-    fn look_into_group(&mut self, level: usize, index: usize) -> Option<usize> {
-        let found = self.look_at(level - 1, index * FANOUT..(index + 1) * FANOUT);
+    /// Searches a group. Corrects its counts if it holds no such run.
+    fn search_group(&mut self, level: usize, index: usize) -> Option<usize> {
+        let found = self.search_level(level - 1, index * FANOUT..(index + 1) * FANOUT);
         if found.is_none() {
-            self.runs.settle_group(level, index);
+            self.runs.recompute_group(level, index);
         }
         found
     }
 
-    /// Looks at the runs of a page that begins at `start`, the first of them with what is before.
-    fn look_into_page(&mut self, start: usize, free: Free, mask: u32) -> Option<usize> {
+    /// Searches the runs of a page that begins at `start`. The first run extends the free slices
+    /// before the page.
+    fn search_page(&mut self, start: usize, free: Free, mask: u32) -> Option<usize> {
         let width = self.runs.page_slices;
         let found = self.fit(start.saturating_sub(self.before), self.before + free.start());
         if found.is_some() {
             return found;
         }
         let mut at = mask.trailing_ones();
-        // Behind each run, one that is not free.
+        // A slice that is not free follows each run.
         while let Some(rest) = mask.checked_shr(at).filter(|rest| *rest != 0) {
             at += rest.trailing_zeros();
             let length = (mask >> at).trailing_ones();
@@ -447,22 +451,22 @@ impl Search<'_> {
         None
     }
 
-    /// A run that goes on behind these begins within them: what leads a search astray is then
-    /// found, and made right, where the run begins.
+    /// Records the free slices at the end of these, which a later run may extend. So a corrupt
+    /// count is found, and corrected, at the page where the run begins.
     #[inline]
     fn pass(&mut self, free: Free, width: usize) {
         let end = free.end().min(width);
         self.before = if free.start() >= width { self.before + width } else { end };
     }
 
-    /// Where in a free run such slices begin first.
+    /// The first such slices in a free run.
     #[inline]
     fn fit(&self, start: usize, length: usize) -> Option<usize> {
         let Wanted { count, align, .. } = *self.wanted;
         if length < count {
             return None;
         }
-        // A division takes as long as the rest of the turn.
+        // A division would take as long as the rest of the iteration.
         let at = ((self.runs.first + start + align - 1) & !(align - 1)) - self.runs.first;
         (at + count <= start + length).then_some(at)
     }
@@ -475,21 +479,21 @@ mod tests {
 
     const PAGE: usize = 32;
 
-    /// The pages of a node, by which of their slices are free, with their words.
-    struct Ground {
+    /// The pages of a node, with a mask of the free slices of each, and their words.
+    struct Node {
         masks: Vec<u32>,
         pages: Vec<AtomicU64>,
         groups: Vec<AtomicU64>,
         first: usize,
     }
 
-    impl Ground {
+    impl Node {
         fn new(masks: Vec<u32>, first: usize) -> Self {
             let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
             let (pages, groups) = (words(masks.len()), words(group_words(masks.len())));
-            let ground = Self { masks, pages, groups, first };
-            (0..ground.masks.len()).for_each(|page| ground.note(page));
-            ground
+            let node = Self { masks, pages, groups, first };
+            (0..node.masks.len()).for_each(|page| node.note(page));
+            node
         }
 
         fn runs(&self) -> Runs<'_> {
@@ -506,7 +510,7 @@ mod tests {
             self.runs().find(&wanted)
         }
 
-        /// The same by looking at each slice.
+        /// The expected result, from reading each slice.
         fn expected(&self, count: usize, align: usize, from: usize) -> Option<usize> {
             let is_free = |slice: usize| self.masks[slice / PAGE] >> (slice % PAGE) & 1 == 1;
             let mut run = 0;
@@ -528,8 +532,7 @@ mod tests {
         *seed
     }
 
-    /// Runs of many lengths: each mask has bits of as many words as its page has neighbours of a
-    /// kind.
+    /// Masks with free runs of many lengths.
     fn masks(pages: usize, seed: &mut u64) -> Vec<u32> {
         let mask = |_| match random(seed) % 5 {
             0 => 0,
@@ -542,103 +545,103 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_run_is_found_as_by_looking_at_each_slice() {
+    fn find_returns_the_lowest_run() {
         let mut seed = 88_172_645_463_325_252;
         for pages in [1, 2, 31, 32, 33, 100, 1025, 2000] {
-            let ground = Ground::new(masks(pages, &mut seed), 64 * PAGE);
+            let node = Node::new(masks(pages, &mut seed), 64 * PAGE);
             for _ in 0..300 {
                 let count = 1 + random(&mut seed) as usize % 150;
                 let align = 1 << (random(&mut seed) % 8);
                 let from = random(&mut seed) as usize % pages * PAGE;
-                let found = ground.find(count, align, from, usize::MAX);
-                let expected = ground.expected(count, align, from);
+                let found = node.find(count, align, from, usize::MAX);
+                let expected = node.expected(count, align, from);
                 assert_eq!(found, expected, "{pages} pages: {count} at {align} from {from}");
             }
         }
     }
 
     #[test]
-    fn a_run_across_all_groups_is_found() {
+    fn find_returns_run_across_all_groups() {
         let pages = 6 * FANOUT * FANOUT * FANOUT + 5;
-        let mut ground = Ground::new(std::vec![!0; pages], 0);
-        assert_eq!(ground.find(pages * PAGE, 1, 0, 1), Some(0));
-        assert_eq!(ground.find(pages * PAGE + 1, 1, 0, 1), None);
-        ground.masks[1500] = !4;
-        ground.note(1500);
-        assert_eq!(ground.find(1500 * PAGE + 2, 1, 0, 1), Some(0));
+        let mut node = Node::new(std::vec![!0; pages], 0);
+        assert_eq!(node.find(pages * PAGE, 1, 0, 1), Some(0));
+        assert_eq!(node.find(pages * PAGE + 1, 1, 0, 1), None);
+        node.masks[1500] = !4;
+        node.note(1500);
+        assert_eq!(node.find(1500 * PAGE + 2, 1, 0, 1), Some(0));
         let next = 1500 * PAGE + 3;
-        assert_eq!(ground.find(1500 * PAGE + 3, 1, 0, 1), Some(next));
-        assert_eq!(ground.find(pages * PAGE - next + 1, 1, 0, 1), None);
+        assert_eq!(node.find(1500 * PAGE + 3, 1, 0, 1), Some(next));
+        assert_eq!(node.find(pages * PAGE - next + 1, 1, 0, 1), None);
     }
 
     #[test]
-    fn a_search_that_is_led_astray_makes_right_what_led_it() {
-        let mut ground = Ground::new(std::vec![!0; 100], 0);
-        // Taken without a word, as by whoever claims slices.
-        ground.masks[..90].fill(0);
+    fn misled_search_corrects_the_hints() {
+        let mut node = Node::new(std::vec![!0; 100], 0);
+        // Claimed without a record, as a thread that claims slices does.
+        node.masks[..90].fill(0);
         let mut steps = 0;
-        while let Some(at) = ground.find(20, 1, 0, 1).filter(|at| *at < 90 * PAGE) {
-            ground.note(at / PAGE);
+        while let Some(at) = node.find(20, 1, 0, 1).filter(|at| *at < 90 * PAGE) {
+            node.note(at / PAGE);
             steps += 1;
         }
         assert!(steps <= 90, "{steps} steps");
-        assert_eq!(ground.find(20, 1, 0, 1), Some(90 * PAGE));
+        assert_eq!(node.find(20, 1, 0, 1), Some(90 * PAGE));
         let read = |words: &[AtomicU64]| words.iter().map(|word| word.load(SeqCst)).collect();
-        let [pages, groups]: [Vec<u64>; 2] = [read(&ground.pages), read(&ground.groups)];
-        (0..100).for_each(|page| ground.note(page));
-        assert_eq!([pages, groups], [read(&ground.pages), read(&ground.groups)]);
+        let [pages, groups]: [Vec<u64>; 2] = [read(&node.pages), read(&node.groups)];
+        (0..100).for_each(|page| node.note(page));
+        assert_eq!([pages, groups], [read(&node.pages), read(&node.groups)]);
     }
 
-    /// Claims the lowest such slices, as a request does: where hints lead it astray, it makes them
-    /// right. Where they begin.
-    fn claim(ground: &mut Ground, count: usize, align: usize) -> Option<usize> {
+    /// Claims the lowest such slices as a request does, and corrects hints that mislead it. Returns
+    /// their start.
+    fn claim(node: &mut Node, count: usize, align: usize) -> Option<usize> {
         for _ in 0..1000 {
-            let found = ground.find(count, align, 0, usize::MAX)?;
+            let found = node.find(count, align, 0, usize::MAX)?;
             let run = found..found + count;
             let pages = found / PAGE..run.end.div_ceil(PAGE);
             let bits = |page: usize| mask_of(&run, page * PAGE, PAGE);
-            if !ground.runs().is_said(&run) {
+            if !node.runs().is_noted(&run) {
                 continue;
             }
-            if pages.clone().all(|page| ground.masks[page] & bits(page) == bits(page)) {
-                pages.for_each(|page| ground.masks[page] &= !bits(page));
+            if pages.clone().all(|page| node.masks[page] & bits(page) == bits(page)) {
+                pages.for_each(|page| node.masks[page] &= !bits(page));
                 return Some(found);
             }
             for page in pages {
-                ground.runs().note_page(page, || ground.masks[page]);
+                node.runs().note_page(page, || node.masks[page]);
             }
         }
-        panic!("{count} at {align}: led astray for ever");
+        panic!("{count} at {align}: the search is misled forever");
     }
 
-    fn free(ground: &mut Ground, run: &Range<usize>) {
+    fn free(node: &mut Node, run: &Range<usize>) {
         for page in run.start / PAGE..run.end.div_ceil(PAGE) {
             let bits = mask_of(run, page * PAGE, PAGE);
-            ground.masks[page] |= bits;
-            if freed(&ground.pages[page], bits).is_some() {
-                ground.runs().raise_groups(page);
+            node.masks[page] |= bits;
+            if freed(&node.pages[page], bits).is_some() {
+                node.runs().raise_groups(page);
             }
         }
     }
 
     #[test]
-    fn the_lowest_run_is_claimed_however_blocks_come_and_go() {
+    fn claim_gets_the_lowest_run_while_blocks_come_and_go() {
         let mut seed = 88_172_645_463_325_252;
         for (pages, most) in [(3, 40), (70, 20), (70, 300), (600, 12), (600, 3000)] {
-            let mut ground = Ground::new(std::vec![!0; pages], 64 * PAGE);
+            let mut node = Node::new(std::vec![!0; pages], 64 * PAGE);
             let mut live = Vec::new();
             for _ in 0..1500 {
                 let count = 1 + random(&mut seed) as usize % most;
                 let align = 1 << (random(&mut seed) % 4);
-                let expected = ground.expected(count, align, 0);
-                assert_eq!(claim(&mut ground, count, align), expected, "{pages}: {count}, {align}");
+                let expected = node.expected(count, align, 0);
+                assert_eq!(claim(&mut node, count, align), expected, "{pages}: {count}, {align}");
                 if let Some(start) = expected {
                     live.push(start..start + count);
                 }
                 let has_room = random(&mut seed) % 5 < 2;
                 while !live.is_empty() && (expected.is_none() || !has_room) {
                     let run = live.swap_remove(random(&mut seed) as usize % live.len());
-                    free(&mut ground, &run);
+                    free(&mut node, &run);
                     if random(&mut seed).is_multiple_of(2) {
                         break;
                     }
@@ -648,14 +651,14 @@ mod tests {
     }
 
     #[test]
-    fn many_runs_at_other_multiples_do_not_make_a_search_long() {
+    fn unaligned_runs_do_not_lengthen_a_search() {
         let mut masks = std::vec![0b1111_1110; 1000];
         masks[998..].fill(!0);
-        let ground = Ground::new(masks, 0);
+        let node = Node::new(masks, 0);
         let wanted = Wanted { count: 6, align: 8, from: 0, end: 1000 * PAGE, tries: 10 };
-        let runs = ground.runs();
+        let runs = node.runs();
         let mut search = Search { runs: &runs, wanted: &wanted, least: 6, tries: 0, before: 0 };
-        let found = search.look_at(LEVELS - 1, 0..1);
+        let found = search.search_level(LEVELS - 1, 0..1);
         assert_eq!((found, search.tries), (Some(998 * PAGE), 10));
     }
 }

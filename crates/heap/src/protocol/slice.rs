@@ -1,14 +1,14 @@
-//! How slices change hands. Each step is one compare-and-swap, or a store by the only owner.
+//! Transitions of slices. Each step is one compare-and-swap, or a store by the only owner.
 //!
-//! Building `[head, head + count)`: every slice free -> claimed by me (given back if one is not to
-//! be had); the head -> run; the others -> span or tail; the head -> span or large, last. In a page
-//! that has no memory yet the page's word stands for all its slices: who maps it writes over
-//! claims, so a claim counts once the page is ready and the claim is still there ([`is_claimed`]).
-//! Taking apart: the head -> run; the others -> claimed; the head -> claimed; each -> free, with
-//! its generation grown by one.
+//! Building `[head, head + count)`: every slice free -> claimed by me (all are given back if one is
+//! not available); the head -> run; the others -> span or tail; the head -> span or large, last. In
+//! a page without memory, the page's word decides for all its slices: the cache that maps it
+//! overwrites claims, so a claim is valid if the page is ready and the claim is still there
+//! afterwards ([`is_claimed`]). Taking apart: the head -> run; the others -> claimed; the head ->
+//! claimed; each -> free, with its generation increased by one.
 //!
-//! So at any instant every slice is free, or says whose it is, or lies behind a head that does: who
-//! dies in between leaves nothing that a scan does not find.
+//! So at any time every slice is free, names its owner, or lies behind a head that does: a process
+//! that dies in between leaves nothing that a scan does not find.
 
 use core::ops::Range;
 
@@ -26,7 +26,7 @@ pub(crate) fn word(slices: &[AtomicU64], index: usize) -> SliceWord {
     SliceWord(slices[index].load(Acquire))
 }
 
-/// Claims free slices for `me`: all of them, or none and the first that was not free.
+/// Claims free slices for `me`: all of them, or none. The error is the first that was not free.
 pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Result<(), usize> {
     for (index, word) in slices[run.clone()].iter().enumerate() {
         let old = SliceWord(word.load(Acquire));
@@ -48,7 +48,7 @@ pub(crate) fn claim_mapped(
     run: &Range<usize>,
     me: CacheId,
 ) -> bool {
-    // What somebody made of them when the page was ready before stands there still, if he died.
+    // A process that used them when the page was ready before, and died, may have left other words.
     let is_free = is_free(slices, run.clone());
     if is_free {
         for word in &slices[run.clone()] {
@@ -63,8 +63,8 @@ pub(crate) fn claim_mapped(
     is_free
 }
 
-/// Gives back slices that `me` claimed and made nothing of, except those that were written over by
-/// the cache that maps the page.
+/// Gives back slices that `me` claimed and did not use, except those that the cache that maps the
+/// page has overwritten.
 pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     for index in run {
         let old = SliceWord(slices[index].load(Relaxed));
@@ -80,7 +80,7 @@ fn is_free(slices: &[AtomicU64], run: Range<usize>) -> bool {
     slices[run].iter().all(|word| SliceWord(word.load(Acquire)).is_free())
 }
 
-/// Whether slices are all claimed by `me`. Asked once their page is ready: then they stay so.
+/// Whether slices are all claimed by `me`. Called once their page is ready: then they stay claimed.
 pub(crate) fn is_claimed(slices: &[AtomicU64], mut run: Range<usize>, me: CacheId) -> bool {
     run.all(|index| word(slices, index).is_claimed_by(me))
 }
@@ -90,8 +90,8 @@ pub(crate) fn pieces(slices: &[AtomicU64], run: Range<usize>) -> usize {
     slices[run].iter().map(|word| SliceWord(word.load(Acquire)).resident() as usize).sum()
 }
 
-/// How many pieces of slices can be resident that are all claimed by `me`; `None` where one is not.
-/// Asked once their page is ready: then they stay so.
+/// How many pieces of slices can be resident, if all are claimed by `me`; `None` if one is not.
+/// Called once their page is ready: then they stay claimed.
 pub(crate) fn claimed_pieces(
     slices: &[AtomicU64],
     run: Range<usize>,
@@ -108,26 +108,27 @@ pub(crate) fn claimed_pieces(
     Some(pieces.min(run.len() * PIECES as usize))
 }
 
-/// How many pieces of the slices of a large block can be resident: all, but of the last.
+/// How many pieces of the slices of a large block can be resident: all of them, except for the last
+/// slice.
 pub(crate) fn block_pieces(slices: &[AtomicU64], run: &Range<usize>) -> usize {
     let last = word(slices, run.end - 1).resident() as usize;
     (run.len() - 1) * PIECES as usize + last
 }
 
-/// Says how much of slices that `me` claimed is resident.
+/// Records how many pieces of slices that `me` claimed are resident.
 pub(crate) fn set_resident(slices: &[AtomicU64], run: Range<usize>, pieces: u32) {
     for index in run {
         own(slices, index, |old| old.with_resident(pieces));
     }
 }
 
-/// Says of a slice that all of it is resident, if it still says `seen`; whether it did.
+/// Records the resident pieces of a slice, if its word is still `seen`. Returns whether it was.
 pub(crate) fn make_resident(slice: &AtomicU64, seen: SliceWord, pieces: u32) -> bool {
     exchange(slice, seen, seen.with_resident(pieces))
 }
 
-/// Begins to make a span of `class` of slices that are `me`'s: all of it but the head says so then,
-/// and the head that it is being built.
+/// Begins to build a span of `class` from slices of `me`: all slices but the head name the span,
+/// and the head says that it is being built.
 pub(crate) fn begin_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me: CacheId) {
     let count = run.len() as u32;
     let Some((head, tails)) = slices[run].split_first() else { return };
@@ -139,14 +140,14 @@ pub(crate) fn begin_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me:
     }
 }
 
-/// Makes what was begun a span. Its slots are free, or cached by who built it.
+/// Completes a span that was begun. Its slots are free, or cached by its builder.
 pub(crate) fn finish_span(slices: &[AtomicU64], head: usize, class: u8) {
     step!("slice.build_span.before_head");
     own(slices, head, |old| SliceWord::span(old.generation(), class));
 }
 
-/// Makes claimed slices, or a run of `me`, a large block of a process. Its last slice stays as much
-/// resident as it says; the others count as touched.
+/// Turns claimed slices, or a run of `me`, into a large block of a process. Its last slice keeps
+/// its resident pieces; the others count as resident.
 pub(crate) fn build_large(
     slices: &[AtomicU64],
     run: Range<usize>,
@@ -156,11 +157,11 @@ pub(crate) fn build_large(
     let (head, count) = (run.start, run.len() as u32);
     own(slices, head, |old| SliceWord::run(old.generation(), me, 0, count));
     step!("slice.build_large.after_run");
-    let (last, rest) = match &slices[run] {
-        [_, rest @ .., last] => (Some(last), rest),
+    let (last, middle) = match &slices[run] {
+        [_, middle @ .., last] => (Some(last), middle),
         _ => (None, &[][..]),
     };
-    for tail in rest {
+    for tail in middle {
         set(tail, |old| SliceWord::tail(old.generation()).with_resident(PIECES));
         step!("slice.build_large.between");
     }
@@ -172,16 +173,16 @@ pub(crate) fn build_large(
     own(slices, head, |old| SliceWord::large(old.generation(), process, tag, count));
 }
 
-/// Takes hold of a span or large block whose head still says `seen`: from then on the run is `me`'s
-/// alone. It may be longer than the block, if `me` has claimed the slices behind. Of several that
-/// try, one succeeds.
+/// Seizes a span or large block whose head is still `seen`: from then on the run belongs to `me`
+/// alone. The run may be longer than the block, if `me` has claimed the slices behind it. If
+/// several caches try, one succeeds.
 pub(crate) fn seize(slices: &[AtomicU64], run: Range<usize>, seen: SliceWord, me: CacheId) -> bool {
     let class = if seen.is_span() { seen.class() } else { 0 };
     let new = SliceWord::run(seen.generation(), me, class, run.len() as u32);
     exchange(&slices[run.start], seen, new)
 }
 
-/// Makes the slices of a run of `me` free. Its slot words are all zero.
+/// Frees the slices of a run of `me`. Its slot words are all zero.
 pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     step!("slice.dissolve.after_run");
     let run = &slices[run];
@@ -198,7 +199,7 @@ pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     }
 }
 
-/// Cuts the slices from `keep` on off a run of `me`, and makes them free; the head stays a run.
+/// Cuts the slices from `keep` on off a run of `me` and frees them. The head stays a run.
 pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: CacheId) {
     for tail in run.start + keep..run.end {
         own(slices, tail, |old| old.to_claimed(me));
@@ -212,14 +213,14 @@ pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: Cach
     }
 }
 
-/// Makes a slice free that a dead cache claimed: `seen`. Who maps its page may write over it at
-/// this instant.
+/// Frees a slice that a dead cache claimed and whose word is `seen`. The cache that maps its page
+/// may overwrite it at the same time.
 pub(crate) fn reap_claim(slice: &AtomicU64, seen: SliceWord) {
     exchange(slice, seen, seen.to_next_free());
     step!("reap.slice.after_free");
 }
 
-/// Gives a slice that this cache owns another word of the same generation, or of one made from it.
+/// Replaces the word of a slice that this cache owns.
 fn own(slices: &[AtomicU64], index: usize, make: impl FnOnce(SliceWord) -> SliceWord) {
     set(&slices[index], make);
 }
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_fails_leaves_nothing() {
+    fn failed_claim_leaves_nothing_claimed() {
         let slices = slices(8);
         claim(&slices, 5..6, 1).unwrap();
         assert_eq!(claim(&slices, 2..8, 2), Err(5));
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_was_written_over_is_not_given_back() {
+    fn unclaim_keeps_an_overwritten_claim() {
         let slices = slices(3);
         claim(&slices, 0..3, 1).unwrap();
         assert!(is_claimed(&slices, 0..3, 1) && !is_claimed(&slices, 0..3, 2));
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_built_and_dissolved() {
+    fn span_is_built_and_dissolved() {
         let slices = slices(4);
         claim(&slices, 0..4, 3).unwrap();
         begin_span(&slices, 0..4, 7, 3);
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_block_is_built_and_cut() {
+    fn large_block_is_built_and_cut() {
         let slices = slices(4);
         claim(&slices, 0..4, 3).unwrap();
         build_large(&slices, 0..4, (1, 2), 3);
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn how_much_is_resident_goes_with_a_slice_through_its_states() {
+    fn slice_keeps_its_resident_pieces_through_its_states() {
         let slices = slices(4);
         let resident = || [0, 1, 2, 3].map(|index| word(&slices, index).resident());
         claim(&slices, 0..3, 3).unwrap();

@@ -1,5 +1,5 @@
-//! How the slots of a span change hands: free -> cached by a cache by compare-and-swap; cached ->
-//! live, live -> cached and cached -> free by stores of the only owner.
+//! Transitions of the slots of a span: free -> cached by compare-and-swap; cached -> live, live ->
+//! cached and cached -> free by stores of the only owner.
 
 use super::class::Class;
 use super::step::step;
@@ -10,22 +10,21 @@ use crate::sync::{
     overwrite,
 };
 
-/// Bytes of the smallest page that a kernel brings. Where its pages are larger, a write in vain is
-/// all that comes of it.
+/// Bytes of the smallest page of a kernel. With larger pages, some writes are superfluous.
 const WORDS_PAGE: usize = 4096;
 
 /// The slot words of one span, within the array of its class's shift.
 #[derive(Clone, Copy)]
 pub(crate) struct Slots<'a> {
     words: &'a [AtomicU16],
-    /// Words from one slot's to the next one's.
+    /// Words from one slot's word to the next.
     stride: usize,
     count: usize,
 }
 
 impl<'a> Slots<'a> {
-    /// The slots of the span of `class` whose first byte is at `offset`, in the array `words`. None
-    /// where the array ends before the span does: then it is no span of an honest heap.
+    /// The slots of the span of `class` whose first byte is at `offset`, in the array `words`.
+    /// There are none if the array ends before the span does, which happens only in a corrupt heap.
     pub(crate) fn new(words: &'a [AtomicU16], offset: usize, class: &Class) -> Self {
         let stride = (class.size >> class.shift) as usize;
         let (first, count) = (offset >> class.shift, class.span_slots as usize);
@@ -39,13 +38,13 @@ impl<'a> Slots<'a> {
         self.count
     }
 
-    /// Writes to the first page of words that begins here, if one does: met by a look first, as a
-    /// claim begins with, a page that is not there yet costs two faults.
+    /// Writes to the first page of words that begins here, if one does: a page that is read first,
+    /// as a claim does, costs two faults.
     #[inline]
     pub(crate) fn touch(&self) {
         let before = self.words.as_ptr().addr().wrapping_neg() % WORDS_PAGE / size_of::<SlotWord>();
         if let Some(word) = self.words.get(before) {
-            // What else changes nothing, the compiler may turn into a look.
+            // The compiler may turn other stores without effect into a load.
             let free = SlotWord::FREE.0;
             let _ = word.compare_exchange(free, free, Relaxed, Relaxed);
         }
@@ -56,8 +55,8 @@ impl<'a> Slots<'a> {
         SlotWord(self.word(slot).load(Acquire))
     }
 
-    /// Claims free slots for `me`, from `from` on, and hands each to `take` until that says to
-    /// stop. Where the next look should begin.
+    /// Claims free slots for `me`, from `from` on, and passes each to `take` until it returns
+    /// false. Returns where the next search should begin.
     pub(crate) fn claim(
         &self,
         from: usize,
@@ -75,8 +74,8 @@ impl<'a> Slots<'a> {
         self.count
     }
 
-    /// Makes the first `count` slots `me`'s, of a span that `me` is building: nobody else has one,
-    /// but for who saw an older span there and gives back what it claims.
+    /// Gives the first `count` slots of a span that `me` is building to `me`. No other cache has
+    /// any, except one that saw an older span there and will give back its claims.
     pub(crate) fn hold(&self, count: usize, me: CacheId) {
         for slot in 0..count.min(self.count) {
             overwrite!(self.word(slot), SlotWord::cached(me).0, Relaxed);
@@ -94,19 +93,20 @@ impl<'a> Slots<'a> {
                 .is_ok()
     }
 
-    /// Makes a slot that `me` has cached free; whether it was `me`'s. By compare-and-swap, because
-    /// the span may have been taken apart and built anew since it was claimed.
+    /// Frees a slot that `me` has cached. Returns whether it was `me`'s. It uses a
+    /// compare-and-swap, because the span may have been taken apart and built again since the
+    /// claim.
     pub(crate) fn release(&self, slot: usize, me: CacheId) -> bool {
         let (old, new) = (SlotWord::cached(me).0, SlotWord::FREE.0);
         self.word(slot).compare_exchange(old, new, Release, Relaxed).is_ok()
     }
 
-    /// Gives a slot another word if it still has the one that was seen; whether it had.
+    /// Replaces a slot's word if it is still `old`. Returns whether it was.
     pub(crate) fn exchange(&self, slot: usize, old: SlotWord, new: SlotWord) -> bool {
         self.word(slot).compare_exchange(old.0, new.0, AcqRel, Relaxed).is_ok()
     }
 
-    /// Claims every slot; none where one of them is not free.
+    /// Claims every slot, or none if one of them is not free.
     pub(crate) fn claim_all(&self, me: CacheId) -> bool {
         if !self.are_free() {
             return false;
@@ -122,12 +122,12 @@ impl<'a> Slots<'a> {
         true
     }
 
-    /// Whether every slot is free: looks up to the first that is not.
+    /// Whether every slot is free. Reads up to the first that is not.
     pub(crate) fn are_free(&self) -> bool {
         (0..self.count).all(|slot| self.word(slot).load(Relaxed) == SlotWord::FREE.0)
     }
 
-    /// Makes every slot that `me` has cached free.
+    /// Frees every slot that `me` has cached.
     pub(crate) fn release_all(&self, me: CacheId) {
         for slot in 0..self.count {
             self.release(slot, me);
@@ -153,7 +153,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn slots_are_claimed_and_released_by_their_owner_alone() {
+    fn only_the_owner_releases_a_claimed_slot() {
         // 320 bytes: slots at every fifth word of the array of 64 bytes.
         let class = &TABLE[4];
         let words: Vec<AtomicU16> = (0..2048).map(|_| AtomicU16::new(0)).collect();

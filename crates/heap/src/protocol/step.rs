@@ -1,7 +1,7 @@
-//! Labelled steps: the points between shared stores, where a test kills the process.
+//! Labelled steps: points between shared stores at which a test kills the process.
 
-/// Marks a point between two shared stores of a transition. Nothing, but under the feature `steps`,
-/// where it calls the hook that a test has set.
+/// Marks a point between two shared stores of a transition. Expands to nothing, except under the
+/// feature `steps`, where it calls the hook of a test.
 macro_rules! step {
     ($label:literal) => {
         #[cfg(feature = "steps")]
@@ -20,18 +20,18 @@ mod hook {
 
     static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-    /// Has `hook` called with the label of every step from now on, in every thread.
+    /// Calls `hook` with the label of every step from now on, in every thread.
     pub fn set_hook(hook: fn(&'static str)) {
         HOOK.store(hook as *mut (), Relaxed);
     }
 
-    /// Passes a step.
+    /// Calls the hook, if there is one.
     pub fn pass(label: &'static str) {
         let hook = HOOK.load(Relaxed);
         if hook.is_null() {
             return;
         }
-        // SAFETY: only `set_hook` stores there, and what it stores is such a function.
+        // SAFETY: only `set_hook` stores there, and it stores such a function.
         let hook: fn(&'static str) = unsafe { core::mem::transmute(hook) };
         hook(label);
     }

@@ -1,7 +1,7 @@
-//! A few words that are read as one, by a reader that may not wait: a signal handler.
+//! A few words that are read as one value by a reader that must not wait: a signal handler.
 //!
-//! A version stands in front of them, odd while they are written. A reader that finds it odd, or
-//! another one after it has read the words, has read nothing.
+//! Each group has a version, which is odd while the words are written. A reader that finds an odd
+//! version, or another version after reading the words, has read nothing.
 
 use crate::sync::{
     AtomicU32, AtomicU64,
@@ -11,31 +11,31 @@ use crate::sync::{
 
 /// Words that one writer at a time changes together.
 pub(crate) struct Versioned<const WORDS: usize> {
-    /// SYNC: words published. Stored last, and looked at again after the words were read.
+    /// SYNC: words published. Stored last, and read again after the words.
     pub(crate) version: AtomicU32,
     pub(crate) words: [AtomicU64; WORDS],
 }
 
 impl<const WORDS: usize> Versioned<WORDS> {
-    /// Changes all of them. Callers see to it that nobody else writes meanwhile.
+    /// Writes all words. Callers ensure that no other thread writes meanwhile.
     pub(crate) fn write(&self, words: [u64; WORDS]) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);
-        // A reader that sees one of the new words sees that version at least.
+        // A reader that sees one of the new words also sees that version or a later one.
         fence(Release);
-        for (place, word) in self.words.iter().zip(words) {
-            place.store(word, Relaxed);
+        for (target, word) in self.words.iter().zip(words) {
+            target.store(word, Relaxed);
         }
         // SYNC: words published.
         self.version.store(version.wrapping_add(2), Release);
     }
 
-    /// All of them, as they stood at one time; `None` where they are being changed.
+    /// All words, as they were at one time; `None` while they are being written.
     pub(crate) fn read(&self) -> Option<[u64; WORDS]> {
         // SYNC: words published.
         let version = self.version.load(Acquire);
         let words = self.words.each_ref().map(|word| word.load(Relaxed));
-        // The words first, and then the version once more.
+        // The words are read before the version is read again.
         fence(Acquire);
         let is_whole = version.is_multiple_of(2) && self.version.load(Relaxed) == version;
         is_whole.then_some(words)

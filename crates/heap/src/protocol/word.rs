@@ -1,4 +1,4 @@
-//! The state words: every resource has one, it names the owner, and it is the only truth.
+//! The state words: every resource has one, which names its owner and is authoritative.
 //!
 //! | resource | word | states |
 //! |---|---|---|
@@ -8,9 +8,9 @@
 //! | cache record | [`CacheWord`], 64 bits | free, active, reaping |
 //! | process record | [`ProcessWord`], 64 bits | free, joining, active, reaping |
 //!
-//! The word 0 is always "free", so that fresh, zeroed memory is a valid empty heap. A word that was
-//! read from shared memory can hold anything: decoding never fails, and every field that it yields
-//! is within the bits it was read from. What these bits index is checked by the caller.
+//! The word 0 is always "free", so that fresh, zeroed memory is a valid empty heap. A word from
+//! shared memory can hold any value: decoding never fails, and every field is within its number of
+//! bits. Callers check a field before they use it as an index.
 
 mod record;
 
@@ -19,16 +19,16 @@ pub(crate) use record::{Cache, CacheWord, Process, ProcessWord};
 /// The highest identity of a cache, the lowest being 1: 15 bits of a slot word.
 pub(crate) const CACHE_ID_MAX: u32 = 0x7FFF;
 
-/// How many caches that one thread each has to itself there can be: the other identities are for
-/// the spare records of [`crate::layout::Geometry::spare_caches`].
+/// The most caches for one thread each. The other identities are for the spare records of
+/// [`crate::layout::Geometry::spare_caches`].
 pub(crate) const CACHES_MAX: u32 = CACHE_ID_MAX - PROCESSES_MAX * 8;
 
 /// How many processes can share a heap: 7 bits of a slot word.
 pub(crate) const PROCESSES_MAX: u32 = 128;
 
-/// How many PID namespaces the processes of a heap can be at home in, and one: 7 bits of a process
-/// record's word, of which 0 is none that is known.
-pub(crate) const HOMES_MAX: usize = 128;
+/// The most PID namespaces of the processes of a heap, plus one: 7 bits of a process record's word,
+/// of which 0 means unknown.
+pub(crate) const NAMESPACES_MAX: usize = 128;
 
 /// How many tags there can be, the empty tag 0 included: 8 bits of a slot word.
 pub(crate) const TAGS_MAX: u32 = 256;
@@ -36,10 +36,10 @@ pub(crate) const TAGS_MAX: u32 = 256;
 /// Pieces of 4 KiB that a slice's memory is counted in.
 pub(crate) const PIECES: u32 = 16;
 
-/// The name of a cache: 1 to [`CACHE_ID_MAX`]. 0 is nobody.
+/// The identity of a cache: 1 to [`CACHE_ID_MAX`]. 0 means none.
 pub(crate) type CacheId = u16;
 
-/// What a slot's word says.
+/// The state of a slot's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Free,
@@ -78,38 +78,38 @@ impl SlotWord {
     }
 }
 
-/// What a slice's word says. A length counts slices.
+/// The state of a slice's word. A length counts slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slice {
-    /// Nobody's. Its slot words are zero in every array.
+    /// Free. Its slot words are zero in every array.
     Free,
-    /// Held by a cache, and no part of anything yet (or no more).
+    /// Held by a cache, and not part of a span or block yet, or no longer.
     Claimed(CacheId),
-    /// This head and all slices of `[head, head + length)` belong to a cache that builds them or
-    /// takes them apart.
+    /// This head and all slices of `[head, head + length)` belong to a cache that is building them
+    /// or taking them apart.
     Run { cache: CacheId, class: u8, length: u32 },
-    /// Part of a span of slots; every slice of the span says the same.
+    /// Part of a span of slots; every slice of the span has the same word.
     Span { class: u8 },
     /// The head of a large block.
     Large { process: u8, tag: u8, length: u32 },
     /// A later slice of a large block.
     Tail,
-    /// Not the heap's: the provider of external memory keeps it for itself.
+    /// Kept by the provider of external memory.
     Outside,
-    /// No state: somebody scribbled.
+    /// No valid state: the word is corrupt.
     Unknown,
 }
 
 /// A slice's word: class 6 bits, kind 3, generation 16, owner 15, length 24, from bit 5 up; the
-/// highest bits of the length come round to bits 0 to 4. So class and kind, masked, are at once
-/// what leads to an entry of 32 bytes in a table.
+/// highest bits of the length wrap around to bits 0 to 4. So class and kind, masked, are the byte
+/// offset of an entry of 32 bytes in a table.
 ///
-/// Where a free or claimed slice, or a later one of a large block, has no length, these bits say
-/// how many of its [`PIECES`] can be resident, from its first on. All of a new heap is 0, and what
-/// a block may touch counts as touched.
+/// A free or claimed slice, or a later slice of a large block, has no length. There these bits hold
+/// how many of its [`PIECES`] can be resident, from its first on. In a new heap the number is 0,
+/// and all memory that a block may access counts as resident.
 ///
-/// The generation grows by one each time that the slice becomes free, so that a claim made on a
-/// span that was taken apart and built anew meanwhile is seen.
+/// The generation increases by one each time that the slice becomes free, so that a claim on a span
+/// that was taken apart and built again meanwhile is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct SliceWord(pub(crate) u64);
@@ -130,15 +130,15 @@ const LENGTH_AT: u32 = 45;
 
 const GENERATION_MASK: u64 = 0xFFFF << GENERATION_AT;
 const LENGTH_MASK: u64 = 0xFF_FFFF_u64.rotate_left(LENGTH_AT);
-/// All of a slice is resident.
+/// A whole slice is resident.
 const LENGTH_FULL: u64 = (PIECES as u64).rotate_left(LENGTH_AT);
 
 impl SliceWord {
-    /// How many values class and kind together can have.
+    /// The number of values of class and kind together.
     pub(crate) const FORMS: usize = 1 << (GENERATION_AT - CLASS_AT);
 
-    /// From one form to the next, so that a form is at once an offset in a table whose entries have
-    /// so many bytes.
+    /// The distance from one form to the next, so that a form is the byte offset of an entry in a
+    /// table whose entries have this size.
     pub(crate) const FORM_UNIT: usize = 1 << CLASS_AT;
 
     /// The form of a span of a class.
@@ -199,49 +199,50 @@ impl SliceWord {
         Self::new(KIND_OUTSIDE, 0, generation, 0, 0)
     }
 
-    /// The word of a slice that said `self` and is claimed by a cache now: of the same generation,
-    /// and as much resident.
+    /// The word of a slice that had the word `self` and is now claimed by a cache, with the same
+    /// generation and resident pieces.
     pub(crate) const fn to_claimed(self, cache: CacheId) -> Self {
         self.changed(KIND_CLAIMED, cache)
     }
 
-    /// The word of a slice that said `self` and is free now, as much resident: of the same
-    /// generation.
+    /// The word of a slice that had the word `self` and is now free, with the same generation and
+    /// resident pieces.
     pub(crate) const fn to_free(self) -> Self {
         self.changed(KIND_FREE, 0)
     }
 
-    /// As [`SliceWord::to_free`], of the next generation.
+    /// As [`SliceWord::to_free`], with the next generation.
     pub(crate) const fn to_next_free(self) -> Self {
         self.to_free().of_next_generation()
     }
 
-    /// The word of a free slice as one of the next generation; of a claimed slice, as a free one.
+    /// The word of a free slice with the next generation. For the word of a claimed slice, that of
+    /// a free one.
     pub(crate) const fn of_next_generation(self) -> Self {
         let kept = GENERATION_MASK | LENGTH_MASK;
         Self(((self.0 & kept) + (1 << GENERATION_AT)) & kept)
     }
 
-    /// The word of a slice that said `self` and is a later one of a large block now: of the same
-    /// generation, and as much resident.
+    /// The word of a slice that had the word `self` and is now a later slice of a large block, with
+    /// the same generation and resident pieces.
     pub(crate) const fn to_tail(self) -> Self {
         self.changed(KIND_TAIL, 0)
     }
 
-    /// As [`SliceWord::to_claimed`], of the word of a free slice.
+    /// As [`SliceWord::to_claimed`], for the word of a free slice.
     pub(crate) const fn free_to_claimed(self, cache: CacheId) -> Self {
         let owner = (cache as u64 & 0x7FFF) << OWNER_AT;
         Self(self.0 & (GENERATION_MASK | LENGTH_MASK) | owner | KIND_CLAIMED << KIND_AT)
     }
 
-    /// This word as one of another kind that counts what is resident.
+    /// This word with another kind that holds the number of resident pieces.
     const fn changed(self, kind: u64, owner: u16) -> Self {
         let resident = if self.counts_resident() { self.0 & LENGTH_MASK } else { LENGTH_FULL };
         let owner = (owner as u64 & 0x7FFF) << OWNER_AT;
         Self(self.0 & GENERATION_MASK | resident | owner | kind << KIND_AT)
     }
 
-    /// This word with so many pieces resident, if it has room for that.
+    /// This word with so many resident pieces, if it holds that number.
     pub(crate) const fn with_resident(self, pieces: u32) -> Self {
         if !self.counts_resident() {
             return self;
@@ -249,20 +250,20 @@ impl SliceWord {
         Self(self.0 & !LENGTH_MASK | (pieces as u64).rotate_left(LENGTH_AT))
     }
 
-    /// How many pieces of the slice can be resident, from its first on: all, where the word has no
-    /// room for a number.
+    /// How many pieces of the slice can be resident, from its first on: all, if the word holds no
+    /// number.
     pub(crate) const fn resident(self) -> u32 {
         let length = self.length();
         if self.counts_resident() && length < PIECES { length } else { PIECES }
     }
 
-    /// The number in the word, which can be any.
+    /// The number in the word, which can have any value.
     pub(crate) const fn length(self) -> u32 {
         self.0.rotate_right(LENGTH_AT) as u32 & 0xFF_FFFF
     }
 
     const fn counts_resident(self) -> bool {
-        // The same as a comparison with each: of a block of 256 slices, half of its instructions.
+        // Equals a comparison with each kind, but halves the instructions of a block of 256 slices.
         (1 << KIND_FREE | 1 << KIND_CLAIMED | 1 << KIND_TAIL) >> self.kind() & 1 == 1
     }
 
@@ -283,7 +284,7 @@ impl SliceWord {
         self.kind() == KIND_FREE
     }
 
-    /// Whether it is claimed by a cache: as decoding it, in fewer instructions.
+    /// Whether it is claimed by a cache: as decoding, with fewer instructions.
     pub(crate) const fn is_claimed_by(self, cache: CacheId) -> bool {
         let wanted = KIND_CLAIMED << KIND_AT | (cache as u64 & 0x7FFF) << OWNER_AT;
         self.0 & (7 << KIND_AT | 0x7FFF << OWNER_AT) == wanted
@@ -306,16 +307,16 @@ impl SliceWord {
     }
 }
 
-/// What a page's word says.
+/// The state of a page's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// No memory behind it, or none that anybody counts on.
+    /// It has no memory, or none that a block uses.
     Absent,
-    /// A cache asks the kernel for its memory.
+    /// A cache is getting memory for it from the kernel.
     Mapping(CacheId),
-    /// Can be touched.
+    /// It can be accessed.
     Ready,
-    /// A cache, which has claimed all its slices, gives its memory back.
+    /// A cache, which has claimed all its slices, is giving its memory back.
     Draining(CacheId),
 }
 
@@ -331,7 +332,7 @@ const PAGE_BACKING_AT: u32 = 17;
 impl PageWord {
     pub(crate) const ABSENT: Self = Self(0);
 
-    /// Absent as well: of a caller's memory, once here and given back.
+    /// Absent too: external memory that was provided before and given back.
     pub(crate) const GIVEN_BACK: Self = Self(1 << PAGE_CACHE_AT);
 
     pub(crate) const fn mapping(cache: CacheId) -> Self {
@@ -380,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_word_says_what_it_was_made_of() {
+    fn decoded_slot_word_equals_its_parts() {
         assert_eq!(SlotWord::FREE.decode(), Slot::Free);
         for cache in [1, 2, 0x7FFF] {
             assert_eq!(SlotWord::cached(cache).decode(), Slot::Cached(cache));
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_word_says_what_it_was_made_of() {
+    fn decoded_slice_word_equals_its_parts() {
         for generation in [0, 1, u16::MAX] {
             let cases = [
                 (SliceWord::free(generation), Slice::Free),
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_word_says_how_much_is_resident() {
+    fn slice_word_holds_resident_pieces() {
         for word in [SliceWord::free(7), SliceWord::claimed(7, 3), SliceWord::tail(7)] {
             assert_eq!(word.resident(), 0);
             for pieces in 0..=PIECES {
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_word_keeps_generation_and_what_is_resident_as_it_changes() {
+    fn slice_word_keeps_generation_and_resident_pieces() {
         let scribbled = SliceWord(u64::MAX);
         for generation in [0, 7, u16::MAX] {
             let counted = [
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_word_says_what_it_was_made_of() {
+    fn decoded_page_word_equals_its_parts() {
         assert_eq!(PageWord::ABSENT.decode(), Page::Absent);
         assert_eq!(PageWord::mapping(0x7FFF).decode(), Page::Mapping(0x7FFF));
         assert_eq!(PageWord::ready(5).decode(), Page::Ready);

@@ -1,14 +1,15 @@
-//! What the dead leave behind, and how it is taken back.
+//! Reaping: gives back the resources of dead processes.
 //!
-//! A scan over the state words gives back what a dead process's caches held, frees its blocks (or
-//! makes them its heir's), and makes every hint anew. Each step is one compare-and-swap or a store
-//! to what the reaper owns by then, and a scan that was cut short by the reaper's own death is
-//! simply done again by the next one: so reaping is idempotent, and safe to die in.
+//! A scan over the state words gives back the content of a dead process's caches, frees its blocks
+//! or transfers them to its heir, and computes every hint again. Each step is one compare-and-swap,
+//! or a store to a word that the reaper owns by then. If the reaper dies, the next one repeats the
+//! scan: reaping is idempotent and safe to die in.
 //!
-//! 1. Each dead process's record goes from active to "reaping, by me"; of several reapers one gets
-//!    it. What a dead reaper was at is taken over first.
-//! 2. So do the records of its caches. From now on whatever names one of these caches is mine.
-//! 3. `scan`: pages, slices, slots, hints; and the names of tags that they were writing.
+//! 1. Each dead process's record goes from active to "reaping, by me"; of several reapers, one gets
+//!    it. The records of a dead reaper are taken over first.
+//! 2. So do the records of its caches. From now on every word that names one of these caches
+//!    belongs to the reaper.
+//! 3. `scan`: pages, slices, slots, hints; and the tag names that the dead were writing.
 //! 4. The records become free.
 
 use crate::cache::{self, Keeper};
@@ -26,23 +27,23 @@ use crate::sys::process::Life;
 
 mod scan;
 
-/// What was taken back from dead processes.
+/// What reaping gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Reaped {
     /// Processes that were found dead.
     pub processes: u32,
-    /// Caches of theirs.
+    /// Caches of these processes.
     pub caches: u32,
-    /// Blocks that they held in caches or had half taken.
+    /// Blocks that they held in caches or were allocating.
     pub cached: u64,
     /// Live blocks that were freed.
     pub blocks: u64,
-    /// Bytes of these.
+    /// Bytes of the live blocks that were freed.
     pub bytes: u64,
-    /// Live blocks that an heir got.
+    /// Live blocks that an heir inherited.
     pub inherited: u64,
-    /// Words that say what no heap writes: somebody scribbled. They were left alone.
+    /// Words with a value that no heap writes. They were not changed.
     pub damaged: u64,
 }
 
@@ -83,26 +84,32 @@ impl Processes {
 }
 
 impl Heap {
-    /// Takes back what processes that died held: blocks in their caches, slices that they were
-    /// building spans of, and their live blocks, unless they [named an heir](Heap::set_heir).
-    /// Nobody is stopped meanwhile. O(processes) system calls; O(heap) reads of metadata if
-    /// somebody died.
+    /// Gives back the resources of dead processes: blocks in their caches, slices of spans that
+    /// they were building, and their live blocks, unless they [named an heir](Heap::set_heir). No
+    /// other thread is stopped. O(processes) system calls, and O(heap) reads of metadata if a
+    /// process died.
     ///
-    /// A second call at the same time on one heap in one process returns at once with nothing done,
-    /// also by another attachment. It may be called by any process, and is called by
-    /// [`Heap::maintain`] and before a request fails. Who is at home in another PID namespace
-    /// counts as alive: its death is seen from there alone.
+    /// If another call on the heap runs in the same process, even from another attachment, this
+    /// call returns at once and does nothing. Any process may call it; [`Heap::maintain`] calls it,
+    /// and so does a request that would fail otherwise. A process in another PID namespace counts
+    /// as alive, because its death can be seen only from there.
+    ///
+    /// ```
+    /// let heap = haul_heap::Heap::builder().limit(64 << 20).shared_fd()?;
+    /// assert_eq!(heap.reap().processes, 0, "no process of the heap has died");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reap(&self) -> Reaped {
-        if !self.memory.region.is_shared() || self.settle().is_err() {
+        if !self.memory.region.is_shared() || self.ensure_joined().is_err() {
             return Reaped::default();
         }
-        // Where the dead had no cache, the work is done under this thread's, so that none is
-        // claimed for it.
+        // If the dead process had no cache, this thread's cache is used, so that none is claimed
+        // for it.
         let _ = self.keeper_of_living(1);
         self.reap_as(self.process())
     }
 
-    /// Reaps in the name of the process in slot `me`, which is this one.
+    /// Reaps as the process in slot `me`, which is this process.
     pub(crate) fn reap_as(&self, me: u8) -> Reaped {
         let mut reaped = Reaped::default();
         if let Some(_guard) = Guard::take(member::reaping_mark(&self.memory.tables, me)) {
@@ -114,17 +121,23 @@ impl Heap {
         reaped
     }
 
-    /// Names the process that gets this one's live blocks when it dies, instead of their being
-    /// freed; `None` for nobody. The heir must have joined the heap, and live, when the death is
-    /// seen.
+    /// Names the process that inherits this process's live blocks when it dies; with `None` they
+    /// are freed. The heir must have joined the heap and be alive when the death is detected.
+    ///
+    /// ```
+    /// let heap = haul_heap::Heap::builder().limit(64 << 20).shared_fd()?;
+    /// // The parent process must attach to the heap too.
+    /// heap.set_heir(Some(std::os::unix::process::parent_id()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_heir(&self, pid: Option<u32>) {
-        if self.settle().is_ok() {
+        if self.ensure_joined().is_ok() {
             member::set_heir(&self.memory.tables, self.process(), pid.unwrap_or(0));
         }
     }
 
-    /// Takes the caches of threads back that did not come along into this child of fork. Live
-    /// blocks stay: the child has copies.
+    /// Gives back the caches of the parent's other threads in a child of fork. Live blocks stay:
+    /// the child has copies.
     pub(crate) fn reap_after_fork(&self) {
         let mut caches = Caches::EMPTY;
         for (id, record) in self.memory.known_caches() {
@@ -135,15 +148,14 @@ impl Heap {
         if let Some(keeper) = self.reaping_keeper(&caches) {
             self.scan(keeper, Processes(0), &caches, &mut Reaped::default());
         }
-        // Nobody else came along who could be naming one.
+        // No other thread exists in the child that could be naming one.
         self.forget_names(|_| true);
         self.free_caches(&caches);
     }
 
     fn reap_processes(&self, me: u8, dead: Processes, reaped: &mut Reaped) {
         let mut caches = Caches::EMPTY;
-        // Visitors have caches for as long as they reap: under that name, what is there is a dead
-        // one's.
+        // A visitor has caches while it reaps, so caches under that slot belong to a dead visitor.
         let visitor = if me == VISITOR { 1 << VISITOR } else { 0 };
         let owners = Processes(dead.0 | visitor);
         for (id, record) in self.memory.known_caches() {
@@ -156,8 +168,8 @@ impl Heap {
         reaped.processes = dead.0.count_ones();
         let own = self.reaping_keeper(&caches).or_else(|| self.claim_keeper(me, &mut caches));
         let Some(keeper) = own else {
-            // There is no cache to work under: all are the living's. The records stay as they are,
-            // and the next one to reap finds them.
+            // No cache is available: live processes have all. The records stay, and the next reaper
+            // finds them.
             return;
         };
         self.scan(keeper, dead, &caches, reaped);
@@ -173,48 +185,49 @@ impl Heap {
 
     /// Takes every dead process's record, and those that a dead reaper had taken.
     fn take_processes(&self, me: u8) -> Processes {
-        let (mut dead, home) = (Processes(0), member::home(&self.memory.tables, me));
+        let (mut dead, namespace) = (Processes(0), member::namespace(&self.memory.tables, me));
         loop {
             let before = dead.0;
             for slot in 0..PROCESSES_MAX as u8 {
-                if !dead.has(slot) && self.take_process(slot, (me, home), dead) {
+                if !dead.has(slot) && self.take_process(slot, (me, namespace), dead) {
                     dead.0 |= 1 << slot;
                     step!("reap.processes.between");
                 }
             }
-            // Whom a process that was only now found dead had been reaping may stand before it.
+            // A process that was just found dead may have been reaping a process in an earlier
+            // slot.
             if dead.0 == before {
                 return dead;
             }
         }
     }
 
-    fn take_process(&self, slot: u8, (me, home): (u8, u8), dead: Processes) -> bool {
+    fn take_process(&self, slot: u8, (me, namespace): (u8, u8), dead: Processes) -> bool {
         let record = &self.memory.tables.processes()[usize::from(slot)];
         let word = ProcessWord(record.state.load(Acquire));
         let (pid, is_due) = match word.decode() {
             Process::Free => return false,
             Process::Joining { pid, .. } | Process::Active { pid, .. } => {
-                (pid, slot != me && member::life(record, word, home) == Life::Dead)
+                (pid, slot != me && member::life(record, word, namespace) == Life::Dead)
             }
-            // Under the guard nobody else of this process reaps: I took it in a scan that found no
-            // cache to work under.
+            // Only this thread of the process reaps: an earlier scan, which found no cache, took
+            // the record.
             Process::Reaping { pid, by } => {
-                (pid, by == me || dead.has(by) || self.is_gone(by, home))
+                (pid, by == me || dead.has(by) || self.is_gone(by, namespace))
             }
         };
         is_due && record::seize(&record.state, word, pid, me)
     }
 
-    /// Whether nobody lives in a slot, as far as that is to be seen from `home`.
-    fn is_gone(&self, slot: u8, home: u8) -> bool {
+    /// Whether no live process has a slot, as far as a process in `namespace` can see.
+    fn is_gone(&self, slot: u8, namespace: u8) -> bool {
         let record = &self.memory.tables.processes()[usize::from(slot)];
         let word = ProcessWord(record.state.load(Acquire));
         match word.decode() {
             Process::Free => true,
-            // Its own reaper takes over what it was at.
+            // Its own reaper takes over its work.
             Process::Reaping { .. } => false,
-            _ => member::life(record, word, home) == Life::Dead,
+            _ => member::life(record, word, namespace) == Life::Dead,
         }
     }
 
@@ -227,9 +240,9 @@ impl Heap {
         }
     }
 
-    /// A cache to work under that is claimed for it, and goes with those of the dead: where neither
-    /// the dead nor this thread has one. Whoever was killed right after it joined had none, and
-    /// owned nothing, or what it inherited.
+    /// Claims a cache for reaping, which is freed with the dead process's caches, if neither the
+    /// dead process nor this thread has one. A process that was killed right after it joined had no
+    /// cache and owned only inherited blocks.
     fn claim_keeper(&self, me: u8, caches: &mut Caches) -> Option<Keeper<'_>> {
         let id = cache::claim_common(&self.memory, me)
             .or_else(|_| cache::claim_spare(&self.memory, me))
@@ -240,8 +253,8 @@ impl Heap {
         Some(Keeper { memory: &self.memory, record, id, node: 0, is_frugal: false })
     }
 
-    /// A cache to work under: one of the dead's, which is mine now; else this thread's, if it has
-    /// one.
+    /// A cache for reaping: one of the dead process's, which the reaper owns now; else this
+    /// thread's, if it has one.
     fn reaping_keeper(&self, caches: &Caches) -> Option<Keeper<'_>> {
         let own = || {
             let entry = self.directory.entry(1, local::number());

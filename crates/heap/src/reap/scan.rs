@@ -1,4 +1,5 @@
-//! The scan: whatever names a dead cache or a dead process is given back, and hints are made anew.
+//! The scan: gives back every resource that names a dead cache or a dead process, and computes the
+//! hints again.
 
 use super::{Caches, Processes, Reaped};
 use crate::cache::Keeper;
@@ -14,12 +15,12 @@ use crate::protocol::word::{PROCESSES_MAX, PageWord, Slice, SliceWord, Slot, Slo
 use crate::region::backing::Backing;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// One scan, with what it looks for.
+/// One scan, with the processes and caches that it searches for.
 struct Scan<'a> {
     keeper: Keeper<'a>,
     processes: Processes,
     caches: &'a Caches,
-    /// By process slot: who gets its blocks; itself for nobody.
+    /// By process slot: the heir of its blocks; the slot itself if there is none.
     heirs: [u8; PROCESSES_MAX as usize],
     reaped: &'a mut Reaped,
 }
@@ -34,9 +35,9 @@ impl Heap {
         reaped: &mut Reaped,
     ) {
         let mut heirs = core::array::from_fn(|slot| slot as u8);
-        let home = member::home(&self.memory.tables, self.process());
+        let namespace = member::namespace(&self.memory.tables, self.process());
         for slot in processes.slots() {
-            let heir = member::heir(&self.memory.tables, slot, home);
+            let heir = member::heir(&self.memory.tables, slot, namespace);
             heirs[usize::from(slot)] = heir.filter(|heir| !processes.has(*heir)).unwrap_or(slot);
         }
         let mut scan = Scan { keeper, processes, caches, heirs, reaped };
@@ -57,7 +58,7 @@ impl Scan<'_> {
         let used = if is_external { pages.len() } else { frontier.min(pages.len()) };
         for page in pages.start..pages.start + used {
             let word = PageWord(memory.tables.pages()[page].load(Acquire));
-            // Never here, so nobody claimed a slice of it.
+            // It was never provided, so no slice of it is claimed.
             if is_external && word == PageWord::ABSENT {
                 continue;
             }
@@ -69,12 +70,12 @@ impl Scan<'_> {
     fn page(&mut self, page: usize, word: PageWord) {
         let memory = self.keeper.memory;
         let run = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
-        // Searches that its bits lead to it find nothing until it comes again.
+        // Its bits may lead searches to it, which find nothing until it is provided again.
         if word == PageWord::GIVEN_BACK && !run.clone().any(|index| self.is_claimed(index)) {
             return;
         }
-        // Whatever memory it has reads as anything, or is gone: it is asked for anew. A caller's
-        // memory goes only when its page is called absent.
+        // Its memory has any content, or none, and is requested again. External memory goes only
+        // when its page is marked absent.
         let next = match self.is_external() {
             true => PageWord::ready(Backing::External as u8),
             false => PageWord::ABSENT,
@@ -84,7 +85,7 @@ impl Scan<'_> {
         while index < run.end {
             index += self.slice(index).max(1);
         }
-        // Who died between freeing slices and saying so left them in no bitmap.
+        // A process that died between freeing slices and recording them left them in no bitmap.
         memory.note_page(page);
     }
 
@@ -100,7 +101,7 @@ impl Scan<'_> {
         self.keeper.memory.region.external().is_some()
     }
 
-    /// Looks at one slice; how many it settled.
+    /// Processes one slice. Returns how many slices were processed.
     fn slice(&mut self, index: usize) -> usize {
         let slices = self.keeper.memory.tables.slices();
         let word = slice::word(slices, index);
@@ -124,7 +125,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Takes apart what a dead cache was building or taking apart.
+    /// Frees a run that a dead cache was building or taking apart.
     fn run(&mut self, head: usize, class: u8, length: usize) -> usize {
         let tables = &self.keeper.memory.tables;
         let end = head.saturating_add(length);
@@ -132,8 +133,8 @@ impl Scan<'_> {
             self.reaped.damaged += 1;
             return 1;
         }
-        // A run keeps the name of the dead cache while its slots go: who dies here leaves it as it
-        // was.
+        // The run names the dead cache until its slots are freed: if this process dies here, the
+        // next reaper finds it.
         let about = TABLE.get(usize::from(class)).filter(|c| c.span_slices as usize == length);
         if let Some(about) = about {
             let slots = self.keeper.slots(head, about);
@@ -146,8 +147,8 @@ impl Scan<'_> {
         length
     }
 
-    /// Whether the slices behind a dead one's head can be its own: what a peer scribbled may name
-    /// slices of others.
+    /// Whether the slices behind the head of a dead cache's run can belong to the run: a corrupted
+    /// head may name slices of others.
     fn is_of_dead(&self, mut tails: core::ops::Range<usize>, class: u8) -> bool {
         let slices = self.keeper.memory.tables.slices();
         tails.all(|index| match slice::word(slices, index).decode() {
@@ -158,7 +159,7 @@ impl Scan<'_> {
         })
     }
 
-    /// Gives back the slots of a span that dead caches hold and that dead processes had.
+    /// Gives back the slots of a span that belong to dead caches or dead processes.
     fn span(&mut self, index: usize, class: u8) -> usize {
         let Some(about) = TABLE.get(usize::from(class)).filter(|_| usize::from(class) < CLASSES)
         else {
@@ -182,7 +183,7 @@ impl Scan<'_> {
         length
     }
 
-    /// Looks at one slot; whether it was freed.
+    /// Processes one slot. Returns whether it was freed.
     fn slot(&mut self, slots: &Slots<'_>, slot: usize, about: &Class) -> bool {
         let word = slots.get(slot);
         match word.decode() {
@@ -193,7 +194,7 @@ impl Scan<'_> {
                     true => SlotWord::FREE,
                     false => SlotWord::live(heir, tag),
                 };
-                // Somebody who lives may free it at this instant: then it is settled too.
+                // A live process may free it at the same time; then it is done too.
                 if !slots.exchange(slot, word, next) {
                     return false;
                 }
@@ -234,7 +235,7 @@ impl Scan<'_> {
             }
             return length;
         }
-        // Somebody who lives may free it at this instant: of the two, one seizes it.
+        // A live process may free it at the same time; one of the two seizes it.
         if slice::seize(slices, head..end, word, self.keeper.id) {
             step!("reap.large.after_seize");
             slice::dissolve(slices, head..end, self.keeper.id);
@@ -243,8 +244,8 @@ impl Scan<'_> {
         length
     }
 
-    /// Slots of spans that a dead cache was taking from when the span came apart: they are in no
-    /// span any more, and only the cache's own note says where.
+    /// Gives back slots that a dead cache claimed from a span that was then taken apart: they are
+    /// in no span, and only the cache's current head leads to them.
     fn currents(&mut self) {
         let tables = &self.keeper.memory.tables;
         let slices = tables.slices().len();

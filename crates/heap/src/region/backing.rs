@@ -1,4 +1,4 @@
-//! What kind of pages stand behind a heap: what was asked for, what was got, and why not better.
+//! The kind of pages of a heap: what was requested, what is used, and why nothing better.
 
 use core::fmt;
 
@@ -6,45 +6,45 @@ use crate::layout::Geometry;
 use crate::sys::huge::HugeSize;
 use crate::sys::machine::{self, Transparent};
 
-/// The sizes of pages in the pool, the one that serves most machines first.
+/// The page sizes of the pool, the more common one first.
 const SIZES: [HugeSize; 2] = [HugeSize::Mib2, HugeSize::Gib1];
 
-/// The pages that a heap should use. Whatever is asked for, a heap falls back towards plain pages
-/// and tells so: see [`PagesTold`].
+/// The pages that a heap should use. A heap falls back towards plain pages and reports it: see
+/// [`PagesReport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Pages {
-    /// The best there is: in a shared heap pages of a pool (2 MiB before 1 GiB), else transparent
-    /// ones, else plain.
+    /// The best available: in a shared heap pages of a pool (2 MiB before 1 GiB), else transparent
+    /// huge pages, else plain pages.
     #[default]
     Auto,
     /// Pages of 1 GiB from the pool, in a shared heap.
     Huge1G,
     /// Pages of 2 MiB from the pool, in a shared heap.
     Huge2M,
-    /// Plain pages that the kernel joins to huge ones.
+    /// Transparent huge pages: plain pages that the kernel merges.
     Transparent,
     /// Plain pages.
     Plain,
 }
 
-/// What stands behind a page of 2 MiB.
+/// The memory of a page of 2 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Backing {
     /// Plain pages.
     Plain = 0,
-    /// Plain pages that the kernel joins to a huge one where it can.
+    /// Transparent huge pages: plain pages that the kernel merges if it can.
     Transparent = 1,
     /// A page of 2 MiB from the pool.
     Huge2M = 2,
     /// Part of a page of 1 GiB from the pool.
     Huge1G = 3,
-    /// Memory that the caller gave.
+    /// Memory of the caller.
     External = 4,
 }
 
 impl Backing {
-    /// What stands behind a page that came from a pool.
+    /// The backing of a page from a pool.
     pub(crate) const fn of_pool(size: HugeSize) -> Self {
         match size {
             HugeSize::Mib2 => Self::Huge2M,
@@ -52,7 +52,7 @@ impl Backing {
         }
     }
 
-    /// The backing that a number stands for; [`Backing::Plain`] for one that stands for none.
+    /// The backing with this number; [`Backing::Plain`] for an unknown number.
     pub const fn from_number(number: u8) -> Self {
         match number {
             1 => Self::Transparent,
@@ -63,7 +63,7 @@ impl Backing {
         }
     }
 
-    /// In a few words, for a person.
+    /// A short description.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Plain => "plain pages",
@@ -79,32 +79,32 @@ impl Backing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The best kind is used, or a better one was not asked for.
+    /// The best kind is used, or no better one was requested.
     None,
-    /// The kernel keeps no pool of this size, or nobody put pages into it.
+    /// The kernel has no pool of this size, or the pool is empty.
     NoPool,
-    /// The pool has pages and none is free.
+    /// The pool has pages, but none is free.
     PoolExhausted,
-    /// A heap of one process takes none from the pool: a child of fork has a copy of such a heap,
-    /// and a page of the pool is copied at the first write after the fork, of whichever process.
-    /// Where the pool is empty then, that write is a SIGBUS.
+    /// A private heap uses no pages of the pool: a child of fork has a copy of such a heap, and a
+    /// page of the pool is copied at the first write after the fork, in either process. If the pool
+    /// is then empty, that write raises SIGBUS.
     NotShared,
-    /// The kernel was set to use no transparent huge pages.
+    /// The kernel's setting disables transparent huge pages.
     TransparentNever,
-    /// The kernel was set to use none for shared memory. Pages that are grown ahead are joined all
-    /// the same where the kernel can be asked to.
+    /// The kernel's setting disables them for shared memory. Pages that are grown ahead are merged
+    /// nevertheless if the kernel supports the request.
     TransparentNeverShared,
-    /// A heap that is shared by a name can have pages of a pool only from a file system for them.
+    /// A heap that is shared by name needs a file system for pages of a pool, and none is mounted.
     NoMount,
-    /// Whoever created the shared heap gave it none.
+    /// The creator of the shared heap chose no better pages.
     AsCreated,
 }
 
 impl Reason {
-    /// In a few words, with the remedy.
+    /// A short description with the remedy.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::None => "nothing better was asked for",
+            Self::None => "nothing better was requested",
             Self::NoPool => {
                 "the pool of huge pages is empty: write a number to /proc/sys/vm/nr_hugepages"
             }
@@ -112,8 +112,8 @@ impl Reason {
                 "no page of the pool is free: write a larger number to /proc/sys/vm/nr_hugepages"
             }
             Self::NotShared => {
-                "a heap of one process takes none from the pool, which may have none left for the \
-                 copies after a fork: share it by descriptor"
+                "a private heap uses no pages of the pool, which may have none left for the copies \
+                 after a fork: share it by descriptor"
             }
             Self::TransparentNever => {
                 "transparent huge pages are off: write madvise to \
@@ -123,31 +123,31 @@ impl Reason {
                 "transparent huge pages are off for shared memory: write advise to \
                  /sys/kernel/mm/transparent_hugepage/shmem_enabled"
             }
-            Self::AsCreated => "the shared heap was created without better ones",
+            Self::AsCreated => "the shared heap was created without better pages",
             Self::NoMount => {
-                "no file system for huge pages is at /dev/hugepages where this user may write: \
+                "/dev/hugepages is no file system for huge pages that this user may write to: \
                  mount -t hugetlbfs none /dev/hugepages, or share by descriptor"
             }
         }
     }
 }
 
-/// Which pages a heap uses, and why not better ones.
+/// The pages that a heap uses, and why it uses no better ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PagesTold {
-    /// What was asked for.
+pub struct PagesReport {
+    /// The requested pages.
     pub asked: Pages,
-    /// What new pages are made of.
+    /// The memory of new pages.
     pub backing: Backing,
-    /// Pages of 2 MiB that may come from the pool, at the start of the nodes' parts.
+    /// Pages of 2 MiB that may come from the pool: the first pages of each node.
     pub from_pool: u32,
-    /// How often a page of the pool was refused later.
+    /// How often the pool refused a page.
     pub refused: u64,
-    /// Why nothing better.
+    /// Why no better pages are used.
     pub reason: Reason,
 }
 
-impl fmt::Display for PagesTold {
+impl fmt::Display for PagesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; {}", self.backing.text(), self.reason.text())?;
         if self.refused > 0 {
@@ -157,20 +157,21 @@ impl fmt::Display for PagesTold {
     }
 }
 
-/// What a heap will use.
+/// The kinds of pages that a heap will use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// Pages of a pool first, of this size, so many of 2 MiB.
+    /// The page size of the pool and the number of pages of 2 MiB that come from it; they come
+    /// first.
     pub(super) pool: Option<(HugeSize, u32)>,
-    /// Whether transparent huge pages are asked for in the rest.
+    /// Whether transparent huge pages are requested outside the pool.
     pub(super) transparent: bool,
-    /// Whether the kernel gives transparent ones on its own in the rest.
+    /// Whether the kernel provides transparent huge pages outside the pool on its own.
     pub(super) is_given: bool,
     pub(super) reason: Reason,
 }
 
 impl Choice {
-    /// What a private heap uses on this machine.
+    /// The choice for a private heap on this machine.
     pub(super) fn private(asked: Pages) -> Self {
         let is_given = machine::transparent() != Transparent::Never;
         let reason = match asked {
@@ -183,15 +184,15 @@ impl Choice {
         Self { pool: None, transparent: asked != Pages::Plain, is_given, reason }
     }
 
-    /// What a new shared heap of this shape uses on this machine.
+    /// The choice for a new shared heap of this shape on this machine.
     pub(super) fn shared(asked: Pages, geometry: &Geometry) -> Self {
-        // Without what the kernel may add on demand: a page that it refuses is one that the heap
-        // lacks.
+        // Pages that the kernel may add on demand do not count: the heap would lack a page that the
+        // kernel then refuses.
         let (pool, reason) = from_pool(asked, geometry);
         Self::shared_with(asked, pool, reason)
     }
 
-    /// What a shared heap uses that has so much from a pool, for this reason no more.
+    /// The choice for a shared heap with this part of a pool, and the reason if it has none.
     pub(super) fn shared_with(
         asked: Pages,
         pool: Option<(HugeSize, u32)>,
@@ -206,21 +207,21 @@ impl Choice {
         Self { pool, transparent: asked != Pages::Plain, is_given, reason }
     }
 
-    /// What pages outside the pool are made of.
-    pub(super) const fn rest(&self) -> Backing {
+    /// The memory of pages outside the pool.
+    pub(super) const fn outside_pool(&self) -> Backing {
         if self.transparent && self.is_given { Backing::Transparent } else { Backing::Plain }
     }
 
-    /// What new pages are made of first.
+    /// The memory of the first new pages.
     pub(super) const fn best(&self) -> Backing {
         match self.pool {
             Some((size, _)) => Backing::of_pool(size),
-            None => self.rest(),
+            None => self.outside_pool(),
         }
     }
 }
 
-/// The pool that a heap takes pages from, and how many of 2 MiB a node can have; else why there is
+/// The pool of a heap, and how many pages of 2 MiB each node can take from it; else why there is
 /// none.
 fn from_pool(asked: Pages, geometry: &Geometry) -> (Option<(HugeSize, u32)>, Reason) {
     let sizes: &[HugeSize] = match asked {
@@ -246,8 +247,8 @@ fn has_pages(size: &HugeSize) -> bool {
     machine::pool(*size).is_some_and(|pool| pool.pages > 0)
 }
 
-/// How many pages of 2 MiB each node has of a pool with `available` pages of this size; `None` for
-/// none.
+/// How many pages of 2 MiB each node gets from a pool with `available` pages of this size; `None`
+/// for none.
 fn in_pool(size: HugeSize, geometry: &Geometry, available: u64) -> Option<u32> {
     let each = (size.bytes() / HugeSize::Mib2.bytes()) as u64;
     let share = available / u64::from(geometry.nodes);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_share_the_pool() {
+    fn nodes_share_the_pool_equally() {
         let of = |nodes, available| in_pool(HugeSize::Mib2, &geometry(nodes, 512), available);
         assert_eq!([of(1, 9), of(2, 9), of(4, 9)], [Some(9), Some(4), Some(2)]);
         assert_eq!([of(1, 5000), of(2, 0), of(2, 1)], [Some(512), None, None]);
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_is_what_is_asked_for_and_got() {
+    fn plain_pages_are_used_if_requested() {
         let shape = geometry(1, 512);
         for choice in [Choice::private(Pages::Plain), Choice::shared(Pages::Plain, &shape)] {
             assert_eq!((choice.best(), choice.reason), (Backing::Plain, Reason::None));
@@ -282,11 +283,11 @@ mod tests {
     }
 
     #[test]
-    fn a_fallback_says_why() {
+    fn fallback_reports_its_reason() {
         let choice = Choice::shared(Pages::Huge1G, &geometry(1, 1));
         // One page of 2 MiB never fills a page of 1 GiB.
         assert!(choice.best() != Backing::Huge1G);
-        // No page fills none.
+        // A node without pages uses none.
         let choice = Choice::shared(Pages::Huge2M, &geometry(1, 0));
         assert!(matches!(choice.reason, Reason::NoPool | Reason::PoolExhausted), "{choice:?}");
         for asked in [Pages::Huge2M, Pages::Huge1G] {

@@ -1,21 +1,21 @@
-//! Memory of the caller's: a heap whose data lies in the address range of another allocator, DPDK's
-//! for one, and whose metadata lies in an area that the caller shares between its processes.
+//! External memory: a heap whose data lies in the address range of another allocator, such as
+//! DPDK's, and whose metadata lies in an area that the caller shares between its processes.
 
 use core::ptr::NonNull;
 
 use crate::error::Error;
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 
-/// Gives a heap memory, and takes it back. Extents end at a multiple of [`EXTENT_BYTES`] and begin
-/// at one, or later in that page at a multiple of [`EXTENT_STEP`]: what lies before stays the
-/// provider's.
+/// A provider of memory for a heap. An extent ends at a multiple of [`EXTENT_BYTES`]. It begins at
+/// such a multiple, or later in the same page at a multiple of [`EXTENT_STEP`]: the provider keeps
+/// the part of that page before it.
 ///
-/// A process that dies between [`Extents::take`] and the heap's own record of it loses the extent
-/// to the provider; nothing else depends on it.
+/// If a process dies between [`Extents::take`] and the heap's record of the extent, the provider
+/// loses the extent. Nothing else depends on it.
 ///
 /// # Safety
 ///
-/// The heap reads, writes and hands out what an implementation returns. So
+/// The heap reads, writes and hands out the returned memory. So
 ///
 /// - an extent lies in the range of the [`External`] that names the implementation, has as many
 ///   bytes as [`Extents::take`] says, and overlaps no other extent that the heap has;
@@ -24,42 +24,42 @@ use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 ///   heap and the owners of its blocks use it;
 /// - no method calls the heap that the implementation serves, and none unwinds.
 pub unsafe trait Extents: Sync {
-    /// An extent of at least `bytes` within the heap's range, with the bytes that it has; `None`
-    /// where there is none. What the provider keeps of the first page counts for `bytes`, and not
-    /// for what the extent has.
+    /// Returns an extent of at least `bytes` within the heap's range, with its size in bytes, or
+    /// `None` if there is none. The part of the first page that the provider keeps counts towards
+    /// `bytes`, but not towards the returned size.
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)>;
 
-    /// Takes whole pages back that begin and end at a multiple of [`EXTENT_BYTES`], what the
-    /// provider kept of them included; false where it will not, and the heap keeps them then.
+    /// Takes back whole pages that begin and end at a multiple of [`EXTENT_BYTES`], including the
+    /// parts that the provider kept. If it returns false, the heap keeps them.
     fn give_back(&self, start: NonNull<u8>, bytes: usize) -> bool;
 
-    /// The bus address of a byte in the heap's range; `None` where it is not known.
+    /// The bus address of a byte in the heap's range; `None` if it is not known.
     fn bus_address(&self, _address: NonNull<u8>) -> Option<u64> {
         None
     }
 }
 
-/// What extents begin and end at multiples of: 2 MiB.
+/// Extents end at multiples of this many bytes: 2 MiB.
 pub const EXTENT_BYTES: usize = PAGE;
 
-/// What extents can begin at multiples of: 64 KiB.
+/// Extents begin at multiples of this many bytes: 64 KiB.
 pub const EXTENT_STEP: usize = SLICE;
 
-/// The caller's memory.
+/// Memory of the caller for a heap.
 #[derive(Clone, Copy)]
 pub struct External {
-    /// Where the range begins that extents lie in; the same in every process.
+    /// The start of the range of the extents; the same address in every process.
     pub base: NonNull<u8>,
-    /// How long the range is, in bytes: at most 256 GiB less what `base` lies above a multiple of
-    /// 1 GiB.
+    /// The length of the range in bytes: at most 256 GiB, less the distance of `base` from a
+    /// multiple of 1 GiB below it.
     pub bytes: usize,
-    /// Where extents come from.
+    /// The provider of extents.
     pub extents: &'static dyn Extents,
-    /// Where the metadata goes: an area that was all zeros when the first process came, seen by all
-    /// of them, aligned to 4 KiB and of at least [`External::metadata_bytes`]. Its second 64 KiB
-    /// are not used, and inaccessible while the heap lives, so that a lock of all memory (mlockall)
-    /// does not populate what lies behind. `None` keeps the metadata private, for a heap of one
-    /// process.
+    /// The area of the metadata, which every process sees. It was all zeros when the first process
+    /// came, is aligned to 4 KiB, and has at least [`External::metadata_bytes`] bytes. Its second
+    /// 64 KiB are not used and are inaccessible while the heap lives, so that a lock of all memory
+    /// (mlockall) does not populate the part behind them. `None` keeps the metadata private, for a
+    /// heap of one process.
     pub metadata: Option<(NonNull<u8>, usize)>,
 }
 
@@ -73,8 +73,8 @@ impl core::fmt::Debug for External {
     }
 }
 
-// SAFETY: the pointers name areas that the caller shares between threads anyway; this type only
-// carries them, and the extents are `Sync`.
+// SAFETY: the pointers name areas that the caller shares between threads; this type only carries
+// them, and the extents are `Sync`.
 unsafe impl Send for External {}
 
 impl External {
@@ -82,7 +82,7 @@ impl External {
     ///
     /// # Errors
     ///
-    /// [`Error::BadExternal`] for a range that no heap can have.
+    /// [`Error::BadExternal`] if no heap can have this range.
     pub fn metadata_bytes(base: usize, bytes: usize, caches: u32) -> Result<usize, Error> {
         let (_, geometry) = shape(base, bytes, caches)?;
         Ok(Layout::of(&geometry).bytes)

@@ -1,16 +1,16 @@
-//! The header of a heap's metadata: the one part that says what the rest is. Written once by
-//! whoever creates the heap; read once by whoever attaches, and checked before anything is
-//! believed.
+//! The header of a heap's metadata, which describes the rest of it. The creator of the heap writes
+//! it once. An attaching process reads it once and checks it before it uses any field.
 
 use crate::error::Error;
-use crate::layout::{DATA_MAX, Geometry, HOMES_AT, Layout, PAGE};
+use crate::layout::{DATA_MAX, Geometry, Layout, NAMESPACES_AT, PAGE};
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 use crate::sys::huge::HugeSize;
 
 /// "haulheap" as the bytes of a little-endian word.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulheap");
 
-/// The version of everything that processes share: layout, words, protocols. Any change counts up.
+/// The version of everything that processes share: layout, words, protocols. Any change of these
+/// increases it.
 pub(crate) const VERSION: u32 = 12;
 
 /// The header is complete.
@@ -22,10 +22,9 @@ const WRITING: u64 = 1;
 /// Words of the header.
 const WORDS: usize = 16;
 
-const _: () = assert!(WORDS * size_of::<u64>() <= HOMES_AT);
+const _: () = assert!(WORDS * size_of::<u64>() <= NAMESPACES_AT);
 
-/// Where a word stands in the header. The state comes first, so that it never moves between
-/// versions.
+/// The index of a word in the header. The state comes first and keeps its index in all versions.
 #[derive(Clone, Copy)]
 enum Field {
     State,
@@ -46,54 +45,53 @@ enum Field {
     PoolFile,
 }
 
-/// What kind of heap the metadata belongs to.
+/// The kind of heap that the metadata belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum HeaderKind {
-    /// Of one process.
+    /// A heap of one process.
     Private = 1,
-    /// In a file with its data.
+    /// A heap in one file with its data.
     Shared = 2,
-    /// For data in memory of the caller's.
+    /// A heap with data in external memory.
     External = 3,
 }
 
-/// What a header says, checked.
+/// The checked content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: HeaderKind,
     pub(crate) geometry: Geometry,
-    /// Where the data begins in the file, for [`HeaderKind::Shared`].
+    /// The offset of the data in the file, for [`HeaderKind::Shared`].
     pub(crate) data_offset: u64,
-    /// Where the data lies in every process, for [`HeaderKind::External`].
+    /// The address of the data in every process, for [`HeaderKind::External`].
     pub(crate) external_base: u64,
-    /// How much of it the heap may use, in bytes.
+    /// Bytes of it that the heap may use.
     pub(crate) external_bytes: u64,
-    /// The second file of a shared heap that has pages of a pool.
+    /// The second file of a shared heap with pages from a pool.
     pub(crate) pool: Option<PoolFile>,
 }
 
-/// The file that the first pages of each node of a shared heap lie in, at the offsets that they
-/// have in the data.
+/// The file with the first pages of each node of a shared heap, at their offsets in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolFile {
-    /// The pool that its memory comes from.
+    /// The page size of its pool.
     pub(crate) size: HugeSize,
     /// Pages of 2 MiB of each node: whole pages of the pool.
     pub(crate) pages: u32,
-    /// Which file it is: see [`crate::sys::file::Facts::identity`].
+    /// The identity of the file: see [`crate::sys::file::Facts::identity`].
     pub(crate) identity: [u64; 2],
 }
 
-/// The bytes of a header as they lie in the file.
+/// The bytes of a header in the file.
 pub(crate) type Raw = [u8; WORDS * size_of::<u64>()];
 
-/// How far a header has come.
+/// The progress of writing a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Nobody has begun it.
+    /// No process has begun it.
     Untouched,
-    /// Somebody writes it.
+    /// A process is writing it.
     Writing,
     /// It is complete.
     Ready,
@@ -106,7 +104,7 @@ impl Header {
         Self { data_offset, ..Self::private(geometry, HeaderKind::Shared) }
     }
 
-    /// The header of a heap whose data lies in no file.
+    /// The header of a heap whose data is in no file.
     pub(crate) fn private(geometry: Geometry, kind: HeaderKind) -> Self {
         let (data_offset, external_base, external_bytes, pool) = (0, 0, 0, None);
         Self { kind, geometry, data_offset, external_base, external_bytes, pool }
@@ -117,7 +115,7 @@ impl Header {
         self.data_offset + self.geometry.data_bytes() as u64
     }
 
-    /// Writes the header; complete for everyone only at the end.
+    /// Writes the header. Other processes see it as complete only at the end.
     pub(crate) fn write(&self, words: &[AtomicU64]) {
         words[Field::State as usize].store(WRITING, Relaxed);
         let layout = Layout::of(&self.geometry);
@@ -147,12 +145,12 @@ impl Header {
         words[Field::State as usize].store(READY, Release);
     }
 
-    /// Takes an untouched header for writing; false where somebody else did.
+    /// Claims an untouched header for writing. Returns false if another process did.
     pub(crate) fn claim(words: &[AtomicU64]) -> bool {
         words[Field::State as usize].compare_exchange(0, WRITING, Acquire, Relaxed).is_ok()
     }
 
-    /// Copies the header of memory that others may write to, each word once.
+    /// Copies the header from memory that other processes may write to, reading each word once.
     pub(crate) fn snapshot(words: &[AtomicU64]) -> Raw {
         let mut raw = [0; WORDS * size_of::<u64>()];
         // SYNC: header complete
@@ -164,17 +162,17 @@ impl Header {
         raw
     }
 
-    /// How far the header has come.
+    /// The progress of the header.
     pub(crate) fn progress(raw: &Raw) -> Progress {
         match word(raw, Field::State) {
             0 => Progress::Untouched,
             WRITING => Progress::Writing,
-            // Anything else is judged by `parse`.
+            // `parse` checks any other value.
             _ => Progress::Ready,
         }
     }
 
-    /// Checks a header against itself. `bytes` is the size of the file or area that it came from.
+    /// Checks the header's fields against each other. `bytes` is the size of its file or area.
     pub(crate) fn parse(raw: &Raw, bytes: u64) -> Result<Self, Error> {
         let magic = word(raw, Field::Magic);
         if word(raw, Field::State) != READY || magic != MAGIC {
@@ -189,7 +187,7 @@ impl Header {
             1 => HeaderKind::Private,
             2 => HeaderKind::Shared,
             3 => HeaderKind::External,
-            value => return Err(lie("kind", value, HeaderKind::External as u64)),
+            value => return Err(bad_header("kind", value, HeaderKind::External as u64)),
         };
         let geometry = parse_geometry(raw)?;
         let header = Self {
@@ -216,7 +214,7 @@ impl Header {
             ("the data's offset", self.data_offset, expected.data_offset),
         ] {
             if value != expected {
-                return Err(lie(name, value, expected));
+                return Err(bad_header(name, value, expected));
             }
         }
         let needed = match self.kind {
@@ -231,7 +229,7 @@ impl Header {
 }
 
 fn parse_geometry(raw: &Raw) -> Result<Geometry, Error> {
-    // Past 32 bits is past every limit.
+    // A value above 32 bits is above every limit.
     let field = |field| u32::try_from(word(raw, field)).unwrap_or(u32::MAX);
     let geometry = Geometry {
         nodes: field(Field::Nodes),
@@ -242,7 +240,11 @@ fn parse_geometry(raw: &Raw) -> Result<Geometry, Error> {
         return Ok(geometry);
     }
     let most_pages = (DATA_MAX / PAGE) as u64;
-    Err(lie("the geometry (nodes, pages of each, caches)", geometry.node_pages.into(), most_pages))
+    Err(bad_header(
+        "the geometry (nodes, pages of each, caches)",
+        geometry.node_pages.into(),
+        most_pages,
+    ))
 }
 
 fn parse_pool(raw: &Raw, geometry: &Geometry) -> Result<Option<PoolFile>, Error> {
@@ -251,18 +253,24 @@ fn parse_pool(raw: &Raw, geometry: &Geometry) -> Result<Option<PoolFile>, Error>
         0 if pages == 0 => return Ok(None),
         21 => HugeSize::Mib2,
         30 => HugeSize::Gib1,
-        _ => return Err(lie("the size of its huge pages", shift, HugeSize::Mib2.log2().into())),
+        _ => {
+            return Err(bad_header(
+                "the size of its huge pages",
+                shift,
+                HugeSize::Mib2.log2().into(),
+            ));
+        }
     };
     let whole = (size.bytes() / PAGE) as u64;
     if pages == 0 || pages > geometry.node_pages.into() || !pages.is_multiple_of(whole) {
-        return Err(lie("its number of huge pages", pages, geometry.node_pages.into()));
+        return Err(bad_header("its number of huge pages", pages, geometry.node_pages.into()));
     }
     let identity = [word(raw, Field::PoolDevice), word(raw, Field::PoolFile)];
     Ok(Some(PoolFile { size, pages: pages as u32, identity }))
 }
 
-fn lie(field: &'static str, value: u64, expected: u64) -> Error {
-    Error::HeaderLies { field, value, expected }
+fn bad_header(field: &'static str, value: u64, expected: u64) -> Error {
+    Error::BadHeader { field, value, expected }
 }
 
 fn word(raw: &Raw, field: Field) -> u64 {
@@ -296,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn parsed_header_equals_the_written_one() {
         let (raw, bytes) = written();
         assert_eq!(Header::progress(&raw), Progress::Ready);
         assert_eq!(Header::parse(&raw, bytes), Ok(Header::shared(GEOMETRY)));
@@ -305,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_file_is_whole_pages_of_a_node() {
+    fn second_file_must_be_whole_pages_of_a_node() {
         let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
         let parsed = |size, pages| {
             let pool = Some(PoolFile { size, pages, identity: [7, 9] });
@@ -317,12 +325,12 @@ mod tests {
         assert_eq!(parsed(HugeSize::Mib2, 3), Ok(()));
         assert_eq!(parsed(HugeSize::Gib1, 512), Ok(()));
         for (size, pages) in [(HugeSize::Mib2, 513), (HugeSize::Gib1, 256), (HugeSize::Mib2, 0)] {
-            assert!(matches!(parsed(size, pages), Err(Error::HeaderLies { .. })));
+            assert!(matches!(parsed(size, pages), Err(Error::BadHeader { .. })));
         }
     }
 
     #[test]
-    fn a_header_that_lies_is_refused() {
+    fn invalid_header_is_refused() {
         let (_, bytes) = written();
         for (field, value) in [
             (Field::Kind, 0),
@@ -343,7 +351,7 @@ mod tests {
             (Field::PoolShift, u64::MAX),
         ] {
             let error = Header::parse(&with(field, value), bytes).unwrap_err();
-            assert!(matches!(error, Error::HeaderLies { .. }), "{value:#x}: {error:?}");
+            assert!(matches!(error, Error::BadHeader { .. }), "{value:#x}: {error:?}");
         }
         let error = Header::parse(&with(Field::Version, 1), bytes).unwrap_err();
         assert_eq!(error, Error::OtherVersion { found: 1, ours: VERSION });

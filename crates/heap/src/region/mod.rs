@@ -1,16 +1,16 @@
-//! The two mappings of a heap: its data, aligned to 1 GiB, and its metadata. Where they come from:
+//! The two mappings of a heap: its data, aligned to 1 GiB, and its metadata. Their sources:
 //!
-//! - `header`: what the metadata begins with, and its checks;
-//! - [`backing`]: huge, transparent or plain pages, and why;
-//! - [`external`]: memory that the caller gives;
-//! - `opened`: which pages of a private heap can be touched so far;
+//! - `header`: the start of the metadata, and its checks;
+//! - [`backing`]: the choice between huge, transparent and plain pages;
+//! - [`external`]: memory of the caller;
+//! - `opened`: the pages of a private heap that can be accessed;
 //! - `private`: memory of one process;
-//! - `owner`: whose a file with a name is;
+//! - `owner`: the owner check of a named file;
 //! - `pool`: the second file of a shared heap, whose memory is huge pages;
 //! - `shared`: a file that several processes map, by a name or by a descriptor.
 //!
-//! A page of 2 MiB is used only after `Region::provide` said yes, and after that it can be touched
-//! without a signal, whatever ran out.
+//! A page of 2 MiB is used only after `Region::provide` succeeded. From then on an access raises no
+//! signal, even if the system runs out of memory.
 
 use core::ptr::NonNull;
 
@@ -33,16 +33,16 @@ mod shared;
 
 pub use shared::{NAMES_FOLDER, NAMES_PREFIX};
 
-use backing::{Backing, Choice, Pages, PagesTold};
+use backing::{Backing, Choice, Pages, PagesReport};
 use external::External;
 use opened::Opened;
 
-/// What a heap is asked to be.
+/// The requested properties of a heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The most bytes of data; `None` chooses by the machine's memory.
+    /// The most bytes of data; `None` derives it from the machine's memory.
     pub(crate) limit: Option<u64>,
-    /// NUMA nodes that are distinguished; `None` takes those of the machine.
+    /// NUMA nodes that are distinguished; `None` means those of the machine.
     pub(crate) nodes: Option<u32>,
     /// Threads that can have a cache at once, in all processes.
     pub(crate) caches: u32,
@@ -53,18 +53,18 @@ pub(crate) struct Wanted {
 /// Why a page has no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The system has none to give: no page will fare better now.
+    /// The system has no memory: no other page would get any now.
     Exhausted,
-    /// This page cannot be had; another may.
+    /// This page has no memory; another may.
     Unusable,
 }
 
-/// How urgently a page is wanted.
+/// How urgently a page is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Haste {
-    /// An allocation waits for it: as little as is safe.
+pub(crate) enum Urgency {
+    /// An allocation waits for it: do only what is needed for safety.
     Now,
-    /// It is for later: its memory is made present, so that the first touch costs nothing.
+    /// It is needed later: its memory is made present, so that the first access costs nothing.
     Ahead,
 }
 
@@ -74,34 +74,34 @@ pub(crate) struct Provided {
     pub(crate) first: usize,
     pub(crate) count: usize,
     pub(crate) backing: Backing,
-    /// Slices at the start of the first page that are not the heap's.
+    /// Slices at the start of the first page that the provider keeps.
     pub(crate) kept: usize,
 }
 
-/// Where the memory comes from.
+/// The source of the memory.
 enum Kind {
     Private(Opened),
     Shared { file: OwnedFd, pool: Option<OwnedFd>, name: Option<Name> },
     External(External),
 }
 
-/// A range of addresses that goes when this value does.
+/// A range of addresses that is unmapped when this value is dropped.
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes before the start that are ours too, and that nobody touches: a page or none.
+    /// Bytes before the start that belong to the mapping and are never accessed: a page or none.
     front_bytes: usize,
 }
 
-/// The gap in the metadata. It is kept inaccessible, so that a program that locks all its memory
-/// (mlockall) has nothing populated that lies behind it, which is sparse. Where the kernel cannot,
-/// nothing is different.
+/// The gap in the metadata. It is inaccessible, so that in a program that locks all its memory
+/// (mlockall) the kernel does not populate the sparse part behind it. On a kernel without support,
+/// the gap has no effect.
 struct Gap {
     address: usize,
 }
 
-/// What guards the mappings of files that other processes have: the metadata, and of each node the
-/// pages of the pool and the others.
+/// The guards of mappings of files that other processes have open: the metadata, and of each node
+/// the pages of the pool and the others.
 #[derive(Default)]
 struct Guards([Option<Guard>; 1 + 2 * NODES_MAX]);
 
@@ -113,38 +113,39 @@ pub(crate) struct Region {
     kind: Kind,
     choice: Choice,
     asked: Pages,
-    /// Pages of the pool that were refused so far.
+    /// Pages that the pool has refused so far.
     refused: AtomicU64,
-    /// Whether the metadata, which is private, is opened for writing as it comes into use: the
-    /// kernel counts what can be written to, and metadata is sparse.
+    /// Whether private metadata becomes writable only as it comes into use, because the kernel
+    /// counts writable memory and the metadata is sparse.
     is_gradual: bool,
-    /// Of a shared heap's file; given back before its mappings go.
+    /// Guards of a shared heap's file; dropped before its mappings.
     guards: Guards,
-    /// Accessible again on drop, before the memory goes or is the caller's again.
+    /// Made accessible again on drop, before the memory is unmapped or returns to the caller.
     _gap: Gap,
-    /// Unmapped on drop; `None` where the caller owns the memory.
+    /// Unmapped on drop; `None` if the caller owns the memory.
     _metadata_mapping: Option<Mapping>,
     _data_mapping: Option<Mapping>,
 }
 
-// SAFETY: the pointers name mappings that belong to the process, not to a thread; what lies in them
-// is only touched through atomics, or by whoever owns a block.
+// SAFETY: the pointers name mappings that belong to the process, not to a thread; their content is
+// only accessed through atomics, or by the owner of a block.
 unsafe impl Send for Region {}
 // SAFETY: as above; the region's own fields change only through atomics.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Where the data begins: a multiple of 1 GiB.
+    /// The start of the data: a multiple of 1 GiB.
     pub(crate) fn data(&self) -> NonNull<u8> {
         self.data
     }
 
-    /// Where the metadata begins: a multiple of 4 KiB. Fresh metadata is all zeros past its header.
+    /// The start of the metadata: a multiple of 4 KiB. Fresh metadata is all zeros behind its
+    /// header.
     pub(crate) fn metadata(&self) -> NonNull<u8> {
         self.metadata
     }
 
-    /// The heap's shape, checked, and no longer read from shared memory.
+    /// The heap's shape, checked and no longer read from shared memory.
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -158,13 +159,13 @@ impl Region {
         }
     }
 
-    /// Whether metadata has to be [brought](Self::bring_metadata) before it is written to.
+    /// Whether metadata must be [brought](Self::bring_metadata) before it is written.
     pub(crate) fn is_metadata_reserved(&self) -> bool {
         self.is_gradual || self.file().is_some()
     }
 
-    /// Whether memory of its files was gone as it was touched: what stands there is this process's
-    /// own.
+    /// Whether memory of its files was gone when it was accessed. The missing parts are now private
+    /// to this process.
     pub(crate) fn is_broken(&self) -> bool {
         self.guards.0.iter().flatten().any(Guard::is_broken)
     }
@@ -185,7 +186,7 @@ impl Region {
         }
     }
 
-    /// The heap's name, for a heap shared by one.
+    /// The name of a heap that is shared by name.
     pub(crate) fn name(&self) -> Option<Name> {
         match &self.kind {
             Kind::Shared { name, .. } => *name,
@@ -193,7 +194,7 @@ impl Region {
         }
     }
 
-    /// The caller's memory, where that is what the heap uses.
+    /// The caller's memory, if the heap uses it.
     pub(crate) fn external(&self) -> Option<&External> {
         match &self.kind {
             Kind::External(external) => Some(external),
@@ -201,14 +202,14 @@ impl Region {
         }
     }
 
-    /// Which pages are used, and why not better ones.
-    pub(crate) fn told(&self) -> PagesTold {
+    /// The pages that are used, and why no better ones.
+    pub(crate) fn pages_report(&self) -> PagesReport {
         let backing = match self.kind {
             Kind::External(_) => Backing::External,
             _ => self.choice.best(),
         };
         let from_pool = self.choice.pool.map_or(0, |(_, pages)| pages * self.geometry.nodes);
-        PagesTold {
+        PagesReport {
             asked: self.asked,
             backing,
             from_pool,
@@ -217,13 +218,13 @@ impl Region {
         }
     }
 
-    /// Whether the pool has pages that nobody uses. Reads three files of `/sys`.
+    /// Whether the pool has free pages. Reads three files of `/sys`.
     pub(crate) fn pool_has_some(&self) -> bool {
         let has_some = |size| sys::machine::pool(size).is_some_and(|pool| pool.free > 0);
         self.choice.pool.is_some_and(|(size, _)| has_some(size))
     }
 
-    /// Whether this process has the second file open under this number. Three system calls.
+    /// Whether this process has the second file open under this descriptor. Three system calls.
     pub(crate) fn is_pool_file_here(&self, number: u32) -> bool {
         let identity = |file| sys::file::facts(file).map(|facts| facts.identity).ok();
         let here = sys::file::handle_of_own(number).ok();
@@ -241,38 +242,38 @@ impl Region {
         self.pool_of(page).is_some()
     }
 
-    /// Gets memory for a page that the caller has claimed, after which touching it raises no
-    /// signal. With external memory other pages than the one asked for may come, and more than one;
-    /// they are nobody's until now, and the caller marks them ready.
-    pub(crate) fn provide(&self, page: usize, haste: Haste) -> Result<Provided, Refusal> {
+    /// Gets memory for a page that the caller has claimed. After that, an access to it raises no
+    /// signal. With external memory, the provider chooses the pages, and there may be more than
+    /// one. They have no owner yet, and the caller marks them ready.
+    pub(crate) fn provide(&self, page: usize, urgency: Urgency) -> Result<Provided, Refusal> {
         let one = |backing| Provided { first: page, count: 1, backing, kept: 0 };
         match &self.kind {
             Kind::Private(opened) => {
                 opened.open(page).map_err(|_| Refusal::Exhausted)?;
-                self.provide_private(page, haste).map(one)
+                self.provide_private(page, urgency).map(one)
             }
             Kind::Shared { pool: Some(pool), .. } if self.pool_of(page).is_some() => {
                 self.provide_from_file(pool.as_fd(), page).map(one)
             }
             Kind::Shared { file, name, .. } => {
-                self.provide_shared(file.as_fd(), name.is_some(), page, haste).map(one)
+                self.provide_shared(file.as_fd(), name.is_some(), page, urgency).map(one)
             }
             Kind::External(_) => self.provide_extent(PAGE),
         }
     }
 
-    /// Gives the memory of a page back, which is of this kind; false where it stays. It reads as
-    /// zeros when it is provided again, if it went.
+    /// Gives back the memory of a page of this kind. Returns false if the page keeps its memory. If
+    /// it was given back, the page reads as zeros when it is provided again.
     ///
     /// # Safety
     ///
-    /// Nobody in any process may rely on what the page holds, and the caller must have claimed it.
+    /// No process relies on the content of the page, and the caller has claimed it.
     pub(crate) unsafe fn give_back(&self, page: usize, backing: Backing) -> bool {
         let address = self.page_address(page);
         match &self.kind {
-            // Its other parts may be in use.
+            // Other parts of the huge page may be in use.
             Kind::Shared { .. } if backing == Backing::Huge1G => false,
-            // SAFETY: nobody relies on the content, by the caller's promise.
+            // SAFETY: nothing relies on the content, by the caller's promise.
             Kind::Private(_) => unsafe { sys::memory::discard_private(address, PAGE) }.is_ok(),
             // SAFETY: likewise, in every process.
             Kind::Shared { .. } => unsafe { sys::memory::discard_shared(address, PAGE) }.is_ok(),
@@ -283,18 +284,18 @@ impl Region {
         }
     }
 
-    /// Whether memory is allocated in the heap's file before it is touched: in that of a heap with
-    /// a name, whose file system can be full.
+    /// Whether memory is allocated in the heap's file before it is accessed: for a named heap,
+    /// whose file system can be full.
     pub(crate) fn is_allocated(&self) -> bool {
         matches!(&self.kind, Kind::Shared { name: Some(_), .. })
     }
 
-    /// Gives the memory of a part of the data back, whole pages of the kernel's within it; false
-    /// where it stays.
+    /// Gives back the memory of a part of the data, in whole pages of the kernel. Returns false if
+    /// it keeps its memory.
     ///
     /// # Safety
     ///
-    /// As [`Region::give_back`]; none of it is of the pool.
+    /// As [`Region::give_back`]; no part of it comes from the pool.
     pub(crate) unsafe fn discard(&self, start: usize, end: usize) -> bool {
         let data = self.data.addr().get();
         let start = (data + start).next_multiple_of(sys::machine::page_bytes());
@@ -302,22 +303,22 @@ impl Region {
         match &self.kind {
             _ if bytes == 0 => false,
             Kind::External(_) => false,
-            // SAFETY: nobody relies on the content, by the caller's promise.
+            // SAFETY: nothing relies on the content, by the caller's promise.
             Kind::Private(_) => unsafe { sys::memory::discard_private(start, bytes) }.is_ok(),
             // SAFETY: likewise, in every process.
             Kind::Shared { .. } => unsafe { sys::memory::discard_shared(start, bytes) }.is_ok(),
         }
     }
 
-    /// Whether the first touch of a page of a heap of one process can bring all of it still.
+    /// Whether the first access to a page of a private heap can still bring the whole page.
     pub(crate) fn is_untouched(&self, page: usize) -> bool {
         matches!(&self.kind, Kind::Private(_))
             && sys::memory::is_untouched(self.page_address(page), PAGE)
     }
 
-    /// Has the kernel bring small pages to a part of the data of which nothing is resident, where
-    /// it would bring a huge one; false where it cannot be told so. It reads a page and drops the
-    /// rest: what was mapped is the huge page of zeros, which is taken apart for that.
+    /// Makes the kernel use small pages for a part of the data of which nothing is resident, where
+    /// it would use a huge page. Returns false if that is not possible. It reads a page, which maps
+    /// the huge page of zeros, and discards the rest, which splits that page.
     ///
     /// # Safety
     ///
@@ -331,8 +332,8 @@ impl Region {
         unsafe { self.discard(start + 1, start + bytes) }
     }
 
-    /// The pages that can ever be provided within one node's part, as `[first, end)` counted from
-    /// the data's base.
+    /// The pages of a node that can ever be provided, as `[first, end)` counted from the data's
+    /// base.
     pub(crate) fn usable_pages(&self, node: u32) -> (usize, usize) {
         if let Kind::External(external) = &self.kind {
             return external.pages();
@@ -346,7 +347,8 @@ impl Region {
         self.data.addr().get() + page * PAGE
     }
 
-    /// Gets an extent of at least `bytes` of external memory, with what the provider keeps counted.
+    /// Gets an extent of at least `bytes` of external memory, including the slices that the
+    /// provider keeps.
     pub(crate) fn provide_extent(&self, bytes: usize) -> Result<Provided, Refusal> {
         let external = self.external().ok_or(Refusal::Unusable)?;
         let (start, bytes) = external.extents.take(bytes).ok_or(Refusal::Exhausted)?;
@@ -354,8 +356,8 @@ impl Region {
         let offset = start.addr().get().wrapping_sub(self.data.addr().get());
         let (page, kept) = (offset / PAGE, offset % PAGE / SLICE);
         let count = (offset % PAGE + bytes) / PAGE;
-        // The provider is the caller's own, so this is a slip of theirs; the extent stays with
-        // them.
+        // The provider belongs to the caller, so this is the caller's bug. The extent returns to
+        // the provider.
         let is_inside = page >= first && count >= 1 && page.saturating_add(count) <= end;
         let is_aligned = offset.is_multiple_of(SLICE) && (offset + bytes).is_multiple_of(PAGE);
         if !is_aligned || !is_inside {
@@ -368,8 +370,8 @@ impl Region {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by this crate for this value alone, and its owner is going;
-        // it cannot fail for a range that is mapped, and nothing could be done about it.
+        // SAFETY: the range was mapped by this crate for this value alone, which is being dropped.
+        // It cannot fail for a mapped range.
         let _ = unsafe { sys::memory::unmap(self.front(), self.front_bytes + self.bytes) };
     }
 }
@@ -380,7 +382,7 @@ impl Gap {
     /// `metadata` must be the start of a heap's metadata, mapped for longer than the value lives.
     unsafe fn of(metadata: NonNull<u8>) -> Self {
         let address = metadata.addr().get() + GAP_AT;
-        // SAFETY: the gap lies within the metadata, and no table does within the gap.
+        // SAFETY: the gap lies within the metadata, and no table lies in the gap.
         let _ = unsafe { sys::memory::guard(address, GAP_BYTES) };
         Self { address }
     }
@@ -388,7 +390,7 @@ impl Gap {
 
 impl Drop for Gap {
     fn drop(&mut self) {
-        // Where it was never inaccessible, the kernel does not know how.
+        // On a kernel without support, the gap was never inaccessible.
         let _ = sys::memory::unguard(self.address, GAP_BYTES);
     }
 }
@@ -400,7 +402,7 @@ impl Mapping {
         Ok(Self { start, bytes, front_bytes: 0 })
     }
 
-    /// The same, with a page before it where that can be had.
+    /// As [`Self::reserve`], with a page before the range if it is free.
     fn reserve_with_front(bytes: usize, alignment: usize) -> Result<Self, Errno> {
         let mut mapping = Self::reserve(bytes, alignment)?;
         let page = sys::machine::page_bytes();
@@ -414,21 +416,21 @@ impl Mapping {
         self.start.addr().get()
     }
 
-    /// Where what lies before the start begins.
+    /// The start of the part before the mapping.
     fn front(&self) -> usize {
         self.address() - self.front_bytes
     }
 }
 
-/// The words that the metadata begins with.
+/// The words of the header at the start of the metadata.
 ///
 /// # Safety
 ///
 /// `metadata` must be the start of a mapped and writable header that outlives `'a`.
 unsafe fn header_words<'a>(metadata: NonNull<u8>) -> &'a [AtomicU64] {
     let words = crate::layout::HEADER_BYTES / size_of::<u64>();
-    // SAFETY: the caller says that the header is there; it is aligned to 4 KiB, and only atomics
-    // touch it while anyone else may.
+    // SAFETY: the header is there, by the caller's promise; it is aligned to 4 KiB, and only
+    // atomics access it while other threads may.
     unsafe { core::slice::from_raw_parts(metadata.as_ptr().cast(), words) }
 }
 

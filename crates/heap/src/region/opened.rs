@@ -1,9 +1,10 @@
-//! Which pages of a private heap's data can be touched. The others are mapped without access,
-//! because a program that locks all its memory (mlockall) has all populated that it has access to,
-//! used or not.
+//! The pages of a private heap's data that can be accessed. The others are mapped without access,
+//! because in a program that locks all its memory (mlockall) the kernel populates all accessible
+//! memory, used or not.
 //!
-//! Pages are opened from the first of a part on, so that a part is two mappings at most: a process
-//! has only so many. What lies between is opened with the page that is wanted.
+//! Pages are opened from the first page of a part on, so that a part has at most two mappings: the
+//! number of a process's mappings is limited. Pages in between are opened together with the
+//! requested page.
 
 use core::array;
 
@@ -13,20 +14,22 @@ use crate::sync::AtomicU32;
 use crate::sync::Ordering::{Acquire, Release};
 use crate::sys::{self, Errno};
 
-/// How far each part is open: of each node the pages of the pool, and the others.
+/// How many pages of each part are open. Each node has two parts: the pages of the pool, and the
+/// others.
 pub(super) struct Opened {
     data: usize,
     node_stride_pages: usize,
     /// Pages of each node that come from the pool.
     pool_pages: usize,
-    /// Pages that are opened at once, a power of two: those of a page of the pool.
+    /// Pages that are opened at once, a power of two: the size of a page of the pool.
     step: usize,
-    /// By node, and then whether the pool's: pages that are open, from the part's first on.
+    /// By node and part (the pool's at index 1): the number of open pages, from the part's first
+    /// on.
     parts: [[AtomicU32; 2]; NODES_MAX],
 }
 
 impl Opened {
-    /// Opens the first page of each part, so that further ones need no further mapping.
+    /// Opens the first page of each part, so that further pages need no further mapping.
     pub(super) fn new(data: usize, geometry: &Geometry, choice: &Choice) -> Result<Self, Errno> {
         let (step, pool_pages) = match choice.pool {
             Some((size, pages)) => (size.bytes() / PAGE, pages as usize),
@@ -44,8 +47,7 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Sees to it that a page of the heap can be touched. A load, but for the first time: a system
-    /// call then.
+    /// Ensures that a page of the heap can be accessed. A load; the first time also a system call.
     pub(super) fn open(&self, page: usize) -> Result<(), Errno> {
         let (node, in_node) = (page / self.node_stride_pages, page % self.node_stride_pages);
         let is_of_pool = in_node < self.pool_pages;
@@ -55,7 +57,7 @@ impl Opened {
         if opened.load(Acquire) as usize >= end {
             return Ok(());
         }
-        // From the start on, because another thread may be at what lies between.
+        // From the start on, because another thread may be opening the pages in between.
         let start = self.data + (node * self.node_stride_pages + first) * PAGE;
         sys::memory::open(start, end * PAGE)?;
         opened.fetch_max(end as u32, Release);

@@ -1,4 +1,4 @@
-//! Whose a file is that was opened by a name.
+//! The owner check of a file that was opened by name.
 
 use core::ffi::CStr;
 
@@ -8,8 +8,8 @@ use crate::error::{Attempt, Error};
 use crate::sys::file;
 use crate::sys::process;
 
-/// That a file which was opened by name is this user's, and nobody else's to open. Such a file
-/// cannot be sealed: who can cut it short is who could end this process as well.
+/// Checks that a file that was opened by name belongs to this user and that no other user may open
+/// it. Such a file cannot be sealed, but a process that can truncate it can also end this process.
 pub(super) fn check_owner(file: BorrowedFd<'_>) -> Result<(), Error> {
     let facts =
         file::facts(file).map_err(|errno| Error::refused(Attempt::InspectFile, 0, errno))?;
@@ -17,14 +17,15 @@ pub(super) fn check_owner(file: BorrowedFd<'_>) -> Result<(), Error> {
     if facts.owner != user {
         return Err(Error::OtherUser { owner: facts.owner, user });
     }
-    // Read and write for its owner is the most.
+    // At most its owner may read and write it.
     if facts.mode & !0o600 != 0 {
         return Err(Error::OpenToOthers { mode: facts.mode });
     }
     Ok(())
 }
 
-/// What is wrong where a name is taken: by another user, whose file or link it is, or else `other`.
+/// The error for a taken name: [`Error::OtherUser`] if another user owns the file or link, else
+/// `other`.
 pub(super) fn taken_by(path: &CStr, other: Error) -> Error {
     let user = process::own_user();
     match file::owner_at(path) {

@@ -1,11 +1,12 @@
-//! The second file of a shared heap: the first pages of each node lie in it, and its memory is
-//! pages of the kernel's pool. It is as long as the data, and sparse: a page of it has memory from
-//! when it is provided, so that a touch never finds the pool empty. A page that the pool refuses is
-//! passed over, and the plain ones behind take its place: what stands behind a page cannot change
-//! while other processes have it mapped.
+//! The second file of a shared heap, with the first pages of each node. Its memory is pages from
+//! the kernel's pool. It is as long as the data, and sparse: a page gets memory when it is
+//! provided, so that an access never finds the pool empty. If the pool refuses a page, the heap
+//! skips it and uses plain pages behind the pool's part: the file of a page cannot change while
+//! other processes have it mapped.
 //!
-//! By name it lies in a file system for huge pages. By descriptor it has none, and who attaches
-//! gets it from the caller, or from another process of the heap by way of `/proc`.
+//! For a named heap it lies in a file system for huge pages. For a heap shared by descriptor it has
+//! no name, and an attaching process gets it from the caller, or from another process of the heap
+//! through `/proc`.
 
 use core::ffi::CStr;
 
@@ -23,10 +24,10 @@ use crate::sys::file::{self, Path};
 use crate::sys::huge::HugeSize;
 use crate::sys::{Errno, memory};
 
-/// Where names live, with our mark: where systemd and most distributions mount it.
+/// The folder of the names, with haul's prefix: the mount point of systemd and most distributions.
 const FOLDER: &[u8] = b"/dev/hugepages/haul-heap.";
 
-/// Where the names of the heaps themselves live. The number of its file system is part of the
+/// The folder of the names of the heaps themselves. The number of its file system is part of the
 /// second file's name: containers that share one `/dev/hugepages` may each have their own, and
 /// heaps of one name there.
 const FIRST_FOLDER: &CStr = c"/dev/shm";
@@ -37,18 +38,19 @@ const DEVICE_BYTES: usize = 21;
 /// Bytes of a path.
 const PATH_BYTES: usize = FOLDER.len() + NAME_BYTES_MAX + DEVICE_BYTES + 1;
 
-/// How the second file of a heap is come by.
+/// The source of the second file of a heap.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
     /// By the heap's name.
     Name(Name),
-    /// The caller has it.
+    /// By the caller's descriptor.
     File(BorrowedFd<'a>),
     /// From another process of the heap.
     Members,
 }
 
-/// Makes the second file of a new heap, if it is to have one and can; else the choice says why not.
+/// Creates the second file of a new heap, if the choice asks for it. On failure, the choice records
+/// why the heap has none.
 pub(super) fn create(
     geometry: &Geometry,
     name: Option<Name>,
@@ -78,7 +80,7 @@ fn create_named(name: Name, size: HugeSize) -> Result<OwnedFd, Errno> {
     let path = path_of(name)?;
     let path = path.as_c_str()?;
     let file = match file::create_named(path) {
-        // The heap's name is ours: this one was left by a heap that is gone.
+        // This process has just taken the heap's name, so the file is left from an earlier heap.
         Err(Errno::EXIST) => {
             file::remove_named(path)?;
             file::create_named(path)
@@ -92,7 +94,7 @@ fn create_named(name: Name, size: HugeSize) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// The second file of the heap that a header describes; `None` where it has none.
+/// The second file of the heap that a header describes; `None` if it has none.
 pub(super) fn open(
     header: &Header,
     first: BorrowedFd<'_>,
@@ -109,17 +111,17 @@ pub(super) fn open(
         }
         Source::File(file) => file::duplicate(file).map_err(refused(Attempt::Duplicate))?,
         Source::Members => of_members(first, header, pool).ok_or(Error::Unsupported {
-            what: "attach to a heap with huge pages by one descriptor, where no other process of it \
-                   shows its second one",
+            what: "attach to a heap with huge pages by one descriptor, because no other process of \
+                   the heap provides the second one",
             instead: "pass Heap::pool_fd too, to Builder::attach_fds",
         })?,
     };
-    // Before the size is read, as of the first file; one with a name cannot be sealed.
+    // Checked before the size is read, as for the first file. A named file cannot be sealed.
     let is_sealed = matches!(source, Source::Name(_)) || file::is_size_sealed(file.as_fd());
     match is_sound(file.as_fd(), header, pool) {
         Ok(true) if !is_sealed => Err(Error::NotSealed),
         Ok(true) => Ok(Some(file)),
-        Ok(false) => Err(Error::HeaderLies {
+        Ok(false) => Err(Error::BadHeader {
             field: "the file of huge pages",
             value: file::facts(file.as_fd()).map_or(0, |facts| facts.identity[1]),
             expected: pool.identity[1],
@@ -128,8 +130,7 @@ pub(super) fn open(
     }
 }
 
-/// Whether a file is the very one that the header tells of, of the pool that it tells, and long
-/// enough.
+/// Whether a file is the one that the header names, of the same pool, and long enough.
 fn is_sound(file: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Result<bool, Errno> {
     let facts = file::facts(file)?;
     Ok(facts.identity == pool.identity
@@ -137,8 +138,8 @@ fn is_sound(file: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Result<bo
         && file::huge_page_bytes(file) == Some(pool.size.bytes() as u64))
 }
 
-/// The second file as a process has it open that has joined the heap and lives. The records say
-/// which those are and under what number; what they say is only a hint of where to look.
+/// The second file as a live process of the heap has it open. The records name these processes and
+/// their descriptors; the values are only hints.
 fn of_members(first: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Option<OwnedFd> {
     const BYTES: usize = PROCESS_RECORD_BYTES;
     let records = Layout::of(&header.geometry).processes;
@@ -155,14 +156,14 @@ fn of_members(first: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Option
         path.push(b"/fd/");
         path.push_number(number.into());
         let handle = file::handle(path.as_c_str().ok()?).ok()?;
-        // Before it is opened: it may be anything that a process has open which wishes us ill.
+        // Checked before it is opened: it may be any file of a hostile process.
         let is_it = file::cached_identity(handle.as_fd()) == Ok(pool.identity)
             && is_sound(handle.as_fd(), header, pool) == Ok(true);
         if is_it { file::reopen(handle.as_fd()).ok() } else { None }
     })
 }
 
-/// The process that a record's bytes name, and under which number it has the second file open.
+/// The process that a record's bytes name, and the descriptor of its second file.
 fn shown_in(record: &[u8; PROCESS_RECORD_BYTES]) -> Option<(u32, u32)> {
     let (words, _) = record.as_chunks::<{ size_of::<u64>() }>();
     let word = words[PROCESS_MORE_AT / size_of::<u64>() + POOL_FILE];
@@ -173,9 +174,9 @@ fn shown_in(record: &[u8; PROCESS_RECORD_BYTES]) -> Option<(u32, u32)> {
     }
 }
 
-/// Takes the second file's name away, where there is one.
+/// Removes the second file's name, if there is one.
 pub(super) fn remove_name(name: Name) {
-    // Most heaps have none.
+    // Most heaps have no second file.
     let _ = path_of(name).and_then(|path| file::remove_named(path.as_c_str()?));
 }
 
@@ -188,7 +189,7 @@ fn path_of(name: Name) -> Result<Path<PATH_BYTES>, Errno> {
     Ok(path)
 }
 
-/// Maps the part of the data that lies in the second file, over what is mapped there.
+/// Maps the part of the data that lies in the second file, over the mapping that is there.
 pub(super) fn map(
     data: usize,
     geometry: &Geometry,
@@ -205,7 +206,7 @@ pub(super) fn map(
 }
 
 impl Region {
-    /// The pool that a page was mapped from.
+    /// The page size of the pool from which a page was mapped.
     pub(super) fn pool_of(&self, page: usize) -> Option<HugeSize> {
         let (size, pages) = self.choice.pool?;
         let in_node = page % self.geometry.node_stride_pages();
@@ -217,10 +218,10 @@ impl Region {
         file: BorrowedFd<'_>,
         page: usize,
     ) -> Result<Backing, Refusal> {
-        // By the mapping, which is bound to the node; the file knows of none. In the file it is
-        // present for all processes from now on.
+        // Through the mapping, which is bound to the node; the file is not. The page is then
+        // present in the file for all processes.
         let result = match memory::populate(self.page_address(page), PAGE) {
-            // A kernel before 5.14 cannot; the file can have the memory all the same.
+            // A kernel before 5.14 cannot, but the file can still get the memory.
             Err(Errno::INVAL) => file::allocate(file, (page * PAGE) as u64, PAGE as u64),
             result => result,
         };

@@ -1,11 +1,11 @@
-//! Memory of one process, and of a heap whose data the caller gives: anonymous mappings.
+//! Memory of a private heap, and of a heap over external data: anonymous mappings.
 //!
-//! None of it is of the kernel's pool of huge pages. A child of fork has a copy of a private heap,
-//! which the kernel makes page by page as parent or child write, and for a page of the pool it
-//! needs another one of the pool: where there is none the write is a SIGBUS, in the parent as in
-//! the child. A reservation saves the parent alone, for whose sake the kernel takes the page from
-//! the child (`hugetlb_wp` and `unmap_ref_private` in `mm/hugetlb.c`), and only handlers that libc
-//! calls could copy before: not after a fork by the system call itself.
+//! It never comes from the kernel's pool of huge pages. A child of fork has a copy of a private
+//! heap, which the kernel copies page by page as parent or child write. For a page of the pool it
+//! needs another page of the pool; if none is free, the write raises SIGBUS, in the parent or in
+//! the child. A reservation protects only the parent, for which the kernel takes the page from the
+//! child (`hugetlb_wp` and `unmap_ref_private` in `mm/hugetlb.c`). Only handlers that libc calls
+//! could copy the pages before, but not for a fork by direct system call.
 
 use core::ptr::NonNull;
 
@@ -13,7 +13,7 @@ use super::backing::{Backing, Choice, Pages};
 use super::external::External;
 use super::header::{Header, HeaderKind, Progress};
 use super::opened::Opened;
-use super::{Gap, Guards, Haste, Kind, Mapping, Refusal, Region, Wanted, header_words};
+use super::{Gap, Guards, Kind, Mapping, Refusal, Region, Urgency, Wanted, header_words};
 use crate::error::{Attempt, Error};
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, NODES_MAX, PAGE};
 use crate::sync::AtomicU64;
@@ -21,31 +21,31 @@ use crate::sys::machine;
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
 
-/// The data range where no limit is given, in bytes, unless four times the machine's memory is
-/// less: enough for any server to place what it has, and a sixteenth of the addresses that x86-64
-/// offers one process would hold two thousand of them.
+/// The default data range in bytes, unless four times the machine's memory is less. It suffices for
+/// the data of a server, and a sixteenth of the addresses that x86-64 gives a process would hold
+/// two thousand such ranges.
 const LIMIT_DEFAULT: u64 = 64 << 30;
 
-/// Times the machine's memory, for the default.
+/// The factor of the machine's memory, for the default.
 const MEMORY_FACTOR: u64 = 4;
 
-/// The least limit of a node: one page for spans and one for what does not fit into it.
+/// The least limit of a node: one page for spans and one for large blocks.
 const NODE_PAGES_MIN: u64 = 2;
 
-/// Bytes below which no smaller reservation is tried: a heap that is still of use.
+/// Bytes below which no smaller reservation is tried: the least useful heap.
 const FLOOR: u64 = 8 << 20;
 
-/// Of a heap that became smaller than was asked for: bytes of data for each cache record, which is
-/// 12 KiB, so that these take a tenth of the addresses; and the fewest records.
+/// For a heap that got less than was requested: bytes of data for each cache record of 12 KiB, so
+/// that the records use a tenth of the addresses; and the fewest records.
 const BYTES_PER_CACHE: u64 = 128 << 10;
 const CACHES_MIN: u64 = 16;
 
-/// How long an unfinished header is waited for, and between looks, in nanoseconds.
+/// How long a process waits for an unfinished header, in nanoseconds.
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
 
 impl Region {
-    /// A heap of this process alone. Where the system refuses the addresses, half as many are
-    /// tried, and so on: what came of it is in the geometry. About ten system calls.
+    /// A heap of this process alone. If the system refuses the addresses, tries half as many, and
+    /// so on. The geometry shows the result. About ten system calls.
     pub(crate) fn private(wanted: &Wanted) -> Result<Self, Error> {
         halving(wanted, |geometry| Self::private_of(wanted, geometry))
     }
@@ -70,7 +70,7 @@ impl Region {
         Ok(Self { is_gradual, ..region })
     }
 
-    /// A heap over memory that the caller gives.
+    /// A heap over memory of the caller.
     pub(crate) fn over_external(wanted: &Wanted, external: External) -> Result<Self, Error> {
         let (base, geometry) = external.shape(wanted.caches)?;
         let layout = Layout::of(&geometry);
@@ -87,8 +87,8 @@ impl Region {
                 (mapping.start, Some(mapping))
             }
         };
-        // SAFETY: the area was checked to hold a header, or was just mapped; the caller keeps it
-        // for as long as the heap lives.
+        // SAFETY: the area is long enough for a header, or was just mapped; the caller keeps it for
+        // as long as the heap lives.
         join_header(unsafe { header_words(metadata) }, &header)?;
         let below = external.base.addr().get() - base;
         let data = external.base.as_ptr().wrapping_sub(below);
@@ -107,7 +107,7 @@ impl Region {
             refused: AtomicU64::new(0),
             is_gradual: false,
             guards: Guards::default(),
-            // SAFETY: as above: the area is there for longer than the heap.
+            // SAFETY: as above: the area outlives the heap.
             _gap: unsafe { Gap::of(metadata) },
             _metadata_mapping: mapping,
             _data_mapping: None,
@@ -132,28 +132,32 @@ impl Region {
             refused: AtomicU64::new(0),
             is_gradual: false,
             guards: Guards::default(),
-            // SAFETY: it goes when the mapping does, which holds the whole metadata, or before.
+            // SAFETY: the mapping contains the whole metadata and is not dropped before the gap.
             _gap: unsafe { Gap::of(metadata.start) },
             _metadata_mapping: Some(metadata),
             _data_mapping: Some(data),
         }
     }
 
-    pub(super) fn provide_private(&self, page: usize, haste: Haste) -> Result<Backing, Refusal> {
+    pub(super) fn provide_private(
+        &self,
+        page: usize,
+        urgency: Urgency,
+    ) -> Result<Backing, Refusal> {
         let address = self.page_address(page);
-        if haste == Haste::Ahead {
+        if urgency == Urgency::Ahead {
             match memory::populate(address, PAGE) {
-                // A kernel before 5.14 cannot; the first touch does it then.
+                // A kernel before 5.14 cannot; the first access does it then.
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(_) => return Err(Refusal::Exhausted),
             }
         }
-        Ok(self.choice.rest())
+        Ok(self.choice.outside_pool())
     }
 }
 
-/// Tries `build` with the geometry that was asked for, and with half of it while there are not
-/// enough addresses.
+/// Tries `build` with the requested geometry, and with half of it while there are not enough
+/// addresses.
 pub(super) fn halving<T>(
     wanted: &Wanted,
     mut build: impl FnMut(Geometry) -> Result<T, Errno>,
@@ -163,7 +167,7 @@ pub(super) fn halving<T>(
     loop {
         let mut geometry = geometry_of(wanted, bytes)?;
         if bytes < asked {
-            // What addresses there are is for blocks: threads without a record are served too.
+            // Few addresses should go to blocks: threads without a record are served too.
             let caches = (bytes / BYTES_PER_CACHE).max(CACHES_MIN);
             geometry.caches = geometry.caches.min(caches as u32);
         }
@@ -213,7 +217,7 @@ fn geometry_of(wanted: &Wanted, bytes: u64) -> Result<Geometry, Error> {
     if geometry.is_valid() {
         return Ok(geometry);
     }
-    // Only rounding the parts of the nodes up to a power of two can go past the limit.
+    // Only rounding the nodes' parts up to a power of two can exceed the limit.
     let most = DATA_MAX as u64 / u64::from(nodes.next_power_of_two());
     Err(Error::BadLimit { bytes, least: NODE_PAGES_MIN * PAGE as u64, most })
 }
@@ -223,13 +227,13 @@ fn private_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     let metadata = Mapping::reserve(bytes, PAGE)?;
     // SAFETY: the range was just reserved.
     unsafe { memory::map_at(metadata.address(), bytes, Source::Anonymous) }?;
-    // Its tables are sparse: huge pages would multiply what they take.
+    // The tables are sparse: huge pages would multiply their memory.
     let _ = memory::prefer_small(metadata.address(), bytes);
     Ok(metadata)
 }
 
-/// Metadata of which what every heap touches can be written to from the start, and the rest as it
-/// comes into use. It can be read everywhere: who looks there finds zeros.
+/// Metadata of which only the parts that every heap uses are writable from the start. The rest
+/// becomes writable as it comes into use. All of it is readable and reads as zeros.
 fn gradual_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     let layout = Layout::of(geometry);
     let metadata = Mapping::reserve(layout.bytes, PAGE)?;
@@ -246,8 +250,8 @@ fn gradual_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     Ok(metadata)
 }
 
-/// Maps what one node may use. Pages are opened one by one, as they are provided: else a program
-/// that locks all its memory would have all of them populated.
+/// Maps the range of one node. Pages are opened one by one as they are provided, because otherwise
+/// a program that locks all its memory would populate all of them.
 fn map_node(data: usize, geometry: &Geometry, node: u32, choice: &Choice) -> Result<(), Errno> {
     let start = data + node as usize * geometry.node_stride();
     let bytes = geometry.node_pages as usize * PAGE;
@@ -257,13 +261,13 @@ fn map_node(data: usize, geometry: &Geometry, node: u32, choice: &Choice) -> Res
     Ok(())
 }
 
-/// What makes a node's part better; without it the part is merely slower, so refusals are ignored.
+/// Gives hints for a node's part. Without them the part is merely slower, so refusals are ignored.
 fn advise_node(start: usize, bytes: usize, geometry: &Geometry, node: u32, choice: &Choice) {
     advise_pages(start, bytes, choice);
     bind_node(start, bytes, geometry, node);
 }
 
-/// Says which pages are wished for.
+/// Advises the kernel which pages to use.
 pub(super) fn advise_pages(start: usize, bytes: usize, choice: &Choice) {
     if choice.transparent {
         let _ = memory::prefer_huge(start, bytes);
@@ -272,7 +276,7 @@ pub(super) fn advise_pages(start: usize, bytes: usize, choice: &Choice) {
     }
 }
 
-/// Has a node's part come from the node, where there are several.
+/// Binds a node's part to the node, if there are several.
 pub(super) fn bind_node(start: usize, bytes: usize, geometry: &Geometry, node: u32) {
     let nodes = machine::nodes();
     if geometry.nodes > 1 && nodes.numbers().len() > 1 {
@@ -294,7 +298,7 @@ fn check_area(start: NonNull<u8>, bytes: usize, needed: usize) -> Result<NonNull
     Ok(start)
 }
 
-/// Writes the header, or waits for whoever does and checks that it says the same.
+/// Writes the header, or waits for the process that writes it and checks that it is the same.
 fn join_header(words: &[AtomicU64], ours: &Header) -> Result<(), Error> {
     if Header::claim(words) {
         ours.write(words);
@@ -310,20 +314,20 @@ fn join_header(words: &[AtomicU64], ours: &Header) -> Result<(), Error> {
         if sys::now_ns().saturating_sub(start) > PATIENCE_NS {
             return Err(Error::Unfinished);
         }
-        sys::give_way();
+        sys::yield_now();
     }
 }
 
 fn check_same(theirs: &Header, ours: &Header) -> Result<(), Error> {
-    let pairs = [
+    let fields = [
         ("the kind", theirs.kind as u64, ours.kind as u64),
         ("the range's base", theirs.external_base, ours.external_base),
         ("the range's size", theirs.external_bytes, ours.external_bytes),
         ("the pages", theirs.geometry.node_pages.into(), ours.geometry.node_pages.into()),
         ("the number of caches", theirs.geometry.caches.into(), ours.geometry.caches.into()),
     ];
-    match pairs.into_iter().find(|(_, value, expected)| value != expected) {
-        Some((field, value, expected)) => Err(Error::HeaderLies { field, value, expected }),
+    match fields.into_iter().find(|(_, value, expected)| value != expected) {
+        Some((field, value, expected)) => Err(Error::BadHeader { field, value, expected }),
         None => Ok(()),
     }
 }

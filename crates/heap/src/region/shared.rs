@@ -1,6 +1,6 @@
-//! A file that several processes map: metadata first, then data, both sparse. A heap shared by
-//! name lies in `/dev/shm` and outlives its processes until its name is removed; one shared by
-//! descriptor has no name and goes with the last process.
+//! A file that several processes map: metadata first, then data, both sparse. A heap that is shared
+//! by name lies in `/dev/shm` and exists until its name is removed and its last process ends. A
+//! heap that is shared by descriptor has no name and is freed when its last process ends.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use super::header::{Header, HeaderKind, Progress, Raw};
 use super::owner::{check_owner, taken_by};
 use super::pool;
 use super::private::{PATIENCE_NS, advise_pages, bind_node, halving};
-use super::{Haste, Kind, Mapping, Refusal, Region, Wanted, header_words};
+use super::{Kind, Mapping, Refusal, Region, Urgency, Wanted, header_words};
 use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
 use crate::guard::Guard;
 use crate::layout::{ALIGN_MAX, Geometry, PAGE};
@@ -17,17 +17,17 @@ use crate::sys::file::{self, Path};
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
 
-/// Where the names of heaps that are shared by name live: a memory file system on every Linux
+/// The folder of the names of heaps that are shared by name: a memory file system on every Linux
 /// (shm_open(3)).
 pub const NAMES_FOLDER: &str = "/dev/shm";
 
-/// What the file of each of them begins with there; the heap's name follows.
+/// The prefix of each such file's name; the heap's name follows.
 pub const NAMES_PREFIX: &str = "haul-heap.";
 
 /// Bytes of a path.
 const PATH_BYTES: usize = NAMES_FOLDER.len() + 1 + NAMES_PREFIX.len() + NAME_BYTES_MAX + 1;
 
-/// What of a page's size must stay free in the file system beside it: the metadata that a page can
+/// The part of a page's size that must stay free in the file system: the metadata that a page can
 /// need, a sixteenth for slot words and as much again for everything else.
 const METADATA_SHARE: u64 = 8;
 
@@ -40,12 +40,12 @@ impl Region {
             Errno::EXIST => taken_by(path, Error::NameTaken(name)),
             _ => Error::refused(Attempt::CreateFile, 0, errno),
         })?;
-        // The name is ours now, so a second file of that name was left by a heap that is gone; it
-        // may hold what the pool has.
+        // This process has the name now, so a second file of that name is left from an earlier heap
+        // and may hold pages of the pool.
         pool::remove_name(name);
         let created = Self::create(wanted, file, Some(name));
         if created.is_err() {
-            // What could not be finished must not block the next attempt.
+            // A heap that could not be completed must not block the next attempt.
             pool::remove_name(name);
             let _ = file::remove_named(path);
         }
@@ -71,9 +71,9 @@ impl Region {
         Self::attach(pages, file, pool::Source::Name(name))
     }
 
-    /// The heap in a file that was inherited or received, with its second one if the caller has
-    /// that. Whoever holds the descriptor was given it, so no owner is asked for; but whoever gave
-    /// it may have kept it, so that the size must be sealed.
+    /// The heap in a file that was inherited or received, with its second file if the caller has
+    /// it. The descriptor was given to this process, so the owner is not checked. But the giver may
+    /// have kept it, so the size must be sealed.
     pub(crate) fn attach_file(
         pages: Pages,
         file: BorrowedFd<'_>,
@@ -81,11 +81,11 @@ impl Region {
     ) -> Result<Self, Error> {
         let file =
             file::duplicate(file).map_err(|errno| Error::refused(Attempt::Duplicate, 0, errno))?;
-        // Before the size is read: from now on it is at least that.
+        // Checked before the size is read: from now on the size does not shrink.
         if !file::is_size_sealed(file.as_fd()) {
             return Err(Error::NotSealed);
         }
-        // Where a hole is punched into one, a touch can find the pool empty.
+        // After a hole is punched into such a file, an access can find the pool empty.
         if file::huge_page_bytes(file.as_fd()).is_some() {
             return Err(Error::Unsupported {
                 what: "attach to a heap by a file of huge pages",
@@ -95,21 +95,21 @@ impl Region {
         Self::attach(pages, file, second.map_or(pool::Source::Members, pool::Source::File))
     }
 
-    /// Takes a name away: nobody can attach by it any more. Who is attached stays so.
+    /// Removes a name: no process can attach by it any more. Attached processes stay attached.
     pub(crate) fn remove_name(name: Name) -> Result<(), Error> {
         let path = path_of(name);
         let refused = |errno| match errno {
             Errno::NOENT => Error::NoSuchName(name),
             _ => Error::refused(Attempt::RemoveName, 0, errno),
         };
-        // First, for when the name is free, the second file may be another heap's.
+        // First, because once the name is free, the second file may belong to another heap.
         pool::remove_name(name);
         file::remove_named(path.as_c_str().map_err(refused)?).map_err(refused)
     }
 
     fn create(wanted: &Wanted, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
         let (header, choice, second, metadata, data) = halving(wanted, |geometry| {
-            // First, for this takes nothing that others could use meanwhile.
+            // First, because this check uses no resource that others could need.
             file::can_have_size(Header::shared(geometry).file_bytes())?;
             let mut choice = Choice::shared(wanted.pages, &geometry);
             let second = pool::create(&geometry, name, &mut choice);
@@ -121,11 +121,11 @@ impl Region {
             Ok((header, choice, second, metadata, data))
         })?;
         if name.is_none() {
-            // With its size sealed no process can take the end away under another one.
+            // With its size sealed, no process can truncate it while another uses it.
             file::seal_size(file.as_fd())
                 .map_err(|errno| Error::refused(Attempt::SizeFile, 0, errno))?;
         }
-        // Before the first touch, so that a full file system is an error and no signal.
+        // Before the first access, so that a full file system is an error and not a signal.
         populate_start(file.as_fd(), &metadata, &header.geometry)?;
         // SAFETY: the header was just mapped and populated.
         header.write(unsafe { header_words(metadata.start) });
@@ -134,8 +134,8 @@ impl Region {
     }
 
     fn attach(pages: Pages, file: OwnedFd, source: pool::Source<'_>) -> Result<Self, Error> {
-        // By a name a heap is found while its creator still makes it; a descriptor comes of one
-        // that is made.
+        // A heap can be found by name while its creator is still building it; a descriptor belongs
+        // to a complete heap.
         let patience_ns = if matches!(source, pool::Source::Name(_)) { PATIENCE_NS } else { 0 };
         let header = read_header(file.as_fd(), patience_ns)?;
         let second = pool::open(&header, file.as_fd(), source)?;
@@ -155,8 +155,7 @@ impl Region {
         Self::of(header.geometry, kind, choice, pages, metadata, data).guarded()
     }
 
-    /// Has its files watched: other processes can cut those with a name short, and punch holes
-    /// into any.
+    /// Guards its files: other processes can truncate those with a name, and punch holes into any.
     fn guarded(mut self) -> Result<Self, Error> {
         let page = sys::machine::page_bytes();
         let (geometry, stride) = (&self.geometry, self.geometry.node_stride());
@@ -172,9 +171,9 @@ impl Region {
         });
         let all = parts.chain([(metadata.0, metadata.1 as usize, page)]);
         let refused = |errno| Error::refused(Attempt::Guard, 0, errno);
-        for (place, (start, bytes, page)) in self.guards.0.iter_mut().zip(all) {
+        for (guard, (start, bytes, page)) in self.guards.0.iter_mut().zip(all) {
             if bytes > 0 {
-                *place = Some(Guard::new(start, bytes, page).map_err(refused)?);
+                *guard = Some(Guard::new(start, bytes, page).map_err(refused)?);
             }
         }
         Ok(self)
@@ -185,18 +184,18 @@ impl Region {
         file: BorrowedFd<'_>,
         is_named: bool,
         page: usize,
-        haste: Haste,
+        urgency: Urgency,
     ) -> Result<Backing, Refusal> {
         let address = self.page_address(page);
         if is_named {
-            // A named file's file system has a size: past it a touch would be a signal.
+            // The file system of a named file is limited: beyond it an access would raise a signal.
             if !self.allocate_in(file, page * PAGE, PAGE) {
                 return Err(Refusal::Exhausted);
             }
         }
-        if haste == Haste::Ahead {
+        if urgency == Urgency::Ahead {
             match memory::populate(address, PAGE) {
-                // A kernel before 5.14 cannot; the first touch does it then.
+                // A kernel before 5.14 cannot; the first access does it then.
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(_) => return Err(Refusal::Exhausted),
             }
@@ -204,13 +203,13 @@ impl Region {
                 return Ok(Backing::Transparent);
             }
         }
-        Ok(self.choice.rest())
+        Ok(self.choice.outside_pool())
     }
 }
 
 impl Region {
-    /// Gives a part of the data memory in the heap's file, which the caller has claimed, and which
-    /// holds nothing; false where there is none.
+    /// Allocates memory in the heap's file for a part of the data that the caller has claimed and
+    /// that holds nothing. Returns false if there is none.
     pub(crate) fn allocate(&self, start: usize, bytes: usize) -> bool {
         self.file().is_none_or(|file| self.allocate_in(file, start, bytes))
     }
@@ -222,14 +221,14 @@ impl Region {
         }
         let is_enough = file::free_bytes(file) >= PAGE as u64 / METADATA_SHARE;
         if !is_enough {
-            // SAFETY: the caller has claimed it, and it holds nothing yet.
+            // SAFETY: the caller has claimed the part, and it holds nothing yet.
             let _ = unsafe { memory::discard_shared(self.data.addr().get() + start, bytes) };
         }
         is_enough
     }
 
-    /// Has the kernel bring a part of the metadata, in whole pages: false where it has no memory
-    /// for it, which a touch would be a signal for.
+    /// Makes the kernel bring a part of the metadata, in whole pages. Returns false if there is no
+    /// memory for it; an access would then raise a signal.
     pub(crate) fn bring_metadata(&self, start: usize, bytes: usize) -> bool {
         let address = self.metadata.addr().get() + start;
         if self.is_gradual && memory::open(address, bytes).is_err() {
@@ -237,7 +236,7 @@ impl Region {
         }
         match memory::populate(address, bytes) {
             Ok(()) => true,
-            // A kernel before 5.14 cannot; the file can have the memory all the same.
+            // A kernel before 5.14 cannot, but the file can still get the memory.
             Err(Errno::INVAL) => self
                 .file()
                 .is_none_or(|file| file::allocate(file, start as u64, bytes as u64).is_ok()),
@@ -255,7 +254,7 @@ fn path_of(name: Name) -> Path<PATH_BYTES> {
     path
 }
 
-/// Maps metadata and data of a heap's file, and the part of the data that lies in its second one.
+/// Maps metadata and data of a heap's file, and the part of the data in its second file.
 fn map(
     header: &Header,
     file: BorrowedFd<'_>,
@@ -268,14 +267,14 @@ fn map(
     let source = Source::Shared { file, offset: 0 };
     // SAFETY: the range was just reserved.
     unsafe { memory::map_at(metadata.address(), metadata.bytes, source) }?;
-    // Its tables are sparse: huge pages would multiply what they take.
+    // The tables are sparse: huge pages would multiply their memory.
     let _ = memory::prefer_small(metadata.address(), metadata.bytes);
-    // The end of the metadata is mapped once more before the data, and never touched there.
+    // The end of the metadata is mapped again before the data, and never accessed there.
     let front = data.front_bytes;
     let source = Source::Shared { file, offset: header.data_offset - front as u64 };
     // SAFETY: likewise.
     unsafe { memory::map_at(data.front(), front + data.bytes, source) }?;
-    // In one piece, so that all of it remains one mapping with what lies before.
+    // In one call, so that the data remains one mapping with the page before it.
     advise_pages(data.front(), front + data.bytes, choice);
     if let Some((second, pool)) = second.zip(header.pool) {
         pool::map(data.address(), geometry, second, &pool)?;
@@ -284,15 +283,15 @@ fn map(
         let start = data.address() + node as usize * geometry.node_stride();
         bind_node(start, geometry.node_pages as usize * PAGE, geometry, node);
     }
-    // A program that locks all its memory has no more of the data populated than what lies before
-    // here. Where pages of the pool, or nodes, part the data, that is so of the first part alone.
-    // SAFETY: nobody touches what lies before the data.
+    // In a program that locks all its memory, the kernel populates the data mapping only up to this
+    // guard. If pages of the pool, or nodes, split the data, that holds for the first part only.
+    // SAFETY: nothing accesses the page before the data.
     let _ = unsafe { memory::guard(data.front(), front) };
     Ok((metadata, data))
 }
 
-/// Makes the parts of the metadata present that every heap touches: all before the tables that
-/// grow with the heap, the bitmaps of pages, and the bits that say what else is present.
+/// Makes the parts of the metadata present that every heap uses: everything before the tables that
+/// grow with the heap, the bitmaps of pages, and the bits that say which other parts are present.
 fn populate_start(
     file: BorrowedFd<'_>,
     metadata: &Mapping,
@@ -307,7 +306,7 @@ fn populate_start(
     })
 }
 
-/// Reads and checks the header of a file, waiting so long for whoever still writes it.
+/// Reads and checks the header of a file. Waits up to `patience_ns` for the process that writes it.
 fn read_header(file: BorrowedFd<'_>, patience_ns: u64) -> Result<Header, Error> {
     let inspect = |errno| Error::refused(Attempt::InspectFile, 0, errno);
     let start = sys::now_ns();
@@ -322,7 +321,7 @@ fn read_header(file: BorrowedFd<'_>, patience_ns: u64) -> Result<Header, Error> 
             let header = Header::parse(&raw, facts.size)?;
             if header.kind != HeaderKind::Shared {
                 let (value, expected) = (header.kind as u64, HeaderKind::Shared as u64);
-                return Err(Error::HeaderLies { field: "kind", value, expected });
+                return Err(Error::BadHeader { field: "kind", value, expected });
             }
             return Ok(header);
         }

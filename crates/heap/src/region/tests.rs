@@ -1,4 +1,4 @@
-//! Regions: built, attached to, refused.
+//! Regions that are built, attached to, or refused.
 
 use std::format;
 use std::prelude::v1::*;
@@ -32,13 +32,13 @@ fn peek(region: &Region, page: usize) -> u64 {
 }
 
 #[test]
-fn a_private_region_is_aligned_empty_and_usable() {
+fn private_region_is_aligned_empty_and_usable() {
     let region = Region::private(&wanted(64 * MIB)).unwrap();
     assert_eq!(region.data().addr().get() % crate::layout::ALIGN_MAX, 0);
     assert_eq!(region.geometry().node_pages, 32);
     assert_eq!(region.usable_pages(0), (0, 32));
-    for haste in [Haste::Now, Haste::Ahead] {
-        let provided = region.provide(3, haste).unwrap();
+    for urgency in [Urgency::Now, Urgency::Ahead] {
+        let provided = region.provide(3, urgency).unwrap();
         assert_eq!((provided.first, provided.count), (3, 1));
         assert_eq!(peek(&region, 3), 0);
         poke(&region, 3, 7);
@@ -49,7 +49,7 @@ fn a_private_region_is_aligned_empty_and_usable() {
 }
 
 #[test]
-fn limits_are_checked() {
+fn region_refuses_limits_out_of_range() {
     for bytes in [0, MIB, (256 << 30) + 1, u64::MAX] {
         let error = Region::private(&wanted(bytes)).err().unwrap();
         assert!(matches!(error, Error::BadLimit { .. }), "{error}");
@@ -59,12 +59,12 @@ fn limits_are_checked() {
 }
 
 #[test]
-fn two_views_of_a_shared_region_see_the_same() {
+fn two_attachments_see_the_same_data() {
     let creator = Region::create_unnamed(&wanted(64 * MIB)).unwrap();
     let other = Region::attach_file(Pages::Auto, creator.file().unwrap(), None).unwrap();
     assert_eq!(creator.geometry(), other.geometry());
     assert_ne!(creator.data(), other.data());
-    creator.provide(5, Haste::Ahead).unwrap();
+    creator.provide(5, Urgency::Ahead).unwrap();
     poke(&creator, 5, 41);
     assert_eq!(peek(&other, 5), 41);
     // SAFETY: nothing relies on the page.
@@ -73,13 +73,13 @@ fn two_views_of_a_shared_region_see_the_same() {
 }
 
 #[test]
-fn a_name_is_taken_once_found_and_removed() {
+fn name_is_taken_once_found_and_removed() {
     let name = unique("name");
     let region = Region::create_named(&wanted(64 * MIB), name).unwrap();
     let taken = Region::create_named(&wanted(64 * MIB), name).err();
     assert_eq!(taken, Some(Error::NameTaken(name)));
     let other = Region::attach_named(Pages::Auto, name).unwrap();
-    region.provide(0, Haste::Now).unwrap();
+    region.provide(0, Urgency::Now).unwrap();
     poke(&region, 0, 9);
     assert_eq!(peek(&other, 0), 9);
     Region::remove_name(name).unwrap();
@@ -88,14 +88,14 @@ fn a_name_is_taken_once_found_and_removed() {
     assert_eq!(peek(&other, 0), 9);
 }
 
-/// Plants a file under a name, and gives what attaching says.
+/// Plants a file under a name, and returns the error of attaching to it.
 fn attach_planted(label: &str, plant: impl FnOnce(&str)) -> Error {
     let name = unique(label);
     let path = format!("/dev/shm/haul-heap.{name}");
     plant(&path);
     let error = Region::attach_named(Pages::Auto, name).err();
     std::fs::remove_file(&path).unwrap();
-    error.expect("a planted file is no heap")
+    error.expect("attach accepted a planted file")
 }
 
 fn write_file(path: &str, bytes: &[u8], mode: u32) {
@@ -107,7 +107,7 @@ fn write_file(path: &str, bytes: &[u8], mode: u32) {
 }
 
 #[test]
-fn planted_files_are_refused() {
+fn attach_refuses_planted_files() {
     let error = attach_planted("short", |path| write_file(path, b"haulheap", 0o600));
     assert!(matches!(error, Error::Truncated { bytes: 8, .. }), "{error}");
     let error = attach_planted("noise", |path| write_file(path, &[0xA5; 8192], 0o600));
@@ -132,7 +132,7 @@ fn planted_files_are_refused() {
 }
 
 #[test]
-fn a_file_of_another_user_is_refused() {
+fn attach_refuses_file_of_another_user() {
     if sys::process::own_user() != 0 {
         eprintln!("SKIPPED: a heap of another user: not running as root: run as root");
         return;
@@ -143,7 +143,7 @@ fn a_file_of_another_user_is_refused() {
     });
     let others = Error::OtherUser { owner: 65534, user: 0 };
     assert_eq!(error, others);
-    // Where a link of theirs has the name, it is not followed, and a heap is not made.
+    // If another user's link has the name, it is not followed, and no heap is created.
     let name = unique("squatted");
     let path = format!("/dev/shm/haul-heap.{name}");
     std::os::unix::fs::symlink("/dev/shm/gone", &path).unwrap();
@@ -155,7 +155,7 @@ fn a_file_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_heap_that_was_cut_is_refused() {
+fn attach_refuses_truncated_heap() {
     let name = unique("cut");
     let region = Region::create_named(&wanted(64 * MIB), name).unwrap();
     let path = format!("/dev/shm/haul-heap.{name}");
@@ -168,7 +168,7 @@ fn a_heap_that_was_cut_is_refused() {
     Region::remove_name(name).unwrap();
 }
 
-/// An allocator of the caller's that has one extent, anywhere in its range.
+/// An allocator of the caller with one extent, anywhere in its range.
 struct OneExtent(std::sync::Mutex<Option<usize>>);
 
 // SAFETY: hands out the one extent that the test made for it, once.
@@ -184,7 +184,7 @@ unsafe impl external::Extents for OneExtent {
 }
 
 #[test]
-fn a_region_over_the_callers_memory_takes_extents() {
+fn external_region_takes_extents() {
     let backing = Region::private(&wanted(64 * MIB)).unwrap();
     let base = backing.data().addr().get() + 8 * PAGE;
     let extents = Box::leak(Box::new(OneExtent(Some(base + 3 * PAGE).into())));
@@ -193,22 +193,22 @@ fn a_region_over_the_callers_memory_takes_extents() {
     let region = Region::over_external(&wanted(64 * MIB), external).unwrap();
     assert_eq!(region.data(), backing.data());
     assert_eq!(region.usable_pages(0), (8, 24));
-    let provided = region.provide(0, Haste::Now).unwrap();
+    let provided = region.provide(0, Urgency::Now).unwrap();
     assert_eq!(provided, Provided { first: 11, count: 1, backing: Backing::External, kept: 0 });
-    assert_eq!(region.provide(0, Haste::Now), Err(Refusal::Exhausted));
+    assert_eq!(region.provide(0, Urgency::Now), Err(Refusal::Exhausted));
     // SAFETY: nothing relies on the page.
     assert!(unsafe { region.give_back(11, Backing::External) });
-    assert!(region.provide(0, Haste::Now).is_ok());
+    assert!(region.provide(0, Urgency::Now).is_ok());
     // An extent outside the range is refused and given back.
     *extents.0.lock().unwrap() = Some(base - PAGE);
-    assert_eq!(region.provide(0, Haste::Now), Err(Refusal::Exhausted));
+    assert_eq!(region.provide(0, Urgency::Now), Err(Refusal::Exhausted));
     assert_eq!(*extents.0.lock().unwrap(), Some(base - PAGE));
 }
 
 #[test]
-fn two_processes_worth_of_external_metadata_agree() {
+fn second_external_region_must_match_the_first() {
     let backing = Region::private(&wanted(256 * MIB)).unwrap();
-    (0..32).for_each(|page| _ = backing.provide(page, Haste::Now).unwrap());
+    (0..32).for_each(|page| _ = backing.provide(page, Urgency::Now).unwrap());
     let extents = Box::leak(Box::new(OneExtent(None.into())));
     let bytes = External::metadata_bytes(backing.data().addr().get(), 32 << 20, 16).unwrap();
     let area = backing.data();
@@ -219,11 +219,11 @@ fn two_processes_worth_of_external_metadata_agree() {
     Region::over_external(&wanted(0), good).unwrap();
     let error =
         Region::over_external(&wanted(0), External { bytes: 30 << 20, ..good }).err().unwrap();
-    assert!(matches!(error, Error::HeaderLies { .. }), "{error}");
+    assert!(matches!(error, Error::BadHeader { .. }), "{error}");
     let error =
         Region::over_external(&wanted(0), External { metadata: Some((area, 4096)), ..good });
     assert!(matches!(error.err(), Some(Error::BadExternal { .. })));
-    // Without a heap every byte of the area is the caller's again.
+    // Without a heap, the caller owns every byte of the area again.
     // SAFETY: the pages were provided, and nothing else uses them.
     let area = unsafe { core::slice::from_raw_parts(area.as_ptr(), bytes) };
     assert!(area[4096..].iter().all(|byte| *byte == 0));

@@ -1,5 +1,5 @@
-//! Files: memory files without a name, files of shared memory by name, small files read into a
-//! buffer of the caller. Paths are built in place: nothing here allocates.
+//! Files: memory files without a name, named files of shared memory, and small files read into a
+//! caller's buffer. Paths are built in place: nothing here allocates.
 
 use core::ffi::CStr;
 
@@ -24,9 +24,9 @@ impl<const N: usize> Path<N> {
         Self { bytes: [0; N], length: 0, is_cut: false }
     }
 
-    /// Appends `piece`; one that does not fit makes the path unusable.
+    /// Appends `piece`. If it does not fit, the path becomes unusable.
     pub(crate) fn push(&mut self, piece: &[u8]) {
-        // One byte stays for the end mark.
+        // One byte is reserved for the terminating zero.
         let end = self.length + piece.len();
         if end >= N || piece.contains(&0) {
             self.is_cut = true;
@@ -61,10 +61,10 @@ impl<const N: usize> Path<N> {
     }
 }
 
-/// What the kernel says of an open file.
+/// The attributes of an open file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
-    /// The user it belongs to.
+    /// The user that owns it.
     pub(crate) owner: u32,
     /// Permission bits.
     pub(crate) mode: u32,
@@ -72,12 +72,12 @@ pub(crate) struct Facts {
     pub(crate) size: u64,
     /// Whether it is a regular file (memory files are).
     pub(crate) is_regular: bool,
-    /// Its file system and its number there: no two files have both at once.
+    /// Its file system and its inode number, which together are unique.
     pub(crate) identity: [u64; 2],
 }
 
-/// A new memory file without a name, of size zero, closed on exec: sharing it with a new program
-/// is the caller's act.
+/// A new memory file without a name, of size zero, closed on exec. The caller decides whether to
+/// share it with a new program.
 pub(crate) fn create_unnamed(label: &CStr) -> Result<OwnedFd, Errno> {
     above_streams(fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
 }
@@ -92,16 +92,15 @@ pub(crate) fn create_unnamed_huge(label: &CStr, size: HugeSize) -> Result<OwnedF
     above_streams(fs::memfd_create(label, flags)?)
 }
 
-/// Bytes of a page of the pool that the file's memory comes from; `None` for a file of plain
-/// memory.
+/// Bytes of a page of the pool that the file's memory comes from; `None` for plain memory.
 pub(crate) fn huge_page_bytes(file: BorrowedFd<'_>) -> Option<u64> {
     /// `HUGETLBFS_MAGIC` of the kernel's `include/uapi/linux/magic.h`.
     const HUGETLBFS: u32 = 0x9584_58f6;
-    let told = fs::fstatfs(file).ok()?;
-    (told.f_type as u32 == HUGETLBFS).then(|| told.f_bsize.max(0) as u64)
+    let status = fs::fstatfs(file).ok()?;
+    (status.f_type as u32 == HUGETLBFS).then(|| status.f_bsize.max(0) as u64)
 }
 
-/// A new file at `path` for this user alone; `EXIST` where the name is taken.
+/// A new file at `path` for this user alone; `EXIST` if the name is taken.
 pub(crate) fn create_named(path: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     above_streams(fs::open(path, flags, Mode::RUSR | Mode::WUSR)?)
@@ -109,18 +108,18 @@ pub(crate) fn create_named(path: &CStr) -> Result<OwnedFd, Errno> {
 
 /// Opens the file at `path` for reading and writing; a symbolic link is refused with `LOOP`.
 pub(crate) fn open_named(path: &CStr) -> Result<OwnedFd, Errno> {
-    // NONBLOCK: a FIFO planted under the name must not hold us up.
+    // NONBLOCK: opening a FIFO that was planted under the name must not block.
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     above_streams(fs::open(path, flags, Mode::empty())?)
 }
 
-/// A handle of a file that a process has open, by its link in `/proc`, to ask what it is. It opens
-/// nothing: a device does something when it is opened.
+/// A handle of a file that a process has open, by its link in `/proc`, for inspection. It does not
+/// open the file, because opening a device can have side effects.
 pub(crate) fn handle(path: &CStr) -> Result<OwnedFd, Errno> {
     fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A handle of what this process has open under a number.
+/// A handle of the file that this process has open under a descriptor.
 pub(crate) fn handle_of_own(number: u32) -> Result<OwnedFd, Errno> {
     handle(own_link(number).as_c_str()?)
 }
@@ -139,35 +138,35 @@ fn own_link(number: u32) -> Path<32> {
     path
 }
 
-/// [`Facts::identity`] as the kernel has it at hand: a file system in another process is not asked,
-/// which may never answer.
+/// [`Facts::identity`] from the kernel's cache: does not ask a user-space file system, which may
+/// never answer.
 pub(crate) fn cached_identity(file: BorrowedFd<'_>) -> Result<[u64; 2], Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let told = fs::statx(file, c"", flags, StatxFlags::INO)?;
-    Ok([fs::makedev(told.stx_dev_major, told.stx_dev_minor), told.stx_ino])
+    let status = fs::statx(file, c"", flags, StatxFlags::INO)?;
+    Ok([fs::makedev(status.stx_dev_major, status.stx_dev_minor), status.stx_ino])
 }
 
-/// The number of the file system that a path leads into.
+/// The device number of the file system at a path.
 pub(crate) fn device_at(path: &CStr) -> Result<u64, Errno> {
     fs::stat(path).map(|stat| stat.st_dev)
 }
 
-/// The number of the file that a path leads to, through links too.
+/// The inode number of the file at a path. Follows links.
 pub(crate) fn number_of(path: &CStr) -> Result<u64, Errno> {
     fs::stat(path).map(|stat| stat.st_ino)
 }
 
-/// The user of what is at a path, a link itself and not what it leads to.
+/// The owner of the file at a path. Does not follow links.
 pub(crate) fn owner_at(path: &CStr) -> Result<u32, Errno> {
     fs::lstat(path).map(|stat| stat.st_uid)
 }
 
-/// Takes the name away; the file lives on until the last mapping of it goes.
+/// Removes the name; the file exists until its last mapping is unmapped.
 pub(crate) fn remove_named(path: &CStr) -> Result<(), Errno> {
     fs::unlink(path)
 }
 
-/// Asks the kernel what an open file is. One system call.
+/// The attributes of an open file. One system call.
 pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<Facts, Errno> {
     let stat = fs::fstat(file)?;
     Ok(Facts {
@@ -179,9 +178,9 @@ pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<Facts, Errno> {
     })
 }
 
-/// Sets the size in bytes; what is new reads as zeros and takes no memory. `FBIG` where the process
-/// may make no file so long (RLIMIT_FSIZE): asked for all the same, the kernel would not only
-/// refuse it but also send SIGXFSZ, which ends a program.
+/// Sets the size in bytes; the new part reads as zeros and uses no memory. `FBIG` if the process
+/// may make no file so long (RLIMIT_FSIZE). Without that check, the kernel would also send SIGXFSZ,
+/// which ends a program.
 pub(crate) fn set_size(file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
     can_have_size(bytes)?;
     fs::ftruncate(file, bytes)
@@ -192,18 +191,17 @@ pub(crate) fn can_have_size(bytes: u64) -> Result<(), Errno> {
     if bytes <= limit::of(Resource::Fsize) { Ok(()) } else { Err(Errno::FBIG) }
 }
 
-/// Keeps everybody from making a memory file shorter, so that no mapping of it can lose its end.
-/// Only files without a name can be sealed; `INVAL` for others.
+/// Seals the size of a memory file, so that no mapping of it can lose its end.
 pub(crate) fn seal_size(file: BorrowedFd<'_>) -> Result<(), Errno> {
     fs::fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
 }
 
-/// Whether nobody can make the file shorter. That stays so: a seal is never taken off.
+/// Whether no process can truncate the file. A seal is never removed.
 pub(crate) fn is_size_sealed(file: BorrowedFd<'_>) -> bool {
     fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
 
-/// Gives a part of the file memory, or none of it: `NOSPC` where its file system is full.
+/// Allocates memory for a part of the file, or for none of it: `NOSPC` if its file system is full.
 pub(crate) fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {
     loop {
         match fs::fallocate(file, fs::FallocateFlags::KEEP_SIZE, offset, bytes) {
@@ -213,11 +211,13 @@ pub(crate) fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<
     }
 }
 
-/// Bytes that are free in the file's file system; all there could be where it has no limit.
+/// Bytes that are free in the file's file system; `u64::MAX` if it has no limit.
 pub(crate) fn free_bytes(file: BorrowedFd<'_>) -> u64 {
     match fs::fstatfs(file) {
-        // A memory file system without a limit tells no blocks at all.
-        Ok(told) if told.f_blocks > 0 => told.f_bavail.saturating_mul(told.f_bsize.max(0) as u64),
+        // A memory file system without a limit reports 0 blocks.
+        Ok(status) if status.f_blocks > 0 => {
+            status.f_bavail.saturating_mul(status.f_bsize.max(0) as u64)
+        }
         _ => u64::MAX,
     }
 }
@@ -231,12 +231,12 @@ pub(crate) fn duplicate(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     })
 }
 
-/// The lowest number of a descriptor that is kept: below are the standard streams, which a program
-/// may have closed, and to whose numbers it and its libraries write all the same.
+/// The lowest descriptor that the heap keeps. Lower ones are the standard streams, which a program
+/// may have closed, but to which it and its libraries may still write.
 const FIRST_NUMBER: i32 = 3;
 
-/// The same file under a number that is none of the standard streams'. No system call unless it has
-/// one of those.
+/// The same file under a descriptor above the standard streams. No system call unless it has one of
+/// those.
 fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     match file.as_raw_fd() < FIRST_NUMBER {
         true => duplicate(file.as_fd()),
@@ -262,7 +262,7 @@ pub(crate) fn read_small<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u
     Ok(&buffer[..length])
 }
 
-/// Reads exactly `buffer.len()` bytes at `offset`: false where the file is shorter.
+/// Reads exactly `buffer.len()` bytes at `offset`. Returns false if the file is shorter.
 pub(crate) fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<bool, Errno> {
     let mut length = 0;
     while length < buffer.len() {
@@ -276,13 +276,14 @@ pub(crate) fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> R
     Ok(true)
 }
 
-/// Reads exactly `buffer.len()` bytes at `offset` of the file at `path`: false where it is shorter.
+/// Reads exactly `buffer.len()` bytes at `offset` of the file at `path`. Returns false if it is
+/// shorter.
 pub(crate) fn read_path_at(path: &CStr, buffer: &mut [u8], offset: u64) -> Result<bool, Errno> {
     let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     read_at(file.as_fd(), buffer, offset)
 }
 
-/// The decimal number that `text` begins with; `None` without a digit or past 64 bits.
+/// The decimal number at the start of `text`; `None` without a digit or above 64 bits.
 pub(crate) fn parse_number(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
     let (number, count) = digits.fold((Some(0_u64), 0), |(number, count), digit| {
@@ -300,7 +301,7 @@ mod tests {
     use std::prelude::v1::*;
 
     #[test]
-    fn a_path_is_built_and_bounded() {
+    fn path_is_built_and_bounded() {
         let mut path = Path::<12>::new();
         path.push(b"/proc/");
         path.push_number(4071);
@@ -323,12 +324,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_known_before_it_is_opened() {
+    fn handle_identifies_file_without_opening_it() {
         let file = create_unnamed(c"haul-test").unwrap();
         let handle = handle_of_own(file.as_raw_fd() as u32).unwrap();
         let identity = facts(file.as_fd()).unwrap().identity;
         assert_eq!(cached_identity(handle.as_fd()), Ok(identity));
-        // It is open for nothing.
+        // The handle cannot be read or written.
         assert!(rustix::io::write(&handle, &[1]).is_err());
         let again = reopen(handle.as_fd()).unwrap();
         assert_eq!(facts(again.as_fd()).unwrap().identity, identity);
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_file_keeps_its_size() {
+    fn sealed_file_keeps_its_size() {
         let file = create_unnamed(c"haul-test").unwrap();
         set_size(file.as_fd(), 8192).unwrap();
         assert!(!is_size_sealed(file.as_fd()));

@@ -2,7 +2,7 @@
 
 pub(crate) use rustix::process::Resource;
 
-/// The limit in force; the most there is where there is none.
+/// The limit in force; `u64::MAX` if there is none.
 pub(crate) fn of(resource: Resource) -> u64 {
     if cfg!(miri) {
         return u64::MAX;

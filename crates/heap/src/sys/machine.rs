@@ -1,5 +1,6 @@
-//! Facts of the machine that the heap decides by: memory, huge pages, nodes. Read from `/proc` and
-//! `/sys` into buffers on the stack; what cannot be read counts as not there.
+//! Facts of the machine on which the heap's choices depend: memory, huge pages, nodes. They are
+//! read from `/proc` and `/sys` into buffers on the stack. A fact that cannot be read counts as
+//! absent.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,10 +8,10 @@ use super::huge::HugeSize;
 use super::limit::{self, Resource};
 use super::{file, raw};
 
-/// Bytes read of a file with one line: node lists, pool counts, choices in brackets.
+/// Bytes read of a file with one line: node lists, pool counts, settings in brackets.
 const LINE_BYTES: usize = 256;
 
-/// NUMA nodes that the heap distinguishes; memory of higher ones is used without placing it.
+/// NUMA nodes that the heap distinguishes. Memory of higher ones is used without placement.
 pub(crate) const NODES_MAX: usize = 8;
 
 const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
@@ -20,7 +21,7 @@ const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
 pub(crate) struct Pool {
     /// Pages in the pool, used or not.
     pub(crate) pages: u64,
-    /// Pages that nobody uses or has reserved.
+    /// Pages that are neither used nor reserved.
     pub(crate) free: u64,
 }
 
@@ -29,9 +30,9 @@ pub(crate) struct Pool {
 pub(crate) enum Transparent {
     /// Everywhere.
     Always,
-    /// Where a program asks (madvise).
+    /// Where a program requests them (madvise).
     Asked,
-    /// Never, or this kernel has none.
+    /// Never, or the kernel does not support them.
     Never,
 }
 
@@ -48,7 +49,7 @@ impl Nodes {
         &self.numbers[..self.count]
     }
 
-    /// From a list like "0-1,4".
+    /// Parses a list like "0-1,4".
     fn parse(text: &[u8]) -> Option<Self> {
         let mut nodes = Self { numbers: [0; NODES_MAX], count: 0 };
         let line = text.split(|byte| *byte == b'\n').next()?;
@@ -57,7 +58,7 @@ impl Nodes {
             let first = file::parse_number(ends.next()?)?;
             let last = ends.next().map_or(Some(first), file::parse_number)?;
             for number in first..=last.min(first.saturating_add(1024)) {
-                // A node beyond what we tell apart goes without placing.
+                // A node above the distinguished ones is not placed.
                 let Ok(number) = u8::try_from(number) else { break };
                 if nodes.count == NODES_MAX || u32::from(number) >= raw::NODES_MAX {
                     break;
@@ -72,11 +73,11 @@ impl Nodes {
 
 /// Bytes of the smallest page. Reads a file on the first call.
 ///
-/// rustix knows it too, but looks into the vDSO on the way, at the address in the kernel's own
-/// record: under valgrind nothing is mapped there.
+/// rustix knows it too, but reads the vDSO at the address in the kernel's own record, where nothing
+/// is mapped under valgrind.
 pub(crate) fn page_bytes() -> usize {
-    /// What is assumed where the kernel does not say: the only size on x86-64.
-    const USUAL: usize = 4096;
+    /// The assumption if the kernel does not report it: the only size on x86-64.
+    const DEFAULT: usize = 4096;
     static BYTES: AtomicUsize = AtomicUsize::new(0);
     let known = BYTES.load(Ordering::Relaxed);
     if known != 0 {
@@ -85,41 +86,41 @@ pub(crate) fn page_bytes() -> usize {
     let mut buffer = [0; 1024];
     let record = file::read_small(c"/proc/self/auxv", &mut buffer).unwrap_or_default();
     let bytes = auxiliary(record, AT_PAGESZ).filter(|bytes| bytes.is_power_of_two());
-    let bytes = bytes.unwrap_or(USUAL);
+    let bytes = bytes.unwrap_or(DEFAULT);
     BYTES.store(bytes, Ordering::Relaxed);
     bytes
 }
 
-/// The entry of the auxiliary vector that tells the page size: `include/uapi/linux/auxvec.h`.
+/// The entry of the auxiliary vector with the page size: `include/uapi/linux/auxvec.h`.
 const AT_PAGESZ: usize = 6;
 
-/// The value of an entry of the auxiliary vector: pairs of words.
-fn auxiliary(record: &[u8], entry: usize) -> Option<usize> {
+/// The value of an entry of the auxiliary vector, which holds a kind and a value each.
+fn auxiliary(record: &[u8], kind: usize) -> Option<usize> {
     let (words, _) = record.as_chunks::<{ size_of::<usize>() }>();
-    let pairs =
-        words.chunks_exact(2).map(|pair| pair.iter().map(|word| usize::from_ne_bytes(*word)));
-    pairs
-        .filter_map(|mut pair| Some((pair.next()?, pair.next()?)))
-        .find(|(kind, _)| *kind == entry)
+    let entries =
+        words.chunks_exact(2).map(|entry| entry.iter().map(|word| usize::from_ne_bytes(*word)));
+    entries
+        .filter_map(|mut entry| Some((entry.next()?, entry.next()?)))
+        .find(|(found, _)| *found == kind)
         .map(|(_, value)| value)
 }
 
-/// Whether the kernel counts memory that a process may write to, used or not, and refuses it beyond
-/// a limit: of the process (RLIMIT_DATA), or of the machine. A system call, and three if there is
-/// no such limit of the process.
+/// Whether the kernel counts writable memory, used or not, and refuses it beyond a limit of the
+/// process (RLIMIT_DATA) or of the machine. One system call, and three more if the process has no
+/// such limit.
 pub(crate) fn is_writable_counted() -> bool {
     limit::of(Resource::Data) != u64::MAX || is_commit_strict()
 }
 
-/// Whether the machine promises no more memory than it has (`vm.overcommit_memory` is 2).
+/// Whether the machine commits no more memory than it has (`vm.overcommit_memory` is 2).
 pub(crate) fn is_commit_strict() -> bool {
     let mut buffer = [0; LINE_BYTES];
     file::read_small(c"/proc/sys/vm/overcommit_memory", &mut buffer)
         .is_ok_and(|text| text.first() == Some(&b'2'))
 }
 
-/// Bytes that this process has of addresses, and of these what it may write to alone: what
-/// RLIMIT_AS and RLIMIT_DATA count. 0 where the kernel does not say.
+/// Bytes of this process's addresses, and of its private writable memory: the values that RLIMIT_AS
+/// and RLIMIT_DATA limit. 0 if the kernel does not report them.
 pub(crate) fn used_bytes() -> [u64; 2] {
     let mut buffer = [0; LINE_BYTES];
     let text = file::read_small(c"/proc/self/statm", &mut buffer).unwrap_or_default();
@@ -130,7 +131,7 @@ pub(crate) fn used_bytes() -> [u64; 2] {
     [0, 5].map(|index| field(index) * page_bytes() as u64)
 }
 
-/// CPUs that this thread may run on; 1 where the kernel does not say. One system call.
+/// CPUs that this thread may run on; 1 if the kernel does not report them. One system call.
 pub(crate) fn cpus() -> usize {
     if cfg!(miri) {
         return 1;
@@ -144,7 +145,7 @@ pub(crate) fn memory_bytes() -> u64 {
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)))
 }
 
-/// The pool of one size of huge pages; `None` where the kernel keeps none.
+/// The pool of one size of huge pages; `None` if the kernel has none.
 pub(crate) fn pool(size: HugeSize) -> Option<Pool> {
     let value = |name| number_in(&[b"/sys/kernel/mm/hugepages/", size.folder(), b"/", name]);
     let (free, reserved) = (value(b"free_hugepages")?, value(b"resv_hugepages").unwrap_or(0));
@@ -161,7 +162,7 @@ pub(crate) fn transparent_shared() -> Transparent {
     choice(c"/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 }
 
-/// The nodes that have memory; one, number 0, where the kernel does not say.
+/// The nodes that have memory; node 0 alone if the kernel does not report them.
 pub(crate) fn nodes() -> Nodes {
     let mut buffer = [0; LINE_BYTES];
     file::read_small(c"/sys/devices/system/node/has_memory", &mut buffer)
@@ -170,20 +171,20 @@ pub(crate) fn nodes() -> Nodes {
         .unwrap_or(Nodes { numbers: [0; NODES_MAX], count: 1 })
 }
 
-/// The kernel's number of the node that this thread runs on now. One system call.
+/// The kernel's number of the node on which this thread runs. One system call.
 pub(crate) fn own_node() -> u32 {
     raw::current_node().unwrap_or(0)
 }
 
-/// The physical address of a byte of this process; `None` where the page is not present or the
-/// kernel does not tell. Three system calls.
+/// The physical address of a byte of this process; `None` if the page is not present or the kernel
+/// does not report it. Three system calls.
 pub(crate) fn physical_address(address: usize) -> Option<u64> {
     /// Bytes of an entry, one for each page of the address space: the kernel's
     /// `Documentation/admin-guide/mm/pagemap.rst`.
     const ENTRY: usize = 8;
     /// Bit 63: the page is present.
     const PRESENT: u64 = 1 << 63;
-    /// Bits 0 to 54: the number of the page frame, zero for whoever may not know it.
+    /// Bits 0 to 54: the number of the page frame, or zero for a process that may not know it.
     const FRAME: u64 = (1 << 55) - 1;
     let mut bytes = [0; ENTRY];
     let page = page_bytes();
@@ -202,7 +203,7 @@ fn choice(path: &core::ffi::CStr) -> Transparent {
         return Transparent::Never;
     };
     match chosen(text) {
-        // within_size is "always" for a file of our size, and force is a test setting.
+        // within_size is "always" for a file of this size, and force is a test setting.
         b"always" | b"within_size" | b"force" => Transparent::Always,
         b"madvise" | b"advise" => Transparent::Asked,
         _ => Transparent::Never,
@@ -233,7 +234,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn the_page_size_is_the_one_of_the_c_library() {
+    fn page_size_equals_that_of_the_c_library() {
         // SAFETY: asks for a number.
         let known = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         assert_eq!(page_bytes(), known as usize);
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn node_lists_are_read() {
+    fn node_list_is_parsed() {
         let numbers = |text: &str| Nodes::parse(text.as_bytes()).map(|n| n.numbers().to_vec());
         assert_eq!(numbers("0\n"), Some(vec![0]));
         assert_eq!(numbers("0-1,4\n"), Some(vec![0, 1, 4]));
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_in_brackets_is_read() {
+    fn choice_in_brackets_is_parsed() {
         assert_eq!(chosen(b"always [madvise] never\n"), b"madvise");
         assert_eq!(chosen(b"nothing"), b"");
         assert_eq!(chosen(b""), b"");

@@ -13,26 +13,26 @@ use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::{Errno, raw};
 
-/// What stands behind a mapping.
+/// The memory of a mapping.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     /// Memory of this process alone.
     Anonymous,
-    /// The file from this offset on, seen by everyone who maps it.
+    /// The file from this offset on, shared with every process that maps it.
     Shared {
         /// The file.
         file: BorrowedFd<'a>,
-        /// Where in it, in bytes.
+        /// The offset in bytes.
         offset: u64,
     },
 }
 
-/// How many places a reservation tries where there is no room for one with a margin.
+/// How many addresses a reservation tries if there is no room for a range with a margin.
 #[cfg(not(miri))]
-const PLACES: usize = 16;
+const ADDRESSES_TRIED: usize = 16;
 
-/// Reserves `bytes` of address space that begin at a multiple of `alignment` (a power of two and a
-/// multiple of the page size). Nothing is readable yet and nothing is charged. A few calls.
+/// Reserves `bytes` of address space at a multiple of `alignment` (a power of two and a multiple of
+/// the page size). The range is not readable and not charged. A few calls.
 pub(crate) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     debug_assert!(alignment.is_power_of_two());
     #[cfg(miri)]
@@ -41,19 +41,19 @@ pub(crate) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Err
     reserve_mapped(bytes, alignment)
 }
 
-/// Reserves this very range, where nothing is.
+/// Reserves exactly this range, if nothing is mapped there.
 pub(crate) fn reserve_at(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Err(Errno::NOSYS);
     }
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
     let target = address as *mut c_void;
-    // SAFETY: FIXED_NOREPLACE takes the place only if nothing is there.
+    // SAFETY: FIXED_NOREPLACE maps only if nothing is mapped there.
     let start = unsafe { mm::mmap_anonymous(target, bytes, ProtFlags::empty(), flags) }?;
     if start == target {
         return Ok(());
     }
-    // A kernel before 4.17 takes the place for a hint.
+    // A kernel before 4.17 treats the address as a hint.
     // SAFETY: the range was just made and nothing refers to it.
     unsafe { unmap(start.addr(), bytes) }?;
     Err(Errno::EXIST)
@@ -81,46 +81,46 @@ fn reserve_mapped(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> 
 #[cfg(not(miri))]
 fn reserve_anywhere(bytes: usize) -> Result<*mut c_void, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: with no address asked for, the kernel picks a range that nothing else uses.
+    // SAFETY: without an address, the kernel picks a range that nothing else uses.
     unsafe { mm::mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), flags) }
 }
 
-/// Under a limit on addresses the margin may be what does not fit. The kernel shows where there is
-/// room, and aligned places below it are tried one by one.
+/// Reserves without a margin, which may not fit under a limit on addresses. The kernel shows a free
+/// range, and aligned addresses below it are tried one by one.
 #[cfg(not(miri))]
 fn reserve_without_margin(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     let shown = reserve_anywhere(bytes)?;
     // SAFETY: the range was just made and nothing refers to it.
     unsafe { unmap(shown.addr(), bytes) }?;
-    let mut place = shown.addr() & !(alignment - 1);
-    for _ in 0..PLACES {
-        match reserve_at(place, bytes) {
+    let mut candidate = shown.addr() & !(alignment - 1);
+    for _ in 0..ADDRESSES_TRIED {
+        match reserve_at(candidate, bytes) {
             Ok(()) => {
-                let start = NonNull::new(core::ptr::with_exposed_provenance_mut(place));
+                let start = NonNull::new(core::ptr::with_exposed_provenance_mut(candidate));
                 return start.ok_or(Errno::NOMEM);
             }
             Err(Errno::NOMEM) => return Err(Errno::NOMEM),
             Err(_) => {}
         }
-        place = place.checked_sub(alignment).ok_or(Errno::NOMEM)?;
+        candidate = candidate.checked_sub(alignment).ok_or(Errno::NOMEM)?;
     }
     Err(Errno::NOMEM)
 }
 
-/// Puts readable and writable memory at `[address, address + bytes)`, in place of what was there.
-/// Nothing becomes present by it, not even in a program that locks all its memory (mlockall).
+/// Maps readable and writable memory at `[address, address + bytes)`, in place of the previous
+/// mapping. No page becomes present, not even in a program that locks all its memory (mlockall).
 ///
 /// # Safety
 ///
-/// The range must belong to a reservation of the caller, and nothing may rely on what it holds.
+/// The range belongs to a reservation of the caller, and nothing relies on its content.
 pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) -> Result<(), Errno> {
     // SAFETY: the caller's promises are the same.
     unsafe { map_closed_at(address, bytes, source) }?;
     open(address, bytes)
 }
 
-/// As [`map_at`], without access until it is [`open`]: so a program that locks all its memory later
-/// has none of it present either.
+/// As [`map_at`], without access until the range is [`open`]ed, so that no page becomes present if
+/// the program locks all its memory later.
 ///
 /// # Safety
 ///
@@ -133,7 +133,7 @@ pub(crate) unsafe fn map_closed_at(
     if cfg!(miri) {
         return Ok(());
     }
-    // Without access nothing is populated, and then the lock goes.
+    // Without access, nothing is populated; the lock is removed below.
     let protection = ProtFlags::empty();
     let flags = MapFlags::FIXED | MapFlags::NORESERVE;
     let target = address as *mut c_void;
@@ -154,35 +154,35 @@ pub(crate) unsafe fn map_closed_at(
     Ok(())
 }
 
-/// Makes a range readable and writable that was mapped without access; nothing changes where it
-/// was. Where the program has locked it since, it is populated.
+/// Makes a range that was mapped without access readable and writable; no effect if it was already.
+/// If the program has locked the range since, it is populated.
 pub(crate) fn open(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
     }
     let protection = MprotectFlags::READ | MprotectFlags::WRITE;
-    // SAFETY: access that is added takes nothing from anybody; where nothing is mapped it fails.
+    // SAFETY: adding access breaks no user; it fails where nothing is mapped.
     unsafe { mm::mprotect(address as *mut c_void, bytes, protection) }
 }
 
-/// Makes a range readable alone that was mapped without access: it reads as what is there, zeros
-/// where it was never written to, and does not count as memory that the process may write to.
+/// Makes a range that was mapped without access readable only. It reads as its content, or zeros,
+/// and does not count as writable memory.
 pub(crate) fn open_to_read(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
     }
-    // SAFETY: access that is added takes nothing from anybody; where nothing is mapped it fails.
+    // SAFETY: adding access breaks no user; it fails where nothing is mapped.
     unsafe { mm::mprotect(address as *mut c_void, bytes, MprotectFlags::READ) }
 }
 
-/// Has the kernel stop at this page when it populates the mapping that the page lies in: what a
-/// program that locks all its memory (mlockall) has populated of that mapping is what lies before.
-/// The rest is locked as it is touched. A kernel before 6.13 cannot, and one before 6.15 not in a
-/// file (`INVAL`); nothing is different then.
+/// Makes the kernel stop at this page when it populates the mapping of the page: in a program that
+/// locks all its memory (mlockall), only the part of the mapping before the page is populated. The
+/// rest is locked when it is accessed. A kernel before 6.13 does not support it, nor does one
+/// before 6.15 for a file (`INVAL`); it has no effect then.
 ///
 /// # Safety
 ///
-/// Nothing may rely on what the page holds, nor touch it in this process from now on.
+/// Nothing relies on the content of the page, and nothing accesses it in this process from now on.
 pub(crate) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
@@ -191,17 +191,16 @@ pub(crate) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
     unsafe { raw::guard(address, bytes) }
 }
 
-/// Gives the access back that [`guard`] took; nothing changes where it took none.
+/// Restores the access that [`guard`] removed; no effect if it removed none.
 pub(crate) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
     raw::unguard(address, bytes)
 }
 
-/// Puts zeros of this process's own in the place of what is mapped there, to be read and written.
-/// From a signal handler too.
+/// Replaces the mapping with private zeros, readable and writable. Safe in a signal handler.
 ///
 /// # Safety
 ///
-/// The range must be the caller's, and whoever uses it must bear any bytes there.
+/// The caller owns the range, and its users accept any bytes there.
 pub(crate) unsafe fn put_zeros(address: usize, bytes: usize) -> Result<(), Errno> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
@@ -209,23 +208,23 @@ pub(crate) unsafe fn put_zeros(address: usize, bytes: usize) -> Result<(), Errno
     unsafe { mm::mmap_anonymous(address as *mut c_void, bytes, protection, flags) }.map(drop)
 }
 
-/// A page that [`put_spare`] puts anywhere: its memory is there.
+/// A page with memory for [`put_spare`].
 pub(crate) fn spare(page_bytes: usize) -> Result<usize, Errno> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: with no address asked for, the kernel picks a range that nothing else uses.
+    // SAFETY: without an address, the kernel picks a range that nothing else uses.
     let spare =
         unsafe { mm::mmap_anonymous(core::ptr::null_mut(), page_bytes, protection, flags) }?;
-    // SAFETY: just mapped, to be written.
+    // SAFETY: it was just mapped as writable.
     unsafe { spare.cast::<u8>().write_volatile(0) };
     Ok(spare.addr())
 }
 
-/// Puts a spare page, again and again, in the place of what is mapped there: for a process that may
-/// have no more memory, by its own limit or the system's. From a signal handler too.
+/// Replaces each page of a mapping with the spare page, for a process that may get no more memory,
+/// by its own limit or the system's. Safe in a signal handler.
 ///
 /// # Safety
 ///
-/// As for [`put_zeros`]; `spare` is of [`spare`] with this size of a page.
+/// As for [`put_zeros`]; `spare` comes from [`spare`] with this page size.
 pub(crate) unsafe fn put_spare(
     spare: usize,
     page_bytes: usize,
@@ -233,26 +232,26 @@ pub(crate) unsafe fn put_spare(
     bytes: usize,
 ) -> Result<(), Errno> {
     let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED);
-    // In one piece, for a part of a huge page cannot be replaced. Nothing that can be written is
-    // mapped by this, so that no limit refuses it.
+    // In one call, because a part of a huge page cannot be replaced. The mapping is not writable,
+    // so no limit refuses it.
     // SAFETY: the caller's promise.
     unsafe {
         mm::mmap_anonymous(address as *mut c_void, bytes, none, flags | MapFlags::NORESERVE)
     }?;
     for at in (address..address + bytes).step_by(page_bytes) {
         let (from, to) = (spare as *mut c_void, at as *mut c_void);
-        // Of a shared mapping, no bytes of it are a second one of the same page (mremap(2)).
+        // A size of 0 makes a second mapping of the same shared page (mremap(2)).
         // SAFETY: the caller's promise.
         unsafe { mm::mremap_fixed(from, 0, page_bytes, mm::MremapFlags::MAYMOVE, to) }?;
     }
     Ok(())
 }
 
-/// Takes `[address, address + bytes)` out of the address space.
+/// Unmaps `[address, address + bytes)`.
 ///
 /// # Safety
 ///
-/// The caller must own the range, and nothing may refer to it.
+/// The caller owns the range, and nothing refers to it.
 pub(crate) unsafe fn unmap(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
@@ -261,8 +260,9 @@ pub(crate) unsafe fn unmap(address: usize, bytes: usize) -> Result<(), Errno> {
     unsafe { mm::munmap(address as *mut c_void, bytes) }
 }
 
-/// Makes every page of the range present and writable: an error where memory or the pool of huge
-/// pages is exhausted, instead of a signal at the first touch. Linux 5.14 or newer; `INVAL` before.
+/// Makes every page of the range present and writable. Returns an error if memory or the pool of
+/// huge pages is exhausted, where the first access would raise a signal. Linux 5.14 or newer;
+/// `INVAL` before.
 pub(crate) fn populate(address: usize, bytes: usize) -> Result<(), Errno> {
     advise(address, bytes, Advice::LinuxPopulateWrite)
 }
@@ -282,25 +282,25 @@ pub(crate) fn collapse(address: usize, bytes: usize) -> Result<(), Errno> {
     raw::collapse(address, bytes)
 }
 
-/// A child of fork sees zeros in the range. For private anonymous memory only.
+/// Makes the range read as zeros in a child of fork. For private anonymous memory only.
 pub(crate) fn wipe_on_fork(address: usize, bytes: usize) -> Result<(), Errno> {
     advise(address, bytes, Advice::LinuxWipeOnFork)
 }
 
-/// Whether nothing is resident of a range of at most 2 MiB; false where the kernel does not tell.
+/// Whether nothing of a range of at most 2 MiB is resident; false if the kernel does not report it.
 pub(crate) fn is_untouched(address: usize, bytes: usize) -> bool {
-    // One for each of the smallest pages that a kernel has.
+    // One byte for each page of the smallest size.
     let mut found = [0; (2 << 20) / 4096];
     debug_assert!(bytes <= 2 << 20);
-    let is_told = !cfg!(miri) && raw::resident(address, bytes, &mut found).is_ok();
-    is_told && found.iter().all(|byte| byte & 1 == 0)
+    let is_known = !cfg!(miri) && raw::resident(address, bytes, &mut found).is_ok();
+    is_known && found.iter().all(|byte| byte & 1 == 0)
 }
 
-/// Gives the memory of a private range back; it reads as zeros afterwards.
+/// Gives back the memory of a private range, which then reads as zeros.
 ///
 /// # Safety
 ///
-/// Nothing may rely on what the range holds.
+/// Nothing relies on the content of the range.
 pub(crate) unsafe fn discard_private(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Err(Errno::NOSYS);
@@ -309,11 +309,11 @@ pub(crate) unsafe fn discard_private(address: usize, bytes: usize) -> Result<(),
     unsafe { mm::madvise(address as *mut c_void, bytes, Advice::LinuxDontNeed) }
 }
 
-/// Gives the memory of a range mapped from a file back, in the file, for everyone.
+/// Gives back the memory of a range mapped from a file, in the file, for every process.
 ///
 /// # Safety
 ///
-/// Nobody who maps the file may rely on what the range holds.
+/// No process that maps the file relies on the content of the range.
 pub(crate) unsafe fn discard_shared(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: the caller's promise is the condition of dropping the content.
     unsafe { mm::madvise(address as *mut c_void, bytes, Advice::LinuxRemove) }
@@ -331,8 +331,8 @@ fn advise(address: usize, bytes: usize, advice: Advice) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
     }
-    // SAFETY: the advices that come here change how memory is provided, not what it holds; where
-    // nothing is mapped they fail.
+    // SAFETY: the advices that are passed here change how memory is provided, not its content; they
+    // fail where nothing is mapped.
     unsafe { mm::madvise(address as *mut c_void, bytes, advice) }
 }
 
@@ -344,7 +344,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn a_reservation_is_aligned_and_can_be_mapped() {
+    fn reservation_is_aligned_and_can_be_mapped() {
         let start = reserve(4 * MIB, 1 << 30).unwrap();
         assert_eq!(start.addr().get() % (1 << 30), 0);
         // SAFETY: the range was just reserved and nothing refers to it.
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_reserved_cannot_be_populated() {
+    fn populate_refuses_an_unmapped_reservation() {
         let start = reserve(MIB, MIB).unwrap();
         assert!(populate(start.addr().get(), MIB).is_err());
         // SAFETY: nothing refers to the range.
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_address_space_is_refused() {
+    fn reserve_refuses_more_than_the_address_space() {
         assert_eq!(reserve(usize::MAX, 1 << 30), Err(Errno::NOMEM));
         assert_eq!(reserve(1 << 62, 1 << 30), Err(Errno::NOMEM));
     }

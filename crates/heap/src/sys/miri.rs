@@ -5,14 +5,14 @@ use std::alloc::{Layout, alloc_zeroed};
 
 use super::Errno;
 
-/// The largest alignment that rustc, and so Miri, knows, in bytes. No block in a test there asks
-/// for more.
+/// The largest alignment that rustc, and so Miri, supports, in bytes. Tests under Miri request no
+/// larger one.
 const ALIGN_MAX: usize = 1 << 29;
 
 /// As `memory::reserve`, and readable and writable at once.
 pub(super) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     let alignment = alignment.min(ALIGN_MAX);
     let layout = Layout::from_size_align(bytes, alignment).map_err(|_| Errno::NOMEM)?;
-    // SAFETY: nobody reserves nothing, so the size is not zero.
+    // SAFETY: callers reserve at least one byte, so the size is not zero.
     NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::NOMEM)
 }

@@ -1,16 +1,16 @@
-//! The system calls of this crate, and the facts that it reads of the machine. Nothing outside this
-//! folder talks to the kernel, and nothing inside it allocates.
+//! The system calls of this crate, and the facts of the machine that it reads. Only this folder
+//! calls the kernel, and nothing in it allocates.
 //!
 //! From the bottom up:
 //!
-//! - `raw`: the system calls that rustix lacks, by one instruction;
+//! - `raw`: the system calls that rustix lacks;
 //! - `miri`: address space under Miri, which has no system calls for it;
 //! - [`huge`]: sizes of huge pages;
-//! - [`limit`]: what the process may have at most;
+//! - [`limit`]: resource limits of the process;
 //! - [`file`]: memory files, files by name, small files read into a buffer;
 //! - [`memory`]: address space reserved, mapped, populated, given back;
-//! - [`signal`]: what a process does for a signal;
-//! - [`process`]: who runs, and whether it still does;
+//! - [`signal`]: actions for a signal;
+//! - [`process`]: identities of processes and threads, and whether they live;
 //! - [`machine`]: page sizes, huge pages, nodes, memory.
 
 #[cfg(miri)]
@@ -33,19 +33,19 @@ pub(crate) fn now_ns() -> u64 {
     (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanoseconds as u64)
 }
 
-/// Gives the rest of this thread's time slice away.
-pub(crate) fn give_way() {
+/// Yields the rest of this thread's time slice.
+pub(crate) fn yield_now() {
     rustix::thread::sched_yield();
 }
 
-/// Sleeps for a tenth of a millisecond: between looks at something that another process does.
+/// Sleeps for a tenth of a millisecond, between polls of another process's work.
 pub(crate) fn pause() {
     pause_times(1);
 }
 
-/// Sleeps as long as so many of these pauses, fewer than 10,000.
+/// Sleeps for `times` such pauses, fewer than 10,000.
 pub(crate) fn pause_times(times: u32) {
     let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: (times * 100_000).into() };
-    // Interrupted by a signal it is merely shorter.
+    // A signal merely shortens the sleep.
     let _ = rustix::thread::nanosleep(&time);
 }

@@ -1,13 +1,12 @@
-//! Who runs, and whether it still does.
+//! Identities of processes and threads, and whether they live.
 //!
-//! A process number is used again after a death, so a process is its number and its start time
-//! together. Both mean something in one PID namespace alone, the start time in one time namespace:
-//! see [`own_home`].
+//! A PID is reused after a death, so a process is identified by its PID and its start time. A PID
+//! is valid in one PID namespace only, and a start time in one time namespace: see
+//! [`own_namespace`].
 //!
-//! Whether a number is anybody's, `kill` says to everybody. What `/proc` says is believed where it
-//! says something, and is of this process's namespace. That it says nothing means nothing:
-//! `hidepid=` and `ProtectProc=` hide the processes of other users, and those that may do more than
-//! their user.
+//! `kill` reports to every process whether a PID is in use. An entry in `/proc` counts if it exists
+//! and `/proc` belongs to this process's namespace. A missing entry proves nothing: `hidepid=` and
+//! `ProtectProc=` hide the processes of other users, and those with more rights than their user.
 
 use core::ffi::CStr;
 
@@ -21,78 +20,79 @@ use super::{Errno, file, raw};
 /// of at most 64 bytes (proc_pid_stat(5)).
 const STAT_BYTES: usize = 1280;
 
-/// Bytes read of `/proc/self/status`: some 1,500 where a process is in a few groups, which come
-/// before what is looked for.
+/// Bytes read of `/proc/self/status`: some 1,500 if a process is in a few groups, which come before
+/// the fields that are read.
 const STATUS_BYTES: usize = 4096;
 
 /// Bytes of a path below `/proc`: "/proc/4294967295/task/4294967295/stat" and its end.
 const PATH_BYTES: usize = 40;
 
-/// A process or a thread that cannot be mistaken for a later one of the same number.
+/// A process or a thread, distinguished from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Its number; 0 is nobody.
+    /// Its PID or TID; 0 means none.
     pub(crate) number: u32,
-    /// When it started, in clock ticks since boot; 0 where the kernel would not say.
+    /// When it started, in clock ticks since boot; 0 if the kernel did not report it.
     pub(crate) start: u64,
 }
 
-/// What is known of a process or thread.
+/// Whether a process or thread lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// It runs, or it is unknown whether it does.
+    /// It runs, or its state is not known.
     Alive,
-    /// It ended: no such number, or the number belongs to a later one.
+    /// It ended: the number is free, or belongs to a later one.
     Dead,
 }
 
 /// This process.
 pub(crate) fn own() -> Identity {
-    // By a name that is right in the /proc of another namespace too.
+    // This path is also valid in the /proc of another namespace.
     let start = stat_at(c"/proc/self/stat").map_or(0, |stat| stat.start);
-    Identity { number: own_number(), start }
+    Identity { number: own_pid(), start }
 }
 
-/// Where this process's number and start time mean something: its PID namespace and its time
-/// namespace; `None` where `/proc` does not tell. No two that exist at once are the same, and one
-/// that is gone had nobody in it who lives. Four system calls.
-pub(crate) fn own_home() -> Option<u64> {
+/// The identity of this process's PID namespace and time namespace; `None` if `/proc` does not
+/// report it. Namespaces that exist at the same time differ, and one that no longer exists has no
+/// live process. Four system calls.
+pub(crate) fn own_namespace() -> Option<u64> {
     if cfg!(miri) {
         return None;
     }
     let processes = file::number_of(c"/proc/self/ns/pid").ok()?;
-    // A kernel before 5.6 has one time.
+    // A kernel before 5.6 has no time namespaces.
     let times = file::number_of(c"/proc/self/ns/time").unwrap_or(0);
-    // The kernel's numbers of namespaces have 32 bits. 0 is nowhere.
+    // The kernel's namespace numbers have 32 bits. 0 means unknown.
     Some((processes ^ times.rotate_left(u32::BITS)).max(1))
 }
 
-/// This process's number: one system call, so not for a fast path.
-pub(crate) fn own_number() -> u32 {
+/// This process's PID. One system call, so not for a fast path.
+pub(crate) fn own_pid() -> u32 {
     rustix::process::getpid().as_raw_pid() as u32
 }
 
-/// This thread's number: one system call.
-pub(crate) fn own_thread_number() -> u32 {
+/// This thread's TID. One system call.
+pub(crate) fn own_tid() -> u32 {
     rustix::thread::gettid().as_raw_pid() as u32
 }
 
-/// When a thread of process `process` started; 0 where the kernel would not say. Three system
-/// calls, of which the first for a thread takes 40 to 100 us: the kernel builds its directory.
+/// When a thread of process `process` started; 0 if the kernel does not report it. Three system
+/// calls, of which the first one for a thread takes 40 to 100 us, because the kernel builds its
+/// directory.
 pub(crate) fn start_of_thread(process: u32, number: u32) -> u64 {
     start_of(process, Some(number)).unwrap_or(0)
 }
 
-/// This thread's pointer to its own memory, which no other thread has that is there.
+/// This thread's thread pointer, which no other live thread has.
 pub(crate) fn own_pointer() -> usize {
     raw::thread_pointer()
 }
 
-/// That pointer of this process's first thread, as another thread finds it: by the list of robust
-/// mutexes that each thread registers with the kernel, and that glibc has at one distance from the
-/// pointer in all of them, also in the one that forked. `None` where threads have none (musl
-/// registers it when it is needed; after a fork by the system call itself nobody did). Two system
-/// calls.
+/// The thread pointer of this process's first thread, computed by another thread from the lists of
+/// robust mutexes. Each thread registers its list with the kernel, and in glibc every list,
+/// including that of the thread that forked, has the same distance from the thread pointer. `None`
+/// if threads have no such list (musl registers it on demand, and a fork by direct system call does
+/// not). Two system calls.
 pub(crate) fn pointer_of_first_thread(process: u32) -> Option<usize> {
     let list = |thread| raw::robust_list(thread).ok().filter(|list| *list != 0);
     let (own, first) = (list(0)?, list(process)?);
@@ -104,28 +104,28 @@ pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether this very process of this one's namespace still runs. One to nine system calls.
+/// Whether exactly this process, in this process's namespace, still runs. One to nine system calls.
 ///
-/// A process all of whose threads ended but that was not waited for (a zombie) is dead: it executes
-/// nothing more. One whose first thread ended before the others is alive.
+/// A process whose threads have all ended, but that its parent has not waited for (a zombie), is
+/// dead: it executes nothing more. A process whose first thread ended before the others is alive.
 pub(crate) fn life_of(process: Identity) -> Life {
     let Some(pid) = i32::try_from(process.number).ok().and_then(Pid::from_raw) else {
         return Life::Dead;
     };
-    let is_nobody = || rustix::process::test_kill_process(pid) == Err(Errno::SRCH);
-    if is_nobody() {
+    let is_unused = || rustix::process::test_kill_process(pid) == Err(Errno::SRCH);
+    if is_unused() {
         return Life::Dead;
     }
     match life_by_record(process, process.number, None) {
         Some(life) => life,
-        // It went between the two calls, or is hidden from us.
-        None if is_nobody() || has_ended(pid) => Life::Dead,
+        // It ended between the two calls, or is hidden from this process.
+        None if is_unused() || has_ended(pid) => Life::Dead,
         None => Life::Alive,
     }
 }
 
-/// Whether all threads of a process have ended, of which `/proc` tells nothing. When in doubt
-/// nothing is taken from anyone: false where the kernel does not say. Three system calls.
+/// Whether all threads of a process that `/proc` does not show have ended. Returns false if the
+/// kernel does not report it, because only certain death counts. Three system calls.
 fn has_ended(process: Pid) -> bool {
     let Ok(watch) = rustix::process::pidfd_open(process, PidfdFlags::empty()) else { return false };
     let mut ends = [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
@@ -133,32 +133,32 @@ fn has_ended(process: Pid) -> bool {
     rustix::event::poll(&mut ends, Some(&now)) == Ok(1)
 }
 
-/// Whether no thread of process `process` has this number: one system call. The number of one that
-/// ended may be another's by now, which only [`life_of_thread`] sees.
-pub(crate) fn is_no_thread(process: u32, number: u32) -> bool {
+/// Whether no thread of process `process` has this TID. One system call. The TID may belong to a
+/// later thread, which only [`life_of_thread`] detects.
+pub(crate) fn is_unused_tid(process: u32, number: u32) -> bool {
     number == 0 || matches!(raw::probe_thread(process, number), Err(Errno::SRCH))
 }
 
-/// Whether this very thread of process `process` still runs.
+/// Whether exactly this thread of process `process` still runs.
 pub(crate) fn life_of_thread(process: u32, thread: Identity) -> Life {
-    let is_nobody = || is_no_thread(process, thread.number);
-    if is_nobody() {
+    let is_unused = || is_unused_tid(process, thread.number);
+    if is_unused() {
         return Life::Dead;
     }
     match life_by_record(thread, process, Some(thread.number)) {
         Some(life) => life,
-        None if is_nobody() => Life::Dead,
+        None if is_unused() => Life::Dead,
         None => Life::Alive,
     }
 }
 
-/// What `/proc` says of somebody whose number is in use; `None` where it says nothing.
-fn life_by_record(who: Identity, process: u32, thread: Option<u32>) -> Option<Life> {
+/// The state in `/proc` of a process or thread whose number is in use; `None` if it is not shown.
+fn life_by_record(identity: Identity, process: u32, thread: Option<u32>) -> Option<Life> {
     let stat = stat_of(process, thread).ok()?;
-    let is_other = who.start != 0 && stat.start != who.start;
-    // Z: ended, not waited for. X: being taken down. proc_pid_stat(5). A process reads so as soon
-    // as its first thread ended, which counts among its threads until it is waited for: the
-    // others go on.
+    let is_other = identity.start != 0 && stat.start != identity.start;
+    // Z: ended, not waited for. X: being taken down. proc_pid_stat(5). A process has this state as
+    // soon as its first thread ended, which counts among its threads until the process is waited
+    // for; the other threads continue.
     let is_last = thread.is_some() || stat.threads <= 1;
     let has_ended = is_last && matches!(stat.state, b'Z' | b'X' | b'x');
     match is_other || has_ended {
@@ -167,12 +167,12 @@ fn life_by_record(who: Identity, process: u32, thread: Option<u32>) -> Option<Li
     }
 }
 
-/// Whether the numbers in `/proc` are those of this process's PID namespace: who entered a new one
-/// sees the `/proc` of the old until it mounts its own.
+/// Whether the PIDs in `/proc` belong to this process's PID namespace. A process that entered a new
+/// one sees the `/proc` of the old one until it mounts its own.
 fn is_proc_ours() -> bool {
     let mut buffer = [0; STATUS_BYTES];
     file::read_small(c"/proc/self/status", &mut buffer)
-        .is_ok_and(|text| is_status_ours(text, own_number()))
+        .is_ok_and(|text| is_status_ours(text, own_pid()))
 }
 
 fn is_status_ours(text: &[u8], own: u32) -> bool {
@@ -180,7 +180,7 @@ fn is_status_ours(text: &[u8], own: u32) -> bool {
         let rest = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
         Some(rest.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()))
     };
-    // This process's numbers, from the namespace of /proc to its own. A kernel before 4.1 says only
+    // This process's PIDs, from the namespace of /proc to its own. A kernel before 4.1 reports only
     // the first.
     match field(b"NSpid:") {
         Some(numbers) => numbers.count() == 1,
@@ -194,7 +194,7 @@ fn start_of(process: u32, thread: Option<u32>) -> Result<u64, Errno> {
     stat_of(process, thread).map(|stat| stat.start)
 }
 
-/// What `/proc` tells of a process or of one thread of it.
+/// The fields in `/proc` of a process or one of its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     /// Field 3.
@@ -223,13 +223,13 @@ fn stat_at(path: &CStr) -> Result<Stat, Errno> {
     parse_stat(text).ok_or(Errno::INVAL)
 }
 
-/// The name stands in parentheses and may hold anything, so the fields are counted from the last
-/// closing one.
+/// Parses a stat line. The name is in parentheses and may contain any character, so the fields are
+/// counted from the last closing one.
 fn parse_stat(text: &[u8]) -> Option<Stat> {
     let end = text.iter().rposition(|byte| *byte == b')')?;
     let mut fields = text[end + 1..].split(|byte| *byte == b' ').filter(|field| !field.is_empty());
     let state = *fields.next()?.first()?;
-    // Field 3 was the state; 20 is the 17th from there, and 22 the second behind that.
+    // Field 3 was the state; field 20 is the 17th after it, and field 22 the second after that.
     let threads = file::parse_number(fields.nth(16)?)?;
     let start = file::parse_number(fields.nth(1)?)?;
     Some(Stat { state, threads, start })
@@ -241,7 +241,7 @@ mod tests {
     use std::prelude::v1::*;
 
     #[test]
-    fn a_stat_with_a_hostile_name_is_read() {
+    fn stat_with_hostile_name_is_parsed() {
         let text = b"42 (a) S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20 21\n";
         assert_eq!(parse_stat(text), Some(Stat { state: b'R', threads: 17, start: 777 }));
         for broken in [&b""[..], b"42 (a", b"42 (a) R", b"42 (a) R 1 2 3", b")"] {
@@ -250,20 +250,23 @@ mod tests {
     }
 
     #[test]
-    fn whose_numbers_proc_shows_is_known() {
+    fn proc_of_another_namespace_is_detected() {
         let own = b"Name:\tx\nTgid:\t42\nPid:\t42\nNSpid:\t42\nVmPeak:\t1 kB\n";
         assert!(is_status_ours(own, 42));
-        // Of a process in a namespace of its own, where it has the same number.
+        // A process in a namespace of its own, where it has the same PID.
         let nested = b"Name:\tx\nTgid:\t42\nNSpid:\t42\t42\n";
         assert!(!is_status_ours(nested, 42));
         let old = b"Name:\tx\nTgid:\t42\n";
         assert!(is_status_ours(old, 42) && !is_status_ours(old, 1) && !is_status_ours(b"", 1));
         assert!(is_proc_ours());
-        assert!(own_home().is_some_and(|home| home != 0 && Some(home) == own_home()));
+        assert!(
+            own_namespace()
+                .is_some_and(|namespace| namespace != 0 && Some(namespace) == own_namespace())
+        );
     }
 
     #[test]
-    fn a_process_that_ended_is_known_without_proc() {
+    fn ended_process_is_detected_without_proc() {
         assert!(!has_ended(rustix::process::getpid()));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid::from_raw(child.id() as i32).unwrap();
@@ -276,25 +279,25 @@ mod tests {
     }
 
     fn own_thread() -> Identity {
-        let number = own_thread_number();
-        Identity { number, start: start_of_thread(own_number(), number) }
+        let number = own_tid();
+        Identity { number, start: start_of_thread(own_pid(), number) }
     }
 
     #[test]
-    fn this_process_and_thread_are_alive() {
+    fn own_process_and_thread_are_alive() {
         let me = own();
         assert_ne!(me.start, 0);
         assert_eq!(life_of(me), Life::Alive);
         let thread = own_thread();
         assert_ne!(thread.start, 0);
-        assert!(!is_no_thread(me.number, thread.number));
+        assert!(!is_unused_tid(me.number, thread.number));
         assert_eq!(life_of_thread(me.number, thread), Life::Alive);
         let later = Identity { start: thread.start + 1, ..thread };
         assert_eq!(life_of_thread(me.number, later), Life::Dead);
     }
 
     #[test]
-    fn another_start_time_is_another_process() {
+    fn other_start_time_means_another_process() {
         let me = own();
         assert_eq!(life_of(Identity { start: me.start + 1, ..me }), Life::Dead);
         assert_eq!(life_of(Identity { number: 0, start: 0 }), Life::Dead);
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_ended_is_dead_before_it_is_waited_for() {
+    fn zombie_child_is_dead() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let identity = Identity { number: child.id(), start: 0 };
         let start = std::time::Instant::now();
@@ -315,8 +318,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ended_is_dead() {
-        let process = own_number();
+    fn joined_thread_is_dead() {
+        let process = own_pid();
         let thread = std::thread::spawn(own_thread).join().unwrap();
         let start = std::time::Instant::now();
         while life_of_thread(process, thread) == Life::Alive {

@@ -52,18 +52,18 @@ const MADV_GUARD_REMOVE: usize = 103;
 /// `CLOCK_MONOTONIC` of the kernel's `include/uapi/linux/time.h`.
 const CLOCK_MONOTONIC: usize = 1;
 
-/// Nodes that one word of a node mask names.
+/// The nodes that one word of a node mask can name.
 pub(super) const NODES_MAX: u32 = usize::BITS;
 
-/// Whether thread `tid` of process `pid` could be signalled; sends nothing.
+/// Whether a signal could be sent to thread `tid` of process `pid`. Sends none.
 pub(super) fn probe_thread(pid: u32, tid: u32) -> Result<(), Errno> {
-    // SAFETY: signal 0 is not delivered, and tgkill reads and writes no memory of ours.
+    // SAFETY: signal 0 is not delivered, and tgkill accesses no memory of this process.
     let result = unsafe { call(number::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) };
     check(result).map(drop)
 }
 
-/// Where the list of robust mutexes begins that a thread of this process registered (0: this
-/// thread); 0 where it registered none.
+/// The address of the list of robust mutexes that a thread of this process registered (0 for this
+/// thread); 0 if it registered none.
 pub(super) fn robust_list(thread: u32) -> Result<usize, Errno> {
     let mut found: [usize; 2] = [0; 2];
     let [head, length] = found.each_mut().map(|word| &raw mut *word as usize);
@@ -73,8 +73,8 @@ pub(super) fn robust_list(thread: u32) -> Result<usize, Errno> {
     check(result).map(|_| found[0])
 }
 
-/// An action for a signal, as the kernel has it: `struct sigaction` of its `signal_types.h`, of
-/// which glibc's is another.
+/// An action for a signal in the kernel's layout: `struct sigaction` of its `signal_types.h`, which
+/// differs from glibc's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KernelAction {
@@ -92,23 +92,24 @@ const MASK_BYTES: usize = 8;
 /// `SIG_UNBLOCK` of the kernel's `include/uapi/asm-generic/signal-defs.h`.
 const SIG_UNBLOCK: usize = 1;
 
-/// What a handler of ours returns to: `rt_sigreturn`. As glibc's own is written, by whose bytes
-/// debuggers know the frame of a signal.
+/// The return of a signal handler: `rt_sigreturn`. Written like glibc's, whose bytes debuggers use
+/// to recognise the frame of a signal.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn restore() {
     core::arch::naked_asm!("mov rax, {number}", "syscall", number = const number::RT_SIGRETURN)
 }
 
-/// `SA_RESTORER` of x86's `asm/signal.h`; other kernels bring the return themselves.
+/// `SA_RESTORER` of x86's `asm/signal.h`; other kernels provide the return themselves.
 #[cfg(target_arch = "x86_64")]
 const SA_RESTORER: u64 = 0x0400_0000;
 
-/// Asks for the action of a signal, and sets a new one if there is one: the action before.
+/// Returns the action of a signal, and sets a new one if there is one.
 ///
 /// # Safety
 ///
-/// The new action's handler must be a default, or a function that may run as a handler.
+/// The new action's handler is the default, ignores the signal, or is a function that may run as a
+/// handler.
 pub(super) unsafe fn action(signal: u32, new: Option<KernelAction>) -> Result<KernelAction, Errno> {
     #[cfg(target_arch = "x86_64")]
     let new = new.map(|new| KernelAction {
@@ -119,13 +120,13 @@ pub(super) unsafe fn action(signal: u32, new: Option<KernelAction>) -> Result<Ke
     let mut old = KernelAction::default();
     let new = new.as_ref().map_or(0, |new| core::ptr::from_ref(new) as usize);
     let arguments = [signal as usize, new, &raw mut old as usize, MASK_BYTES, 0, 0];
-    // SAFETY: the kernel reads one action and writes another, which outlive the call; what the new
-    // one does is the caller's promise.
+    // SAFETY: the kernel reads one action and writes another, which both outlive the call; the
+    // effect of the new one is the caller's promise.
     let result = unsafe { call(number::RT_SIGACTION, arguments) };
     check(result).map(|_| old)
 }
 
-/// Has this thread get a signal again that it had blocked.
+/// Unblocks a signal in this thread.
 pub(super) fn unblock(signal: u32) {
     let mask: [u64; 1] = [1 << (signal - 1)];
     let arguments = [SIG_UNBLOCK, mask.as_ptr() as usize, 0, MASK_BYTES, 0, 0];
@@ -135,14 +136,13 @@ pub(super) fn unblock(signal: u32) {
 
 /// Sends this thread a signal.
 pub(super) fn raise(signal: u32) {
-    // SAFETY: asks for two numbers.
+    // SAFETY: both calls only return a number.
     let [pid, tid] = [number::GETPID, number::GETTID].map(|asked| unsafe { call(asked, [0; 6]) });
-    // SAFETY: what the signal does is what the process has set for it.
+    // SAFETY: the signal has the effect that the process has set for it.
     let _ = unsafe { call(number::TGKILL, [pid as usize, tid as usize, signal as usize, 0, 0, 0]) };
 }
 
-/// The register by which a thread finds its own memory: its value is where a thread's control block
-/// lies.
+/// The thread pointer: the register that holds the address of the thread's control block.
 pub(super) fn thread_pointer() -> usize {
     if cfg!(miri) {
         return 0;
@@ -162,7 +162,7 @@ pub(super) fn thread_pointer() -> usize {
 }
 
 /// Seconds and nanoseconds of the monotonic clock. By a system call and not by the vDSO, whose
-/// address rustix takes from the kernel's own record: under valgrind nothing is mapped there.
+/// address rustix takes from the kernel's own record: under valgrind, nothing is mapped there.
 pub(super) fn monotonic() -> [i64; 2] {
     let mut time: [i64; 2] = [0; 2];
     // SAFETY: clock_gettime writes two words to `time`, which outlives the call and is read
@@ -173,7 +173,7 @@ pub(super) fn monotonic() -> [i64; 2] {
     time
 }
 
-/// The node that this thread runs on now.
+/// The node on which this thread runs.
 pub(super) fn current_node() -> Result<u32, Errno> {
     let mut node: [u32; 1] = [0];
     // SAFETY: getcpu writes one u32 to `node`, which outlives the call and is read afterwards.
@@ -181,20 +181,20 @@ pub(super) fn current_node() -> Result<u32, Errno> {
     check(result).map(|_| node[0])
 }
 
-/// Prefers `node` for the pages of `[address, address + bytes)` that are not there yet.
+/// Prefers `node` for the pages of `[address, address + bytes)` that are not present yet.
 pub(super) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno> {
     debug_assert!(node < NODES_MAX, "node {node} does not fit the mask");
     let mask: [usize; 1] = [1 << node];
     let arguments =
         [address, bytes, MPOL_PREFERRED, mask.as_ptr() as usize, NODES_MAX as usize + 1, 0];
-    // SAFETY: mbind changes where future pages come from, not what any memory holds; it reads one
+    // SAFETY: mbind changes the source of future pages, not the content of memory; it reads one
     // word from `mask`, which outlives the call.
     let result = unsafe { call(number::MBIND, arguments) };
     check(result).map(drop)
 }
 
-/// Says of each page of the kernel's of `[address, address + bytes)` whether it is resident, by the
-/// lowest bit of a byte. `found` must be long enough.
+/// Reports for each page of the kernel in `[address, address + bytes)` whether it is resident, in
+/// the lowest bit of a byte. `found` must be long enough.
 pub(super) fn resident(address: usize, bytes: usize, found: &mut [u8]) -> Result<(), Errno> {
     debug_assert!(bytes.div_ceil(4096) <= found.len());
     let arguments = [address, bytes, found.as_mut_ptr() as usize, 0, 0, 0];
@@ -204,29 +204,29 @@ pub(super) fn resident(address: usize, bytes: usize, found: &mut [u8]) -> Result
     check(result).map(drop)
 }
 
-/// Makes the pages of `[address, address + bytes)` one huge page now. This also works where the
-/// kernel is set to use none for shared memory on its own (seen on Linux 6.18 with `shmem_enabled`
+/// Makes the pages of `[address, address + bytes)` one huge page now. This also works if the
+/// kernel's setting disables huge pages for shared memory (seen on Linux 6.18 with `shmem_enabled`
 /// at "never").
 pub(super) fn collapse(address: usize, bytes: usize) -> Result<(), Errno> {
-    // SAFETY: collapsing keeps what the memory holds.
+    // SAFETY: collapsing keeps the content of the memory.
     let result = unsafe { call(number::MADVISE, [address, bytes, MADV_COLLAPSE, 0, 0, 0]) };
     check(result).map(drop)
 }
 
-/// Takes the access to `[address, address + bytes)` away, and what was there.
+/// Removes access to `[address, address + bytes)`, and its content.
 ///
 /// # Safety
 ///
-/// Nothing may rely on what the range holds, nor touch it from now on.
+/// Nothing relies on the content of the range, and nothing accesses it from now on.
 pub(super) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let result = unsafe { call(number::MADVISE, [address, bytes, MADV_GUARD_INSTALL, 0, 0, 0]) };
     check(result).map(drop)
 }
 
-/// Gives the access back that [`guard`] took; nothing changes where it took none.
+/// Restores the access that [`guard`] removed; no effect if it removed none.
 pub(super) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
-    // SAFETY: access that is added takes nothing from anybody.
+    // SAFETY: adding access breaks no user.
     let result = unsafe { call(number::MADVISE, [address, bytes, MADV_GUARD_REMOVE, 0, 0, 0]) };
     check(result).map(drop)
 }
@@ -238,18 +238,18 @@ fn check(result: isize) -> Result<usize, Errno> {
     Ok(result as usize)
 }
 
-/// What a system call answers where there is none: `-ENOSYS`.
-const NOT_HERE: isize = -38;
+/// The result of a system call where none can be made: `-ENOSYS`.
+const NO_SYSTEM_CALLS: isize = -38;
 
 /// One system call with up to six arguments.
 ///
 /// # Safety
 ///
-/// The call and its arguments must not change memory that Rust relies on.
+/// The call and its arguments do not change memory that Rust relies on.
 #[cfg(target_arch = "x86_64")]
 unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     if cfg!(miri) {
-        return NOT_HERE;
+        return NO_SYSTEM_CALLS;
     }
     let result: isize;
     // SAFETY: the registers are those of the kernel's calling convention, which clobbers rcx and
@@ -276,11 +276,11 @@ unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
 ///
 /// # Safety
 ///
-/// The call and its arguments must not change memory that Rust relies on.
+/// The call and its arguments do not change memory that Rust relies on.
 #[cfg(target_arch = "aarch64")]
 unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     if cfg!(miri) {
-        return NOT_HERE;
+        return NO_SYSTEM_CALLS;
     }
     let result: isize;
     // SAFETY: the registers are those of the kernel's calling convention; the effects are the

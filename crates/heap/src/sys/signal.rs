@@ -1,4 +1,4 @@
-//! What a process does for a signal. By the kernel's own calls, so that no library stands between.
+//! The action of a process for a signal, by direct system calls, so that no library is involved.
 
 use super::Errno;
 use super::raw::{self, KernelAction};
@@ -6,7 +6,7 @@ use super::raw::{self, KernelAction};
 /// `SIGBUS` of the kernel's `include/uapi/asm-generic/signal.h`.
 pub(crate) const BUS: u32 = 7;
 
-/// The kernel's default for a signal, and to ignore it.
+/// The kernel's default action for a signal, and the action that ignores it.
 pub(crate) const DEFAULT: usize = 0;
 pub(crate) const IGNORE: usize = 1;
 
@@ -17,7 +17,7 @@ pub(crate) mod flag {
     pub(crate) const RESETHAND: u64 = 0x8000_0000;
 }
 
-/// What is done for a signal: the handler, its flags, and what is blocked while it runs.
+/// The action for a signal: the handler, its flags, and the signals that are blocked while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
     /// The address of a function; 0 for the kernel's default, 1 for nothing.
@@ -40,11 +40,11 @@ pub(crate) fn action(signal: u32) -> Result<Action, Errno> {
     unsafe { raw::action(signal, None) }.map(Action::of)
 }
 
-/// Sets an action: the one before.
+/// Sets an action. Returns the one before.
 ///
 /// # Safety
 ///
-/// The action's handler must be a default, or a function that may run as a handler.
+/// The action's handler is [`DEFAULT`], [`IGNORE`], or a function that may run as a handler.
 pub(crate) unsafe fn set_action(signal: u32, action: Action) -> Result<Action, Errno> {
     let Action { handler, flags, mask } = action;
     let new = KernelAction { handler, flags, restorer: 0, mask };
@@ -52,7 +52,7 @@ pub(crate) unsafe fn set_action(signal: u32, action: Action) -> Result<Action, E
     unsafe { raw::action(signal, Some(new)) }.map(Action::of)
 }
 
-/// Has this thread get a signal that it had blocked.
+/// Unblocks a signal in this thread.
 pub(crate) fn unblock(signal: u32) {
     raw::unblock(signal);
 }

@@ -1,9 +1,9 @@
-//! Free slots as they are counted, and live blocks as the words tell them.
+//! The count of free slots, and live blocks by their words.
 
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{Ground, model};
+use super::{OneSlice, model};
 use crate::protocol::count;
 use crate::protocol::word::{Slot, SlotWord};
 use crate::sync::{
@@ -13,44 +13,44 @@ use crate::sync::{
 
 /// A span of two slots with their count.
 struct Counted {
-    ground: Ground,
+    slice: OneSlice,
     free: AtomicU32,
 }
 
 impl Counted {
-    /// With slot 1 held by cache 2.
+    /// A span with slot 1 held by cache 2.
     fn new() -> Arc<Self> {
-        let ground = Ground::with_span();
-        assert!(ground.slots().claim_one(1, 2));
-        Arc::new(Self { ground, free: AtomicU32::new(1) })
+        let slice = OneSlice::with_span();
+        assert!(slice.slots().claim_one(1, 2));
+        Arc::new(Self { slice, free: AtomicU32::new(1) })
     }
 
-    /// What a refill does: claims a slot, then counts it.
+    /// As a refill: claims a slot, then counts it.
     fn claim(&self, slot: usize, me: u16) -> bool {
-        let is_mine = self.ground.slots().claim_one(slot, me);
+        let is_mine = self.slice.slots().claim_one(slot, me);
         if is_mine {
             count::claimed(&self.free, 1);
         }
         is_mine
     }
 
-    /// What a flush does: frees a slot, then counts it; what was counted then.
+    /// As a flush: frees a slot, then counts it. Returns the count after it.
     fn free(&self, slot: usize, me: u16) -> i32 {
-        assert!(self.ground.slots().release(slot, me));
+        assert!(self.slice.slots().release(slot, me));
         count::freed(&self.free, 1).1
     }
 
     fn correct(&self) {
-        count::correct(&self.free, &self.ground.slots());
+        count::correct(&self.free, &self.slice.slots());
     }
 
     fn is_right(&self) -> bool {
-        count::seen(&self.free) == self.ground.slots().count_free() as i32
+        count::seen(&self.free) == self.slice.slots().count_free() as i32
     }
 }
 
 #[test]
-fn a_count_is_right_when_all_is_quiet() {
+fn count_is_right_after_concurrent_changes() {
     model(|| {
         let span = Counted::new();
         let other = span.clone();
@@ -63,7 +63,7 @@ fn a_count_is_right_when_all_is_quiet() {
 }
 
 #[test]
-fn of_two_that_free_the_last_slots_one_sees_that_the_span_is_free() {
+fn one_of_two_final_frees_sees_the_empty_span() {
     model(|| {
         let span = Counted::new();
         assert!(span.claim(0, 1));
@@ -75,10 +75,9 @@ fn of_two_that_free_the_last_slots_one_sees_that_the_span_is_free() {
     });
 }
 
-/// Who counts a moment after it freed can be overtaken by who corrects: then the next look makes it
-/// right.
+/// A correction can come between a free and its count. The next correction makes the count right.
 #[test]
-fn a_count_that_was_corrected_beside_others_is_right_after_the_next_look() {
+fn count_is_right_after_a_second_correction() {
     model(|| {
         let span = Counted::new();
         let other = span.clone();
@@ -88,44 +87,44 @@ fn a_count_that_was_corrected_beside_others_is_right_after_the_next_look() {
         });
         span.claim(0, 1);
         span.free(1, 2);
-        // Off by what was on its way at most.
+        // The error is at most the number of concurrent changes.
         thread.join().unwrap();
-        let off = count::seen(&span.free) - span.ground.slots().count_free() as i32;
+        let off = count::seen(&span.free) - span.slice.slots().count_free() as i32;
         assert!(off.abs() <= 2, "{off}");
         span.correct();
         assert!(span.is_right());
     });
 }
 
-/// Blocks of a tag by the words, as statistics count them.
-fn live(ground: &Ground, wanted: u8) -> usize {
+/// The number of blocks with a tag, by the slot words, as statistics count them.
+fn live(slice: &OneSlice, wanted: u8) -> usize {
     let is_live =
-        |slot: &usize| matches!(ground.slot(*slot), Slot::Live { tag, .. } if tag == wanted);
-    (0..ground.slots().count()).filter(is_live).count()
+        |slot: &usize| matches!(slice.slot(*slot), Slot::Live { tag, .. } if tag == wanted);
+    (0..slice.slots().count()).filter(is_live).count()
 }
 
-/// One process allocates under a tag while another frees what the first had allocated: who looks
-/// meanwhile sees no block twice, and when all is quiet the words say what lives, by tag.
+/// One process allocates under a tag while another frees a block of the first. A concurrent reader
+/// sees no block twice, and afterwards the words show the live blocks, by tag.
 #[test]
-fn statistics_are_what_lives_when_all_is_quiet() {
+fn statistics_equal_live_blocks_after_concurrent_changes() {
     model(|| {
-        let ground = Arc::new(Ground::with_span());
+        let slice = Arc::new(OneSlice::with_span());
         // A block of process 1 under tag 5, which process 2 frees into its cache.
-        ground.words[1].store(SlotWord::live(1, 5).0, Relaxed);
-        let other = ground.clone();
+        slice.words[1].store(SlotWord::live(1, 5).0, Relaxed);
+        let other = slice.clone();
         let thread = thread::spawn(move || {
             other.words[1].store(SlotWord::cached(2).0, Relaxed);
             other.slots().release(1, 2);
         });
-        if ground.slots().claim_one(0, 1) {
-            ground.words[0].store(SlotWord::live(1, 6).0, Release);
+        if slice.slots().claim_one(0, 1) {
+            slice.words[0].store(SlotWord::live(1, 6).0, Release);
         }
-        assert!(live(&ground, 5) <= 1 && live(&ground, 6) == 1);
-        if ground.slots().claim_one(1, 1) {
-            ground.words[1].store(SlotWord::live(1, 6).0, Release);
+        assert!(live(&slice, 5) <= 1 && live(&slice, 6) == 1);
+        if slice.slots().claim_one(1, 1) {
+            slice.words[1].store(SlotWord::live(1, 6).0, Release);
         }
         thread.join().unwrap();
-        let taken = usize::from(ground.words[1].load(Acquire) != SlotWord::FREE.0);
-        assert_eq!((live(&ground, 5), live(&ground, 6)), (0, 1 + taken));
+        let taken = usize::from(slice.words[1].load(Acquire) != SlotWord::FREE.0);
+        assert_eq!((live(&slice, 5), live(&slice, 6)), (0, 1 + taken));
     });
 }

@@ -1,16 +1,16 @@
 //! The protocols in every order that threads can run in, up to three preemptions, under loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p haul-heap --test interleavings --release`.
 //!
-//! The library's own source is compiled here once more, with loom's atomics (`sync`) in the place
-//! of the processor's.
+//! The library's own source is compiled here again, with loom's atomics (`sync`) in place of the
+//! processor's.
 //!
-//! - `records`: processes and caches that come, go and are reaped;
+//! - `records`: processes and caches that join, leave and are reaped;
 //! - `counts`: free slots, and blocks by their words;
 //! - `words`: words that a signal handler reads.
 #![cfg(loom)]
 
 mod counts;
-#[expect(dead_code, reason = "the models use what several threads come to at once")]
+#[expect(dead_code, reason = "the models use only the functions that threads call concurrently")]
 #[path = "../../src/protocol/mod.rs"]
 mod protocol;
 mod records;
@@ -26,7 +26,7 @@ use protocol::bitmap::{Bitmap, bitmap_words};
 use protocol::class::Class;
 use protocol::runs::{self, Runs, Wanted, group_words};
 use protocol::slot::Slots;
-use protocol::span::{self, Parted};
+use protocol::span::{self, Outcome};
 use protocol::word::{PageWord, Slice, SliceWord, Slot, SlotWord};
 use protocol::{page, slice};
 use sync::{
@@ -38,12 +38,12 @@ use sync::{
 const SMALL: Class = Class { size: 64, span_slices: 1, span_slots: 2, shift: 6, bin_slots: 4 };
 
 /// One slice with its two slot words.
-struct Ground {
+struct OneSlice {
     slices: Vec<AtomicU64>,
     words: Vec<AtomicU16>,
 }
 
-impl Ground {
+impl OneSlice {
     fn new(slices: usize) -> Self {
         Self {
             slices: (0..slices).map(|_| AtomicU64::new(0)).collect(),
@@ -51,28 +51,28 @@ impl Ground {
         }
     }
 
-    /// With a span, built by cache 9.
+    /// A slice with a span, built by cache 9.
     fn with_span() -> Self {
-        let ground = Self::new(1);
-        slice::claim(&ground.slices, 0..1, 9).unwrap();
-        slice::begin_span(&ground.slices, 0..1, 0, 9);
-        slice::finish_span(&ground.slices, 0, 0);
-        ground
+        let shared = Self::new(1);
+        slice::claim(&shared.slices, 0..1, 9).unwrap();
+        slice::begin_span(&shared.slices, 0..1, 0, 9);
+        slice::finish_span(&shared.slices, 0, 0);
+        shared
     }
 
     fn slots(&self) -> Slots<'_> {
         Slots::new(&self.words, 0, &SMALL)
     }
 
-    fn take_apart(&self, me: u16) -> Parted {
+    fn take_apart(&self, me: u16) -> Outcome {
         let seen = slice::word(&self.slices, 0);
         if !seen.is_span() {
-            return Parted::Gone;
+            return Outcome::Gone;
         }
         span::take_apart(&self.slices, 0..1, seen, &self.slots(), me)
     }
 
-    /// What a refill does: claims a slot, and keeps it if the span is still what it was.
+    /// As a refill: claims a slot, and keeps it if the span is unchanged.
     fn refill(&self, me: u16) -> Option<usize> {
         let seen = slice::word(&self.slices, 0);
         if !seen.is_span() {
@@ -103,15 +103,15 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn of_two_that_claim_overlapping_slices_nobody_loses_one() {
+fn overlapping_claims_lose_no_slice() {
     model(|| {
-        let ground = Arc::new(Ground::new(3));
-        let other = ground.clone();
+        let shared = Arc::new(OneSlice::new(3));
+        let other = shared.clone();
         let thread = thread::spawn(move || slice::claim(&other.slices, 1..3, 2).is_ok());
-        let first = slice::claim(&ground.slices, 0..2, 1).is_ok();
+        let first = slice::claim(&shared.slices, 0..2, 1).is_ok();
         let second = thread.join().unwrap();
         assert!(!(first && second));
-        let holder = |index| slice::word(&ground.slices, index).decode();
+        let holder = |index| slice::word(&shared.slices, index).decode();
         let expect =
             |is_claimed, cache| if is_claimed { Slice::Claimed(cache) } else { Slice::Free };
         assert_eq!(holder(0), expect(first, 1));
@@ -120,13 +120,13 @@ fn of_two_that_claim_overlapping_slices_nobody_loses_one() {
     });
 }
 
-/// Claims slices of a page, with its memory, as a request does; whether they were to be had.
+/// Claims slices of a page with its memory, as a request does. Returns whether it succeeded.
 fn claim_ready(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> bool {
     slice::claim(slices, run.clone(), me).is_ok()
         && page::keep_claims(slices, &run, me, || page::make_ready(page, me, provide)).is_ok()
 }
 
-/// Takes hold of a page without memory, and gives it some.
+/// Claims a page without memory, and gives it memory.
 fn map(page: &AtomicU64, me: u16) -> bool {
     page::map(page, me, provide).is_ok()
 }
@@ -136,13 +136,13 @@ fn provide() -> Result<PageWord, page::Refused> {
 }
 
 #[test]
-fn of_who_takes_a_page_and_who_claims_a_slice_of_it_one_gets_it() {
+fn whole_page_claim_and_slice_claim_exclude_each_other() {
     model(|| {
-        let (ground, page) = (Arc::new(Ground::new(2)), Arc::new(AtomicU64::new(0)));
-        let (other, theirs) = (ground.clone(), page.clone());
+        let (shared, page) = (Arc::new(OneSlice::new(2)), Arc::new(AtomicU64::new(0)));
+        let (other, theirs) = (shared.clone(), page.clone());
         let thread = thread::spawn(move || claim_ready(&theirs, &other.slices, 0..1, 2));
         let ready = PageWord::ready(1);
-        let whole = map(&page, 1) && slice::claim_mapped(&page, ready, &ground.slices, &(0..2), 1);
+        let whole = map(&page, 1) && slice::claim_mapped(&page, ready, &shared.slices, &(0..2), 1);
         let one = thread.join().unwrap();
         assert!(!(whole && one));
         let expected = match (whole, one) {
@@ -150,14 +150,14 @@ fn of_who_takes_a_page_and_who_claims_a_slice_of_it_one_gets_it() {
             (_, true) => [Slice::Claimed(2), Slice::Free],
             _ => [Slice::Free; 2],
         };
-        let found = [0, 1].map(|index| slice::word(&ground.slices, index).decode());
+        let found = [0, 1].map(|index| slice::word(&shared.slices, index).decode());
         assert_eq!(found, expected);
         assert!(PageWord(page.load(Acquire)).is_ready() || !(whole || one));
     });
 }
 
-/// What upkeep does with a page that lies idle: claims it, drains it and leaves it absent; whether
-/// it did.
+/// As upkeep does with an idle page: claims it, drains it and leaves it absent. Returns whether it
+/// did.
 fn drain(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> bool {
     if slice::claim(slices, run.clone(), me).is_err() {
         return false;
@@ -168,26 +168,26 @@ fn drain(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> 
 }
 
 #[test]
-fn a_page_that_is_drained_and_taken_as_a_whole_has_one_owner() {
+fn drained_page_that_is_claimed_as_a_whole_has_one_owner() {
     model(|| {
-        let (ground, page) = (Arc::new(Ground::new(2)), Arc::new(AtomicU64::new(0)));
+        let (shared, page) = (Arc::new(OneSlice::new(2)), Arc::new(AtomicU64::new(0)));
         page.store(PageWord::ready(1).0, Relaxed);
-        let (other, theirs) = (ground.clone(), page.clone());
+        let (other, theirs) = (shared.clone(), page.clone());
         let thread = thread::spawn(move || drain(&theirs, &other.slices, 0..2, 2));
         let ready = PageWord::ready(1);
         let is_mapped = map(&page, 1);
-        let whole = is_mapped && slice::claim_mapped(&page, ready, &ground.slices, &(0..2), 1);
+        let whole = is_mapped && slice::claim_mapped(&page, ready, &shared.slices, &(0..2), 1);
         let is_drained = thread.join().unwrap();
-        // Nobody else is there that could keep it from it.
+        // No other thread could prevent it.
         assert!(is_drained);
         let expected = if whole { [Slice::Claimed(1); 2] } else { [Slice::Free; 2] };
-        let found = [0, 1].map(|index| slice::word(&ground.slices, index).decode());
+        let found = [0, 1].map(|index| slice::word(&shared.slices, index).decode());
         assert_eq!(found, expected);
         assert_eq!(PageWord(page.load(Acquire)).is_ready(), is_mapped);
     });
 }
 
-/// What a reaper does with a page of cache `dead`: the page first, then each slice.
+/// As a reaper does with a page of cache `dead`: the page first, then each slice.
 fn reap(page: &AtomicU64, slices: &[AtomicU64], dead: u16) {
     let word = PageWord(page.load(Acquire));
     page::reap(page, word, |cache| cache == dead, PageWord::ABSENT);
@@ -200,32 +200,32 @@ fn reap(page: &AtomicU64, slices: &[AtomicU64], dead: u16) {
 }
 
 #[test]
-fn what_a_dead_one_claimed_of_a_page_is_nobodys_or_who_takes_the_page_has_it_all() {
+fn reaped_claims_become_free_or_belong_to_the_new_page_owner() {
     model(|| {
-        let (ground, page) = (Arc::new(Ground::new(2)), Arc::new(AtomicU64::new(0)));
-        // It died while it wrote its name into the slices of a page that it mapped.
+        let (shared, page) = (Arc::new(OneSlice::new(2)), Arc::new(AtomicU64::new(0)));
+        // The cache died while it claimed the slices of a page that it had mapped.
         assert!(map(&page, 3));
-        ground.slices[0].store(SliceWord::claimed(0, 3).0, Relaxed);
-        let (other, theirs) = (ground.clone(), page.clone());
+        shared.slices[0].store(SliceWord::claimed(0, 3).0, Relaxed);
+        let (other, theirs) = (shared.clone(), page.clone());
         let thread = thread::spawn(move || reap(&theirs, &other.slices, 3));
         let ready = PageWord::ready(1);
         let is_mapped = map(&page, 1);
-        let whole = is_mapped && slice::claim_mapped(&page, ready, &ground.slices, &(0..2), 1);
+        let whole = is_mapped && slice::claim_mapped(&page, ready, &shared.slices, &(0..2), 1);
         thread.join().unwrap();
         let expected = if whole { [Slice::Claimed(1); 2] } else { [Slice::Free; 2] };
-        let found = [0, 1].map(|index| slice::word(&ground.slices, index).decode());
+        let found = [0, 1].map(|index| slice::word(&shared.slices, index).decode());
         assert_eq!(found, expected);
         assert_eq!(PageWord(page.load(Acquire)).is_ready(), is_mapped);
     });
 }
 
 #[test]
-fn a_slot_that_the_builder_of_a_span_holds_stays_its_own() {
+fn builder_of_a_span_keeps_its_slots() {
     model(|| {
-        let ground = Arc::new(Ground::with_span());
-        let other = ground.clone();
+        let shared = Arc::new(OneSlice::with_span());
+        let other = shared.clone();
         let thread = thread::spawn(move || {
-            if other.take_apart(2) != Parted::Done {
+            if other.take_apart(2) != Outcome::Done {
                 return false;
             }
             slice::claim(&other.slices, 0..1, 2).unwrap();
@@ -234,62 +234,62 @@ fn a_slot_that_the_builder_of_a_span_holds_stays_its_own() {
             slice::finish_span(&other.slices, 0, 0);
             true
         });
-        let mine = ground.refill(1);
+        let mine = shared.refill(1);
         let is_built = thread.join().unwrap();
         if is_built {
-            assert_eq!(ground.slot(0), Slot::Cached(2));
+            assert_eq!(shared.slot(0), Slot::Cached(2));
             let second = if mine == Some(1) { Slot::Cached(1) } else { Slot::Free };
-            assert!(mine != Some(0) && ground.slot(1) == second);
+            assert!(mine != Some(0) && shared.slot(1) == second);
         } else if let Some(slot) = mine {
-            assert_eq!(ground.slot(slot), Slot::Cached(1));
+            assert_eq!(shared.slot(slot), Slot::Cached(1));
         }
     });
 }
 
 #[test]
-fn of_two_that_claim_a_slot_one_gets_it() {
+fn one_of_two_claims_gets_the_slot() {
     model(|| {
-        let ground = Arc::new(Ground::with_span());
-        let other = ground.clone();
+        let shared = Arc::new(OneSlice::with_span());
+        let other = shared.clone();
         let thread = thread::spawn(move || other.slots().claim_one(0, 2));
-        let first = ground.slots().claim_one(0, 1);
+        let first = shared.slots().claim_one(0, 1);
         let second = thread.join().unwrap();
         assert!(first != second);
-        assert_eq!(ground.slot(0), Slot::Cached(if first { 1 } else { 2 }));
+        assert_eq!(shared.slot(0), Slot::Cached(if first { 1 } else { 2 }));
     });
 }
 
 #[test]
-fn a_refill_that_meets_a_taking_apart_gets_a_slot_or_nothing() {
+fn refill_during_take_apart_gets_a_slot_or_none() {
     model(|| {
-        let ground = Arc::new(Ground::with_span());
-        let other = ground.clone();
+        let shared = Arc::new(OneSlice::with_span());
+        let other = shared.clone();
         let thread = thread::spawn(move || other.take_apart(2));
-        let taken = ground.refill(1);
-        let parted = thread.join().unwrap();
+        let taken = shared.refill(1);
+        let outcome = thread.join().unwrap();
         match taken {
             Some(slot) => {
-                assert_eq!(parted, Parted::InUse);
-                assert_eq!(ground.slot(slot), Slot::Cached(1));
-                assert_eq!(ground.slot(1 - slot), Slot::Free);
-                assert!(slice::word(&ground.slices, 0).is_span());
+                assert_eq!(outcome, Outcome::InUse);
+                assert_eq!(shared.slot(slot), Slot::Cached(1));
+                assert_eq!(shared.slot(1 - slot), Slot::Free);
+                assert!(slice::word(&shared.slices, 0).is_span());
             }
             None => {
-                assert_eq!([ground.slot(0), ground.slot(1)], [Slot::Free; 2]);
-                let word = slice::word(&ground.slices, 0);
-                assert!(if parted == Parted::Done { word.is_free() } else { word.is_span() });
+                assert_eq!([shared.slot(0), shared.slot(1)], [Slot::Free; 2]);
+                let word = slice::word(&shared.slices, 0);
+                assert!(if outcome == Outcome::Done { word.is_free() } else { word.is_span() });
             }
         }
     });
 }
 
 #[test]
-fn a_slot_of_a_span_that_was_built_anew_is_not_taken_for_one_of_the_old() {
+fn refill_detects_a_rebuilt_span() {
     model(|| {
-        let ground = Arc::new(Ground::with_span());
-        let other = ground.clone();
+        let shared = Arc::new(OneSlice::with_span());
+        let other = shared.clone();
         let thread = thread::spawn(move || {
-            if other.take_apart(2) != Parted::Done {
+            if other.take_apart(2) != Outcome::Done {
                 return None;
             }
             slice::claim(&other.slices, 0..1, 2).unwrap();
@@ -297,42 +297,42 @@ fn a_slot_of_a_span_that_was_built_anew_is_not_taken_for_one_of_the_old() {
             slice::finish_span(&other.slices, 0, 0);
             other.refill(2)
         });
-        let mine = ground.refill(1);
+        let mine = shared.refill(1);
         let theirs = thread.join().unwrap();
         assert!(mine.is_none() || mine != theirs);
         for (slot, cache) in [(mine, 1), (theirs, 2)] {
             if let Some(slot) = slot {
-                assert_eq!(ground.slot(slot), Slot::Cached(cache));
+                assert_eq!(shared.slot(slot), Slot::Cached(cache));
             }
         }
-        let held = (0..2).filter(|slot| ground.slot(*slot) != Slot::Free).count();
+        let held = (0..2).filter(|slot| shared.slot(*slot) != Slot::Free).count();
         assert_eq!(held, usize::from(mine.is_some()) + usize::from(theirs.is_some()));
     });
 }
 
 #[test]
-fn of_two_that_take_a_span_apart_at_most_one_does() {
+fn at_most_one_of_two_takes_a_span_apart() {
     model(|| {
-        let ground = Arc::new(Ground::with_span());
-        let other = ground.clone();
+        let shared = Arc::new(OneSlice::with_span());
+        let other = shared.clone();
         let thread = thread::spawn(move || other.take_apart(2));
-        let first = ground.take_apart(1);
+        let first = shared.take_apart(1);
         let second = thread.join().unwrap();
-        assert!(first != Parted::Done || second != Parted::Done);
-        assert_eq!([ground.slot(0), ground.slot(1)], [Slot::Free; 2]);
-        let is_done = first == Parted::Done || second == Parted::Done;
-        let word = slice::word(&ground.slices, 0);
+        assert!(first != Outcome::Done || second != Outcome::Done);
+        assert_eq!([shared.slot(0), shared.slot(1)], [Slot::Free; 2]);
+        let is_done = first == Outcome::Done || second == Outcome::Done;
+        let word = slice::word(&shared.slices, 0);
         assert!(if is_done { word.is_free() } else { word.is_span() });
     });
 }
 
 #[test]
-fn of_two_that_free_a_large_block_one_does() {
+fn one_of_two_frees_of_a_large_block_succeeds() {
     model(|| {
-        let ground = Ground::new(2);
-        slice::claim(&ground.slices, 0..2, 9).unwrap();
-        slice::build_large(&ground.slices, 0..2, (0, 0), 9);
-        let ground = Arc::new(ground);
+        let shared = OneSlice::new(2);
+        slice::claim(&shared.slices, 0..2, 9).unwrap();
+        slice::build_large(&shared.slices, 0..2, (0, 0), 9);
+        let shared = Arc::new(shared);
         let free = |slices: &[AtomicU64], me| {
             let seen = slice::word(slices, 0);
             let is_large = matches!(seen.decode(), Slice::Large { length: 2, .. });
@@ -342,40 +342,40 @@ fn of_two_that_free_a_large_block_one_does() {
             }
             is_mine
         };
-        let other = ground.clone();
+        let other = shared.clone();
         let thread = thread::spawn(move || free(&other.slices, 2));
-        let first = free(&ground.slices, 1);
+        let first = free(&shared.slices, 1);
         assert!(first != thread.join().unwrap());
         for index in 0..2 {
-            let word = slice::word(&ground.slices, index);
+            let word = slice::word(&shared.slices, index);
             assert_eq!((word.decode(), word.generation()), (Slice::Free, 1));
         }
     });
 }
 
 #[test]
-fn what_is_written_before_a_free_is_seen_by_the_next_owner() {
+fn next_owner_sees_writes_before_the_free() {
     model(|| {
-        let ground = Arc::new(Ground::with_span());
+        let shared = Arc::new(OneSlice::with_span());
         let data = Arc::new(loom::cell::UnsafeCell::new(0));
-        assert!(ground.slots().claim_one(0, 2));
-        let (other, theirs) = (ground.clone(), data.clone());
+        assert!(shared.slots().claim_one(0, 2));
+        let (other, theirs) = (shared.clone(), data.clone());
         let thread = thread::spawn(move || {
-            // SAFETY: the slot is cache 2's, and its content with it, until it is released.
+            // SAFETY: cache 2 owns the slot and its content until it releases the slot.
             theirs.with_mut(|content| unsafe { *content = 7 });
             other.slots().release(0, 2);
         });
-        if ground.slots().claim_one(0, 1) {
-            // SAFETY: the slot is cache 1's now.
+        if shared.slots().claim_one(0, 1) {
+            // SAFETY: cache 1 owns the slot now.
             data.with(|content| assert_eq!(unsafe { *content }, 7));
         }
         thread.join().unwrap();
-        assert_ne!(ground.slots().get(0), SlotWord::cached(2));
+        assert_ne!(shared.slots().get(0), SlotWord::cached(2));
     });
 }
 
 #[test]
-fn a_bit_that_is_set_beside_one_that_is_cleared_is_found() {
+fn bit_set_during_a_clear_is_found() {
     model(|| {
         let words: Vec<AtomicU64> = (0..bitmap_words(130)).map(|_| AtomicU64::new(0)).collect();
         let words = Arc::new(words);
@@ -389,7 +389,7 @@ fn a_bit_that_is_set_beside_one_that_is_cleared_is_found() {
     });
 }
 
-/// A heap of two pages of one slice, with what is noted of them.
+/// A heap of two pages of one slice, with its hints.
 struct Noted {
     slices: Vec<AtomicU64>,
     pages: Vec<AtomicU64>,
@@ -409,20 +409,20 @@ impl Noted {
         Runs::new(&self.pages, &self.groups, 0, 1)
     }
 
-    fn look(&self, page: usize) -> u32 {
+    fn free_mask(&self, page: usize) -> u32 {
         u32::from(slice::word(&self.slices, page).is_free())
     }
 
     fn note(&self, page: usize) {
-        self.runs().note(page, || self.look(page));
+        self.runs().note(page, || self.free_mask(page));
     }
 
-    /// What a search does that the page led astray.
+    /// As a search that was misled by the page.
     fn note_page(&self, page: usize) {
-        self.runs().note_page(page, || self.look(page));
+        self.runs().note_page(page, || self.free_mask(page));
     }
 
-    /// Frees the slice of a page, and says so.
+    /// Frees the slice of a page, and records it.
     fn free(&self, page: usize) {
         slice::unclaim(&self.slices, page..page + 1, 9);
         if runs::freed(&self.pages[page], 1).is_some() {
@@ -431,14 +431,14 @@ impl Noted {
     }
 
     fn finds(&self, count: usize) -> Option<usize> {
-        // More pages than there are, so that it begins with groups.
+        // More pages than exist, so that the search begins with groups.
         let wanted = Wanted { count, align: 1, from: 0, end: 9, tries: 1 };
         self.runs().find(&wanted)
     }
 }
 
 #[test]
-fn slices_that_two_free_side_by_side_are_found_as_one_run() {
+fn adjacent_slices_freed_concurrently_form_one_run() {
     model(|| {
         let noted = Arc::new(Noted::new());
         let other = noted.clone();
@@ -450,11 +450,11 @@ fn slices_that_two_free_side_by_side_are_found_as_one_run() {
 }
 
 #[test]
-fn a_slice_that_is_freed_while_another_finds_its_page_full_is_found() {
+fn slice_freed_while_its_page_is_noted_full_is_found() {
     model(|| {
         let noted = Arc::new(Noted::new());
         noted.free(1);
-        // Claimed without a word, as by a request: what is noted of it is old.
+        // Claimed without a record, as by a request, so the hints are stale.
         slice::claim(&noted.slices, 1..2, 9).unwrap();
         let other = noted.clone();
         let thread = thread::spawn(move || other.note_page(1));
@@ -465,12 +465,12 @@ fn a_slice_that_is_freed_while_another_finds_its_page_full_is_found() {
 }
 
 #[test]
-fn a_slice_that_is_freed_while_a_search_finds_nothing_in_its_group_is_found() {
+fn slice_freed_during_failed_group_search_is_found() {
     model(|| {
         let noted = Arc::new(Noted::new());
         noted.free(1);
         slice::claim(&noted.slices, 1..2, 9).unwrap();
-        // The page is right, the group says too much, and the search makes it right.
+        // The page is right, the group reports too much, and the search corrects it.
         noted.note_page(1);
         let other = noted.clone();
         let thread = thread::spawn(move || other.finds(1));

@@ -11,19 +11,19 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed},
 };
 
-/// Where all of them are at home.
-const HOME: u8 = 1;
+/// The namespace of all processes.
+const NAMESPACE: u8 = 1;
 
-/// The process that is dead.
+/// The dead process.
 const DEAD: u32 = 7;
 
-/// A process's record: its word, and what is written beside it.
-struct Seat {
+/// A process's record: its word and a field.
+struct Record {
     state: AtomicU64,
     start: AtomicU64,
 }
 
-impl Seat {
+impl Record {
     fn new(word: ProcessWord) -> Arc<Self> {
         Arc::new(Self { state: AtomicU64::new(word.0), start: AtomicU64::new(0) })
     }
@@ -32,16 +32,17 @@ impl Seat {
         ProcessWord(self.state.load(Acquire))
     }
 
-    /// What `member::take` does: process `pid` sits down where nobody is.
+    /// As `member::take`: process `pid` takes a free record.
     fn take(&self, pid: u32) -> bool {
         let old = self.word();
         let is_free = old.decode() == Process::Free;
         is_free
-            && record::join(&self.state, old, (pid, HOME), || self.start.store(pid.into(), Relaxed))
+            && record::join(&self.state, old, (pid, NAMESPACE), || {
+                self.start.store(pid.into(), Relaxed)
+            })
     }
 
-    /// What a reaper does with the record of the dead one, or of one that died at it: whether it
-    /// did.
+    /// As a reaper does with the record of the dead process, or of a reaper that died.
     fn reap(&self, me: u8) -> bool {
         let seen = self.word();
         let is_dead = match seen.decode() {
@@ -58,86 +59,87 @@ impl Seat {
 }
 
 #[test]
-fn of_two_that_join_in_one_place_one_has_it_with_all_that_it_wrote() {
+fn one_of_two_joins_gets_the_record_with_its_fields() {
     model(|| {
-        let seat = Seat::new(ProcessWord::free(3));
-        let other = seat.clone();
+        let record = Record::new(ProcessWord::free(3));
+        let other = record.clone();
         let thread = thread::spawn(move || other.take(2));
-        let first = seat.take(1);
+        let first = record.take(1);
         let second = thread.join().unwrap();
         assert!(first != second);
         let pid = if first { 1 } else { 2 };
-        assert_eq!(seat.word(), ProcessWord::active(4, pid, HOME));
-        assert_eq!(seat.start.load(Relaxed), pid.into());
+        assert_eq!(record.word(), ProcessWord::active(4, pid, NAMESPACE));
+        assert_eq!(record.start.load(Relaxed), pid.into());
     });
 }
 
 #[test]
-fn of_two_that_reap_one_dead_process_one_does_and_who_comes_after_stays() {
+fn one_of_two_reapers_reaps_and_a_new_process_keeps_the_record() {
     model(|| {
-        let seat = Seat::new(ProcessWord::active(3, DEAD, HOME));
-        let (reaper, comer) = (seat.clone(), seat.clone());
+        let record = Record::new(ProcessWord::active(3, DEAD, NAMESPACE));
+        let (reaper, newcomer) = (record.clone(), record.clone());
         let reaper = thread::spawn(move || reaper.reap(2));
-        let comer = thread::spawn(move || comer.take(9));
-        let first = seat.reap(1);
+        let newcomer = thread::spawn(move || newcomer.take(9));
+        let first = record.reap(1);
         let second = reaper.join().unwrap();
         assert!(first != second);
-        // Seized once and freed once, whoever read the word before.
-        let expected = match comer.join().unwrap() {
-            true => ProcessWord::active(6, 9, HOME),
+        // Seized once and freed once, whichever thread read the word before.
+        let expected = match newcomer.join().unwrap() {
+            true => ProcessWord::active(6, 9, NAMESPACE),
             false => ProcessWord::free(5),
         };
-        assert_eq!(seat.word(), expected);
+        assert_eq!(record.word(), expected);
     });
 }
 
 #[test]
-fn who_is_taken_for_dead_while_it_joins_does_not_believe_that_it_has() {
+fn process_reaped_while_joining_does_not_count_as_joined() {
     model(|| {
-        let seat = Seat::new(ProcessWord::free(3));
-        let other = seat.clone();
+        let record = Record::new(ProcessWord::free(3));
+        let other = record.clone();
         let thread = thread::spawn(move || other.reap(2));
-        let has_joined = seat.take(DEAD);
+        let has_joined = record.take(DEAD);
         let is_reaped = thread.join().unwrap();
         assert!(has_joined || is_reaped);
         let expected = match is_reaped {
             true => Process::Free,
-            false => Process::Active { pid: DEAD, home: HOME },
+            false => Process::Active { pid: DEAD, namespace: NAMESPACE },
         };
-        assert_eq!(seat.word().decode(), expected);
+        assert_eq!(record.word().decode(), expected);
     });
 }
 
-/// A reaper that died left the record as its own; the next one takes it over with that one's.
+/// A reaper that died left the record marked; the next one takes it over together with the reaper's
+/// own.
 #[test]
-fn what_a_dead_reaper_was_at_is_taken_over_by_one() {
+fn one_reaper_takes_over_from_a_dead_reaper() {
     model(|| {
-        let seat = Seat::new(ProcessWord::reaping(3, DEAD, 5));
-        let take_over = |seat: &Seat, me| {
-            let seen = seat.word();
+        let record = Record::new(ProcessWord::reaping(3, DEAD, 5));
+        let take_over = |record: &Record, me| {
+            let seen = record.word();
             let is_due = seen.decode() == Process::Reaping { pid: DEAD, by: 5 };
-            is_due && record::seize(&seat.state, seen, DEAD, me)
+            is_due && record::seize(&record.state, seen, DEAD, me)
         };
-        let other = seat.clone();
+        let other = record.clone();
         let thread = thread::spawn(move || take_over(&other, 2));
-        let first = take_over(&seat, 1);
+        let first = take_over(&record, 1);
         let second = thread.join().unwrap();
         assert!(first != second);
         let by = if first { 1 } else { 2 };
-        assert_eq!(seat.word(), ProcessWord::reaping(4, DEAD, by));
+        assert_eq!(record.word(), ProcessWord::reaping(4, DEAD, by));
     });
 }
 
-/// Threads of one process that find the same dead one: what each does to the record it could do
-/// twice, were two of them at it, for "by me" is due to whoever reaps in that name.
+/// Threads of one process that find the same dead process. If two of them reaped at once, each
+/// could process the record, because "reaping, by me" names the process.
 #[test]
-fn of_three_threads_of_one_process_one_reaps_at_a_time() {
+fn one_thread_of_a_process_reaps_at_a_time() {
     model(|| {
         let mark = Arc::new(AtomicU64::new(0));
         let inside = Arc::new(AtomicU64::new(0));
         let reap = |mark: &AtomicU64, inside: &AtomicU64| {
             let Some(_guard) = Guard::take(mark) else { return false };
-            assert_eq!(inside.fetch_add(1, Relaxed), 0, "two reap in one name");
+            assert_eq!(inside.fetch_add(1, Relaxed), 0, "two threads of one process reap");
             inside.fetch_sub(1, Relaxed);
             true
         };
@@ -152,9 +154,10 @@ fn of_three_threads_of_one_process_one_reaps_at_a_time() {
     });
 }
 
-/// A thread of the living claims a record that a reaper frees: never one that the reaper still has.
+/// A thread of a live process claims a record that a reaper frees, but not one that the reaper
+/// still has.
 #[test]
-fn a_cache_of_the_dead_is_claimed_when_it_was_freed() {
+fn cache_of_a_dead_process_is_claimed_only_after_its_free() {
     model(|| {
         let cache = Arc::new(AtomicU64::new(CacheWord::active(3, 1, 4).0));
         let data = Arc::new(loom::cell::UnsafeCell::new(0));
@@ -162,7 +165,7 @@ fn a_cache_of_the_dead_is_claimed_when_it_was_freed() {
         let thread = thread::spawn(move || {
             let is_mine = record::seize_cache(&other, 2, |process| process == 1);
             if is_mine {
-                // SAFETY: the record is the reaper's, and what it holds with it, until it is free.
+                // SAFETY: the reaper owns the record and its content until it frees the record.
                 theirs.with_mut(|content| unsafe { *content = 7 });
                 record::free_cache(&other);
             }
@@ -170,7 +173,7 @@ fn a_cache_of_the_dead_is_claimed_when_it_was_freed() {
         });
         let claimed = record::claim_cache(&cache, 3, 5);
         if claimed.is_some() {
-            // SAFETY: the record is this thread's now.
+            // SAFETY: this thread owns the record now.
             data.with(|content| assert_eq!(unsafe { *content }, 7));
         }
         assert!(thread.join().unwrap());
@@ -183,7 +186,7 @@ fn a_cache_of_the_dead_is_claimed_when_it_was_freed() {
 }
 
 #[test]
-fn of_two_that_claim_a_cache_one_has_it() {
+fn one_of_two_claims_gets_the_cache() {
     model(|| {
         let cache = Arc::new(AtomicU64::new(CacheWord::UNUSED.0));
         let other = cache.clone();
@@ -197,20 +200,20 @@ fn of_two_that_claim_a_cache_one_has_it() {
     });
 }
 
-/// Two processes of different namespaces that enter theirs at once, and two of one.
+/// Two processes that enter their namespaces at the same time: different ones, and the same one.
 #[test]
-fn of_two_that_enter_their_homes_each_stands_where_nobody_else_does() {
+fn different_namespaces_get_different_indices() {
     for other in [10, 20] {
         model(move || {
-            let homes = Arc::new([0; 3].map(AtomicU64::new));
-            let theirs = homes.clone();
-            let thread = thread::spawn(move || record::find_home(&*theirs, other));
-            let first = record::find_home(&*homes, 10);
+            let namespaces = Arc::new([0; 3].map(AtomicU64::new));
+            let theirs = namespaces.clone();
+            let thread = thread::spawn(move || record::find_namespace(&*theirs, other));
+            let first = record::find_namespace(&*namespaces, 10);
             let second = thread.join().unwrap();
             assert!(first != 0 && second != 0);
             assert_eq!(first == second, other == 10);
-            assert_eq!(homes[usize::from(first)].load(Relaxed), 10);
-            assert_eq!(homes[usize::from(second)].load(Relaxed), other);
+            assert_eq!(namespaces[usize::from(first)].load(Relaxed), 10);
+            assert_eq!(namespaces[usize::from(second)].load(Relaxed), other);
         });
     }
 }

@@ -1,4 +1,4 @@
-//! loom's atomics, in the place of the processor's.
+//! loom's atomics, in place of the processor's.
 
 pub(crate) use loom::sync::atomic::{
     AtomicU16, AtomicU32, AtomicU64,
@@ -6,9 +6,9 @@ pub(crate) use loom::sync::atomic::{
     fence,
 };
 
-/// Stores to a word that another thread may exchange at this instant. loom lets an exchange that
-/// read what was there before come after such a store, as no machine does (its order of the changes
-/// of one word is only partial), so here it is an exchange too.
+/// Stores to a word that another thread may exchange at the same time. loom may order an exchange
+/// that read an earlier value after such a store, as no machine does (its order of the changes of
+/// one word is only partial), so here the store is an exchange too.
 macro_rules! overwrite {
     ($word:expr, $value:expr, $order:expr) => {{
         $word.swap($value, $order);
@@ -16,8 +16,8 @@ macro_rules! overwrite {
 }
 pub(crate) use overwrite;
 
-/// Between a change of one word and a look at another, by each of two threads, of which one is to
-/// see the other's change. loom has no one order of what is `SeqCst`, but for fences.
+/// Stands between a store to one word and a load of another, where each of two threads does both
+/// and at least one must see the other's store. In loom, only fences have a single `SeqCst` order.
 macro_rules! barrier {
     () => {
         $crate::sync::fence($crate::sync::SeqCst)

@@ -12,7 +12,7 @@ fn words(first: [u64; 2]) -> Arc<Versioned<2>> {
 }
 
 #[test]
-fn a_start_is_never_read_with_another_ones_end() {
+fn reader_never_mixes_words_of_two_versions() {
     model(|| {
         let range = words([10, 20]);
         let other = range.clone();
@@ -27,9 +27,9 @@ fn a_start_is_never_read_with_another_ones_end() {
     });
 }
 
-/// What was written before a reader began is what it reads, or what came since.
+/// A reader reads the words that were written before it began, or later ones.
 #[test]
-fn words_that_do_not_change_are_read() {
+fn unchanged_words_are_read() {
     model(|| {
         let (range, other) = (words([1, 2]), words([3, 4]));
         let writer = other.clone();

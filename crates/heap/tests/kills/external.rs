@@ -1,26 +1,26 @@
-//! Memory of the caller's, shared between processes, of which one dies while it gives pages back.
+//! External memory, shared between processes, while one of them dies giving pages back.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Node};
+use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Request};
 
 use crate::victim::{self, End, shared_words};
 
 /// Pages of the range.
 const RANGE_PAGES: usize = 8;
 
-/// Half a page: what is allocated.
+/// The size of a block: half a page.
 const BLOCK: usize = EXTENT_BYTES / 2;
 
-/// Hands out pages one by one, and knows in all processes which it gave.
+/// Hands out pages one by one, and shares the record of them between all processes.
 struct Provider {
     base: usize,
     is_given: &'static [AtomicU64],
 }
 
-// SAFETY: pages of shared memory that is never unmapped, each given to one at a time: the words of
-// `is_given` say so in every process.
+// SAFETY: pages of shared memory that is never unmapped, each given to one user at a time: the
+// words of `is_given` record this for every process.
 unsafe impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let take = |page: &AtomicU64| page.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
@@ -32,7 +32,11 @@ unsafe impl Extents for Provider {
 
     fn give_back(&self, start: NonNull<u8>, _bytes: usize) -> bool {
         let page = (start.as_ptr().addr() - self.base) / EXTENT_BYTES;
-        assert_eq!(self.is_given[page].swap(0, SeqCst), 1, "page {page} was not the heap's");
+        assert_eq!(
+            self.is_given[page].swap(0, SeqCst),
+            1,
+            "the heap gave back page {page}, which it did not have"
+        );
         true
     }
 }
@@ -48,14 +52,15 @@ fn heap() -> Heap {
     let metadata = NonNull::from(shared_words(metadata_bytes / 8)).cast();
     let base = NonNull::new(start as *mut u8).unwrap();
     let external = External { base, bytes, extents, metadata: Some((metadata, metadata_bytes)) };
-    // SAFETY: the range and the metadata are shared memory of this test's, never unmapped, and the
-    // metadata began as zeros.
+    // SAFETY: the range and the metadata are shared memory of this test that is never unmapped, and
+    // the metadata began as zeros.
     unsafe { Heap::builder().caches(64).external(external) }.unwrap()
 }
 
-/// How many blocks there are room for, all of them free again afterwards.
+/// How many blocks fit. All of them are free again afterwards.
 fn room(heap: &Heap) -> usize {
-    let blocks: Vec<_> = std::iter::from_fn(|| heap.alloc(BLOCK, BLOCK, Node::ANY).ok()).collect();
+    let blocks: Vec<_> =
+        std::iter::from_fn(|| heap.alloc(Request::new(BLOCK).aligned(BLOCK)).ok()).collect();
     for block in &blocks {
         // SAFETY: allocated just now and not used.
         unsafe { heap.free(*block) }.unwrap();
@@ -64,8 +69,8 @@ fn room(heap: &Heap) -> usize {
 }
 
 #[test]
-fn a_death_while_a_page_goes_back_loses_none_that_somebody_has() {
-    // Between the two calls that tell the heap and the provider, nobody knows whose the page is.
+fn death_while_giving_a_page_back_loses_no_other_page() {
+    // Between the provider's call and the heap's record, the page belongs to neither.
     let labels = [
         ("maintain.release.after_claim", 0),
         ("maintain.release.after_draining", 0),

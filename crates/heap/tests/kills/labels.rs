@@ -1,4 +1,4 @@
-//! The labels: which there are, and how often the work passes each.
+//! The labels of the sources, and how often the work passes each.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,17 +10,17 @@ use haul_heap::Heap;
 use crate::victim::{self, End};
 use crate::work::{clean_up, work};
 
-/// Labels that one process that works on one shared heap does not pass, and why.
+/// Labels that one process working on one shared heap does not pass, and why.
 const ELSEWHERE: [(&str, &str); 9] = [
-    ("page.open_external.after_frontier", "only with memory of the caller's"),
-    ("page.open_external.after_outside", "only with memory of the caller's"),
-    ("page.open_external.after_ready", "only with memory of the caller's"),
-    ("maintain.release.after_absent", "only with memory of the caller's: see `external`"),
-    ("cache.undo.between", "only when two race for a span"),
-    ("slot.claim_all.before_roll_back", "only when two race for a span"),
+    ("page.open_external.after_frontier", "only with external memory"),
+    ("page.open_external.after_outside", "only with external memory"),
+    ("page.open_external.after_ready", "only with external memory"),
+    ("maintain.release.after_absent", "only with external memory: see `external`"),
+    ("cache.undo.between", "only when two caches race for a span"),
+    ("slot.claim_all.before_roll_back", "only when two caches race for a span"),
     ("maintain.thread.after_flush", "only when a thread of the process ended"),
-    ("heap.place.before_leave", "only when all places for processes are taken: see `places`"),
-    ("reap.keeper.after_claim", "only when all places for processes are taken: see `places`"),
+    ("heap.claim_slot.before_leave", "only when all process slots are taken: see `slots`"),
+    ("reap.keeper.after_claim", "only when all process slots are taken: see `slots`"),
 ];
 
 /// Runs of the work that are counted.
@@ -43,7 +43,7 @@ pub(crate) fn passages(fresh: impl Fn() -> Heap) -> Vec<(&'static str, u64)> {
     let passed = counts.iter().filter(|(_, count)| count.load(SeqCst) > 0);
     let by_work: Vec<_> =
         passed.map(|(label, count)| (label.as_str(), count.load(SeqCst).div_ceil(RUNS))).collect();
-    // What reaping passes depends on where the dead one died.
+    // The labels that reaping passes depend on where the process died.
     counts.iter().for_each(|(_, count)| count.store(0, SeqCst));
     for (label, count) in &by_work {
         let heap = fresh();
@@ -74,7 +74,7 @@ pub(crate) fn assert_all_are_reached(passages: &[(&'static str, u64)]) {
     };
     let labels = COUNTS.get().expect("counted before").iter().map(|(label, _)| label.as_str());
     let missed: Vec<_> = labels.filter(|label| !is_reached(label)).collect();
-    assert!(missed.is_empty(), "nothing passes step {missed:?}");
+    assert!(missed.is_empty(), "no test passes the steps {missed:?}");
 }
 
 /// The labels in every source file below a folder.
@@ -86,8 +86,8 @@ fn collect(folder: &Path, labels: &mut BTreeSet<String>) {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        for rest in text.split("step!(\"").skip(1) {
-            labels.extend(rest.split('"').next().map(String::from));
+        for part in text.split("step!(\"").skip(1) {
+            labels.extend(part.split('"').next().map(String::from));
         }
     }
 }

@@ -1,22 +1,21 @@
 //! Killed at every step: a forked child works on a shared heap and is killed (SIGKILL) at the nth
 //! passage of one labelled step; then its parent reaps, and the heap must be whole.
 //!
-//! The labels are those that the sources hold. A workload that reaches all of them is run once with
-//! a hook that only counts, and then killed at each. `HAUL_KILLS=100000` makes that many kills
-//! more, at random labels and passages.
+//! The labels come from the sources. A workload that reaches all of them runs once with a hook that
+//! only counts, and is then killed at each. `HAUL_KILLS=100000` makes that many more kills, at
+//! random labels and passages.
 //!
-//! - `victim`: children that die where they are told to;
-//! - `work`: what victims do;
+//! - `victim`: children that die at a chosen step;
+//! - `work`: the work of the victims;
 //! - `labels`: the labels in the sources, and how often the work passes each;
 //! - `recovery`: how long reaping takes;
-//! - `external`: deaths while memory of the caller's is given back;
-//! - `places`: deaths where all places for processes are taken, and two attachments that reap at
-//!   once.
+//! - `external`: deaths while external memory is given back;
+//! - `slots`: deaths while all process slots are taken, and two attachments that reap at once.
 
 mod external;
 mod labels;
-mod places;
 mod recovery;
+mod slots;
 #[path = "../support/mod.rs"]
 mod support;
 mod victim;
@@ -25,14 +24,14 @@ mod work;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use haul_heap::{Heap, Node, Pages, Tag};
+use haul_heap::{Heap, Node, Pages, Request, Tag};
 
 use recovery::Recoveries;
 use support::random::Random;
 use victim::End;
 use work::{PAGES, work};
 
-/// Attempts after which a new heap is used, so that what happens once in a heap's life happens
+/// Attempts after which a new heap is used, so that events that happen once in a heap's life happen
 /// often.
 const HEAP_LIFE: u64 = 64;
 
@@ -41,13 +40,14 @@ fn heap() -> Heap {
     builder.grow_ahead(4 << 20).decay(Some(0)).shared_fd().unwrap()
 }
 
-/// Everything that a heap without live blocks can give must be had: `PAGES` blocks of a page each.
+/// Asserts that a heap without live blocks can hand out all its memory: `PAGES` blocks of a page
+/// each.
 fn assert_whole(heap: &Heap, what: &str) {
     heap.validate().unwrap_or_else(|damage| panic!("{what}: {damage}"));
     let stats = heap.stats(Node::ANY);
     assert_eq!(stats.live.blocks, 0, "{what}: {stats:?}");
     let blocks: Vec<_> =
-        std::iter::from_fn(|| heap.alloc(1 << 21, 1 << 21, Node::ANY).ok()).collect();
+        std::iter::from_fn(|| heap.alloc(Request::new(1 << 21).aligned(1 << 21)).ok()).collect();
     if blocks.len() as u64 != PAGES {
         let mut text = String::new();
         heap.dump(&mut text).unwrap();
@@ -60,17 +60,17 @@ fn assert_whole(heap: &Heap, what: &str) {
     assert_tags_are_whole(heap, what);
 }
 
-/// A new name must get the lowest tag that has none, so that none is lost.
+/// Asserts that a new name gets the lowest tag without a name, so that no tag is lost.
 fn assert_tags_are_whole(heap: &Heap, what: &str) {
-    static LOOKS: AtomicU64 = AtomicU64::new(0);
-    let tag = heap.tag(&format!("look {}", LOOKS.fetch_add(1, Relaxed)));
+    static NAMES: AtomicU64 = AtomicU64::new(0);
+    let tag = heap.tag(&format!("name {}", NAMES.fetch_add(1, Relaxed)));
     assert_ne!(tag, Tag::NONE, "{what}");
     let unnamed =
         (1..tag.number()).find(|number| heap.tag_name(Tag::new(*number)).as_str().is_empty());
-    assert_eq!(unnamed, None, "{what}: {tag:?} was given before");
+    assert_eq!(unnamed, None, "{what}: {tag:?} was given before a lower one");
 }
 
-/// What was seen so far.
+/// The results so far.
 #[derive(Default)]
 struct Tally {
     attempts: u64,
@@ -79,27 +79,28 @@ struct Tally {
 }
 
 impl Tally {
-    /// Kills a victim, reaps unless the next victim is to, and looks whether anything is lost.
-    fn attempt(&mut self, heap: &Heap, label: &'static str, passage: u64, seed: u64, look: bool) {
+    /// Kills a victim, reaps unless the next victim should, and checks whether anything is lost.
+    fn attempt(&mut self, heap: &Heap, label: &'static str, passage: u64, seed: u64, check: bool) {
         self.attempts += 1;
         let end = victim::kill_at(label, passage, || work(heap, seed));
         assert!(end != End::Crashed, "{label}, passage {passage}");
         self.kills += u64::from(end == End::Killed);
-        // One victim in three leaves its mess to the next, so that reaping is died in as well.
-        if seed.is_multiple_of(3) && !look {
+        // One victim in three leaves the reaping to the next, so that victims also die while they
+        // reap.
+        if seed.is_multiple_of(3) && !check {
             return;
         }
         let reaped = self.recoveries.reap(heap);
         assert_eq!(reaped.damaged, 0, "{label}, passage {passage}: {reaped:?}");
-        if look {
+        if check {
             assert_whole(heap, &format!("{label}, passage {passage}, seed {seed}"));
         }
     }
 }
 
-/// Each label at its first passage, a middle one and its last; then random ones.
+/// Kills at each label at its first, a middle and its last passage; then at random ones.
 #[test]
-fn a_death_at_any_step_loses_nothing() {
+fn death_at_any_step_loses_no_block() {
     let passages = labels::passages(heap);
     labels::assert_all_are_reached(&passages);
     let random_kills: u64 =
@@ -119,9 +120,9 @@ fn a_death_at_any_step_loses_nothing() {
     while tally.kills < enough {
         let (label, count) = passages[random.below(passages.len() as u64) as usize];
         let passage = 1 + random.below(count);
-        let look = tally.attempts % HEAP_LIFE == HEAP_LIFE - 1;
-        tally.attempt(&shared, label, passage, random.below(1 << 32), look);
-        if look {
+        let check = tally.attempts % HEAP_LIFE == HEAP_LIFE - 1;
+        tally.attempt(&shared, label, passage, random.below(1 << 32), check);
+        if check {
             shared = heap();
         }
     }

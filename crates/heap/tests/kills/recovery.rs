@@ -1,4 +1,4 @@
-//! How long it takes until a heap is whole again after a death.
+//! The time until a heap is whole again after a death.
 
 use std::mem::zeroed;
 use std::time::{Duration, Instant};
@@ -8,26 +8,26 @@ use haul_heap::{Heap, Reaped};
 /// The most that a recovery may take.
 const PROMISE: Duration = Duration::from_millis(10);
 
-/// Of so many recoveries one may take longer: a hypervisor that takes the processor tells nobody.
+/// One in so many recoveries may take longer: a hypervisor takes the processor without notice.
 const IN: usize = 100;
 
-/// The most that any may take by the clock, with all that a loaded machine does meanwhile.
+/// The most that any recovery may take by the clock, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One recovery.
 #[derive(Clone, Copy)]
 struct Recovery {
     elapsed: Duration,
-    /// The processor's time of the thread that reaped.
+    /// The CPU time of the thread that reaped.
     own: Duration,
     /// Whether another thread got its processor meanwhile.
     is_interrupted: bool,
 }
 
 impl Recovery {
-    /// What the recovery took: all of the time, waits included, where nobody took the processor
-    /// from it; else what it had of the processor.
-    fn took(&self) -> Duration {
+    /// The duration of the recovery: the elapsed time with its waits, or the CPU time if another
+    /// thread got the processor meanwhile.
+    fn duration(&self) -> Duration {
         if self.is_interrupted { self.own } else { self.elapsed }
     }
 }
@@ -37,7 +37,7 @@ impl Recovery {
 pub(crate) struct Recoveries(Vec<Recovery>);
 
 impl Recoveries {
-    /// Reaps, and notes how long that takes.
+    /// Reaps, and records the duration.
     pub(crate) fn reap(&mut self, heap: &Heap) -> Reaped {
         let (own, interruptions, start) = (own_time(), interruptions(), Instant::now());
         let reaped = heap.reap();
@@ -47,20 +47,24 @@ impl Recoveries {
         reaped
     }
 
-    /// Holds them to the promise, and says what they took.
+    /// Asserts the promise, and prints the durations.
     pub(crate) fn assert_fast(&self) {
-        let took = sorted(self.0.iter().map(Recovery::took));
+        let durations = sorted(self.0.iter().map(Recovery::duration));
         let elapsed = sorted(self.0.iter().map(|recovery| recovery.elapsed));
         let interrupted = self.0.iter().filter(|recovery| recovery.is_interrupted).count();
-        let long = took.iter().filter(|&&took| took > PROMISE).count();
+        let long = durations.iter().filter(|&&duration| duration > PROMISE).count();
         eprintln!(
             "{} recoveries, {long} of more than {PROMISE:?}: {}; with {interrupted} interruptions by others: {}",
-            took.len(),
-            told(&took),
-            told(&elapsed)
+            durations.len(),
+            summary(&durations),
+            summary(&elapsed)
         );
-        assert!(long * IN <= took.len(), "{long} of {} took more than {PROMISE:?}", took.len());
-        assert!(elapsed.last().is_none_or(|&slowest| slowest < PATIENCE), "{}", told(&elapsed));
+        assert!(
+            long * IN <= durations.len(),
+            "{long} of {} took more than {PROMISE:?}",
+            durations.len()
+        );
+        assert!(elapsed.last().is_none_or(|&slowest| slowest < PATIENCE), "{}", summary(&elapsed));
     }
 }
 
@@ -70,29 +74,29 @@ fn sorted(times: impl Iterator<Item = Duration>) -> Vec<Duration> {
     times
 }
 
-/// Median, 99 of a hundred, and the slowest.
-fn told(sorted: &[Duration]) -> String {
+/// Median, 99th percentile, and the slowest.
+fn summary(sorted: &[Duration]) -> String {
     let at = |share: f64| sorted.get((sorted.len() as f64 * share) as usize).or(sorted.last());
     let [median, most, slowest] =
         [at(0.5), at(0.99), at(1.0)].map(|time| *time.unwrap_or(&Duration::ZERO));
     format!("median {median:?}, p99 {most:?}, slowest {slowest:?}")
 }
 
-/// The processor's time of this thread.
+/// The CPU time of this thread.
 fn own_time() -> Duration {
-    // SAFETY: all zeros are a timespec.
+    // SAFETY: all zeros are a valid timespec.
     let mut time = unsafe { zeroed() };
-    // SAFETY: `time` is a timespec of ours.
+    // SAFETY: `time` is a local timespec.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(failed, 0);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How often another thread got this one's processor while this one could have used it.
+/// How often another thread got this thread's processor while this thread could have used it.
 fn interruptions() -> i64 {
-    // SAFETY: all zeros are a rusage.
+    // SAFETY: all zeros are a valid rusage.
     let mut usage: libc::rusage = unsafe { zeroed() };
-    // SAFETY: `usage` is a rusage of ours.
+    // SAFETY: `usage` is a local rusage.
     let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     assert_eq!(failed, 0);
     usage.ru_nivcsw

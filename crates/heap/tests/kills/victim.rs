@@ -1,4 +1,4 @@
-//! Children that die where they are told to.
+//! Children that die at a chosen step.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
@@ -10,9 +10,9 @@ use crate::support::child::in_child;
 pub(crate) enum End {
     /// It did all its work.
     Finished,
-    /// It was killed where it was to be.
+    /// It was killed at the chosen step.
     Killed,
-    /// It failed by itself.
+    /// It failed otherwise.
     Crashed,
 }
 
@@ -24,13 +24,13 @@ static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// Does `work` in a child that dies at passage `count` of `label`.
 pub(crate) fn kill_at(label: &'static str, count: u64, work: impl FnOnce()) -> End {
-    // One at a time: tests run side by side.
+    // One at a time, because tests run concurrently.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     TARGET.store(label.as_ptr().cast_mut(), SeqCst);
     TARGET_BYTES.store(label.len() as u64, SeqCst);
     LEFT.store(count, SeqCst);
-    run(die_there, work)
+    run(die_at_target, work)
 }
 
 /// Does `work` in a child, with a hook at each step. Neither may call malloc.
@@ -48,7 +48,7 @@ pub(crate) fn run(hook: fn(&'static str), work: impl FnOnce()) -> End {
 }
 
 /// Kills this process at the chosen passage of the chosen label. Allocates nothing.
-fn die_there(label: &'static str) {
+fn die_at_target(label: &'static str) {
     let bytes = TARGET_BYTES.load(SeqCst) as usize;
     if label.len() != bytes {
         return;
@@ -56,9 +56,9 @@ fn die_there(label: &'static str) {
     // SAFETY: the parent stored a label's text and its length before the fork.
     let target = unsafe { std::slice::from_raw_parts(TARGET.load(SeqCst), bytes) };
     if label.as_bytes() == target && LEFT.fetch_sub(1, SeqCst) == 1 {
-        // SAFETY: needs nothing.
+        // SAFETY: the call only returns a number.
         let me = unsafe { libc::getpid() };
-        // SAFETY: no pointers are involved; the call does not come back.
+        // SAFETY: no pointers are involved; the call does not return.
         unsafe { libc::kill(me, libc::SIGKILL) };
     }
 }
@@ -67,7 +67,7 @@ fn die_there(label: &'static str) {
 pub(crate) fn shared_words(count: usize) -> &'static [AtomicU64] {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping where the kernel likes.
+    // SAFETY: the kernel chooses an address where nothing is mapped.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), count * 8, protection, flags, -1, 0) };
     assert_ne!(start, libc::MAP_FAILED);
     // SAFETY: mapped with this size, zeroed, never unmapped, and only used as atomics.

@@ -1,15 +1,15 @@
-//! What victims do: everything that a heap can, on a heap so small that all of it happens often.
+//! The work of the victims: every operation of a heap, on a heap so small that each happens often.
 
 use std::ptr::NonNull;
 
-use haul_heap::{Heap, Node, Tag};
+use haul_heap::{Heap, Request};
 
 use crate::support::random::Random;
 
 /// Pages of the heap.
 pub(crate) const PAGES: u64 = 16;
 
-/// Blocks that are held at most: on the stack, because a victim must not call malloc.
+/// The most blocks held: on the stack, because a victim must not call malloc.
 const BLOCKS: usize = 700;
 
 /// Allocates, frees, resizes, reaps and maintains, by a seed. Ends with nothing allocated.
@@ -32,30 +32,30 @@ pub(crate) fn work(heap: &Heap, seed: u64) {
     }
 }
 
-/// Takes back what a dead sibling left.
+/// Reaps a dead sibling.
 pub(crate) fn clean_up(heap: &Heap) {
     heap.reap();
 }
 
-/// Has the heap take pages without memory as a whole, and drop what it claimed ahead for it: blocks
+/// Makes the heap claim whole pages without memory, and give back the slices claimed ahead: blocks
 /// of a class of short spans, then of a class of longer ones.
 fn take_whole_pages(heap: &Heap) {
     heap.trim();
     for size in [64 << 10, 128 << 10, 256 << 10] {
-        if let Ok(block) = heap.alloc(size, 64, Node::ANY) {
+        if let Ok(block) = heap.alloc(Request::new(size)) {
             // SAFETY: allocated just now and not used.
             assert!(unsafe { heap.free(block) }.is_ok());
         }
     }
 }
 
-/// Attaches to the heap a second time, and leaves with something cached.
+/// Attaches to the heap a second time, and leaves with a cached block.
 fn attach_and_leave(heap: &Heap) {
     let Some(fd) = heap.fd() else { return };
     let second = Heap::builder().attach_fd(fd);
     assert!(second.is_ok());
     let Ok(second) = second else { return };
-    if let Ok(block) = second.alloc(640, 64, Node::ANY) {
+    if let Ok(block) = second.alloc(Request::new(640)) {
         // SAFETY: allocated just now and not used.
         assert!(unsafe { second.free(block) }.is_ok());
     }
@@ -69,15 +69,15 @@ fn fill(
     round: usize,
 ) {
     let one_size = 64 << random.below(11);
-    for place in blocks.iter_mut() {
+    for slot in blocks.iter_mut() {
         let size = match round {
             0 => one_size,
             1 => 1 + random.below(300 << 10) as usize,
-            // Few sizes and many blocks: spans come and go.
+            // Few sizes and many blocks: spans are built and taken apart.
             _ => [64, 4096, 65536, 262_144, 1 << 20][random.below(5) as usize],
         };
-        *place = heap.alloc_tagged(size, 64, Node::ANY, Tag::NONE).ok();
-        if place.is_none() {
+        *slot = heap.alloc(Request::new(size)).ok();
+        if slot.is_none() {
             break;
         }
     }
@@ -86,28 +86,28 @@ fn fill(
 /// Grows and shrinks large blocks, and moves small ones.
 fn resize(heap: &Heap, blocks: &mut [Option<NonNull<u8>>; BLOCKS], random: &mut Random) {
     // Room to grow into.
-    for place in blocks.iter_mut().step_by(2) {
-        if let Some(block) = place.take() {
+    for slot in blocks.iter_mut().step_by(2) {
+        if let Some(block) = slot.take() {
             // SAFETY: allocated by `fill`, and taken out of the array.
             assert!(unsafe { heap.free(block) }.is_ok());
         }
     }
-    let mut large = heap.alloc(300 << 10, 64, Node::ANY).ok();
+    let mut large = heap.alloc(Request::new(300 << 10)).ok();
     for _ in 0..6 {
         let size = (257 << 10) + random.below(3 << 20) as usize;
         let Some(block) = large else { break };
-        // SAFETY: live, ours, and replaced by what comes back.
+        // SAFETY: live, owned by this process, and replaced by the returned block.
         large = unsafe { heap.realloc(block, size, 64) }.ok().or(large);
     }
     if let Some(block) = large {
-        // SAFETY: live, ours, and not used again.
+        // SAFETY: live, owned by this process, and not used again.
         assert!(unsafe { heap.free(block) }.is_ok());
     }
-    for place in blocks.iter_mut().skip(1).step_by(16) {
-        if let Some(block) = *place {
+    for slot in blocks.iter_mut().skip(1).step_by(16) {
+        if let Some(block) = *slot {
             let size = 1 + random.below(100 << 10) as usize;
-            // SAFETY: live, ours, and replaced by what comes back.
-            *place = unsafe { heap.realloc(block, size, 64) }.ok().or(*place);
+            // SAFETY: live, owned by this process, and replaced by the returned block.
+            *slot = unsafe { heap.realloc(block, size, 64) }.ok().or(*slot);
         }
     }
 }

@@ -31,7 +31,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn the_heap_does_what_the_model_does(calls in prop::collection::vec(calls(), 1..600)) {
+    fn heap_behaves_as_the_model(calls in prop::collection::vec(calls(), 1..600)) {
         let heap = Heap::builder().limit(64 << 20).nodes(1).build().unwrap();
         let mut model = Model::new(heap);
         calls.iter().for_each(|call| model.call(call));

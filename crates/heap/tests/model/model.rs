@@ -1,12 +1,12 @@
-//! A naive model of a heap: a map of live blocks and what was written into them. The fuzz target
-//! `heap_calls` stands on it too.
+//! A naive model of a heap: a map of live blocks and their content. The fuzz target `heap_calls`
+//! uses it too.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use haul_heap::{Fault, Heap, Node};
+use haul_heap::{Fault, Heap, Node, Request};
 
-/// One call. Which block is meant is a number that is taken modulo the number of live ones.
+/// One call. `which` selects a live block, modulo their number.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
     Alloc { size: usize, align_bits: u32 },
@@ -16,14 +16,14 @@ pub(crate) enum Call {
     FreeWithin { which: usize, offset: usize },
 }
 
-/// A live block as the model has it.
+/// A live block in the model.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     size: usize,
     mark: u8,
 }
 
-/// A heap, and what should be in it.
+/// A heap, and its expected content.
 pub(crate) struct Model {
     heap: Heap,
     live: BTreeMap<usize, Live>,
@@ -31,12 +31,12 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// A model of a heap that nobody has used.
+    /// A model of an unused heap.
     pub(crate) fn new(heap: Heap) -> Self {
         Self { heap, live: BTreeMap::new(), next_mark: 0 }
     }
 
-    /// Looks at every block that should be there, and frees it. The heap is sound then, and empty.
+    /// Checks every live block and frees it. Then the heap must be valid and empty.
     pub(crate) fn finish(self) {
         for (address, live) in &self.live {
             self.check(*address, live.size, live.mark);
@@ -53,7 +53,7 @@ impl Model {
 
     fn add(&mut self, block: NonNull<u8>, size: usize) {
         let address = block.as_ptr().expose_provenance();
-        // SAFETY: the model's, which was just given it.
+        // SAFETY: the model owns the block, which was just allocated.
         let usable = unsafe { self.heap.usable_size(block) }.unwrap();
         assert!(usable >= size);
         let below = self.live.range(..=address).next_back();
@@ -75,7 +75,7 @@ impl Model {
 
     fn free(&self, address: usize) -> Result<(), haul_heap::Misuse> {
         let pointer = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).unwrap();
-        // SAFETY: a block of the model, which forgets it, or no block at all.
+        // SAFETY: a block of the model, which has removed it, or no block.
         unsafe { self.heap.free(pointer) }
     }
 
@@ -83,7 +83,7 @@ impl Model {
     pub(crate) fn call(&mut self, call: &Call) {
         match *call {
             Call::Alloc { size, align_bits } => {
-                if let Ok(block) = self.heap.alloc(size, 1 << align_bits, Node::ANY) {
+                if let Ok(block) = self.heap.alloc(Request::new(size).aligned(1 << align_bits)) {
                     assert!((block.as_ptr() as usize).is_multiple_of(1 << align_bits));
                     self.add(block, size);
                 }
@@ -97,7 +97,7 @@ impl Model {
             Call::Realloc { which, size } => {
                 let Some((address, live)) = self.pick(which) else { return };
                 let pointer = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).unwrap();
-                // SAFETY: a block of the model, which replaces it by what is returned.
+                // SAFETY: a block of the model, which replaces it with the returned one.
                 if let Ok(block) = unsafe { self.heap.realloc(pointer, size, 64) } {
                     self.live.remove(&address);
                     let kept = live.size.min(size);

@@ -1,13 +1,13 @@
-//! Forks of heaps of one process, and of this program, whose every allocation is the heap's, while
-//! the kernel's pool has no page to give: parent and child write to all that they have, and each
-//! keeps its own.
+//! Forks of private heaps, and of this program, which allocates everything from the heap, while the
+//! kernel's pool has no free page. Parent and child write to all their blocks, and each keeps its
+//! own content.
 
 use std::process::Command;
 use std::ptr::NonNull;
 
-use haul_heap::{Global, Heap, Node, Pages};
+use haul_heap::{Global, Heap, Pages, Request};
 
-use crate::guard::{IN_POOL, PAGE, Pool, hold_the_rest};
+use crate::guard::{IN_POOL, PAGE, Pool, hold_free_pages};
 use crate::support::child::{in_child, start, wait};
 
 /// Blocks of a page each: more than the pool has.
@@ -22,23 +22,23 @@ struct Block(NonNull<u8>);
 
 impl Block {
     fn new(heap: &Heap) -> Self {
-        Self(heap.alloc(PAGE, PAGE, Node::ANY).unwrap())
+        Self(heap.alloc(Request::new(PAGE).aligned(PAGE)).unwrap())
     }
 
     fn fill(self, byte: u8) {
-        // SAFETY: this process's block of this size.
+        // SAFETY: this process owns the block, which has this size.
         unsafe { self.0.write_bytes(byte, PAGE) };
     }
 
     fn holds(self, byte: u8) -> bool {
-        // SAFETY: this process's block of this size, and nobody writes to it meanwhile.
+        // SAFETY: this process owns the block, which has this size and is not written meanwhile.
         let bytes = unsafe { std::slice::from_raw_parts(self.0.as_ptr(), PAGE) };
         bytes.iter().all(|found| *found == byte)
     }
 }
 
-/// Forks, and has both write to all blocks at once; the child does the same with one of its own,
-/// after it used the heap. Whether each found what it had written.
+/// Forks; both processes write to all blocks at the same time. Whether each found what it had
+/// written.
 fn fork_and_write(heap: &Heap, blocks: &[Block], generation: u8) -> bool {
     let before = generation;
     let child = start(|| {
@@ -53,13 +53,13 @@ fn fork_and_write(heap: &Heap, blocks: &[Block], generation: u8) -> bool {
     });
     blocks.iter().for_each(|block| block.fill(100 + generation));
     let is_whole = wait(child) == 0 && blocks.iter().all(|block| block.holds(100 + generation));
-    // As before, for whoever checks it next.
+    // Restored for the next check.
     blocks.iter().for_each(|block| block.fill(generation));
     is_whole
 }
 
-/// Runs this test again with a role, in a program that finds the pool full as it starts.
-fn again(test: &str) {
+/// Runs this test again with a role, in a program that starts with a full pool.
+fn run_again(test: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("HAUL_ROLE", test)
@@ -74,17 +74,17 @@ fn has_role(test: &str) -> bool {
 }
 
 #[test]
-fn a_heap_of_one_process_outlives_forks_when_the_pool_is_used_up() {
-    let this = "forks::a_heap_of_one_process_outlives_forks_when_the_pool_is_used_up";
+fn private_heap_survives_forks_with_an_exhausted_pool() {
+    let this = "forks::private_heap_survives_forks_with_an_exhausted_pool";
     if !has_role(this) {
         let Some(_pool) = Pool::take("forks of a heap with the pool used up") else { return };
-        return again(this);
+        return run_again(this);
     }
     for pages in [Pages::Auto, Pages::Huge2M, Pages::Huge1G, Pages::Transparent, Pages::Plain] {
         let heap = Heap::builder().limit((64 * PAGE) as u64).nodes(1).pages(pages).build().unwrap();
         let blocks: Vec<Block> = (0..BLOCKS).map(|_| Block::new(&heap)).collect();
         blocks.iter().for_each(|block| block.fill(0));
-        let _rest = hold_the_rest();
+        let _other_pages = hold_free_pages();
         assert!(fork_and_write(&heap, &blocks, 0), "{pages:?}");
         assert!(heap.pages().from_pool == 0, "{}", heap.pages());
         heap.validate().unwrap();
@@ -92,16 +92,16 @@ fn a_heap_of_one_process_outlives_forks_when_the_pool_is_used_up() {
 }
 
 #[test]
-fn a_program_on_the_heap_outlives_forks_when_the_pool_is_used_up() {
-    let this = "forks::a_program_on_the_heap_outlives_forks_when_the_pool_is_used_up";
+fn program_on_the_heap_survives_forks_with_an_exhausted_pool() {
+    let this = "forks::program_on_the_heap_survives_forks_with_an_exhausted_pool";
     if !has_role(this) {
         let Some(_pool) = Pool::take("forks of a program with the pool used up") else { return };
-        return again(this);
+        return run_again(this);
     }
     let heap = Global::heap().unwrap();
     let blocks: Vec<Block> = (0..BLOCKS).map(|_| Block::new(heap)).collect();
     blocks.iter().for_each(|block| block.fill(0));
-    let _rest = hold_the_rest();
+    let _other_pages = hold_free_pages();
     for round in 0..10 {
         let words: Vec<String> = (0..1000).map(|word| format!("{round} {word}")).collect();
         assert!(fork_and_write(heap, &blocks, 0), "round {round}");
@@ -110,15 +110,15 @@ fn a_program_on_the_heap_outlives_forks_when_the_pool_is_used_up() {
     heap.validate().unwrap();
 }
 
-/// Parent and child have the same pages, and none is missing to either.
+/// Parent and child have the same pages, and neither lacks one.
 #[test]
-fn a_shared_heap_on_the_pool_outlives_forks_when_it_is_used_up() {
+fn shared_heap_survives_forks_with_an_exhausted_pool() {
     let Some(_pool) = Pool::take("forks of a shared heap with the pool used up") else { return };
     let heap = Heap::builder().limit((64 * PAGE) as u64).nodes(1).shared_fd().unwrap();
     assert_eq!(heap.pages().from_pool as usize, IN_POOL);
     let blocks: Vec<Block> = (0..BLOCKS).map(|_| Block::new(&heap)).collect();
     blocks.iter().for_each(|block| block.fill(0));
-    let _rest = hold_the_rest();
+    let _other_pages = hold_free_pages();
     let status = in_child(|| {
         blocks.iter().for_each(|block| block.fill(9));
         Block::new(&heap).fill(9);

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 /// Bytes of a page of the pool.
 pub(crate) const PAGE: usize = 2 << 20;
 
-/// Pages that a test has in the pool.
+/// The pages of a test in the pool.
 pub(crate) const IN_POOL: usize = 8;
 
-/// How long another program's use of the pool is waited for.
+/// How long a test waits for another program's use of the pool.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The pool of this machine, with pages for one test, and empty again when this goes.
+/// The pool of this machine, with pages for one test. It is empty again when this value is dropped.
 pub(crate) struct Pool {
     _turn: MutexGuard<'static, ()>,
 }
@@ -24,12 +24,11 @@ pub(crate) struct Pool {
 impl Pool {
     const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-    /// A pool with [`IN_POOL`] pages that nobody has; says so and gives `None` where that cannot be
-    /// had.
+    /// A pool with [`IN_POOL`] free pages. Prints why and returns `None` if that is not possible.
     pub(crate) fn take(what: &str) -> Option<Self> {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Self::is_nobodys() {
+        if !Self::is_unused() {
             eprintln!(
                 "SKIPPED: {what}: huge pages of others: write 0 to /proc/sys/vm/nr_hugepages"
             );
@@ -51,9 +50,9 @@ impl Pool {
         None
     }
 
-    /// Whether no other program has pages there: they would be counted as ours, and go with it. It
-    /// is waited for once, not by each test.
-    fn is_nobodys() -> bool {
+    /// Whether no other program has pages in the pool: the test would count and remove them. Only
+    /// the first test waits for it.
+    fn is_unused() -> bool {
         static IS_HOPELESS: AtomicBool = AtomicBool::new(false);
         let start = Instant::now();
         while Self::number("nr_hugepages").is_some_and(|pages| pages > 0) {
@@ -70,7 +69,7 @@ impl Pool {
         fs::read_to_string(format!("{}/{name}", Self::FOLDER)).ok()?.trim().parse().ok()
     }
 
-    /// Whether the pool could be given so many pages, those that somebody has among them.
+    /// Whether the pool could be set to this number of pages, including those in use.
     pub(crate) fn set(&self, pages: usize) -> bool {
         fs::write(format!("{}/nr_hugepages", Self::FOLDER), pages.to_string()).is_ok()
     }
@@ -81,9 +80,9 @@ impl Pool {
     }
 }
 
-/// Pages of the pool that nobody has.
+/// Free pages of the pool.
 pub(crate) fn pool_free() -> Option<usize> {
-    // Read one after the other: some may be reserved between the two.
+    // Read one after the other: pages may be reserved in between.
     Some(Pool::number("free_hugepages")?.saturating_sub(Pool::number("resv_hugepages")?))
 }
 
@@ -93,11 +92,11 @@ impl Drop for Pool {
     }
 }
 
-/// A file with all pages of the pool that nobody has, until it is closed.
-pub(crate) fn hold_the_rest() -> fs::File {
+/// A file with all free pages of the pool, until it is closed.
+pub(crate) fn hold_free_pages() -> fs::File {
     let flags = libc::MFD_CLOEXEC | libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
     // SAFETY: the name is a string, and the flags are of this call.
-    let number = unsafe { libc::memfd_create(c"the-rest".as_ptr(), flags) };
+    let number = unsafe { libc::memfd_create(c"free-pages".as_ptr(), flags) };
     assert!(number >= 0, "{}", std::io::Error::last_os_error());
     // SAFETY: just opened, for this value alone.
     let file = unsafe { fs::File::from_raw_fd(number) };
@@ -109,7 +108,7 @@ pub(crate) fn hold_the_rest() -> fs::File {
     file
 }
 
-/// Has a file of the pool have so many of its pages.
+/// Allocates so many pages of the pool to a file.
 pub(crate) fn allocate(file: &fs::File, pages: usize) {
     // SAFETY: the descriptor is open; no pointers are involved.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, (pages * PAGE) as i64) };

@@ -1,5 +1,5 @@
-//! Pages of the kernel's pool: of shared heaps, by descriptor and by name; a heap of one process
-//! takes none. Each test puts a few into the pool, which takes root, and one test at a time has it.
+//! Pages of the kernel's pool in shared heaps, by descriptor and by name; a private heap uses none.
+//! Each test puts a few pages into the pool, which needs root, and one test at a time has the pool.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::ptr::NonNull;
 
 use haul_heap::PageState;
-use haul_heap::{Backing, Error, Global, Heap, Node, Offset, Pages, Reason};
+use haul_heap::{Backing, Error, Global, Heap, Node, Offset, Pages, Reason, Request};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 mod forks;
@@ -31,9 +31,9 @@ fn builder() -> haul_heap::Builder {
     Heap::builder().limit(limit).nodes(1).pages(Pages::Huge2M).caches(64).decay(None)
 }
 
-/// Blocks of a page each, until there is none; each is written to from end to end.
+/// Allocates blocks of a page each until an allocation fails, and writes each from end to end.
 fn take_all(heap: &Heap) -> Vec<NonNull<u8>> {
-    let blocks = std::iter::from_fn(|| heap.alloc(PAGE, PAGE, Node::ANY).ok());
+    let blocks = std::iter::from_fn(|| heap.alloc(Request::new(PAGE).aligned(PAGE)).ok());
     blocks.inspect(|block| fill(*block, 0xA5)).collect()
 }
 
@@ -51,7 +51,7 @@ fn free_all(heap: &Heap, blocks: Vec<NonNull<u8>>) {
     heap.validate().unwrap();
 }
 
-/// Ready pages of each backing: from the pool, and others.
+/// The number of ready pages from the pool, and of others.
 fn backings(heap: &Heap) -> (usize, usize) {
     let (mut pool, mut others) = (0, 0);
     heap.map(|page| {
@@ -65,7 +65,7 @@ fn backings(heap: &Heap) -> (usize, usize) {
     (pool, others)
 }
 
-/// What is behind this program's mapping of a block, as the kernel tells it: KiB of its pages.
+/// The page size of this program's mapping of a block in KiB, as the kernel reports it.
 fn kernel_page_kib(block: NonNull<u8>) -> usize {
     let text = fs::read_to_string("/proc/self/smaps").unwrap();
     let mut is_inside = false;
@@ -77,15 +77,15 @@ fn kernel_page_kib(block: NonNull<u8>) -> usize {
         {
             is_inside = (start..end).contains(&block.addr().get());
         }
-        if let Some(rest) = line.strip_prefix("KernelPageSize:").filter(|_| is_inside) {
-            return rest.trim().split(' ').next().unwrap().parse().unwrap();
+        if let Some(value) = line.strip_prefix("KernelPageSize:").filter(|_| is_inside) {
+            return value.trim().split(' ').next().unwrap().parse().unwrap();
         }
     }
     panic!("{block:?} is not mapped");
 }
 
-/// All that a heap with pages of the pool can give, twice, with the pool as full as before in the
-/// end.
+/// Asserts twice that a heap hands out all pages of the pool and its other pages, and gives all of
+/// them back.
 fn assert_uses_the_pool(heap: &Heap, pool: &Pool) {
     for _ in 0..2 {
         let blocks = take_all(heap);
@@ -99,37 +99,38 @@ fn assert_uses_the_pool(heap: &Heap, pool: &Pool) {
     }
 }
 
-/// A child of fork could not have copies of them.
+/// A child of fork could not have copies of these pages.
 #[test]
-fn a_heap_of_one_process_leaves_the_pool_alone_and_says_why() {
+fn private_heap_does_not_use_the_pool_and_reports_why() {
     let Some(_pool) = Pool::take("a heap of one process beside the pool") else { return };
     for pages in [Pages::Auto, Pages::Huge2M, Pages::Huge1G] {
         let heap = builder().pages(pages).build().unwrap();
         let blocks = take_all(&heap);
         assert_eq!((blocks.len(), backings(&heap)), (PAGES, (0, PAGES)));
-        // What is free in the pool says less: another program's shared heap may take a page.
+        // The free pages of the pool would prove less: another program's shared heap may take a
+        // page.
         assert!(blocks.iter().all(|block| kernel_page_kib(*block) != 2048));
-        let told = heap.pages();
-        assert!(matches!(told.reason, Reason::NotShared | Reason::TransparentNever), "{told}");
-        assert_eq!(told.from_pool, 0);
+        let report = heap.pages();
+        assert!(matches!(report.reason, Reason::NotShared | Reason::TransparentNever), "{report}");
+        assert_eq!(report.from_pool, 0);
         free_all(&heap, blocks);
     }
 }
 
 #[test]
-fn a_heap_that_is_shared_by_descriptor_takes_the_pool_and_then_other_pages() {
+fn heap_shared_by_descriptor_uses_the_pool_then_other_pages() {
     let Some(pool) = Pool::take("a shared heap on pages of the pool") else { return };
     let heap = builder().shared_fd().unwrap();
-    let told = heap.pages();
-    assert_eq!((told.backing, told.reason), (Backing::Huge2M, Reason::None));
-    assert_eq!(told.from_pool as usize, IN_POOL);
+    let report = heap.pages();
+    assert_eq!((report.backing, report.reason), (Backing::Huge2M, Reason::None));
+    assert_eq!(report.from_pool as usize, IN_POOL);
     assert_uses_the_pool(&heap, &pool);
     drop(heap);
     assert_eq!(pool.free(), Some(IN_POOL));
 }
 
 #[test]
-fn who_attaches_by_descriptor_sees_the_same_pages() {
+fn attachment_by_descriptor_sees_the_same_pages() {
     let Some(_pool) = Pool::take("an attachment to pages of the pool") else { return };
     let heap = builder().shared_fd().unwrap();
     let (first, second) = (heap.fd().unwrap(), heap.pool_fd().unwrap());
@@ -146,19 +147,19 @@ fn who_attaches_by_descriptor_sees_the_same_pages() {
             assert_eq!(unsafe { last.read_volatile() }, 0x3C);
         }
     }
-    // A file that is not the one: the first, and another heap's second.
+    // Wrong files: the first one, and another heap's second one.
     let another = builder().shared_fd().unwrap();
     let wrong = another.pool_fd().unwrap_or(first);
     for second in [first, wrong] {
         let error = Heap::builder().attach_fds(first, second).err();
-        assert!(matches!(error, Some(Error::HeaderLies { .. })), "{error:?}");
+        assert!(matches!(error, Some(Error::BadHeader { .. })), "{error:?}");
     }
     free_all(&heap, blocks);
 }
 
-/// The second file can be cut short as the first can, if it is not sealed.
+/// Like the first file, the second one can be truncated if it is not sealed.
 #[test]
-fn a_second_file_that_can_be_cut_is_not_mapped() {
+fn attach_refuses_unsealed_second_file() {
     let Some(_pool) = Pool::take("a second file that is not sealed") else { return };
     let heap = builder().shared_fd().unwrap();
     let first = heap.fd().unwrap();
@@ -166,7 +167,7 @@ fn a_second_file_that_can_be_cut_is_not_mapped() {
     let huge = flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let second = fs::File::from(memfd_create(c"haul-test", huge).unwrap());
     second.set_len((PAGES * PAGE) as u64).unwrap();
-    // The same heap, whose header tells of this second file.
+    // A copy of the heap whose header names this second file.
     let copy = fs::File::from(memfd_create(c"haul-test", flags).unwrap());
     let file = fs::File::from(first.try_clone_to_owned().unwrap());
     let bytes = file.metadata().unwrap().len();
@@ -187,45 +188,44 @@ fn a_second_file_that_can_be_cut_is_not_mapped() {
 
 /// The nodes share the pool.
 #[test]
-fn nodes_are_not_promised_the_same_pages() {
+fn nodes_share_the_pages_of_the_pool() {
     let Some(_pool) = Pool::take("nodes on pages of the pool") else { return };
     let shared = builder().nodes(2).shared_fd().unwrap();
     assert_eq!(shared.pages().from_pool as usize, IN_POOL);
 }
 
-/// Of several attachments of one process one shows the second file, and another does when that has
-/// gone.
+/// One of several attachments of a process publishes the second file; when it is dropped, another
+/// one does.
 #[test]
-fn an_attachment_that_goes_hides_nothing() {
+fn second_file_is_published_again_after_an_attachment_is_dropped() {
     let Some(_pool) = Pool::take("attachments that come and go") else { return };
     let heap = builder().shared_fd().unwrap();
     let attach = |heap: &Heap| Heap::builder().attach_fd(heap.fd().unwrap());
     drop(attach(&heap).unwrap());
     let other = attach(&heap).unwrap();
     drop(heap);
-    // Nobody shows it, until the one that is left looks.
+    // No attachment publishes it until the remaining one calls `maintain`.
     let error = attach(&other).err();
     assert!(matches!(error, Some(Error::Unsupported { .. })), "{error:?}");
     other.maintain();
     assert_eq!(attach(&other).unwrap().pages().from_pool as usize, IN_POOL);
 }
 
-/// What the pool does not have is passed over, without a signal, and asked for again when it has
-/// some.
+/// Pages that the pool lacks are skipped without a signal, and requested again when it has some.
 #[test]
-fn a_pool_that_runs_out_under_a_shared_heap_is_told() {
+fn shared_heap_reports_an_exhausted_pool_and_retries() {
     let Some(pool) = Pool::take("a pool that runs out under a shared heap") else { return };
     let heap = builder().shared_fd().unwrap();
     assert!(pool.set(3));
     let blocks = take_all(&heap);
     let missing = IN_POOL - 3;
     assert_eq!((blocks.len(), backings(&heap)), (PAGES - missing, (3, PAGES - IN_POOL)));
-    let told = heap.pages();
-    assert!(told.refused >= missing as u64, "{told:?}");
-    assert!(told.to_string().contains("the pool refused"), "{told}");
+    let report = heap.pages();
+    assert!(report.refused >= missing as u64, "{report:?}");
+    assert!(report.to_string().contains("the pool refused"), "{report}");
     free_all(&heap, blocks);
     assert!(pool.set(IN_POOL));
-    // Whoever keeps it in order need not be who was refused.
+    // Another attachment than the refused one can do the upkeep.
     let other = Heap::builder().attach_fd(heap.fd().unwrap()).unwrap();
     other.maintain();
     let blocks = take_all(&heap);
@@ -233,10 +233,10 @@ fn a_pool_that_runs_out_under_a_shared_heap_is_told() {
     free_all(&heap, blocks);
 }
 
-/// Children are killed while the heap grows, at every step or after a time; nothing is lost, nor is
-/// any page of the pool.
+/// Children are killed while the heap grows, at every step or after some time. No block and no page
+/// of the pool is lost.
 #[test]
-fn a_death_while_a_shared_heap_grows_on_the_pool_loses_nothing() {
+fn death_while_growing_on_the_pool_loses_no_page() {
     let Some(pool) = Pool::take("a death on pages of the pool") else { return };
     let heap = builder().shared_fd().unwrap();
     let mut kills = 0;
@@ -262,13 +262,13 @@ fn a_death_while_a_shared_heap_grows_on_the_pool_loses_nothing() {
     assert!(kills > 100, "{kills} kills");
 }
 
-/// Takes pages and gives them back, without malloc.
+/// Allocates pages and gives them back, without malloc.
 fn grow_and_shrink(heap: &Heap) {
     for _ in 0..4 {
         let mut blocks = [None; PAGES];
-        for (index, place) in blocks.iter_mut().enumerate() {
-            *place = heap.alloc([PAGE, 4096, 300 << 10][index % 3], 64, Node::ANY).ok();
-            if let Some(block) = place {
+        for (index, slot) in blocks.iter_mut().enumerate() {
+            *slot = heap.alloc(Request::new([PAGE, 4096, 300 << 10][index % 3])).ok();
+            if let Some(block) = slot {
                 // SAFETY: just allocated with at least one byte.
                 unsafe { block.write(1) };
             }
@@ -281,7 +281,7 @@ fn grow_and_shrink(heap: &Heap) {
     }
 }
 
-/// How children die: at a step where the steps are built in, else after some time.
+/// How children die: at a step if the steps are built in, else after some time.
 mod deaths {
     #[cfg(feature = "steps")]
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -296,9 +296,9 @@ mod deaths {
     #[cfg(feature = "steps")]
     fn die(_: &'static str) {
         if LEFT.fetch_sub(1, Relaxed) == 1 {
-            // SAFETY: asks for the process's number.
+            // SAFETY: the call only returns a number.
             let me = unsafe { libc::getpid() };
-            // SAFETY: no pointers are involved; the call does not come back.
+            // SAFETY: no pointers are involved; the call does not return.
             unsafe { libc::kill(me, libc::SIGKILL) };
         }
     }
@@ -323,15 +323,15 @@ mod deaths {
     }
 }
 
-/// By name, the pages lie in a file system for them.
+/// The pages of a named heap lie in a file system for huge pages.
 #[test]
-fn a_heap_that_is_shared_by_name_takes_the_pool_where_a_file_system_offers_it() {
+fn named_heap_uses_the_pool_if_a_file_system_offers_it() {
     if std::env::var("HAUL_ROLE").is_ok_and(|role| role == "named") {
         return by_name();
     }
     let Some(_pool) = Pool::take("a named heap on pages of the pool") else { return };
     let mount = "mount -t tmpfs none /dev && mkdir /dev/shm && exec \"$0\" \"$@\"";
-    let this = "a_heap_that_is_shared_by_name_takes_the_pool_where_a_file_system_offers_it";
+    let this = "named_heap_uses_the_pool_if_a_file_system_offers_it";
     let output = Command::new("unshare")
         .args(["-m", "sh", "-c", mount])
         .arg(std::env::current_exe().unwrap())
@@ -342,7 +342,7 @@ fn a_heap_that_is_shared_by_name_takes_the_pool_where_a_file_system_offers_it() 
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// The parent has the pool; this program has a `/dev` of its own.
+/// The parent process holds the pool; this program has its own `/dev`.
 fn by_name() {
     let heap = builder().shared_named("pool").unwrap();
     assert_eq!((heap.pages().from_pool, heap.pages().reason), (0, Reason::NoMount));
@@ -351,19 +351,19 @@ fn by_name() {
     fs::create_dir("/dev/hugepages").unwrap();
     let mount = Command::new("mount").args(["-t", "hugetlbfs", "none", "/dev/hugepages"]).status();
     assert!(mount.unwrap().success());
-    // What a heap that is gone left is in nobody's way.
+    // A file left by an earlier heap does not interfere.
     let device = fs::metadata("/dev/shm").unwrap().dev();
     let stale = format!("/dev/hugepages/haul-heap.pool.{device}");
     let file = fs::File::options().read(true).write(true).create_new(true).open(stale).unwrap();
     allocate(&file, IN_POOL);
     drop(file);
     assert_eq!(pool_free(), Some(0));
-    // Another container's is.
+    // The file of another container must stay.
     let foreign = format!("/dev/hugepages/haul-heap.pool.{}", device + 1);
     fs::write(&foreign, []).unwrap();
     let heap = builder().shared_named("pool").unwrap();
-    let told = heap.pages();
-    assert_eq!((told.backing, told.from_pool as usize), (Backing::Huge2M, IN_POOL), "{told}");
+    let report = heap.pages();
+    assert_eq!((report.backing, report.from_pool as usize), (Backing::Huge2M, IN_POOL), "{report}");
     let blocks = take_all(&heap);
     assert_eq!((blocks.len(), backings(&heap)), (PAGES, (IN_POOL, PAGES - IN_POOL)));
     let other = Heap::builder().attach_named("pool").unwrap();

@@ -1,17 +1,17 @@
-//! Files that can be cut short under a process that maps them: a touch of what is gone is a signal,
-//! so they are not mapped.
+//! Files that can be truncated while a process maps them: an access to the missing part raises a
+//! signal, so the heap does not map them.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use haul_heap::{Error, Heap, Node};
+use haul_heap::{Error, Heap, Request};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::support::child::in_child;
 use crate::{MIB, Named, builder};
 
-/// What a heap's file holds, in a file of the same kind that is not sealed.
+/// A copy of a heap's file, of the same kind but not sealed.
 fn unsealed_copy(heap: &Heap) -> File {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let copy = File::from(rustix::fs::memfd_create(c"haul-test", flags).unwrap());
@@ -30,28 +30,27 @@ fn unsealed_copy(heap: &Heap) -> File {
 }
 
 #[test]
-fn a_file_that_can_be_cut_is_not_mapped() {
+fn attach_refuses_unsealed_file() {
     let heap = builder().shared_fd().unwrap();
     let copy = unsealed_copy(&heap);
     let status = in_child(|| match Heap::builder().attach_fd(copy.as_fd()) {
         Ok(heap) => {
             let is_cut = copy.set_len(4096).is_ok();
-            is_cut && heap.alloc(640, 64, Node::ANY).is_ok() && heap.validate().is_ok()
+            is_cut && heap.alloc(Request::new(640)).is_ok() && heap.validate().is_ok()
         }
         Err(error) => matches!(error, Error::NotSealed),
     });
-    assert_eq!(status, 0, "it was mapped, and the touch of what was cut off is a signal");
-    // Sealed against growth alone it can be cut still.
+    assert_eq!(status, 0, "the file was mapped, and an access to the missing part raised a signal");
+    // A file that is sealed against growth only can still be truncated.
     rustix::fs::fcntl_add_seals(&copy, SealFlags::GROW).unwrap();
     assert_eq!(Heap::builder().attach_fd(copy.as_fd()).err(), Some(Error::NotSealed));
     rustix::fs::fcntl_add_seals(&copy, SealFlags::SHRINK).unwrap();
     assert!(Heap::builder().attach_fd(copy.as_fd()).is_ok());
 }
 
-/// No file with a name can be sealed: whose it is, and who may open it, is asked when it is opened
-/// by name.
+/// A file with a name cannot be sealed; its owner and mode are checked when it is opened by name.
 #[test]
-fn a_named_heap_is_attached_to_by_its_name_alone() {
+fn attach_by_descriptor_refuses_named_heap() {
     let named = Named::new("cut");
     let fd: OwnedFd = named.heap.fd().unwrap().try_clone_to_owned().unwrap();
     assert_eq!(Heap::builder().attach_fd(fd.as_fd()).err(), Some(Error::NotSealed));
@@ -59,9 +58,9 @@ fn a_named_heap_is_attached_to_by_its_name_alone() {
     assert!(Error::NotSealed.to_string().contains("attach to a named heap by its name"));
 }
 
-/// Memory from the pool goes where a hole is punched, and the next touch is a signal.
+/// A hole in such a file gives memory back to the pool, and the next access could raise a signal.
 #[test]
-fn a_file_of_huge_pages_is_no_heaps_first() {
+fn attach_refuses_huge_page_file_as_first_file() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let Ok(file) = rustix::fs::memfd_create(c"haul-test", flags).map(File::from) else {
         eprintln!("SKIPPED: a file of huge pages: no huge pages: use a kernel with hugetlbfs");

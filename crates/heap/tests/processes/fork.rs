@@ -1,32 +1,32 @@
-//! Fork: a child of a private heap has a copy of it; a child of a shared one is a process of its
-//! own.
+//! Fork: a child of a private heap has a copy of it; a child of a shared heap joins as a process of
+//! its own.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use haul_heap::{Heap, Node};
+use haul_heap::{Heap, Node, Request};
 
 use crate::support::child::{exit, in_child, start, wait};
 use crate::{assert_whole, builder};
 
-/// Waits for a byte in a pipe; false where none comes any more.
+/// Waits for a byte in a pipe. Returns false at its end.
 pub(crate) fn read_byte(end: i32) -> bool {
     let mut byte = 0_u8;
-    // SAFETY: one byte of ours is written to.
+    // SAFETY: the call writes one local byte.
     unsafe { libc::read(end, (&raw mut byte).cast(), 1) == 1 }
 }
 
 pub(crate) fn write_byte(end: i32) {
-    // SAFETY: one byte that lives is read.
+    // SAFETY: the call reads one byte of a static string.
     unsafe { libc::write(end, c"x".as_ptr().cast(), 1) };
 }
 
-/// Allocates and frees as much as the heap has, twice over.
+/// Allocates and frees all memory of the heap, twice.
 fn use_all(heap: &Heap) -> bool {
     (0..2).all(|_| {
         let mut blocks = [None; 4096];
-        for place in &mut blocks {
-            *place = heap.alloc(16 << 10, 64, Node::ANY).ok();
+        for slot in &mut blocks {
+            *slot = heap.alloc(Request::new(16 << 10)).ok();
         }
         let count = blocks.iter().flatten().count();
         // SAFETY: allocated above, and not used.
@@ -35,22 +35,22 @@ fn use_all(heap: &Heap) -> bool {
 }
 
 #[test]
-fn a_child_of_a_private_heap_has_a_copy() {
+fn child_of_private_heap_has_a_copy() {
     let heap = builder().build().unwrap();
-    let block = heap.alloc(4096, 4096, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(4096).aligned(4096)).unwrap();
     // SAFETY: just allocated with this size.
     unsafe { block.write_bytes(7, 4096) };
     let status = in_child(|| {
-        // SAFETY: the child's copy of the block, which is its own.
+        // SAFETY: the child owns its copy of the block.
         let is_copied = unsafe { block.read() } == 7;
         // SAFETY: as above; not used again.
         let is_freed = unsafe { heap.free(block) }.is_ok();
-        // SAFETY: it is no live block any more.
+        // SAFETY: the pointer names no live block any more.
         let is_double = unsafe { heap.usable_size(block) }.is_err();
         is_copied && is_freed && is_double && use_all(&heap) && heap.validate().is_ok()
     });
     assert_eq!(status, 0);
-    // SAFETY: the parent's own is as it was.
+    // SAFETY: the parent still owns its block.
     assert_eq!(unsafe { block.read() }, 7);
     // SAFETY: not used again.
     unsafe { heap.free(block) }.unwrap();
@@ -58,9 +58,9 @@ fn a_child_of_a_private_heap_has_a_copy() {
 }
 
 #[test]
-fn a_child_takes_back_what_other_threads_held() {
+fn child_gives_back_caches_of_other_threads() {
     let heap = builder().build().unwrap();
-    // This thread has a number of its own from here on, so it takes over nobody's caches.
+    // This thread has its own number from now on, so it takes over no other thread's caches.
     heap.maintain();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn a_child_takes_back_what_other_threads_held() {
             let (heap, stop) = (&heap, &stop);
             scope.spawn(move || {
                 while !stop.load(SeqCst) {
-                    let block = heap.alloc(64 << (seed + 3), 64, Node::ANY).unwrap();
+                    let block = heap.alloc(Request::new(64 << (seed + 3))).unwrap();
                     // SAFETY: allocated just now and not used.
                     unsafe { heap.free(block) }.unwrap();
                 }
@@ -78,14 +78,14 @@ fn a_child_takes_back_what_other_threads_held() {
             let status = in_child(|| {
                 let is_usable = use_all(&heap) && heap.validate().is_ok();
                 let stats = heap.stats(Node::ANY);
-                // A block that a thread held at that instant is copied as a live one.
+                // A block that a thread held at the fork is copied as a live one.
                 is_usable && stats.live.blocks <= 2
             });
             assert_eq!(status, 0);
         }
         stop.store(true, SeqCst);
     });
-    // What the threads left in their caches is no block, but keeps pages.
+    // The threads' caches hold no live blocks, but they keep pages.
     while heap.stats(Node::ANY).cached.blocks > 0 {
         heap.maintain();
     }
@@ -93,11 +93,11 @@ fn a_child_takes_back_what_other_threads_held() {
 }
 
 #[test]
-fn a_child_of_a_shared_heap_is_a_process_of_its_own() {
+fn child_of_shared_heap_joins_as_its_own_process() {
     let heap = builder().shared_fd().unwrap();
-    let ours = heap.alloc(640, 64, Node::ANY).unwrap();
+    let ours = heap.alloc(Request::new(640)).unwrap();
     let status = in_child(|| {
-        let theirs = heap.alloc(640, 64, Node::ANY);
+        let theirs = heap.alloc(Request::new(640));
         let (mut parents, mut own) = (0, 0);
         heap.walk(|block| if block.process == 0 { parents += 1 } else { own += 1 });
         theirs.is_ok() && (parents, own) == (1, 1)
@@ -112,36 +112,37 @@ fn a_child_of_a_shared_heap_is_a_process_of_its_own() {
     assert_whole(&heap);
 }
 
-/// Who of a process uses the heap, and who forks.
+/// Which threads of a process use the heap, and which one forks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Forker {
-    /// The thread that forks uses the heap, before and after.
+    /// The thread that forks uses the heap before and after the fork.
     User,
-    /// The thread that forks does not use it; other threads do.
+    /// The thread that forks does not use the heap; other threads do.
     Idler,
-    /// Another thread forks each time, which uses the heap before and not after.
+    /// A new thread forks each time, and uses the heap before the fork only.
     Passing,
 }
 
-/// Generations of forks: with [`THREADS`] numbers each, twice as many as there are.
+/// Generations of forks: with [`THREADS`] numbers each, twice as many numbers as exist.
 const GENERATIONS: u8 = 200;
 
 /// Threads of each generation that use the heap at once.
 const THREADS: usize = 41;
 
 #[test]
-fn generations_of_forks_do_not_use_up_the_numbers_of_threads() {
+fn generations_of_forks_do_not_exhaust_thread_numbers() {
     for forker in [Forker::User, Forker::Idler, Forker::Passing] {
-        // Not on a stack: libc takes those of threads that a child of fork has not for new ones.
+        // Not on a stack: in a child of fork, libc reuses the stacks of missing threads for new
+        // ones.
         let heap = Box::new(builder().build().unwrap());
         let heap = &*heap;
         let failed = in_child(|| i32::from(generation(heap, GENERATIONS, forker)));
-        // As many generations were left as the first of them had that failed.
+        // The number of generations that were left at the first failure.
         assert_eq!(failed, 0, "{forker:?}");
     }
 }
 
-/// Uses the heap by threads, and forks the next generation: how many were left at the first
+/// Uses the heap in threads, and forks the next generation. Returns how many were left at the first
 /// failure.
 fn generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
     let barrier = std::sync::Barrier::new(THREADS);
@@ -160,7 +161,7 @@ fn generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
     match forker {
         _ if left == 1 => 0,
         Forker::Passing => std::thread::scope(|scope| {
-            // Nothing by reference, for the same reason.
+            // Nothing by reference, because libc may reuse this stack.
             let pass =
                 move || if can_use(heap) { fork_generation(heap, left, forker) } else { left };
             scope.spawn(pass).join().unwrap()
@@ -177,15 +178,16 @@ fn fork_generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
 
 fn can_use(heap: &Heap) -> bool {
     // SAFETY: allocated here and not used.
-    heap.alloc(64, 64, Node::ANY).is_ok_and(|block| unsafe { heap.free(block) }.is_ok())
+    heap.alloc(Request::new(64)).is_ok_and(|block| unsafe { heap.free(block) }.is_ok())
 }
 
-/// More processes than there are places, one after the other, and nobody reaps before it must.
+/// More processes than slots, one after the other. Only the heap itself reaps, when all slots are
+/// taken.
 #[test]
-fn places_of_the_dead_are_taken_again() {
+fn slots_of_dead_processes_are_reused() {
     let heap = builder().shared_fd().unwrap();
     for _ in 0..300 {
-        assert_eq!(in_child(|| heap.alloc(64, 64, Node::ANY).is_ok()), 0);
+        assert_eq!(in_child(|| heap.alloc(Request::new(64)).is_ok()), 0);
     }
     heap.reap();
     assert_whole(&heap);
@@ -195,17 +197,17 @@ fn places_of_the_dead_are_taken_again() {
 fn grandchildren_join_too() {
     let heap = builder().shared_fd().unwrap();
     let status = in_child(|| {
-        let is_had = heap.alloc(64, 64, Node::ANY).is_ok();
-        is_had && in_child(|| heap.alloc(64, 64, Node::ANY).is_ok()) == 0
+        let is_allocated = heap.alloc(Request::new(64)).is_ok();
+        is_allocated && in_child(|| heap.alloc(Request::new(64)).is_ok()) == 0
     });
     assert_eq!(status, 0);
     assert_eq!(heap.reap().processes, 2);
     assert_whole(&heap);
 }
 
-/// A process that died right after it attached had no cache, and nobody who lives does upkeep.
+/// A process that died right after it attached had no cache, and no live process does upkeep.
 #[test]
-fn places_of_the_dead_that_never_allocated_are_taken_again() {
+fn slots_of_dead_processes_without_a_cache_are_reused() {
     let heap = builder().shared_fd().unwrap();
     for round in 0..300 {
         let status = in_child(|| Heap::builder().attach_fd(heap.fd().unwrap()).is_ok());
@@ -218,20 +220,21 @@ fn places_of_the_dead_that_never_allocated_are_taken_again() {
 /// Bytes of the stack of a thread that only waits.
 const STACK: usize = 64 << 10;
 
-/// What is left of a process whose first thread ended: waits for the end of the pipe that it is
-/// given.
+/// The second thread of a process whose first thread ended: waits for the end of the pipe that it
+/// gets.
 extern "C" fn outlive(pipe: *mut c_void) -> i32 {
     let mut byte = 0_u8;
-    // SAFETY: one byte of ours is written to.
+    // SAFETY: the call writes one local byte.
     unsafe { libc::read(pipe.addr() as i32, (&raw mut byte).cast(), 1) };
     exit(0)
 }
 
-/// Ends this thread, the process's first, beside another one that goes on until `pipe` ends.
+/// Ends this thread, the process's first, after starting another thread that runs until `pipe`
+/// ends.
 fn leave_to_another_thread(pipe: i32) -> ! {
     let (protection, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping where the kernel likes.
+    // SAFETY: the kernel chooses an address where nothing is mapped.
     let stack = unsafe { libc::mmap(std::ptr::null_mut(), STACK, protection, kind, -1, 0) };
     assert_ne!(stack, libc::MAP_FAILED);
     let flags = libc::CLONE_VM
@@ -243,45 +246,46 @@ fn leave_to_another_thread(pipe: i32) -> ! {
     // Stacks grow down from their end, which is a multiple of 16.
     let end = stack.wrapping_byte_add(STACK);
     let argument = std::ptr::without_provenance_mut(pipe as usize);
-    // SAFETY: `end` is that of a mapping that nobody else uses and that is never unmapped;
-    // `outlive` needs no more of its stack than that, and only makes system calls.
+    // SAFETY: `end` is the end of a mapping that has no other user and is never unmapped; `outlive`
+    // needs no more stack than that, and only makes system calls.
     let thread = unsafe { libc::clone(outlive, end, flags, argument) };
     assert!(thread > 0);
-    // SAFETY: ends this thread alone, which has nothing left to do.
+    // SAFETY: ends this thread only, which has no further work.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
-    unreachable!("a thread that ended goes on");
+    unreachable!("the thread continued after its exit");
 }
 
-/// The state of a process that `/proc` tells.
+/// The state of a process in `/proc`.
 fn state_of(process: i32) -> char {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     text.rsplit_once(") ").unwrap().1.chars().next().unwrap()
 }
 
-/// The kernel calls a process whose first thread ended a zombie, whatever its other threads do.
+/// The kernel reports a process whose first thread ended as a zombie, whatever its other threads
+/// do.
 #[test]
-fn a_process_whose_first_thread_ended_lives() {
+fn process_whose_first_thread_ended_counts_as_alive() {
     let heap = builder().shared_fd().unwrap();
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
     let child = start(|| -> bool {
-        if heap.alloc(640, 64, Node::ANY).is_err() {
+        if heap.alloc(Request::new(640)).is_err() {
             exit(1);
         }
-        // SAFETY: the child's own descriptor, which nothing here uses.
+        // SAFETY: the child owns the descriptor, which nothing here uses.
         unsafe { libc::close(ends[1]) };
         leave_to_another_thread(ends[0])
     });
     let begun = std::time::Instant::now();
     while state_of(child) != 'Z' {
-        assert!(begun.elapsed().as_secs() < 60, "the child's first thread goes on");
+        assert!(begun.elapsed().as_secs() < 60, "the child's first thread still runs");
         std::thread::yield_now();
     }
     let reaped = heap.reap();
     assert_eq!((reaped.processes, heap.stats(Node::ANY).live.blocks), (0, 1), "{reaped:?}");
     for end in ends {
-        // SAFETY: opened above, and not used again: the child's thread reads the end of it.
+        // SAFETY: opened above and not used again. The child's thread then reads the pipe's end.
         unsafe { libc::close(end) };
     }
     assert_eq!((wait(child), heap.reap().processes), (0, 1));

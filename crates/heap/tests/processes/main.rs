@@ -1,13 +1,13 @@
-//! Several processes on one heap. Children are this very program, started again with a role in
-//! their environment: see `roles`.
+//! Several processes on one heap. A child is this program, started again with a role in its
+//! environment: see `roles`.
 //!
-//! - `roles`: what children do;
-//! - `cut`: files that can be cut short;
-//! - `fork`: children that were not started again;
+//! - `roles`: the work of children;
+//! - `cut`: files that can be truncated;
+//! - `fork`: children of fork without exec;
 //! - `namespaces`: children that cannot see each other;
-//! - `scribble`: a peer that writes where it should not;
-//! - `starve`: a file system that others fill;
-//! - `soak`: all of it at once, with threads and deaths.
+//! - `scribble`: a peer that overwrites the heap;
+//! - `starve`: a file system that other programs fill;
+//! - `soak`: all of this at once, with threads and deaths.
 
 mod cut;
 mod fork;
@@ -23,7 +23,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use haul_heap::{Heap, Node, Offset, Pages, Tag};
+use haul_heap::{Heap, Node, Offset, Pages, Request, Tag};
 
 const MIB: u64 = 1 << 20;
 
@@ -37,7 +37,7 @@ fn builder() -> haul_heap::Builder {
     Heap::builder().limit(PAGES * 2 * MIB).nodes(1).pages(Pages::Plain).caches(512)
 }
 
-/// A named heap that goes with this value.
+/// A named heap whose name is removed when this value is dropped.
 struct Named {
     heap: Heap,
     name: String,
@@ -90,30 +90,30 @@ fn finish(mut child: Child, what: &str) -> String {
     text
 }
 
-/// What a child says after a word.
-fn said(child: &mut Child, word: &str) -> String {
+/// The rest of the child's line with this word.
+fn read_line_with(child: &mut Child, word: &str) -> String {
     let mut bytes = Vec::new();
     let out = child.stdout.as_mut().unwrap();
     loop {
         let mut byte = [0];
-        assert_eq!(out.read(&mut byte).unwrap(), 1, "the child ended without saying {word}");
+        assert_eq!(out.read(&mut byte).unwrap(), 1, "the child ended without writing {word}");
         bytes.push(byte[0]);
         if byte[0] == b'\n' {
             let line = String::from_utf8_lossy(&bytes).trim().to_owned();
-            if let Some((_, rest)) = line.split_once(word) {
-                return rest.trim().to_owned();
+            if let Some((_, value)) = line.split_once(word) {
+                return value.trim().to_owned();
             }
             bytes.clear();
         }
     }
 }
 
-/// Everything must be had that a heap without live blocks can give.
+/// Asserts that a heap without live blocks can hand out all its memory.
 fn assert_whole(heap: &Heap) {
     heap.validate().unwrap();
     assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
     let blocks: Vec<_> =
-        std::iter::from_fn(|| heap.alloc(2 << 20, 2 << 20, Node::ANY).ok()).collect();
+        std::iter::from_fn(|| heap.alloc(Request::new(2 << 20).aligned(2 << 20)).ok()).collect();
     assert_eq!(blocks.len() as u64, PAGES);
     for block in blocks {
         // SAFETY: allocated just now and not used.
@@ -122,9 +122,9 @@ fn assert_whole(heap: &Heap) {
 }
 
 #[test]
-fn processes_that_share_a_name_exchange_offsets() {
+fn processes_exchange_blocks_by_offset() {
     let named = Named::new("offsets");
-    let block = named.heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+    let block = named.heap.alloc(Request::new(1 << 20)).unwrap();
     // SAFETY: just allocated with this size.
     unsafe { block.write_bytes(0x5A, 1 << 20) };
     let offset = named.heap.offset(block).unwrap();
@@ -134,7 +134,7 @@ fn processes_that_share_a_name_exchange_offsets() {
     // SAFETY: the child allocated and filled a block of 4 KiB there.
     let bytes = unsafe { std::slice::from_raw_parts(answer.as_ptr(), 4096) };
     assert!(bytes.iter().all(|byte| *byte == 0xA5));
-    // SAFETY: the child gave the block to us; both are not used again.
+    // SAFETY: the child gave the block to this process; neither uses it again.
     unsafe { named.heap.free(answer) }.unwrap();
     // SAFETY: as above.
     unsafe { named.heap.free(block) }.unwrap();
@@ -143,11 +143,11 @@ fn processes_that_share_a_name_exchange_offsets() {
 }
 
 #[test]
-fn a_descriptor_can_be_inherited() {
+fn child_attaches_by_inherited_descriptor() {
     let heap = builder().shared_fd().unwrap();
     let fd = rustix::io::dup(heap.fd().unwrap()).unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&fd).to_string();
-    let block = heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(1 << 20)).unwrap();
     // SAFETY: just allocated with this size.
     unsafe { block.write_bytes(0x5A, 1 << 20) };
     let offset = heap.offset(block).unwrap();
@@ -160,15 +160,15 @@ fn a_descriptor_can_be_inherited() {
 }
 
 #[test]
-fn a_child_killed_in_a_malloc_loop_loses_nothing() {
+fn child_killed_in_a_malloc_loop_loses_no_block() {
     let named = Named::new("killed");
-    let ours = named.heap.alloc_tagged(640, 64, Node::ANY, named.heap.tag("ours")).unwrap();
+    let ours = named.heap.alloc(Request::new(640).tagged(named.heap.tag("ours"))).unwrap();
     let mut slowest = Duration::ZERO;
     for round in 0..12_u64 {
         let mut children: Vec<_> =
             (0..2).map(|i| start("churn", &named.name, &(round * 2 + i).to_string())).collect();
         for child in &mut children {
-            said(child, "READY");
+            read_line_with(child, "READY");
         }
         std::thread::sleep(Duration::from_micros(500 * (round % 7)));
         for child in &mut children {
@@ -193,41 +193,41 @@ fn a_child_killed_in_a_malloc_loop_loses_nothing() {
 }
 
 #[test]
-fn an_heir_gets_the_blocks_of_the_dead() {
+fn heir_inherits_blocks_of_a_dead_process() {
     let named = Named::new("heir");
     let mut child = start("bequeath", &named.name, &std::process::id().to_string());
-    let offset = said(&mut child, "OFFSET").parse().unwrap();
+    let offset = read_line_with(&mut child, "OFFSET").parse().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     let reaped = named.heap.reap();
     assert_eq!((reaped.processes, reaped.blocks, reaped.inherited), (1, 0, 2), "{reaped:?}");
     let block = named.heap.pointer(Offset::new(offset)).unwrap();
-    // SAFETY: the child filled a block of 4 KiB there, and left it to us.
+    // SAFETY: the child filled a block of 4 KiB there, which this process inherited.
     let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), 4096) };
     assert!(bytes.iter().all(|byte| *byte == 0xA5));
     let mut blocks = Vec::new();
     named.heap.walk(|block| blocks.push(block.address));
     assert_eq!(blocks.len(), 2);
     for block in blocks {
-        // SAFETY: ours now, and not used again.
+        // SAFETY: this process owns the block now, and does not use it again.
         unsafe { named.heap.free(block) }.unwrap();
     }
     assert_whole(&named.heap);
 }
 
-/// Past the end of a memory file system a touch would be a signal.
+/// Beyond the size of a memory file system an access would raise a signal.
 #[test]
-fn a_full_file_system_is_an_error() {
+fn full_file_system_is_an_error() {
     in_small_file_system("overfill");
 }
 
-/// Neither may a touch of metadata be one, where it is another program that fills the file system.
+/// Nor may an access to metadata raise one if another program fills the file system.
 #[test]
-fn a_file_system_that_others_fill_is_an_error() {
+fn file_system_filled_by_another_program_is_an_error() {
     in_small_file_system("starve");
 }
 
-/// Plays a role with a file system of 16 MiB in the place of `/dev/shm`.
+/// Runs a role with a file system of 16 MiB mounted at `/dev/shm`.
 fn in_small_file_system(role: &str) {
     let namespaces = Command::new("unshare").args(["-rm", "true"]).status();
     if !namespaces.is_ok_and(|status| status.success()) {
@@ -250,7 +250,7 @@ fn in_small_file_system(role: &str) {
 }
 
 #[test]
-fn many_processes_work_at_once() {
+fn processes_work_concurrently() {
     let named = Named::new("many");
     let children: Vec<_> =
         (0..4).map(|seed| start("work", &named.name, &seed.to_string())).collect();

@@ -1,26 +1,25 @@
-//! Members that cannot see each other: in PID namespaces of their own, and behind a `/proc` that
-//! hides the processes of others. Nobody who lives may be taken for dead for that.
+//! Members that cannot see each other: in their own PID namespaces, and behind a `/proc` that hides
+//! the processes of other users. A live process must not count as dead for that reason.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 
-use haul_heap::{Heap, Node};
+use haul_heap::{Heap, Request};
 
 use crate::builder;
 use crate::fork::{read_byte, write_byte};
 use crate::support::child::{exit, in_child, start};
 
-/// What a child exits with where the system does not let it do what its test is about.
+/// The exit status of a child if the system refuses what its test needs.
 const REFUSED: c_int = 77;
 
-/// The user that everybody has and nobody is, who may look into nobody else's process.
-const NOBODY: libc::uid_t = 65_534;
+/// The unprivileged user `nobody`, which may not inspect another user's process.
+const UNPRIVILEGED: libc::uid_t = 65_534;
 
-/// Runs `work` in a child that is the first of a new PID namespace; `None` where that is not
-/// allowed.
+/// Runs `work` in a child that is the first of a new PID namespace; `None` if that is not allowed.
 fn in_new_namespace(more: c_int, work: impl FnOnce() -> bool) -> Option<bool> {
     let status = in_child(|| {
-        // SAFETY: this child alone gets new namespaces, and its children.
+        // SAFETY: it changes the namespaces of this child and its children only.
         let is_refused = unsafe { libc::unshare(libc::CLONE_NEWPID | more) } != 0;
         if is_refused {
             exit(REFUSED);
@@ -38,10 +37,10 @@ fn owners(heap: &Heap) -> u32 {
 }
 
 fn alloc(heap: &Heap) -> bool {
-    heap.alloc(640, 64, Node::ANY).is_ok()
+    heap.alloc(Request::new(640)).is_ok()
 }
 
-/// A pipe: where it is read, and where it is written to.
+/// A pipe: its read end and its write end.
 fn pipe() -> [c_int; 2] {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
@@ -50,29 +49,29 @@ fn pipe() -> [c_int; 2] {
 }
 
 #[test]
-fn nobody_in_another_pid_namespace_is_taken_for_dead() {
+fn process_in_another_pid_namespace_counts_as_alive() {
     let heap = builder().shared_fd().unwrap();
     assert!(alloc(&heap));
-    let (told, done) = (pipe(), pipe());
+    let (ready, done) = (pipe(), pipe());
     let result = std::thread::scope(|scope| {
         let child = scope.spawn(|| {
             let result = in_new_namespace(0, || {
                 let is_first = alloc(&heap) && heap.reap().processes == 0 && owners(&heap) == 2;
-                // Whoever died in this very namespace is seen from here.
+                // A death in this namespace is seen from here.
                 let is_seen = in_child(|| alloc(&heap)) == 0 && heap.reap().processes == 1;
-                write_byte(told[1]);
+                write_byte(ready[1]);
                 let is_alone = is_first && is_seen && read_byte(done[0]);
-                // Of the same number as this one, and to go by a /proc of neither, started as that
-                // was.
+                // A process with the same PID as this one, whose /proc belongs to another
+                // namespace.
                 let within = in_new_namespace(0, || {
                     alloc(&heap) && owners(&heap) == 3 && heap.reap().processes == 0
                 });
                 is_alone && within == Some(true) && heap.reap().processes == 0
             });
-            write_byte(told[1]);
+            write_byte(ready[1]);
             result
         });
-        assert!(read_byte(told[0]));
+        assert!(read_byte(ready[0]));
         let reaped = heap.reap();
         write_byte(done[1]);
         let result = child.join().unwrap();
@@ -80,41 +79,41 @@ fn nobody_in_another_pid_namespace_is_taken_for_dead() {
         result
     });
     match result {
-        Some(is_right) => assert!(is_right, "a child says no"),
+        Some(is_right) => assert!(is_right, "a check in a child failed"),
         None => eprintln!("SKIPPED: members in PID namespaces: no PID namespaces: run as root"),
     }
-    // Whether they live is not to be seen from here: what they left stays.
+    // Their death cannot be seen from here, so their blocks stay.
     assert_eq!(heap.reap().processes, 0);
     heap.validate().unwrap();
 }
 
-/// Hides from each user the processes of others, in a mount namespace of this child's own.
+/// Hides from each user the processes of others, in a mount namespace of this child.
 fn hide_processes() -> bool {
     let mount =
         |source: *const libc::c_char, target: &CStr, flags, options: *const libc::c_char| {
             let kind = c"proc".as_ptr();
-            // SAFETY: strings that live, or null where the call takes that.
+            // SAFETY: static strings, or null where the call accepts it.
             unsafe { libc::mount(source, target.as_ptr(), kind, flags, options.cast()) == 0 }
         };
     mount(null(), c"/", libc::MS_REC | libc::MS_PRIVATE, null())
         && mount(c"proc".as_ptr(), c"/proc", 0, c"hidepid=2".as_ptr())
 }
 
-/// Becomes a user who may look into nobody else's process.
-fn become_nobody() -> bool {
-    // SAFETY: this child alone changes its users; the list of groups is empty.
+/// Becomes a user that may not inspect another user's process.
+fn drop_privileges() -> bool {
+    // SAFETY: it changes the user of this child only; the list of groups is empty.
     let groups = unsafe { libc::setgroups(0, null()) };
     // SAFETY: as above.
-    let group = unsafe { libc::setresgid(NOBODY, NOBODY, NOBODY) };
+    let group = unsafe { libc::setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
     // SAFETY: as above.
-    let user = unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) };
+    let user = unsafe { libc::setresuid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
     [groups, group, user] == [0; 3]
 }
 
 #[test]
-fn a_process_that_proc_hides_is_not_taken_for_dead() {
+fn process_hidden_by_proc_counts_as_alive() {
     const WHAT: &str = "members that /proc hides";
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("SKIPPED: {WHAT}: not running as root: run as root");
         return;
@@ -131,36 +130,37 @@ fn a_process_that_proc_hides_is_not_taken_for_dead() {
                 write_byte(joined[1]);
             }
             loop {
-                // SAFETY: waits for a signal.
+                // SAFETY: it only waits for a signal.
                 unsafe { libc::pause() };
             }
         });
         let is_joined = read_byte(joined[0]);
         let is_spared = in_child(|| {
-            become_nobody() && alloc(&heap) && heap.reap().processes == 0 && owners(&heap) == 3
+            drop_privileges() && alloc(&heap) && heap.reap().processes == 0 && owners(&heap) == 3
         }) == 0;
         // SAFETY: a child of this process that was not waited for.
         unsafe { libc::kill(member, libc::SIGKILL) };
         let has_ended = ends(member);
-        // It is hidden still, and was not waited for; and so of the one that looked before.
-        let is_reaped = in_child(|| become_nobody() && heap.reap().processes == 2) == 0;
-        // SAFETY: a child of this process; how it ended is known.
+        // The member is still hidden and was not waited for. The same holds for the child that
+        // checked before.
+        let is_reaped = in_child(|| drop_privileges() && heap.reap().processes == 2) == 0;
+        // SAFETY: a child of this process, whose end is known.
         unsafe { libc::waitpid(member, null_mut(), 0) };
         is_joined && is_spared && has_ended && is_reaped
     });
     match result {
-        Some(is_right) => assert!(is_right, "a child says no"),
+        Some(is_right) => assert!(is_right, "a check in a child failed"),
         None => eprintln!("SKIPPED: {WHAT}: no hidden processes: run as root of the machine"),
     }
     heap.reap();
     heap.validate().unwrap();
 }
 
-/// Waits until a child has ended, and leaves it to be waited for.
+/// Waits until a child has ended, without reaping it.
 fn ends(child: libc::pid_t) -> bool {
-    // SAFETY: zeroes are such a record.
-    let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: zeros are a valid record.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let how = libc::WEXITED | libc::WNOWAIT;
-    // SAFETY: the record is ours.
-    unsafe { libc::waitid(libc::P_PID, child as libc::id_t, &raw mut told, how) == 0 }
+    // SAFETY: the record is a local value.
+    unsafe { libc::waitid(libc::P_PID, child as libc::id_t, &raw mut info, how) == 0 }
 }

@@ -1,14 +1,14 @@
-//! What children do.
+//! The work of children.
 
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use haul_heap::{Builder, Heap, Node, Offset};
+use haul_heap::{Builder, Heap, Offset, Request};
 
 use crate::support::random::Random;
 
-/// A child's part, if this program was started as one; else nothing.
+/// Plays the role of a child, if this program was started as one; else does nothing.
 #[test]
 fn play() {
     let Ok(role) = std::env::var("HAUL_ROLE") else { return };
@@ -31,13 +31,13 @@ fn play() {
     }
 }
 
-/// Fills a named heap in a file system that is smaller than the heap, twice. Every block is written
-/// to.
+/// Fills a named heap, twice, in a file system that is smaller than the heap. Writes to every
+/// block.
 fn overfill() {
     let heap = crate::builder().shared_named("overfill").unwrap();
     let fill = || {
         let mut blocks = Vec::new();
-        while let Ok(block) = heap.alloc(1 << 20, 64, Node::ANY) {
+        while let Ok(block) = heap.alloc(Request::new(1 << 20)) {
             // SAFETY: just allocated with this size.
             unsafe { block.write_bytes(0xA5, 1 << 20) };
             blocks.push(block);
@@ -53,12 +53,12 @@ fn overfill() {
     assert!((4..16).contains(&first), "{first} MiB of a file system of 16 MiB");
     assert_eq!(fill(), first);
     heap.validate().unwrap();
-    let small = (0..100_000).map_while(|_| heap.alloc(64, 64, Node::ANY).ok()).count();
+    let small = (0..100_000).map_while(|_| heap.alloc(Request::new(64)).ok()).count();
     assert!(small > 0);
     heap.maintain();
 }
 
-/// By name, or by number of an inherited descriptor.
+/// Attaches by name, or by the number of an inherited descriptor.
 fn attach(builder: Builder, heap: &str) -> Heap {
     match heap.parse() {
         // SAFETY: the parent left the descriptor open, and nothing here closes it.
@@ -67,53 +67,53 @@ fn attach(builder: Builder, heap: &str) -> Heap {
     }
 }
 
-/// Says a word to the parent.
-fn say(text: &str) {
+/// Writes a line for the parent.
+fn write_line(text: &str) {
     let mut out = std::io::stdout();
     writeln!(out, "\n{text}").unwrap();
     out.flush().unwrap();
 }
 
-/// Checks the parent's block, and gives one back, for the parent to keep.
+/// Checks the parent's block, and allocates one that the parent will own.
 fn answer(heap: &Heap, offset: u64) {
     let block = heap.pointer(Offset::new(offset)).unwrap();
     // SAFETY: the parent filled a block of 1 MiB there.
     let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), 1 << 20) };
     assert!(bytes.iter().all(|byte| *byte == 0x5A));
-    // SAFETY: the parent leaves it alone meanwhile.
+    // SAFETY: the parent does not use it meanwhile.
     assert!(unsafe { heap.usable_size(block) }.unwrap() >= 1 << 20);
     let answer = filled(heap, 0xA5);
-    say(&format!("OFFSET {}", heap.offset(answer).unwrap().bytes()));
+    write_line(&format!("OFFSET {}", heap.offset(answer).unwrap().bytes()));
 }
 
 /// Leaves two blocks to the parent, and waits to be killed.
 fn bequeath(heap: &Heap, parent: u64) {
     heap.set_heir(Some(parent as u32));
     let block = filled(heap, 0xA5);
-    heap.alloc(5 << 20, 64, Node::ANY).unwrap();
-    say(&format!("OFFSET {}", heap.offset(block).unwrap().bytes()));
+    heap.alloc(Request::new(5 << 20)).unwrap();
+    write_line(&format!("OFFSET {}", heap.offset(block).unwrap().bytes()));
     wait_for_the_end();
 }
 
 pub(crate) fn wait_for_the_end() {
-    // The parent holds the other end, and closes it when it goes.
+    // The parent has the other end of the pipe, and closes it when it ends.
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
 fn filled(heap: &Heap, byte: u8) -> NonNull<u8> {
-    let block = heap.alloc(4096, 4096, Node::ANY).unwrap();
+    let block = heap.alloc(Request::new(4096).aligned(4096)).unwrap();
     // SAFETY: just allocated with this size.
     unsafe { block.write_bytes(byte, 4096) };
     block
 }
 
-/// Allocates and frees blocks of all sizes, `rounds` times; ends with none.
+/// Allocates and frees blocks of all sizes, `rounds` times. Holds no block at the end.
 fn churn(heap: &Heap, seed: u64, rounds: u64) {
     let mut random = Random::new(seed);
     let mut blocks: [Option<NonNull<u8>>; 64] = [None; 64];
     for round in 0..rounds {
-        let place = &mut blocks[random.index(64)];
-        if let Some(block) = place.take() {
+        let slot = &mut blocks[random.index(64)];
+        if let Some(block) = slot.take() {
             // SAFETY: allocated below, and taken out of the array.
             unsafe { heap.free(block) }.unwrap();
         }
@@ -122,13 +122,13 @@ fn churn(heap: &Heap, seed: u64, rounds: u64) {
             1 => 1 << 20,
             few => few << random.below(11),
         };
-        *place = heap.alloc(size, 64, Node::ANY).ok();
-        if let Some(block) = place {
+        *slot = heap.alloc(Request::new(size)).ok();
+        if let Some(block) = slot {
             // SAFETY: just allocated with at least one byte.
             unsafe { block.write(round as u8) };
         }
         if round == 2000 {
-            say("READY");
+            write_line("READY");
         }
     }
     for block in blocks.into_iter().flatten() {

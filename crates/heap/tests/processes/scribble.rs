@@ -1,22 +1,22 @@
-//! A peer that writes where it should not: the others get errors, or wrong blocks, but never crash
-//! and never hang.
+//! A peer that overwrites the heap: other processes may get errors or wrong blocks, but never crash
+//! or hang.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use haul_heap::{Heap, Node, Tag};
+use haul_heap::{Heap, Node, Request, Tag};
 
 use crate::support::random::Random;
-use crate::{Named, finish, said, start};
+use crate::{Named, finish, read_line_with, start};
 
-/// How long a victim works under scribbling.
+/// How long a victim works while the peer writes.
 const TIME: Duration = Duration::from_millis(400);
 
-/// Everything that a process can ask of a heap, over and over, while another one scribbles. What a
-/// call returns does not matter; that it returns does. Blocks are not touched: that a peer can
-/// write to the data is what sharing means.
+/// Makes every call of a heap repeatedly, while another process overwrites the heap. The results do
+/// not matter, but every call must return. Blocks are not accessed, because a peer may write to the
+/// data at any time.
 pub(crate) fn suffer(heap: &Heap, seed: u64) {
     let mut random = Random::new(seed);
     let mut blocks: [Option<NonNull<u8>>; 256] = [None; 256];
@@ -28,15 +28,15 @@ pub(crate) fn suffer(heap: &Heap, seed: u64) {
     let mut round = 0_u64;
     while start.elapsed() < TIME {
         round += 1;
-        let place = &mut blocks[random.index(256)];
-        if let Some(block) = place.take() {
-            // SAFETY: of two owners that a scribbler made, neither touches the block.
+        let slot = &mut blocks[random.index(256)];
+        if let Some(block) = slot.take() {
+            // SAFETY: if corruption gave the block two owners, neither accesses it.
             let _ = unsafe { heap.usable_size(block) };
             // SAFETY: as above.
             let _ = unsafe { heap.free(block) };
         }
         let size = [64, 300, 4096, 70_000, 300_000, 3 << 20][random.index(6)];
-        *place = heap.alloc_tagged(size, 64, Node::ANY, tag).ok();
+        *slot = heap.alloc(Request::new(size).tagged(tag)).ok();
         match round % 500 {
             100 => drop(heap.validate()),
             200 => drop(heap.stats(Node::ANY)),
@@ -50,8 +50,8 @@ pub(crate) fn suffer(heap: &Heap, seed: u64) {
     }
 }
 
-/// Writes the words that `word_at` makes, with their offsets, while a victim works, and once more
-/// while one works that has the heap check its blocks.
+/// Writes the words of `word_at` at their offsets while a victim works, once without and once with
+/// debug mode.
 fn scribble(label: &str, seed: u64, word_at: impl Fn(u64) -> (u64, u64)) {
     for role in ["suffer", "suffer-debug"] {
         scribble_under(role, label, seed, &word_at);
@@ -63,7 +63,7 @@ fn scribble_under(role: &str, label: &str, seed: u64, word_at: impl Fn(u64) -> (
     let path = format!("/dev/shm/haul-heap.{}", named.name);
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     let mut child = start(role, &named.name, &seed.to_string());
-    said(&mut child, "READY");
+    read_line_with(&mut child, "READY");
     let mut random = Random::new(!seed);
     let begun = Instant::now();
     while begun.elapsed() < TIME {
@@ -73,11 +73,11 @@ fn scribble_under(role: &str, label: &str, seed: u64, word_at: impl Fn(u64) -> (
     finish(child, &format!("{label}, {role}, seed {seed}"));
 }
 
-/// The metadata of the tests' heap is less than this.
+/// The most metadata of the tests' heap.
 const METADATA: u64 = 16 << 20;
 
 #[test]
-fn random_words_anywhere_in_the_metadata_are_survived() {
+fn victim_survives_random_words_in_the_metadata() {
     for seed in 0..6 {
         scribble("anywhere", seed, |random| {
             (random % (METADATA / 8) * 8, random.wrapping_mul(0x9E37_79B9_7F4A_7C15))
@@ -85,10 +85,10 @@ fn random_words_anywhere_in_the_metadata_are_survived() {
     }
 }
 
-/// The first pages hold the header, the records, the hints and the words of pages and slices: what
-/// everything is found by.
+/// The first pages hold the header, the records, the hints and the words of pages and slices, by
+/// which everything is found.
 #[test]
-fn random_words_in_the_records_are_survived() {
+fn victim_survives_random_words_in_the_records() {
     for seed in 0..6 {
         scribble("records", seed, |random| {
             (
@@ -101,15 +101,15 @@ fn random_words_in_the_records_are_survived() {
 
 /// Small numbers look like states and counts.
 #[test]
-fn words_that_look_right_are_survived() {
+fn victim_survives_plausible_words() {
     for seed in 0..6 {
         scribble("right", seed, |random| (random % (METADATA / 8) * 8, random >> 20 & 0x1FF));
     }
 }
 
-/// What the heap itself writes into blocks: sizes, cookies and fences, where it checks them.
+/// In debug mode the heap itself writes sizes, cookies and fences into blocks.
 #[test]
-fn random_words_in_the_data_are_survived() {
+fn victim_survives_random_words_in_the_data() {
     let first = std::cell::Cell::new(0);
     for seed in 0..6 {
         scribble_under("suffer-debug", "data", seed, |random| {

@@ -1,9 +1,9 @@
-//! Four processes of four threads on one heap at once, sixteen in all: each fills blocks of all
-//! sizes, hands some to threads of other processes, and frees what comes; processes are killed
-//! meanwhile, and new ones take their places. Then everything must be accounted for: what lies in a
-//! mailbox is whole, what the dead held is their heir's, and there is nothing else.
+//! Four processes with four threads each on one heap: each thread fills blocks of all sizes, sends
+//! some to threads of other processes, and frees those that it receives. Processes are killed
+//! meanwhile and replaced. Afterwards every block must be accounted for: blocks in a mailbox are
+//! whole, blocks of dead processes belong to their heir, and no other block is live.
 //!
-//! `HAUL_SOAK_SECONDS` is how long it takes (4).
+//! `HAUL_SOAK_SECONDS` sets the duration (default 4).
 
 use std::collections::BTreeSet;
 use std::process::Child;
@@ -15,7 +15,7 @@ use std::sync::atomic::{
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haul_heap::{AllocError, Block, Heap, Node, Offset, Pages, Tag};
+use haul_heap::{AllocError, Block, Heap, Node, Offset, Pages, Request, Tag};
 
 use crate::support::random::Random;
 use crate::{MIB, finish, start};
@@ -23,43 +23,42 @@ use crate::{MIB, finish, start};
 const PROCESSES: usize = 4;
 const THREADS: usize = 4;
 
-/// Blocks that can be on their way to one thread.
+/// The most blocks in the mailbox of one thread.
 const MAILBOX: usize = 32;
 
-/// Blocks that a thread holds at most.
+/// The most blocks that a thread holds.
 const HELD: usize = 40;
 
-/// How long the processes work between two countings.
+/// How long the processes work between two checks.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// What a block says that is on its way to whoever takes it: no process's life has this number.
+/// The holder of a block in a mailbox: not the number of any process's life.
 const MAILED: u64 = 1 << 40;
 
-/// What a block says that is nobody's: not filled yet, or about to be freed.
-const NOBODYS: u64 = 0;
+/// The holder of a block that is not filled yet, or about to be freed.
+const NO_HOLDER: u64 = 0;
 
-/// The least that a block has: who holds it, and what it was filled with.
+/// Bytes of a block's head: its holder, and its size and mark.
 const HEAD: usize = 16;
 
-/// What all processes see, in a block of the heap.
+/// The state that all processes share, in a block of the heap.
 #[repr(C)]
 struct Board {
-    /// The processes are to end.
+    /// Tells the processes to end.
     stop: AtomicU64,
-    /// The number of the life that a place has now: a process that comes for a dead one has
-    /// another.
+    /// The number of the current life in each seat: a process that replaces a dead one has another.
     lives: [AtomicU64; PROCESSES],
     /// Blocks that came from another process.
     received: AtomicU64,
-    /// Offsets of blocks, by thread of all.
+    /// Offsets of blocks, by the number of the receiving thread.
     mail: [[AtomicU64; MAILBOX]; PROCESSES * THREADS],
 }
 
 /// The board in a heap's block, which begins as zeros.
 fn board(heap: &Heap, offset: u64) -> &Board {
     let block = heap.pointer(Offset::new(offset)).unwrap();
-    // SAFETY: the parent allocated it zeroed with this size, frees it when nobody looks any more,
-    // and only atomics touch it.
+    // SAFETY: the parent allocated it zeroed with this size and frees it after its last use, and
+    // only atomics access it.
     unsafe { block.cast().as_ref() }
 }
 
@@ -69,7 +68,7 @@ struct Parcel(NonNull<u8>);
 impl Parcel {
     fn new(heap: &Heap, random: &mut Random, tag: Tag, life: u64) -> Result<Self, AllocError> {
         let size = HEAD + random.size();
-        let block = heap.alloc_tagged(size, 1 << random.index(13), Node::ANY, tag)?;
+        let block = heap.alloc(Request::new(size).aligned(1 << random.index(13)).tagged(tag))?;
         let parcel = Self(block);
         parcel.word(0).store(life, Relaxed);
         parcel.fill(size, random.index(256) as u8);
@@ -98,23 +97,22 @@ impl Parcel {
 
     /// Whether the first `size` bytes are what the block was filled with.
     fn assert_is_whole(&self, size: usize, mark: u8) {
-        // SAFETY: whoever says so knows that the block has as many bytes, and that nobody writes
-        // them.
+        // SAFETY: the caller knows that the block has this many bytes and that no one writes them.
         let bytes = unsafe { std::slice::from_raw_parts(self.0.as_ptr(), size) };
         assert!(bytes[HEAD..].iter().all(|byte| *byte == mark), "a block of {size} bytes");
     }
 
     fn check(&self, heap: &Heap) {
         let (size, mark) = self.size_and_mark();
-        // SAFETY: whoever has the value owns the block.
+        // SAFETY: the owner of the value owns the block.
         assert!(unsafe { heap.usable_size(self.0) }.unwrap() >= size);
         self.assert_is_whole(size, mark);
     }
 
     fn resize(&mut self, heap: &Heap, size: usize, life: u64) {
         let (old, mark) = self.size_and_mark();
-        self.word(0).store(NOBODYS, Relaxed);
-        // SAFETY: the block is this thread's, and replaced by what comes back.
+        self.word(0).store(NO_HOLDER, Relaxed);
+        // SAFETY: this thread owns the block and replaces it with the returned one.
         if let Ok(block) = unsafe { heap.realloc(self.0, size, 64) } {
             self.0 = block;
             self.assert_is_whole(size.min(old), mark);
@@ -125,22 +123,22 @@ impl Parcel {
 
     fn free(self, heap: &Heap) {
         self.check(heap);
-        self.word(0).store(NOBODYS, Relaxed);
-        // SAFETY: this thread's, and not used any more.
+        self.word(0).store(NO_HOLDER, Relaxed);
+        // SAFETY: this thread owns the block and does not use it any more.
         unsafe { heap.free(self.0) }.unwrap();
     }
 }
 
-/// A child's part: `argument` is the board's offset, and above it which place this is.
+/// The work of a child: `argument` is the board's offset, and above it the number of its seat.
 pub(crate) fn work(heap: &Heap, argument: u64) {
-    let (offset, place) = (argument & ((1 << 48) - 1), (argument >> 48) as usize);
-    // SAFETY: asks for a number.
+    let (offset, seat) = (argument & ((1 << 48) - 1), (argument >> 48) as usize);
+    // SAFETY: the call only returns a number.
     heap.set_heir(Some(unsafe { libc::getppid() } as u32));
     let board = board(heap, offset);
-    let life = board.lives[place].load(SeqCst);
+    let life = board.lives[seat].load(SeqCst);
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            scope.spawn(move || Worker::new(heap, board, place * THREADS + thread, life).work());
+            scope.spawn(move || Worker::new(heap, board, seat * THREADS + thread, life).work());
         }
     });
 }
@@ -154,7 +152,7 @@ fn tag_name(number: usize) -> String {
 struct Worker<'a> {
     heap: &'a Heap,
     board: &'a Board,
-    /// Its number among all.
+    /// Its number among the threads of all processes.
     number: usize,
     life: u64,
     tag: Tag,
@@ -209,24 +207,24 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Puts a block into a place of somebody's mailbox, if that is empty.
+    /// Puts a block into an entry of some thread's mailbox, if the entry is empty.
     fn send(&mut self) {
         let box_number = self.random.index(self.board.mail.len());
-        let place = &self.board.mail[box_number][self.random.index(MAILBOX)];
+        let entry = &self.board.mail[box_number][self.random.index(MAILBOX)];
         let Some(parcel) = self.any() else { return };
         parcel.check(self.heap);
         parcel.word(0).store(MAILED, Relaxed);
         let offset = self.heap.offset(parcel.0).unwrap().bytes();
-        // An offset of 0 is one too.
-        if place.compare_exchange(0, offset + 1, Release, Relaxed).is_err() {
+        // Plus 1, because 0 is a valid offset.
+        if entry.compare_exchange(0, offset + 1, Release, Relaxed).is_err() {
             parcel.word(0).store(self.life, Relaxed);
             self.held.push(parcel);
         }
     }
 
     fn receive(&mut self) {
-        for place in &self.board.mail[self.number] {
-            let offset = place.swap(0, Acquire);
+        for entry in &self.board.mail[self.number] {
+            let offset = entry.swap(0, Acquire);
             if offset != 0 {
                 let parcel = Parcel(self.heap.pointer(Offset::new(offset - 1)).unwrap());
                 assert_eq!(parcel.word(0).swap(self.life, Relaxed), MAILED);
@@ -240,14 +238,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// One of the blocks that it holds, which it holds no more.
+    /// Removes one of the blocks that it holds.
     fn any(&mut self) -> Option<Parcel> {
         let count = self.held.len();
         (count > 0).then(|| self.held.swap_remove(self.random.index(count)))
     }
 }
 
-/// The processes, and the lives that ended by a kill.
+/// The processes, and the numbers of the lives that ended by a kill.
 struct Soak<'a> {
     heap: &'a Heap,
     name: &'a str,
@@ -263,32 +261,31 @@ impl Soak<'_> {
         board(self.heap, self.offset)
     }
 
-    fn start(&mut self, place: usize) -> Child {
+    fn start(&mut self, seat: usize) -> Child {
         self.lives += 1;
-        self.board().lives[place].store(self.lives, SeqCst);
-        start("soak", self.name, &(self.offset | (place as u64) << 48).to_string())
+        self.board().lives[seat].store(self.lives, SeqCst);
+        start("soak", self.name, &(self.offset | (seat as u64) << 48).to_string())
     }
 
     /// Lets the processes work, and kills one now and then if `kills`.
     fn round(&mut self, kills: bool) {
         self.board().stop.store(0, SeqCst);
-        self.children = (0..PROCESSES).map(|place| self.start(place)).collect();
+        self.children = (0..PROCESSES).map(|seat| self.start(seat)).collect();
         let began = Instant::now();
         while began.elapsed() < ROUND {
             thread::sleep(Duration::from_micros(self.random.index(80_000) as u64));
             if kills {
-                let place = self.random.index(PROCESSES);
-                self.killed.insert(self.board().lives[place].load(SeqCst));
-                self.children[place].kill().unwrap();
-                self.children[place].wait().unwrap();
-                // The place is taken again while some of this process's threads still look for the
-                // dead.
+                let seat = self.random.index(PROCESSES);
+                self.killed.insert(self.board().lives[seat].load(SeqCst));
+                self.children[seat].kill().unwrap();
+                self.children[seat].wait().unwrap();
+                // The seat is taken again while some threads of this process still reap.
                 thread::scope(|scope| {
                     for _ in 0..THREADS {
                         scope.spawn(|| assert_eq!(self.heap.reap().damaged, 0));
                     }
                 });
-                self.children[place] = self.start(place);
+                self.children[seat] = self.start(seat);
             }
         }
         self.board().stop.store(1, SeqCst);
@@ -297,8 +294,8 @@ impl Soak<'_> {
         }
     }
 
-    /// Every live block is the board, in a mailbox and whole, or was a dead one's; the counts say
-    /// the same. All but the board are freed.
+    /// Checks that every live block is the board, a whole block in a mailbox, or a dead process's
+    /// block, and that the counts agree. Frees all blocks but the board.
     fn account(&mut self, deaths: usize) {
         assert_eq!(self.heap.reap().damaged, 0);
         self.heap.validate().unwrap();
@@ -306,8 +303,8 @@ impl Soak<'_> {
         self.heap.walk(|block| blocks.push(block));
         self.assert_counts(&blocks);
         let mut mail = BTreeSet::new();
-        for place in self.board().mail.iter().flatten() {
-            let offset = place.swap(0, Acquire);
+        for entry in self.board().mail.iter().flatten() {
+            let offset = entry.swap(0, Acquire);
             assert!(offset == 0 || mail.insert(offset - 1), "a block in two mailboxes");
         }
         let (mut mailed, mut loose) = (0, 0);
@@ -320,25 +317,29 @@ impl Soak<'_> {
                     mailed += 1;
                 }
                 (false, life) if self.killed.contains(&life) => {}
-                // Its holder died before it filled the block (what was there before are as many
-                // equal bytes), or while the block went from hand to hand.
+                // Its holder died before it filled the block (the earlier content is equal bytes),
+                // or while it sent the block.
                 (false, life) => {
-                    let is_loose = life == NOBODYS || life >= MAILED;
-                    assert!(is_loose, "life {life} ended in peace and left {block:?}");
+                    let is_loose = life == NO_HOLDER || life >= MAILED;
+                    assert!(is_loose, "life {life} ended normally and left {block:?}");
                     loose += 1;
                 }
             }
-            // SAFETY: nobody else is there any more.
+            // SAFETY: no other process uses the heap any more.
             unsafe { self.heap.free(block.address) }.unwrap();
         }
         assert_eq!(mailed, mail.len(), "a block in a mailbox is not live");
         // A thread that is killed while it moves a block leaves the old and the new one.
-        assert!(loose <= 2 * deaths * THREADS, "{loose} blocks are nobody's after {deaths} deaths");
+        assert!(
+            loose <= 2 * deaths * THREADS,
+            "{loose} blocks have no holder after {deaths} deaths"
+        );
         assert!(deaths > 0 || blocks.len() == mail.len() + 1, "{} blocks", blocks.len());
         assert_eq!(self.heap.stats(Node::ANY).live.blocks, 1);
     }
 
-    /// The counts are the sums over the blocks, and all blocks are this process's, the heir's.
+    /// Checks that the counts are the sums over the blocks, and that all blocks belong to this
+    /// process, the heir.
     fn assert_counts(&self, blocks: &[Block]) {
         let stats = self.heap.stats(Node::ANY);
         let sum = |blocks: &mut dyn Iterator<Item = &Block>| {
@@ -357,14 +358,14 @@ impl Soak<'_> {
 }
 
 #[test]
-fn four_processes_of_four_threads_that_are_killed_lose_nothing() {
+fn killed_processes_of_many_threads_lose_no_block() {
     let seconds = std::env::var("HAUL_SOAK_SECONDS").ok();
     let seconds: u64 = seconds.map_or(4, |text| text.parse().expect("a number"));
     let name = format!("test-soak-{}", std::process::id());
     let builder = Heap::builder().limit(crate::PAGES * 2 * MIB).nodes(1).pages(Pages::Plain);
     let heap = builder.caches(512).decay(Some(0)).shared_named(&name).unwrap();
     let named = crate::Named { heap, name };
-    let block = named.heap.zalloc(size_of::<Board>(), 64, Node::ANY, Tag::NONE).unwrap();
+    let block = named.heap.zalloc(Request::new(size_of::<Board>())).unwrap();
     let mut soak = Soak {
         heap: &named.heap,
         name: &named.name,
@@ -374,7 +375,7 @@ fn four_processes_of_four_threads_that_are_killed_lose_nothing() {
         killed: BTreeSet::new(),
         random: Random::new(0x50A4),
     };
-    // The first time nobody dies, and the counts can be only one thing.
+    // In the first round no process dies, so the counts must be exact.
     for round in 0..seconds {
         let before = soak.killed.len();
         soak.round(round > 0);
@@ -383,7 +384,7 @@ fn four_processes_of_four_threads_that_are_killed_lose_nothing() {
     let (received, kills) = (soak.board().received.load(Relaxed), soak.killed.len());
     eprintln!("{received} blocks went to another thread, {kills} of {} processes died", soak.lives);
     assert!(received > 0 && (seconds < 2 || kills > 0));
-    // SAFETY: nobody looks at the board any more.
+    // SAFETY: no process uses the board any more.
     unsafe { named.heap.free(block) }.unwrap();
     crate::assert_whole(&named.heap);
 }

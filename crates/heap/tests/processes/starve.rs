@@ -1,34 +1,34 @@
-//! Another program fills the memory file system that a heap's file lies in, all but a few pages:
-//! whatever the heap is asked for then, it refuses, or gives. No touch is a signal.
+//! Another program fills the memory file system of a heap's file, except for a few pages. The heap
+//! then serves or refuses each request, and no access raises a signal.
 
 use std::fs::File;
 use std::io::Write;
 use std::ptr::NonNull;
 use std::thread;
 
-use haul_heap::{AllocError, Heap, Node, Tag};
+use haul_heap::{AllocError, Heap, Node, Request};
 
-/// Where the other program's file lies.
+/// The path of the other program's file.
 const FILLER: &str = "/dev/shm/filler";
 
 /// Bytes of a page of the file system.
 const PAGE: u64 = 4096;
 
-/// The most pages that are left: what a request can need, and some.
+/// The most pages that are left free: more than one request can need.
 const PAGES_LEFT_MAX: u64 = 24;
 
-/// Fills the file system but for `left` pages, with each number of them in turn.
+/// Fills the file system except for a number of pages, for each number in turn.
 pub(crate) fn starve() {
     let mut refused = 0;
     for left in 0..=PAGES_LEFT_MAX {
         // Free pages stay ready, so that a request needs nothing but metadata.
         let heap = crate::builder().decay(None).shared_named("starve").unwrap();
-        let first = heap.alloc(4 << 20, 64, Node::ANY).unwrap();
+        let first = heap.alloc(Request::new(4 << 20)).unwrap();
         // SAFETY: allocated just now and not used.
         unsafe { heap.free(first) }.unwrap();
         fill(left);
         refused += use_all_sizes(&heap);
-        // Each thread needs a record of its own.
+        // Each thread needs its own record.
         for _ in 0..4 {
             refused += thread::scope(|scope| scope.spawn(|| use_all_sizes(&heap)).join().unwrap());
         }
@@ -38,13 +38,13 @@ pub(crate) fn starve() {
         heap.reap();
         heap.validate().unwrap();
         std::fs::remove_file(FILLER).unwrap();
-        assert_eq!(use_all_sizes(&heap), 0, "with memory again");
+        assert_eq!(use_all_sizes(&heap), 0, "after memory is free again");
         assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
         heap.validate().unwrap();
         drop(heap);
         Heap::remove_name("starve").unwrap();
     }
-    assert!(refused > 0, "nothing was refused, so nothing was shown");
+    assert!(refused > 0, "no request was refused, so the test shows nothing");
 }
 
 /// Another program's file, as large as it can be, then shorter by `left` pages.
@@ -56,13 +56,14 @@ fn fill(left: u64) {
     file.set_len(bytes.saturating_sub(left * PAGE) / PAGE * PAGE).unwrap();
 }
 
-/// A block of each class up to 112 KiB and one beyond all, all at once: how many were refused.
+/// Allocates a block of each class up to 112 KiB and a larger one, all at the same time. Returns
+/// how many requests were refused.
 fn use_all_sizes(heap: &Heap) -> usize {
     let mut blocks: Vec<NonNull<u8>> = Vec::new();
     let mut refused = 0;
     let sizes = (6..16).flat_map(|shift| [4, 5, 6, 7].map(|part| (part << shift) / 4));
     for size in sizes.chain([300 << 10]) {
-        match heap.alloc_tagged(size, 64, Node::ANY, Tag::NONE) {
+        match heap.alloc(Request::new(size)) {
             Ok(block) => {
                 // SAFETY: just allocated with this size.
                 unsafe { block.write_bytes(0xA5, size) };

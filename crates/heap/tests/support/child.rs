@@ -1,16 +1,16 @@
-//! Children that are forked, and not started again. They may not call malloc: another thread may
-//! have held its lock when the child came.
+//! Children of fork without exec. They may not call malloc, because another thread may have held
+//! its lock at the fork.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a child exits with whose work ended in a panic: as Rust's programs do.
+/// The exit status of a child whose work panicked, as in Rust programs.
 const PANICKED: i32 = 101;
 
-/// How long a child may take before it counts as hanging, on a loaded machine: it is ended by
-/// SIGALRM then.
+/// How long a child may take before it counts as hanging, on a loaded machine. SIGALRM then ends
+/// it.
 const PATIENCE_S: u32 = 300;
 
-/// What a child exits with.
+/// The exit status of a child.
 pub(crate) trait Status {
     fn code(self) -> i32;
 }
@@ -21,64 +21,64 @@ impl Status for i32 {
     }
 }
 
-/// Whether all is well.
+/// True means success.
 impl Status for bool {
     fn code(self) -> i32 {
         i32::from(!self)
     }
 }
 
-/// Does `work` in a forked child: what the child exited with, or the signal that ended it, below
-/// zero.
+/// Does `work` in a forked child. Returns the child's exit status, or the negated number of the
+/// signal that ended it.
 pub(crate) fn in_child<S: Status>(work: impl FnOnce() -> S) -> i32 {
     wait(start(work))
 }
 
 /// Forks a child that does `work`, to be waited for.
 pub(crate) fn start<S: Status>(work: impl FnOnce() -> S) -> libc::pid_t {
-    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and system calls,
-    // and leaves by _exit.
+    // SAFETY: the child only calls the heap, which takes no lock and calls no malloc, makes system
+    // calls, and leaves by _exit.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
         // SAFETY: no pointers are involved, and nothing here handles the signal.
         unsafe { libc::alarm(PATIENCE_S) };
-        // A panic that left this function would end the child's only thread, and with it the child
-        // as if all were well.
+        // A panic that left this function would end the child's only thread, and the child would
+        // exit with success.
         exit(catch_unwind(AssertUnwindSafe(|| work().code())).unwrap_or(PANICKED));
     }
     child
 }
 
-/// Ends this child without running what belongs to its parent.
+/// Ends this child without running exit handlers of its parent.
 pub(crate) fn exit(status: i32) -> ! {
-    // SAFETY: nothing is left to do here, and what belongs to the parent is not run.
+    // SAFETY: the child has no further work, and the parent's exit handlers are not run.
     unsafe { libc::_exit(status) }
 }
 
-/// Waits for a child: what it exited with, or the signal that ended it, below zero.
+/// Waits for a child. Returns its exit status, or the negated number of the signal that ended it.
 pub(crate) fn wait(child: libc::pid_t) -> i32 {
     let mut status = 0;
-    // SAFETY: `status` is an int of ours.
+    // SAFETY: `status` is a local int.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(waited, child);
     if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
-/// A number of `/proc/self/statm`, in bytes: 0 is what this process has of addresses, 1 what is
-/// resident. 0 where the kernel does not tell.
-pub(crate) fn statm_bytes(place: usize) -> u64 {
+/// A field of `/proc/self/statm`, in bytes: field 0 is the size of this process's addresses, field
+/// 1 its resident memory. 0 if the kernel does not report it.
+pub(crate) fn statm_bytes(field: usize) -> u64 {
     let mut text = [0_u8; 128];
-    // SAFETY: the path is ended.
+    // SAFETY: the path is a C string.
     let file =
         unsafe { libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    // SAFETY: no more is read than there is room for.
+    // SAFETY: the call reads at most as many bytes as the buffer has.
     let read = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
     // SAFETY: opened above, and not used again.
     unsafe { libc::close(file) };
     let text = &text[..usize::try_from(read).unwrap_or(0)];
-    let digits = text.split(|byte| *byte == b' ').nth(place).unwrap_or_default();
+    let digits = text.split(|byte| *byte == b' ').nth(field).unwrap_or_default();
     let pages = digits.iter().fold(0, |pages, digit| pages * 10 + u64::from(digit - b'0'));
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }

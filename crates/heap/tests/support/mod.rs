@@ -1,5 +1,5 @@
-//! What the tests of this crate share: children, and numbers without a pattern.
-#![allow(dead_code, reason = "every test binary uses its own part of it")]
+//! Code that the tests of this crate share: children, and pseudo-random numbers.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod child;
 pub(crate) mod random;

@@ -1,4 +1,4 @@
-//! Numbers without a pattern, the same for the same seed.
+//! Pseudo-random numbers, the same for the same seed.
 
 /// A small generator: splitmix64, by Sebastiano Vigna.
 pub(crate) struct Random(u64);
@@ -8,7 +8,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Any 64 bits.
+    /// A random word.
     pub(crate) fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -22,12 +22,12 @@ impl Random {
         self.word() % limit
     }
 
-    /// A place in `length` of them.
+    /// An index below `length`.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// Bytes of a request, as programs make them: few are large.
+    /// The size of a request, distributed as in programs: few are large.
     pub(crate) fn size(&mut self) -> usize {
         match self.index(20) {
             0 => 1 + self.index(600_000),

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use std::time::Instant;
 
-use haul_heap::{AllocError, Heap, Misuse, Node, Tag};
+use haul_heap::{AllocError, Heap, Misuse, Tag};
 
 use crate::backoff::{Backoff, Backoffs};
 use crate::directory::Directory;
@@ -289,7 +289,7 @@ impl SocketHeap {
         }
         // SAFETY: as the caller promises.
         let tag = unsafe { self.names.tag(&self.heap, name) };
-        let block = self.heap.alloc_tagged(bytes, align, Node::ANY, tag);
+        let block = self.heap.alloc(haul_heap::Request::new(bytes).aligned(align).tagged(tag));
         if block.is_err() {
             return self.allocate_again(bytes, align, tag);
         }
@@ -301,7 +301,7 @@ impl SocketHeap {
     #[cold]
     fn allocate_again(&self, bytes: usize, align: usize, tag: Tag) -> Option<NonNull<u8>> {
         let start = Instant::now();
-        let block = self.heap.alloc_tagged(bytes, align, Node::ANY, tag);
+        let block = self.heap.alloc(haul_heap::Request::new(bytes).aligned(align).tagged(tag));
         let backoff = self.backoffs.of(bytes, align);
         match block {
             Err(AllocError::Exhausted) => backoff.begin(start.elapsed()),
@@ -329,14 +329,17 @@ impl SocketHeap {
         bytes: usize,
         align: usize,
     ) -> Option<NonNull<u8>> {
-        let held = |tag| self.heap.alloc_held(bytes, align, Node::ANY, tag).ok();
+        let held = |tag| {
+            self.heap.alloc_held(haul_heap::Request::new(bytes).aligned(align).tagged(tag)).ok()
+        };
         // SAFETY: as the caller promises.
         let block = unsafe { tagged(&self.heap, &self.names, name, held) };
         if block.is_some() || !self.extents.has_idle(bytes, align) {
             return block;
         }
         let _no_growth = NoGrowth::begin();
-        let idle = |tag| self.heap.alloc_tagged(bytes, align, Node::ANY, tag).ok();
+        let idle =
+            |tag| self.heap.alloc(haul_heap::Request::new(bytes).aligned(align).tagged(tag)).ok();
         // SAFETY: as the caller promises.
         unsafe { tagged(&self.heap, &self.names, name, idle) }
     }
@@ -414,13 +417,14 @@ impl Owned<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_heap::Node;
 
     #[test]
     fn refused_block_takes_no_tag() {
         let heap = Heap::builder().limit(64 << 20).build().expect("a small heap is built");
         let names = Names::new();
         let held = |name: &core::ffi::CStr| {
-            let held = |tag| heap.alloc_held(1 << 20, 64, Node::ANY, tag).ok();
+            let held = |tag| heap.alloc_held(haul_heap::Request::new(1 << 20).tagged(tag)).ok();
             // SAFETY: a `CStr` is a C string.
             unsafe { tagged(&heap, &names, name.as_ptr(), held) }
         };
@@ -428,7 +432,7 @@ mod tests {
             assert_eq!(held(name), None, "the heap has no idle memory");
         }
         assert_eq!(heap.tag("first").number(), 1, "refused requests have tags");
-        let idle = heap.alloc(2 << 20, 64, Node::ANY).expect("the heap is empty");
+        let idle = heap.alloc(haul_heap::Request::new(2 << 20)).expect("the heap is empty");
         // SAFETY: allocated just now, and no other thread has it.
         unsafe { heap.free(idle) }.expect("it lives");
         assert!(held(c"second").is_some());

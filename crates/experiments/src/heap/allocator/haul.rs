@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::thread;
 use std::time::Duration;
 
-use haul_heap::{Heap, Node, Pages, Tag};
+use haul_heap::{Heap, Pages, Request};
 use haul_measure::sys;
 
 use super::Allocator;
@@ -57,11 +57,11 @@ impl Haul {
 unsafe impl Allocator for Haul {
     #[inline(always)]
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
-        self.heap.alloc(size, align, Node::ANY).ok()
+        self.heap.alloc(Request::new(size).aligned(align)).ok()
     }
 
     fn allocate_zeroed(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
-        self.heap.zalloc(size, align, Node::ANY, Tag::NONE).ok()
+        self.heap.zalloc(Request::new(size).aligned(align)).ok()
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The words of the records of caches and processes.
 
-/// What a cache record's word says.
+/// The state of a cache record's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cache {
     Free,
@@ -9,7 +9,7 @@ pub(crate) enum Cache {
         process: u8,
         thread: u16,
     },
-    /// A process `by` gives back what the cache of the dead `process` held.
+    /// The process `by` gives back what the cache of the dead `process` held.
     Reaping {
         process: u8,
         thread: u16,
@@ -18,7 +18,7 @@ pub(crate) enum Cache {
 }
 
 /// A cache record's word: state 2 bits, process 7, by 7, thread 16, epoch 32, from the lowest bit
-/// up. The epoch tells two lives of one record apart.
+/// up. The epoch distinguishes two uses of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct CacheWord(pub(crate) u64);
@@ -29,7 +29,7 @@ const CACHE_THREAD_AT: u32 = 16;
 const CACHE_EPOCH_AT: u32 = 32;
 
 impl CacheWord {
-    /// Of a record that nobody ever had.
+    /// The word of a record that no process ever had.
     pub(crate) const UNUSED: Self = Self::free(0);
 
     const fn new(state: u64, process: u8, by: u8, thread: u16, epoch: u32) -> Self {
@@ -70,18 +70,18 @@ impl CacheWord {
     }
 }
 
-/// What a process record's word says.
+/// The state of a process record's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Process {
     Free,
-    /// It fills in the rest of its record.
+    /// The process is writing the rest of its record.
     Joining {
         pid: u32,
-        home: u8,
+        namespace: u8,
     },
     Active {
         pid: u32,
-        home: u8,
+        namespace: u8,
     },
     /// The process in slot `by` gives back what the dead `pid` held.
     Reaping {
@@ -91,9 +91,9 @@ pub(crate) enum Process {
 }
 
 /// A process record's word: state 2 bits, by 7, process identity 23 (`PID_MAX_LIMIT` is 2^22),
-/// epoch 32, from the lowest bit up. The epoch tells two lives of one record apart. Where nobody
-/// reaps the process, `by` says where it is at home: its place in [`crate::tables::Tables::homes`],
-/// 0 where that is not known. A number means nothing elsewhere.
+/// epoch 32, from the lowest bit up. The epoch distinguishes two uses of one record. If no process
+/// reaps it, `by` holds the index of its PID namespace in [`crate::tables::Tables::namespaces`], or
+/// 0 if that is not known. A PID is valid in its namespace only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct ProcessWord(pub(crate) u64);
@@ -116,12 +116,12 @@ impl ProcessWord {
         Self::new(0, 0, 0, epoch)
     }
 
-    pub(crate) const fn joining(epoch: u32, pid: u32, home: u8) -> Self {
-        Self::new(1, pid, home, epoch)
+    pub(crate) const fn joining(epoch: u32, pid: u32, namespace: u8) -> Self {
+        Self::new(1, pid, namespace, epoch)
     }
 
-    pub(crate) const fn active(epoch: u32, pid: u32, home: u8) -> Self {
-        Self::new(2, pid, home, epoch)
+    pub(crate) const fn active(epoch: u32, pid: u32, namespace: u8) -> Self {
+        Self::new(2, pid, namespace, epoch)
     }
 
     pub(crate) const fn reaping(epoch: u32, pid: u32, by: u8) -> Self {
@@ -137,8 +137,8 @@ impl ProcessWord {
         let by = (self.0 >> PROCESS_BY_AT & 0x7F) as u8;
         match self.0 & 3 {
             0 => Process::Free,
-            1 => Process::Joining { pid, home: by },
-            2 => Process::Active { pid, home: by },
+            1 => Process::Joining { pid, namespace: by },
+            2 => Process::Active { pid, namespace: by },
             _ => Process::Reaping { pid, by },
         }
     }
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_say_what_they_were_made_of() {
+    fn decoded_record_words_equal_their_parts() {
         let epoch = u32::MAX;
         let active = CacheWord::active(epoch, 127, u16::MAX);
         assert_eq!(active.decode(), Cache::Active { process: 127, thread: u16::MAX });
@@ -164,11 +164,11 @@ mod tests {
         assert_eq!(reaping.decode(), Cache::Reaping { process: 3, thread: 4, by: 127 });
         assert_eq!(CacheWord::free(epoch).decode(), Cache::Free);
         let pid = 1 << 22;
-        let home = 127;
-        let joining = ProcessWord::joining(epoch, pid, home);
-        assert_eq!(joining.decode(), Process::Joining { pid, home });
-        let active = ProcessWord::active(epoch, pid, home);
-        assert_eq!(active.decode(), Process::Active { pid, home });
+        let namespace = 127;
+        let joining = ProcessWord::joining(epoch, pid, namespace);
+        assert_eq!(joining.decode(), Process::Joining { pid, namespace });
+        let active = ProcessWord::active(epoch, pid, namespace);
+        assert_eq!(active.decode(), Process::Active { pid, namespace });
         assert_eq!(ProcessWord::reaping(1, pid, 5).decode(), Process::Reaping { pid, by: 5 });
         assert_eq!(ProcessWord::free(epoch).epoch(), epoch);
     }

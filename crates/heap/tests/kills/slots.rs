@@ -1,31 +1,31 @@
-//! Who comes when all places for processes are taken, and what two attachments of one process do.
+//! Processes that attach when all process slots are taken, and two attachments of one process.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 
-use haul_heap::{Heap, Node};
+use haul_heap::{Heap, Request};
 
 use crate::victim::{self, End};
 use crate::{assert_whole, heap};
 
-/// Places for processes that stay (`PROCESSES_MAX` less the visitor's).
-const PLACES: usize = 127;
+/// Slots for processes that stay (`PROCESSES_MAX` less the visitor's).
+const SLOTS: usize = 127;
 
 fn nothing(_: &'static str) {}
 
-/// Attaches in a child that ends at once: whether it could.
+/// Attaches in a child that ends at once. Returns whether it succeeded.
 fn attach(heap: &Heap) -> bool {
     let attach = || {
         let second = Heap::builder().attach_fd(heap.fd().unwrap());
         assert!(second.is_ok());
-        // Its memory is another's, and goes with the child.
+        // Not dropped: the child ends without leaving the heap.
         std::mem::forget(second);
     };
     victim::run(nothing, attach) == End::Finished
 }
 
-/// Whoever finds all places taken reaps under the one name that is kept for that. It may die of it.
+/// A process that finds all slots taken reaps from the visitor's slot, and may die there.
 #[test]
-fn a_death_while_all_places_are_taken_locks_nobody_out() {
+fn death_in_the_visitor_slot_locks_no_process_out() {
     for label in [
         "member.join.after_joining",
         "member.join.before_active",
@@ -34,20 +34,20 @@ fn a_death_while_all_places_are_taken_locks_nobody_out() {
         "reap.before_caches_free",
         "reap.before_processes_free",
         "reap.processes_free.between",
-        "heap.place.before_leave",
+        "heap.claim_slot.before_leave",
     ] {
         let heap = heap();
-        for _ in 1..PLACES {
+        for _ in 1..SLOTS {
             assert!(attach(&heap), "{label}");
         }
         for death in 0..2 {
             let end =
                 victim::kill_at(label, 1, || _ = Heap::builder().attach_fd(heap.fd().unwrap()));
-            // The second one may find places that the first had freed, or a cache that it had
+            // The second one may find slots that the first had freed, or a cache that it had
             // claimed.
             assert!(end == End::Killed || (death > 0 && end == End::Finished), "{label}: {end:?}");
         }
-        for _ in 0..PLACES + 2 {
+        for _ in 0..SLOTS + 2 {
             assert!(attach(&heap), "{label}");
         }
         assert_eq!(heap.reap().damaged, 0, "{label}");
@@ -58,27 +58,27 @@ fn a_death_while_all_places_are_taken_locks_nobody_out() {
 /// The second attachment of a child, for its hook.
 static SECOND: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Processes that the second attachment reaped, and one for each time that it tried.
+/// Processes that the second attachment reaped, plus one for each of its attempts.
 static BY_SECOND: AtomicU32 = AtomicU32::new(0);
 
-/// Reaps by the second attachment while the first is at it.
+/// Reaps by the second attachment while the first is reaping.
 fn reap_by_second(label: &'static str) {
     if label != "reap.before_caches_free" || BY_SECOND.fetch_add(1, SeqCst) > 0 {
         return;
     }
-    // SAFETY: the child stored it, and keeps it until it ends.
+    // SAFETY: the child stored it, and keeps it alive until the child ends.
     let second = unsafe { &*SECOND.load(SeqCst) };
     BY_SECOND.fetch_add(second.reap().processes, SeqCst);
 }
 
 #[test]
-fn of_two_attachments_of_one_process_one_reaps() {
+fn one_of_two_attachments_of_a_process_reaps() {
     let heap = heap();
-    let end = victim::run(nothing, || assert!(heap.alloc(640, 64, Node::ANY).is_ok()));
+    let end = victim::run(nothing, || assert!(heap.alloc(Request::new(640)).is_ok()));
     assert_eq!(end, End::Finished);
     let end = victim::run(reap_by_second, || {
         let second = Heap::builder().attach_fd(heap.fd().unwrap());
-        let Ok(mut second) = second else { panic!("not attached") };
+        let Ok(mut second) = second else { panic!("cannot attach") };
         SECOND.store(&raw mut second, SeqCst);
         let reaped = heap.reap();
         assert_eq!((reaped.processes, reaped.blocks), (1, 1));
