@@ -21,11 +21,11 @@ const CLOSERS_MAX: usize = 16;
 /// of the kernel) and a few sockets; a quarter of the 1024 that a process may have by default.
 const HELD_MAX: usize = 256;
 
-static FILES: Aside<OwnedFd> = Aside::new(close_file);
+static FILES: BackgroundCloser<OwnedFd> = BackgroundCloser::new(close_file);
 
 /// Closes descriptors of the peer's, or a socket with such in it, without waiting for it.
 pub fn close(files: impl IntoIterator<Item = OwnedFd>) {
-    FILES.take(files);
+    FILES.add(files);
 }
 
 /// Whether somebody new may be met.
@@ -43,7 +43,7 @@ fn close_file(file: OwnedFd) {
     drop(file);
 }
 
-struct Aside<T: 'static> {
+struct BackgroundCloser<T: 'static> {
     state: Lock<State<T>>,
     close: fn(T),
 }
@@ -62,7 +62,7 @@ impl<T> State<T> {
     }
 }
 
-impl<T: Send> Aside<T> {
+impl<T: Send> BackgroundCloser<T> {
     const fn new(close: fn(T)) -> Self {
         let state = State { waiting: VecDeque::new(), closing: 0, closers: 0 };
         // A child of fork has none of the threads, and starts its own for what waits.
@@ -74,7 +74,7 @@ impl<T: Send> Aside<T> {
         self.state.lock()
     }
 
-    fn take(&'static self, things: impl IntoIterator<Item = T>) {
+    fn add(&'static self, things: impl IntoIterator<Item = T>) {
         let mut state = self.state();
         state.waiting.extend(things);
         self.help(&mut state);
@@ -135,35 +135,35 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_counted_and_waited_for_by_few() {
-        static ASIDE: Aside<Receiver<()>> = Aside::new(wait);
+        static CLOSER: BackgroundCloser<Receiver<()>> = BackgroundCloser::new(wait);
         let mut holding = Vec::new();
         for held in 0..HELD_MAX + 40 {
-            assert_eq!(ASIDE.check().is_ok(), held < HELD_MAX, "{held}");
+            assert_eq!(CLOSER.check().is_ok(), held < HELD_MAX, "{held}");
             let (hold, until) = channel();
-            ASIDE.take([until]);
+            CLOSER.add([until]);
             holding.push(hold);
         }
-        let error = ASIDE.check().unwrap_err();
+        let error = CLOSER.check().unwrap_err();
         assert!(
             matches!(error, Error::Unclosed { held, limit } if held == HELD_MAX + 40 && limit == HELD_MAX),
             "{error:?}"
         );
-        assert_eq!(ASIDE.state().closers, CLOSERS_MAX);
+        assert_eq!(CLOSER.state().closers, CLOSERS_MAX);
         drop(holding);
-        soon(|| ASIDE.state().closers == 0);
-        assert_eq!(ASIDE.state().held(), 0);
-        assert!(ASIDE.check().is_ok());
+        soon(|| CLOSER.state().closers == 0);
+        assert_eq!(CLOSER.state().held(), 0);
+        assert!(CLOSER.check().is_ok());
     }
 
     #[test]
     fn what_can_be_closed_is_while_others_wait() {
-        static ASIDE: Aside<Receiver<()>> = Aside::new(wait);
+        static CLOSER: BackgroundCloser<Receiver<()>> = BackgroundCloser::new(wait);
         let (hold, until) = channel();
-        ASIDE.take([until]);
+        CLOSER.add([until]);
         let (gone, until) = channel();
         drop(gone);
-        ASIDE.take([until]);
-        soon(|| ASIDE.state().held() == 1);
+        CLOSER.add([until]);
+        soon(|| CLOSER.state().held() == 1);
         drop(hold);
     }
 }

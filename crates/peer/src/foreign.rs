@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     /// A user that does not run this test.
-    const SOMEBODY: u32 = 54_321;
+    const OTHER_USER: u32 = 54_321;
 
     #[test]
     fn file_is_foreign_only_in_folders_writable_by_others() {
@@ -97,12 +97,12 @@ mod tests {
         let path = folder.path().join("file");
         let own = rustix::process::geteuid().as_raw();
         for (mode, owner, is_foreign) in [
-            (0o700, SOMEBODY, false),
-            (0o755, SOMEBODY, false),
-            (0o775, SOMEBODY, false),
-            (0o1777, SOMEBODY, true),
-            (0o777, SOMEBODY, true),
-            (0o1770, SOMEBODY, true),
+            (0o700, OTHER_USER, false),
+            (0o755, OTHER_USER, false),
+            (0o775, OTHER_USER, false),
+            (0o1777, OTHER_USER, true),
+            (0o777, OTHER_USER, true),
+            (0o1770, OTHER_USER, true),
             (0o1777, own, false),
         ] {
             fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
@@ -113,11 +113,11 @@ mod tests {
         fs::write(&path, "").unwrap();
         assert_eq!(left_by_another(&path).unwrap(), None);
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).unwrap();
-        if chown(&path, Some(SOMEBODY), None).is_err() {
+        if chown(&path, Some(OTHER_USER), None).is_err() {
             eprintln!("SKIPPED: somebody else's file: not running as root: run the tests as root");
             return;
         }
-        assert_eq!(left_by_another(&path).unwrap(), Some((SOMEBODY, "a regular file")));
+        assert_eq!(left_by_another(&path).unwrap(), Some((OTHER_USER, "a regular file")));
     }
 
     #[test]

@@ -165,14 +165,14 @@ impl<T> Held<T> {
 
     fn put(&self, guard: MutexGuard<'static, T>) {
         // SAFETY: the caller has the lock, so nobody else is here.
-        let place = unsafe { &mut *self.0.get() };
-        *place = Some(guard);
+        let slot = unsafe { &mut *self.0.get() };
+        *slot = Some(guard);
     }
 
     fn take(&self) -> Option<MutexGuard<'static, T>> {
         // SAFETY: the thread that took the lock before the fork, or its copy in the child.
-        let place = unsafe { &mut *self.0.get() };
-        place.take()
+        let slot = unsafe { &mut *self.0.get() };
+        slot.take()
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
             return true;
         }
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args([&format!("peer::fork::tests::{test}"), "--exact", "--test-threads=1"]);
+        command.args([&format!("fork::tests::{test}"), "--exact", "--test-threads=1"]);
         let ran = command.env(ROLE, "").output().unwrap();
         let said = String::from_utf8_lossy(&ran.stdout).into_owned();
         assert!(ran.status.success() && said.contains("1 passed"), "{said}");

@@ -41,11 +41,11 @@ impl Life {
         if self.here.is_here() && self.forks == fork::forks() {
             return true;
         }
-        self.leave_to_nobody().unwrap_or(false)
+        self.leave_and_check().unwrap_or(false)
     }
 
     /// Closes this copy, and says whether there are no others.
-    fn leave_to_nobody(self) -> Result<bool, Errno> {
+    fn leave_and_check(self) -> Result<bool, Errno> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&set, &self.file, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         drop(self.file);

@@ -78,16 +78,16 @@ pub fn listen(
     // The file gets the socket's own mode, so there is no instant at which others may connect.
     rustix::fs::fchmod(&socket, if is_for_all { all } else { own })
         .map_err(|reason| at("protect", path)(reason.into()))?;
-    let place = take(path, &address, &socket).map_err(at("bind", path))?;
+    let bound = take(path, &address, &socket).map_err(at("bind", path))?;
     // What bind() made has the mode less the umask.
-    if is_for_all && let Err(reason) = place.set_mode(all) {
-        place.remove();
+    if is_for_all && let Err(reason) = bound.set_mode(all) {
+        bound.remove();
         return Err(at("protect", path)(reason.into()));
     }
     match rustix::net::listen(&socket, backlog) {
-        Ok(()) => Ok((socket, place)),
+        Ok(()) => Ok((socket, bound)),
         Err(reason) => {
-            place.remove();
+            bound.remove();
             Err(at("listen on", path)(reason.into()))
         }
     }
@@ -231,10 +231,10 @@ mod tests {
                 all.into_iter().map(|one| one.join().unwrap()).collect()
             });
             let mut won = all.into_iter().flatten();
-            let (socket, place) = won.next().unwrap();
+            let (socket, bound) = won.next().unwrap();
             assert!(won.next().is_none(), "two have it");
             assert!(socket::connect(&path).is_ok(), "whoever has it is not there");
-            place.remove();
+            bound.remove();
             drop(socket);
         }
     }

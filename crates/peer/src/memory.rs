@@ -239,13 +239,13 @@ pub fn map_file(
 /// As [`map_file`], at this address if nothing is there; flags that replace what is there are not
 /// for here.
 pub fn map_file_at(
-    place: usize,
+    address: usize,
     file: BorrowedFd<'_>,
     size_bytes: usize,
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<NonNull<u8>, Error> {
-    map(place, file, (0, size_bytes), protection, flags)
+    map(address, file, (0, size_bytes), protection, flags)
 }
 
 /// Maps a part of such a file, shared, from a page of it on.
@@ -312,16 +312,16 @@ pub fn populate_to_write(base: NonNull<u8>, size_bytes: usize) {
 }
 
 fn map(
-    place: usize,
+    address: usize,
     file: BorrowedFd<'_>,
     (offset, length): (usize, usize),
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<NonNull<u8>, Error> {
-    debug_assert!(!flags.contains(MapFlags::FIXED), "only a free place may be taken");
-    let place = std::ptr::without_provenance_mut(place);
+    debug_assert!(!flags.contains(MapFlags::FIXED), "only a free address may be taken");
+    let address = std::ptr::without_provenance_mut(address);
     // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
-    let base = unsafe { rustix::mm::mmap(place, length, protection, flags, file, offset as u64) };
+    let base = unsafe { rustix::mm::mmap(address, length, protection, flags, file, offset as u64) };
     let base = base.map_err(Error::system("map memory"))?;
     NonNull::new(base.cast()).ok_or_else(|| Error::System {
         attempt: "map memory",

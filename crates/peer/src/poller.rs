@@ -19,7 +19,7 @@ pub struct Poller {
     always: &'static OwnedFd,
     /// Which of the two directions have left something, a bit for each, changed under the lock.
     /// Each bit is changed by whoever has that direction alone, so to look at it takes none.
-    left: AtomicU8,
+    pending: AtomicU8,
     lock: Mutex<()>,
 }
 
@@ -32,35 +32,35 @@ impl Poller {
         let set = kept(epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed())?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&set, socket, data, epoll::EventFlags::IN).map_err(failed())?;
-        Ok(Self { set, always, left: AtomicU8::new(0), lock: Mutex::default() })
+        Ok(Self { set, always, pending: AtomicU8::new(0), lock: Mutex::default() })
     }
 
     /// Says that there is something to do in this direction, 0 or 1. False where the kernel
     /// refuses, which has no memory or may watch no more: then nothing may be left.
-    pub fn leave(&self, direction: usize) -> bool {
+    pub fn set_pending(&self, direction: usize) -> bool {
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.left.load(Relaxed);
+        let pending = self.pending.load(Relaxed);
         let data = epoll::EventData::new_u64(1);
-        if left == 0 {
+        if pending == 0 {
             match epoll::add(&self.set, self.always, data, epoll::EventFlags::IN) {
                 // A process that this one came of by a fork has the same set, and left something.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(_) => return false,
             }
         }
-        self.left.store(left | 1 << direction, Relaxed);
+        self.pending.store(pending | 1 << direction, Relaxed);
         true
     }
 
     /// What was left in this direction is looked at now.
-    pub fn take_up(&self, direction: usize) {
-        if self.left.load(Relaxed) & 1 << direction == 0 {
+    pub fn clear_pending(&self, direction: usize) {
+        if self.pending.load(Relaxed) & 1 << direction == 0 {
             return;
         }
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.left.load(Relaxed) & !(1 << direction);
-        self.left.store(left, Relaxed);
-        if left == 0 {
+        let pending = self.pending.load(Relaxed) & !(1 << direction);
+        self.pending.store(pending, Relaxed);
+        if pending == 0 {
             // It is in the set.
             let _ = epoll::delete(&self.set, self.always);
         }
@@ -101,12 +101,12 @@ mod tests {
         let (socket, other) = pair().unwrap();
         let poller = Poller::new(socket.as_fd()).unwrap();
         assert!(!is_readable(&poller));
-        assert!(poller.leave(0) && poller.leave(1) && poller.leave(0));
+        assert!(poller.set_pending(0) && poller.set_pending(1) && poller.set_pending(0));
         assert!(is_readable(&poller) && is_readable(&poller));
-        poller.take_up(0);
+        poller.clear_pending(0);
         assert!(is_readable(&poller), "the other direction's");
-        poller.take_up(1);
-        poller.take_up(1);
+        poller.clear_pending(1);
+        poller.clear_pending(1);
         assert!(!is_readable(&poller));
         rustix::io::write(&other, b"x").unwrap();
         assert!(is_readable(&poller));

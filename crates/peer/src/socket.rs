@@ -255,7 +255,7 @@ fn send_as(
 /// listen. Process 0 where it is in a PID namespace that this one cannot see.
 pub fn other_end(socket: impl AsFd) -> Result<(i32, u32, u32), Error> {
     let socket = socket.as_fd();
-    let mut told = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: a structure of that length, which the kernel writes to, and its length, both alive.
     let result = unsafe {
@@ -263,12 +263,12 @@ pub fn other_end(socket: impl AsFd) -> Result<(i32, u32, u32), Error> {
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
-            (&raw mut told).cast(),
+            (&raw mut credentials).cast(),
             &raw mut length,
         )
     };
     match result {
-        0 => Ok((told.pid, told.uid, told.gid)),
+        0 => Ok((credentials.pid, credentials.uid, credentials.gid)),
         _ => Err(Error::system("ask who is at the other end")(io::Error::last_os_error())),
     }
 }
@@ -400,8 +400,8 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32
             }
             (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
                 // SAFETY: the kernel wrote such a structure there; no alignment is asked for.
-                let told = unsafe { data.cast::<libc::ucred>().read_unaligned() };
-                sender = Some((told.pid, told.uid, told.gid));
+                let credentials = unsafe { data.cast::<libc::ucred>().read_unaligned() };
+                sender = Some((credentials.pid, credentials.uid, credentials.gid));
             }
             _ => {}
         }

@@ -8,7 +8,7 @@ use crate::shared::error::Error;
 use crate::shared::header::SumState;
 use crate::shared::idle;
 use crate::shared::lane::Lane;
-use crate::shared::layout::TOOK_INTO_NEW;
+use crate::shared::layout::INTO_NEW_MEMORY;
 use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::table::{self, ChannelTable};
@@ -40,14 +40,14 @@ pub(crate) fn choose(
     length: u64,
     longest_inline: usize,
 ) -> Result<Mechanism, Error> {
-    choose_and_say(lane, source, length, longest_inline).map(|(mechanism, _)| mechanism)
+    choose_with_reason(lane, source, length, longest_inline).map(|(mechanism, _)| mechanism)
 }
 
 /// The same, and why.
 ///
 /// # Errors
 /// As [`choose`].
-pub(crate) fn choose_and_say(
+pub(crate) fn choose_with_reason(
     lane: &Lane,
     source: &Source<'_>,
     length: u64,
@@ -114,11 +114,11 @@ fn best(lane: &Lane, source: &Source<'_>, length: u64) -> (Mechanism, Reason) {
     let link = &*lane.link;
     let ladder = ladder();
     // Whatever the peer writes there, the worst of it is a slower transfer.
-    let is_target_new = length >= DOUBLE_INTO_NEW_BYTES_MIN && lane.load(TOOK_INTO_NEW) == 1;
+    let is_target_new = length >= DOUBLE_INTO_NEW_BYTES_MIN && lane.load(INTO_NEW_MEMORY) == 1;
     let busy = Facts {
         is_trusted: link.is_trusted,
         is_idle: false,
-        is_alone: lane.is_alone(),
+        has_one_cpu: lane.has_one_cpu(),
         is_target_new,
         is_summed: source.sum() != SumState::None,
     };
@@ -126,7 +126,7 @@ fn best(lane: &Lane, source: &Source<'_>, length: u64) -> (Mechanism, Reason) {
     let best = |facts: Facts| facts.best(length, ladder, &can);
     let (if_busy, if_idle) = (best(busy), best(Facts { is_idle: true, ..busy }));
     // Asked where something hangs on it alone: three system calls, 7 us on Zen 4.
-    let is_idle = if_busy.0 != if_idle.0 && !lane.is_alone() && idle::is_one_for_each();
+    let is_idle = if_busy.0 != if_idle.0 && !lane.has_one_cpu() && idle::is_one_for_each();
     if is_idle { if_idle } else { if_busy }
 }
 
@@ -137,7 +137,7 @@ struct Facts {
     /// There is a processor for each end.
     is_idle: bool,
     /// There is one processor for both ends.
-    is_alone: bool,
+    has_one_cpu: bool,
     /// The receiver took its last large message into memory that had no pages.
     is_target_new: bool,
     /// There is a checksum. Where the processor copies it is part of the copy; where the kernel
@@ -166,7 +166,7 @@ impl Facts {
         if let Some(measured) = rungs.find(|rung| rung.from <= length && suits(rung.mechanism)) {
             return (measured.mechanism, Reason::Measured);
         }
-        if self.is_alone && length >= PULL_BYTES_MIN && suits(Mechanism::Pull) {
+        if self.has_one_cpu && length >= PULL_BYTES_MIN && suits(Mechanism::Pull) {
             return (Mechanism::Pull, Reason::OneProcessor);
         }
         (Mechanism::Ring, Reason::Usual)
@@ -225,7 +225,7 @@ mod tests {
     const QUIET: Facts = Facts {
         is_trusted: true,
         is_idle: true,
-        is_alone: false,
+        has_one_cpu: false,
         is_target_new: false,
         is_summed: false,
     };
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn without_a_table_the_rule_goes_by_size_memory_and_processors() {
         let busy = Facts { is_idle: false, ..QUIET };
-        let alone = Facts { is_alone: true, ..busy };
+        let alone = Facts { has_one_cpu: true, ..busy };
         let new = Facts { is_target_new: true, ..QUIET };
         let new_and_busy = Facts { is_target_new: true, ..busy };
         for (facts, length, mechanism) in [

@@ -2,7 +2,7 @@
 //!
 //! Each has two values for a message: one that the sender moves on, [`Sends`], and one that the
 //! receiver does, [`Receives`]. What an end keeps for a mechanism from one message to the next is
-//! its `Lasting`.
+//! its `State`.
 
 use crate::pages::buffer::Buffer;
 use crate::shared::account::Account;
@@ -64,7 +64,7 @@ pub(crate) enum Then {
 
 /// A mechanism at the sender's end, for one message.
 pub(crate) trait Sends: Sized {
-    type Lasting;
+    type State;
 
     /// What keeps any message from going this way to this peer.
     fn peer_obstacle(_link: &Link) -> Option<&'static str> {
@@ -79,14 +79,14 @@ pub(crate) trait Sends: Sized {
     /// Does what is to be done before the receiver knows of the message.
     fn begin(
         &mut self,
-        lasting: &mut Self::Lasting,
+        state: &mut Self::State,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Begun, Error>;
 
     /// Moves a piece. Only where [`begin`](Self::begin) said that there is something to be moved.
     fn step(
         &mut self,
-        _lasting: &mut Self::Lasting,
+        _state: &mut Self::State,
         _out: &mut Outgoing<'_, '_>,
     ) -> Result<Step<Then>, Error> {
         unreachable!("this end moves nothing after the header is out")
@@ -101,7 +101,7 @@ pub(crate) trait Sends: Sized {
     const SUMS: bool;
 
     /// Gives back what it had for the message, which has arrived this way or has not.
-    fn settle(&mut self, _lasting: &mut Self::Lasting, _has_arrived: bool) {}
+    fn release(&mut self, _state: &mut Self::State, _has_arrived: bool) {}
 }
 
 /// A message as a mechanism sees it at the receiver's end.
@@ -113,7 +113,7 @@ pub(crate) struct Incoming<'m> {
     /// The checksum of what is moved by the processor, where the message has one.
     pub(crate) sum: Option<&'m mut Sum>,
     /// Whether a trusted peer may be let write to the target: who owns the target keeps it where
-    /// [`Receives::settle`] says no.
+    /// [`Receives::revoke`] says no.
     pub(crate) is_exposed: bool,
 }
 
@@ -128,7 +128,7 @@ pub(crate) enum Taken {
 
 /// Memory that a message comes in, and that its owner gets as it is.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Destination {
     pub(crate) memory: Buffer,
     /// All of it is there.
     pub(crate) is_whole: bool,
@@ -136,28 +136,28 @@ pub(crate) struct Place {
 
 /// A mechanism at the receiver's end, for one message.
 pub(crate) trait Receives: Sized {
-    type Lasting;
+    type State;
 
     /// Believes of a header what can be true.
     ///
     /// # Errors
     /// [`Error::Protocol`], [`Error::Memory`], [`Error::System`].
-    fn begin(lasting: &mut Self::Lasting, header: &Header, lane: &mut Lane) -> Result<Self, Error>;
+    fn begin(state: &mut Self::State, header: &Header, lane: &mut Lane) -> Result<Self, Error>;
 
     /// Memory for it where it comes in some of its own.
-    fn place(
+    fn destination(
         &mut self,
-        _lasting: &mut Self::Lasting,
+        _state: &mut Self::State,
         _lane: &mut Lane,
         _length: usize,
-    ) -> Result<Option<Place>, Error> {
+    ) -> Result<Option<Destination>, Error> {
         Ok(None)
     }
 
     /// Moves a piece to its place in a target of the message's length.
     fn step(
         &mut self,
-        lasting: &mut Self::Lasting,
+        state: &mut Self::State,
         incoming: &mut Incoming<'_>,
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error>;
@@ -171,16 +171,16 @@ pub(crate) trait Receives: Sized {
     const SUMS: bool;
 
     /// Whether a checksum, where there is one, comes with the header at the latest.
-    const COMES_SUMMED: bool = false;
+    const HAS_SUM_IN_HEADER: bool = false;
 
     /// Whether the bytes are what they will be as the header comes: a sender that gives up later,
     /// or dies, takes nothing back.
     const IS_FIXED: bool = false;
 
     /// Makes sure that the peer writes no more to the target; false where that is not sure.
-    fn settle(
+    fn revoke(
         &mut self,
-        _lasting: &mut Self::Lasting,
+        _state: &mut Self::State,
         _lane: &mut Lane,
         _message: Message,
         _target: &[u8],

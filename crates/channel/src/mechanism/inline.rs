@@ -21,10 +21,10 @@ use crate::shared::transfer::Step;
 
 /// The sender's part: the bytes are in the slot before it is told of.
 #[derive(Debug)]
-pub(crate) struct Put;
+pub(crate) struct Sending;
 
-impl Sends for Put {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = true;
 
@@ -33,7 +33,7 @@ impl Sends for Put {
     }
 
     fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
-        put(out.lane, out.message, out.source, out.length as usize);
+        write(out.lane, out.message, out.source, out.length as usize);
         out.account.copied_bytes = out.length;
         out.account.extra_memory_bytes = layout::SLOTS_BYTES as u64;
         Ok(Begun::Whole { detail: 0 })
@@ -42,10 +42,10 @@ impl Sends for Put {
 
 /// The receiver's part.
 #[derive(Debug)]
-pub(crate) struct Take;
+pub(crate) struct Receiving;
 
-impl Receives for Take {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
     const SUMS: bool = true;
     const IS_FIXED: bool = true;
@@ -64,14 +64,14 @@ impl Receives for Take {
         incoming: &mut Incoming<'_>,
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error> {
-        take(incoming.lane, incoming.message, target, incoming.sum.as_deref_mut());
+        read(incoming.lane, incoming.message, target, incoming.sum.as_deref_mut());
         incoming.account.copied_bytes = target.len() as u64;
         Ok(Step::Done(Taken::Whole))
     }
 }
 
 /// Copies the message into its slot.
-fn put(lane: &Lane, message: Message, source: &mut Source<'_>, length: usize) {
+fn write(lane: &Lane, message: Message, source: &mut Source<'_>, length: usize) {
     let at = lane.slot(message) + HEADER_BYTES;
     source.write_to(&lane.link.region, at, length, hint(lane, length));
 }
@@ -95,7 +95,7 @@ pub(crate) fn bytes_to_fetch(lane: &Lane, length: usize) -> usize {
 }
 
 /// Copies the message out of its slot, and adds it to the checksum.
-fn take(lane: &Lane, message: Message, target: &mut [u8], sum: Option<&mut Sum>) {
+fn read(lane: &Lane, message: Message, target: &mut [u8], sum: Option<&mut Sum>) {
     let at = lane.slot(message) + HEADER_BYTES;
     match sum {
         Some(sum) => sum.read(0, (&lane.link.region, at), target, false),

@@ -16,13 +16,17 @@ use std::sync::Arc;
 
 use haul_copy::Hint;
 
-use super::contract::{Begun, Incoming, NO_TRUST, Outgoing, Place, Receives, Sends, Taken, Then};
+use super::contract::{
+    Begun, Destination, Incoming, NO_TRUST, Outgoing, Receives, Sends, Taken, Then,
+};
 use crate::pages::buffer::Buffer;
 use crate::pages::pool::{POOLS_MAX, Pool, Pools};
 use crate::shared::error::Error;
 use crate::shared::header::Header;
 use crate::shared::lane::Lane;
-use crate::shared::layout::{ABANDONED, LAID, OFFERED, OFFERED_AT, OFFERED_KEPT, OFFERED_POOL};
+use crate::shared::layout::{
+    ABANDONED, LEASE_FILLED, OFFERED, OFFERED_AT, OFFERED_KEPT, OFFERED_POOL,
+};
 use crate::shared::link::Kind;
 use crate::shared::link::Link;
 use crate::shared::message::Message;
@@ -39,43 +43,43 @@ const STREAMED_BYTES_MIN: u64 = 32 << 20;
 
 /// The receiver's pools that this end has mapped, each in its place.
 #[derive(Debug, Default)]
-pub(crate) struct Mapped {
-    places: [Option<Known>; POOLS_MAX],
+pub(crate) struct MappedPools {
+    slots: [Option<MappedPool>; POOLS_MAX],
 }
 
 /// A pool that this end has mapped.
 #[derive(Debug)]
-struct Known {
+struct MappedPool {
     number: u64,
     region: Region,
     /// So many bytes from its beginning have pages.
     backed: usize,
 }
 
-impl Mapped {
+impl MappedPools {
     /// Unmaps what was in places that have no pool any more.
     fn keep(&mut self, kept: u64) {
-        for (place, known) in self.places.iter_mut().enumerate() {
-            known.take_if(|_| kept >> place & 1 == 0);
+        for (slot, mapped_pool) in self.slots.iter_mut().enumerate() {
+            mapped_pool.take_if(|_| kept >> slot & 1 == 0);
         }
     }
 
     /// The pool that was offered; mapped if it is new.
-    fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut Known> {
-        let place = &mut self.places[(number % POOLS_MAX as u64) as usize];
-        if place.as_ref().is_none_or(|known| known.number != number) {
-            *place = None;
+    fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut MappedPool> {
+        let slot = &mut self.slots[(number % POOLS_MAX as u64) as usize];
+        if slot.as_ref().is_none_or(|mapped_pool| mapped_pool.number != number) {
+            *slot = None;
             let file =
                 lane.link.take_file(Kind::Pool, number, "one memory file for a pool").ok()?;
             let size = usize::try_from(rustix::fs::fstat(&file).ok()?.st_size).ok()?;
             let region = Region::open(file, size, Sealed::Size).ok()?;
-            *place = Some(Known { number, region, backed: 0 });
+            *slot = Some(MappedPool { number, region, backed: 0 });
         }
-        place.as_mut()
+        slot.as_mut()
     }
 }
 
-impl Known {
+impl MappedPool {
     /// Whether it has so many bytes from `offset` on.
     fn has(&self, offset: u64, length: u64) -> bool {
         let end = offset.checked_add(length);
@@ -97,37 +101,38 @@ impl Known {
 
 /// The sender's part.
 #[derive(Debug)]
-pub(crate) struct Lay {
+pub(crate) struct Sending {
     length: u64,
     /// Bytes copied.
-    laid: u64,
+    copied: u64,
 }
 
-impl Lay {
+impl Sending {
     pub(crate) fn new(length: u64) -> Self {
-        Self { length, laid: 0 }
+        Self { length, copied: 0 }
     }
 
     /// Where the next bytes go, if the whole message has room there, with pages under them.
-    fn place<'a>(
+    fn location<'a>(
         &self,
         lane: &mut Lane,
-        mapped: &'a mut Mapped,
+        mapped: &'a mut MappedPools,
         step: usize,
     ) -> Option<(&'a Region, usize)> {
         let (number, offset) = (lane.load(OFFERED_POOL), lane.load(OFFERED_AT));
-        if self.laid == 0 {
+        if self.copied == 0 {
             mapped.keep(lane.load(OFFERED_KEPT));
         }
-        let known = mapped.find(lane, number).filter(|known| known.has(offset, self.length))?;
-        let at = (offset + self.laid) as usize;
-        known.back(lane, at + step).ok()?;
-        Some((&known.region, at))
+        let mapped_pool =
+            mapped.find(lane, number).filter(|mapped_pool| mapped_pool.has(offset, self.length))?;
+        let at = (offset + self.copied) as usize;
+        mapped_pool.back(lane, at + step).ok()?;
+        Some((&mapped_pool.region, at))
     }
 }
 
-impl Sends for Lay {
-    type Lasting = Mapped;
+impl Sends for Sending {
+    type State = MappedPools;
 
     const SUMS: bool = true;
 
@@ -135,14 +140,14 @@ impl Sends for Lay {
         (!link.is_trusted).then_some(NO_TRUST)
     }
 
-    fn begin(&mut self, _: &mut Mapped, _out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+    fn begin(&mut self, _: &mut MappedPools, _out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
         Ok(Begun::Moving { detail: 0 })
     }
 
     /// Copies the next bytes, if the receiver has made its offer; tells it where that is not there.
     fn step(
         &mut self,
-        mapped: &mut Mapped,
+        mapped: &mut MappedPools,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Step<Then>, Error> {
         if out.is_refused() {
@@ -151,9 +156,9 @@ impl Sends for Lay {
         if !out.lane.names(OFFERED, out.message) {
             return Ok(Step::Blocked);
         }
-        let step = (self.length - self.laid).min(STEP_BYTES) as usize;
-        let Some((region, at)) = self.place(out.lane, mapped, step) else {
-            out.lane.tell(ABANDONED, out.message.count());
+        let step = (self.length - self.copied).min(STEP_BYTES) as usize;
+        let Some((region, at)) = self.location(out.lane, mapped, step) else {
+            out.lane.signal(ABANDONED, out.message.count());
             return Ok(Step::Done(Then::Answer));
         };
         let hint = if self.length < STREAMED_BYTES_MIN { Hint::ReadSoon } else { Hint::Streamed };
@@ -161,30 +166,30 @@ impl Sends for Lay {
         if region.is_broken() {
             return Err(Error::memory_gone());
         }
-        self.laid += step as u64;
+        self.copied += step as u64;
         out.account.copied_bytes += step as u64;
-        if self.laid < self.length {
+        if self.copied < self.length {
             return Ok(Step::Moved);
         }
         out.lane.put_sum(out.message, out.source.sum());
-        out.lane.tell(LAID, out.message.count());
+        out.lane.signal(LEASE_FILLED, out.message.count());
         Ok(Step::Done(Then::Complete))
     }
 
     fn progress(&self) -> u64 {
-        self.laid
+        self.copied
     }
 }
 
 /// The receiver's part.
 #[derive(Debug, Default)]
-pub(crate) struct Let {
+pub(crate) struct Receiving {
     /// The pool that the target stands in, once it was offered.
     offered: Option<Arc<Pool>>,
 }
 
-impl Receives for Let {
-    type Lasting = Pools;
+impl Receives for Receiving {
+    type State = Pools;
 
     const SUMS: bool = false;
 
@@ -196,14 +201,15 @@ impl Receives for Let {
     }
 
     /// Without a pool the message goes through the ring, into memory of its own.
-    fn place(
+    fn destination(
         &mut self,
         pools: &mut Pools,
         _lane: &mut Lane,
         length: usize,
-    ) -> Result<Option<Place>, Error> {
+    ) -> Result<Option<Destination>, Error> {
         let lease = pools.lease(length).ok();
-        Ok(lease.map(|lease| Place { memory: Buffer::leased(lease, length), is_whole: false }))
+        Ok(lease
+            .map(|lease| Destination { memory: Buffer::leased(lease, length), is_whole: false }))
     }
 
     /// Offers the target, or sees whether the sender has filled it.
@@ -217,7 +223,7 @@ impl Receives for Let {
         if self.offered.is_none() {
             return Ok(self.offer(lane, target, pools, message));
         }
-        if lane.names(LAID, message) {
+        if lane.names(LEASE_FILLED, message) {
             if self.offered.take().is_some_and(|pool| pool.is_broken()) {
                 return Err(Error::memory_gone());
             }
@@ -231,7 +237,7 @@ impl Receives for Let {
     }
 
     /// What the sender still copies does not get into the target.
-    fn settle(
+    fn revoke(
         &mut self,
         _: &mut Pools,
         _lane: &mut Lane,
@@ -245,7 +251,7 @@ impl Receives for Let {
 /// The sender cannot reach the target; it has copied nothing.
 const REFUSED: Taken = Taken::Part(0);
 
-impl Let {
+impl Receiving {
     fn offer(
         &mut self,
         lane: &mut Lane,
@@ -262,10 +268,10 @@ impl Let {
                 Err(_) => return Step::Done(REFUSED),
             }
         }
-        lane.note(OFFERED_AT, offset as u64);
-        lane.note(OFFERED_POOL, pool.number);
-        lane.note(OFFERED_KEPT, pools.kept());
-        lane.tell(OFFERED, message.count());
+        lane.store(OFFERED_AT, offset as u64);
+        lane.store(OFFERED_POOL, pool.number);
+        lane.store(OFFERED_KEPT, pools.kept());
+        lane.signal(OFFERED, message.count());
         self.offered = Some(Arc::clone(pool));
         Step::Moved
     }

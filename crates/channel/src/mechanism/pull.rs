@@ -63,8 +63,8 @@ impl Exposed {
             let is_asked_for = asked == Some(out.account.mechanism);
             return Err(if is_asked_for { Begun::Blocked } else { Begun::Impossible });
         }
-        out.lane.note(layout::PUSHED, 0);
-        Ok(put(out.lane, out.message, out.source))
+        out.lane.store(layout::PUSHED, 0);
+        Ok(write_table(out.lane, out.message, out.source))
     }
 
     pub(crate) fn end(&mut self) {
@@ -74,12 +74,12 @@ impl Exposed {
 
 /// The sender's part: nothing but to let its memory be read.
 #[derive(Debug, Default)]
-pub(crate) struct Offer {
+pub(crate) struct Sending {
     exposed: Exposed,
 }
 
-impl Sends for Offer {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = false;
 
@@ -96,26 +96,26 @@ impl Sends for Offer {
         Ok(detail.map_or_else(|why| why, |detail| Begun::Left { detail }))
     }
 
-    fn settle(&mut self, _: &mut (), _has_arrived: bool) {
+    fn release(&mut self, _: &mut (), _has_arrived: bool) {
         self.exposed.end();
     }
 }
 
 /// The receiver's part.
 #[derive(Debug)]
-pub(crate) struct Pull {
+pub(crate) struct Receiving {
     process: i32,
     table: Table,
     offset: usize,
 }
 
-impl Receives for Pull {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
     const SUMS: bool = false;
 
     fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
-        let (process, table) = Table::believe(header, lane, lane.link.can_pull)?;
+        let (process, table) = Table::validate(header, lane, lane.link.can_pull)?;
         Ok(Self { process, table, offset: 0 })
     }
 
@@ -135,7 +135,7 @@ impl Receives for Pull {
                 self.offset += count;
                 incoming.account.copied_bytes += count as u64;
                 let pulled = lane.load(layout::PULLED).wrapping_add(count as u64);
-                lane.note(layout::PULLED, pulled);
+                lane.store(layout::PULLED, pulled);
                 Ok(Step::Moved)
             }
             // Whatever the reason, the sender still has the bytes and can bring the rest itself.
@@ -157,14 +157,14 @@ pub(crate) struct Table {
 }
 
 /// Writes the table into the message's slot and returns how many entries it has.
-fn put(lane: &Lane, message: Message, source: &Source<'_>) -> u64 {
+fn write_table(lane: &Lane, message: Message, source: &Source<'_>) -> u64 {
     let parts = source.parts().iter().filter(|part| !part.is_empty());
     let at = lane.slot(message) + HEADER_BYTES;
     let mut count = 0;
     for part in parts {
         let address = part.as_ptr().expose_provenance() as u64;
-        for (place, word) in [(0, address), (8, part.len() as u64)] {
-            let offset = at + count * ENTRY_BYTES + place;
+        for (within, word) in [(0, address), (8, part.len() as u64)] {
+            let offset = at + count * ENTRY_BYTES + within;
             lane.link.region.word64(offset).store(word, std::sync::atomic::Ordering::Relaxed);
         }
         count += 1;
@@ -178,7 +178,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::Protocol`].
-    pub(crate) fn believe(
+    pub(crate) fn validate(
         header: &Header,
         lane: &Lane,
         is_allowed: bool,
@@ -190,7 +190,7 @@ impl Table {
         // Of a sender that no process says it is nothing is read: there is none of number 0.
         let process = lane.peer().identity.process.unwrap_or(0);
         let message = Message::after(header.message);
-        let table = Self::take(lane, message, header.detail, header.length);
+        let table = Self::read(lane, message, header.detail, header.length);
         let table = table.ok_or_else(|| {
             let what = "table of parts for a length of";
             Error::protocol(what, header.detail, header.length)
@@ -199,7 +199,7 @@ impl Table {
     }
 
     /// Reads the table of a message once; `None` where it does not add up to its length.
-    fn take(lane: &Lane, message: Message, entries: u64, length: u64) -> Option<Self> {
+    fn read(lane: &Lane, message: Message, entries: u64, length: u64) -> Option<Self> {
         let count = usize::try_from(entries).ok().filter(|count| *count <= ENTRIES_MAX)?;
         let at = lane.slot(message) + HEADER_BYTES;
         let word = |offset| {

@@ -24,8 +24,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contract::{Begun, Incoming, Outgoing, Place, Receives, Sends, Taken};
-use super::staged::{self, CopyOut};
+use super::contract::{Begun, Destination, Incoming, Outgoing, Receives, Sends, Taken};
+use super::staged;
 use crate::shared::header::Header;
 use crate::shared::lane::Lane;
 use crate::shared::names::Mechanism;
@@ -40,7 +40,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::pages::buffer::Buffer;
 use crate::pages::registry::{self, Replaced};
-use crate::pages::{alone, huge};
+use crate::pages::{exclusive, huge};
 use crate::shared::checksum::{SUM_BYTES, Sum};
 use crate::shared::error::Error;
 use haul_peer as peer;
@@ -63,12 +63,12 @@ fn mechanism(settings: &Settings, is_whole: bool) -> Mechanism {
 
 /// The sender's part: what was built in place, then the memory that it gave up.
 #[derive(Debug, Default)]
-pub(crate) struct HandOver {
+pub(crate) struct Sending {
     built: Option<Built>,
     file: Option<OwnedFd>,
 }
 
-impl HandOver {
+impl Sending {
     pub(crate) fn new(building: Building) -> Self {
         Self { built: Some(Built::new(building)), file: None }
     }
@@ -90,8 +90,8 @@ impl HandOver {
     }
 }
 
-impl Sends for HandOver {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = true;
 
@@ -122,29 +122,29 @@ impl Sends for HandOver {
 
 /// The receiver's part.
 #[derive(Debug)]
-pub(crate) struct TakeOver(CopyOut);
+pub(crate) struct Receiving(staged::Receiving);
 
-impl Receives for TakeOver {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
-    const SUMS: bool = CopyOut::SUMS;
-    const COMES_SUMMED: bool = CopyOut::COMES_SUMMED;
-    const IS_FIXED: bool = CopyOut::IS_FIXED;
+    const SUMS: bool = staged::Receiving::SUMS;
+    const HAS_SUM_IN_HEADER: bool = staged::Receiving::HAS_SUM_IN_HEADER;
+    const IS_FIXED: bool = staged::Receiving::IS_FIXED;
 
-    fn begin(lasting: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
-        CopyOut::begin(lasting, header, lane).map(Self)
+    fn begin(state: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        staged::Receiving::begin(state, header, lane).map(Self)
     }
 
     /// Memory that came sealed is given as it is.
-    fn place(
+    fn destination(
         &mut self,
         _: &mut (),
         lane: &mut Lane,
         length: usize,
-    ) -> Result<Option<Place>, Error> {
-        let memory = take(self.0.file.as_fd(), length, lane.link.is_trusted)?;
+    ) -> Result<Option<Destination>, Error> {
+        let memory = map_message(self.0.file.as_fd(), length, lane.link.is_trusted)?;
         lane.system_calls += staged::CALLS_TO_CHECK + 1;
-        Ok(Some(Place { memory, is_whole: true }))
+        Ok(Some(Destination { memory, is_whole: true }))
     }
 
     /// Puts all pages that came in the place of the target's, or copies a piece of them.
@@ -158,13 +158,13 @@ impl Receives for TakeOver {
         if copy.is_new() {
             incoming.lane.system_calls += staged::CALLS_TO_CHECK;
             let is_trusted = incoming.lane.link.is_trusted;
-            let kept = Kept::of(copy.file.as_fd(), target.len(), is_trusted)?;
-            if let Some(copied) = put_into(copy.file.as_fd(), target, kept)? {
+            let ownership = Ownership::of(copy.file.as_fd(), target.len(), is_trusted)?;
+            if let Some(copied) = put_into(copy.file.as_fd(), target, ownership)? {
                 incoming.account.copied_bytes = copied as u64;
                 return Ok(Step::Done(Taken::Whole));
             }
         }
-        copy.some(incoming, target)
+        copy.copy_next(incoming, target)
     }
 
     fn progress(&self) -> u64 {
@@ -178,14 +178,14 @@ impl Receives for TakeOver {
 
 /// What the memory of a message is to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum Ownership {
     /// A private view of what can never change.
     View,
     /// All of it, to read and to write: a trusted sender gave it up, and nobody else reaches it.
     Whole,
 }
 
-impl Kept {
+impl Ownership {
     /// Which of them it is, once it is one. What a trusted sender gave up and this process cannot
     /// be seen to be alone with is sealed here.
     ///
@@ -193,7 +193,7 @@ impl Kept {
     /// [`Error::Memory`] where it is neither, [`Error::System`].
     fn of(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Self, Error> {
         if is_trusted && !memory::is_sealed(file, Sealed::Bytes) {
-            if alone::is_alone(file) {
+            if exclusive::is_exclusive(file) {
                 memory::check(file, length, Sealed::Handover)?;
                 return Ok(Self::Whole);
             }
@@ -215,9 +215,9 @@ impl Kept {
 /// The message as memory of the receiver's own.
 ///
 /// # Errors
-/// As for [`Kept::of`].
-fn take(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
-    Kept::of(file, length, is_trusted)?.map(file, length)
+/// As for [`Ownership::of`].
+fn map_message(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
+    Ownership::of(file, length, is_trusted)?.map(file, length)
 }
 
 /// Puts the message that came sealed into a target of this process's own pages: its whole pages
@@ -226,31 +226,35 @@ fn take(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer,
 ///
 /// # Errors
 /// [`Error::Memory`] where it is not such memory, [`Error::System`].
-fn put_into(file: BorrowedFd<'_>, target: &mut [u8], kept: Kept) -> Result<Option<usize>, Error> {
+fn put_into(
+    file: BorrowedFd<'_>,
+    target: &mut [u8],
+    ownership: Ownership,
+) -> Result<Option<usize>, Error> {
     if !registry::are_own(target) {
         return Ok(None);
     }
-    let view = kept.map(file, target.len())?;
+    let view = ownership.map(file, target.len())?;
     let whole = target.len() / registry::PAGE_BYTES * registry::PAGE_BYTES;
-    let (place, protection) = (target.as_mut_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
-    let sharing = match kept {
-        Kept::View => MapFlags::PRIVATE,
-        Kept::Whole => MapFlags::SHARED,
+    let (address, protection) = (target.as_mut_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
+    let sharing = match ownership {
+        Ownership::View => MapFlags::PRIVATE,
+        Ownership::Whole => MapFlags::SHARED,
     };
     let flags = sharing | MapFlags::FIXED;
     let replaced = Replaced::mark(NonNull::from_mut(target).cast(), whole);
     // SAFETY: whole pages of a mapping that haul made, borrowed uniquely, are replaced by pages of
     // the same length, readable and writable, of a file that was seen to be constant, or this
     // process's alone.
-    let mapped = unsafe { rustix::mm::mmap(place, whole, protection, flags, file, 0) };
+    let mapped = unsafe { rustix::mm::mmap(address, whole, protection, flags, file, 0) };
     if mapped.is_err() {
         replaced.keep_mapped();
         return Ok(None);
     }
     let start = target.as_ptr().addr();
-    match kept {
-        Kept::View => registry::note_view(start..start + whole),
-        Kept::Whole => registry::note_private(start..start + whole),
+    match ownership {
+        Ownership::View => registry::note_view(start..start + whole),
+        Ownership::Whole => registry::note_private(start..start + whole),
     }
     haul_copy::copy(&mut target[whole..], &view[whole..]);
     Ok(Some(target.len() - whole))
@@ -281,7 +285,7 @@ impl Building {
     /// there is nothing to build: send an empty slice instead.
     pub fn new(length: usize) -> Result<Self, Error> {
         let made = memory::create_file(length)?;
-        let counted = alone::open_anew(made.as_fd());
+        let counted = exclusive::open_anew(made.as_fd());
         let is_counted = counted.is_some();
         let file = counted.unwrap_or(made);
         let base = huge::map_whole(file.as_fd(), length)?;
@@ -293,10 +297,10 @@ impl Building {
     fn give_up(self, may_be_whole: bool) -> Result<(OwnedFd, bool), Error> {
         if may_be_whole
             && self.is_counted
-            && let Some(file) = alone::open_anew(self.file.as_fd())
+            && let Some(file) = exclusive::open_anew(self.file.as_fd())
         {
             drop(self);
-            let is_whole = alone::is_alone(file.as_fd());
+            let is_whole = exclusive::is_exclusive(file.as_fd());
             return seal(file, is_whole);
         }
         let file = self.file.try_clone().map_err(Error::system("hand memory over"))?;

@@ -46,13 +46,13 @@ pub(crate) fn hand_over(file: &OwnedFd, out: &mut Outgoing<'_, '_>) -> Result<Be
 
 /// The sender's part: all of it is copied before the header is out.
 #[derive(Debug, Default)]
-pub(crate) struct CopyIn {
+pub(crate) struct Sending {
     making: Option<Making>,
 }
 
-impl CopyIn {
+impl Sending {
     /// Copies a piece of the message; the memory as all of it is there.
-    fn some(&mut self, out: &mut Outgoing<'_, '_>) -> Result<Option<OwnedFd>, Error> {
+    fn copy_next(&mut self, out: &mut Outgoing<'_, '_>) -> Result<Option<OwnedFd>, Error> {
         let length = out.length as usize;
         let mut making = match self.making.take() {
             Some(making) => making,
@@ -71,8 +71,8 @@ impl CopyIn {
     }
 }
 
-impl Sends for CopyIn {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = true;
 
@@ -82,7 +82,7 @@ impl Sends for CopyIn {
     }
 
     fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
-        Ok(match self.some(out) {
+        Ok(match self.copy_next(out) {
             Ok(None) => Begun::NotYet,
             Ok(Some(file)) => hand_over(&file, out).unwrap_or(Begun::Impossible),
             Err(_) => Begun::Impossible,
@@ -92,12 +92,12 @@ impl Sends for CopyIn {
 
 /// The receiver's part: memory that came, and how many of its bytes were copied.
 #[derive(Debug)]
-pub(crate) struct CopyOut {
+pub(crate) struct Receiving {
     pub(crate) file: OwnedFd,
     offset: usize,
 }
 
-impl CopyOut {
+impl Receiving {
     /// Whether nothing was done yet.
     pub(crate) fn is_new(&self) -> bool {
         self.offset == 0
@@ -106,24 +106,24 @@ impl CopyOut {
     /// Copies the next piece of memory that was checked.
     ///
     /// # Errors
-    /// As [`copy_some`].
-    pub(crate) fn some(
+    /// As [`copy_piece`].
+    pub(crate) fn copy_next(
         &mut self,
         incoming: &mut Incoming<'_>,
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error> {
-        self.offset += copy_some(self.file.as_fd(), target, self.offset)?;
+        self.offset += copy_piece(self.file.as_fd(), target, self.offset)?;
         incoming.lane.system_calls += CALLS_TO_COPY_SOME;
         incoming.account.copied_bytes = self.offset as u64;
         Ok(if self.offset == target.len() { Step::Done(Taken::Whole) } else { Step::Moved })
     }
 }
 
-impl Receives for CopyOut {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
     const SUMS: bool = false;
-    const COMES_SUMMED: bool = true;
+    const HAS_SUM_IN_HEADER: bool = true;
     const IS_FIXED: bool = true;
 
     fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
@@ -143,7 +143,7 @@ impl Receives for CopyOut {
             incoming.lane.system_calls += CALLS_TO_CHECK;
             memory::check(self.file.as_fd(), target.len(), Sealed::Bytes)?;
         }
-        self.some(incoming, target)
+        self.copy_next(incoming, target)
     }
 
     fn progress(&self) -> u64 {
@@ -151,7 +151,7 @@ impl Receives for CopyOut {
     }
 
     fn end(self) {
-        if self.offset >= CLOSED_ASIDE_MIN {
+        if self.offset >= CLOSED_IN_BACKGROUND_BYTES_MIN {
             closer::close([self.file]);
         }
     }
@@ -159,7 +159,7 @@ impl Receives for CopyOut {
 
 /// Memory that so much was copied out of is closed by a thread of its own: the kernel takes the
 /// pages back in that one call, 0.15 s for a GiB.
-const CLOSED_ASIDE_MIN: usize = 16 << 20;
+const CLOSED_IN_BACKGROUND_BYTES_MIN: usize = 16 << 20;
 
 /// A memory file that a message is being copied to.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ impl Making {
 ///
 /// # Errors
 /// [`Error::Memory`], [`Error::System`].
-fn copy_some(file: BorrowedFd<'_>, target: &mut [u8], offset: usize) -> Result<usize, Error> {
+fn copy_piece(file: BorrowedFd<'_>, target: &mut [u8], offset: usize) -> Result<usize, Error> {
     let length = (target.len() - offset).min(STEP_BYTES);
     let base = memory::map_part(file, offset, length, ProtFlags::READ)?;
     if let Err(error) = memory::fill_holes(base, length) {

@@ -64,38 +64,38 @@ impl Pipe {
 
 /// The sender's part.
 #[derive(Debug)]
-pub(crate) struct Pour {
+pub(crate) struct Sending {
     length: u64,
     /// Bytes in the pipe, or through it.
-    poured: u64,
+    spliced: u64,
     walk: Walk,
 }
 
-impl Pour {
+impl Sending {
     pub(crate) fn new(length: u64) -> Self {
-        Self { length, poured: 0, walk: Walk::default() }
+        Self { length, spliced: 0, walk: Walk::default() }
     }
 
     /// Puts into the pipe what it has room for, and tells.
     ///
     /// # Errors
     /// What the kernel said; nothing was put in by this call.
-    fn some(
+    fn splice_next(
         &mut self,
         lane: &mut Lane,
         source: &Source<'_>,
         pipe: &Pipe,
     ) -> Result<Step<Then>, Errno> {
-        if self.poured == self.length {
+        if self.spliced == self.length {
             return Ok(Step::Done(Then::Answer));
         }
-        let left = usize::try_from(self.length - self.poured).unwrap_or(usize::MAX);
-        let slices = source.slices(&mut self.walk, self.poured, left, PARTS_MAX);
+        let left = usize::try_from(self.length - self.spliced).unwrap_or(usize::MAX);
+        let slices = source.slices(&mut self.walk, self.spliced, left, PARTS_MAX);
         lane.system_calls += 1;
         match splice_in(pipe.writer.as_fd(), &slices) {
             Ok(count) => {
-                self.poured += count as u64;
-                lane.tell(PUSHED, self.poured);
+                self.spliced += count as u64;
+                lane.signal(PUSHED, self.spliced);
                 Ok(Step::Moved)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(Step::Blocked),
@@ -108,7 +108,7 @@ impl Pour {
     fn open(&mut self, pipe: &mut Pipe, is_new: bool, out: &mut Outgoing<'_, '_>) -> Option<Begun> {
         // First, so that where it is refused no message sends the receiver a pipe that nobody
         // takes.
-        self.some(out.lane, out.source, pipe).ok()?;
+        self.splice_next(out.lane, out.source, pipe).ok()?;
         if !pipe.is_handed_over {
             out.account.system_calls += if is_new { 3 } else { 1 };
             let (link, number) = (&out.lane.link, out.message.index());
@@ -121,8 +121,8 @@ impl Pour {
     }
 }
 
-impl Sends for Pour {
-    type Lasting = Option<Pipe>;
+impl Sends for Sending {
+    type State = Option<Pipe>;
 
     const SUMS: bool = false;
 
@@ -132,42 +132,42 @@ impl Sends for Pour {
 
     fn begin(
         &mut self,
-        lasting: &mut Option<Pipe>,
+        state: &mut Option<Pipe>,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Begun, Error> {
         // What it poured into a pipe that could not be handed over went with that.
         *self = Self::new(self.length);
-        let (is_new, pipe) = (lasting.is_none(), lasting.take().or_else(|| Pipe::new().ok()));
+        let (is_new, pipe) = (state.is_none(), state.take().or_else(|| Pipe::new().ok()));
         let Some(mut pipe) = pipe else { return Ok(Begun::Impossible) };
         let Some(begun) = self.open(&mut pipe, is_new, out) else { return Ok(Begun::Impossible) };
-        *lasting = Some(pipe);
+        *state = Some(pipe);
         Ok(begun)
     }
 
     fn step(
         &mut self,
-        lasting: &mut Option<Pipe>,
+        state: &mut Option<Pipe>,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Step<Then>, Error> {
         if out.is_refused() {
             return Ok(Step::Done(Then::Answer));
         }
-        let pipe = lasting.as_ref().expect("a message that began this way has one");
-        Ok(self.some(out.lane, out.source, pipe).unwrap_or_else(|_| {
+        let pipe = state.as_ref().expect("a message that began this way has one");
+        Ok(self.splice_next(out.lane, out.source, pipe).unwrap_or_else(|_| {
             // The receiver takes what is in the pipe, and says how much that was.
-            out.lane.tell(ABANDONED, out.message.count());
+            out.lane.signal(ABANDONED, out.message.count());
             Step::Done(Then::Answer)
         }))
     }
 
     fn progress(&self) -> u64 {
-        self.poured
+        self.spliced
     }
 
     /// What may still be in the pipe goes with it.
-    fn settle(&mut self, lasting: &mut Option<Pipe>, has_arrived: bool) {
+    fn release(&mut self, state: &mut Option<Pipe>, has_arrived: bool) {
         if !has_arrived {
-            *lasting = None;
+            *state = None;
         }
     }
 }
@@ -196,13 +196,13 @@ fn is_reader(file: &OwnedFd) -> bool {
 
 /// The receiver's part.
 #[derive(Debug, Default)]
-pub(crate) struct Drain {
+pub(crate) struct Receiving {
     offset: usize,
 }
 
-impl Receives for Drain {
+impl Receives for Receiving {
     /// The pipe's reading end.
-    type Lasting = Option<OwnedFd>;
+    type State = Option<OwnedFd>;
 
     const SUMS: bool = false;
 
@@ -225,7 +225,7 @@ impl Receives for Drain {
     /// Copies what stands in the pipe to its place in the target.
     fn step(
         &mut self,
-        lasting: &mut Option<OwnedFd>,
+        state: &mut Option<OwnedFd>,
         incoming: &mut Incoming<'_>,
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error> {
@@ -233,7 +233,7 @@ impl Receives for Drain {
             return Ok(Step::Done(Taken::Whole));
         }
         let lane = &mut *incoming.lane;
-        let pipe = lasting.as_ref().expect("a message that began this way has one");
+        let pipe = state.as_ref().expect("a message that began this way has one");
         // Before the pipe is looked at: what was put in before it was abandoned must be seen.
         let is_abandoned = lane.names(ABANDONED, incoming.message);
         lane.system_calls += 1;
@@ -242,13 +242,13 @@ impl Receives for Drain {
                 self.offset += count;
                 incoming.account.copied_bytes += count as u64;
                 let pulled = lane.load(layout::PULLED).wrapping_add(count as u64);
-                lane.tell(layout::PULLED, pulled);
+                lane.signal(layout::PULLED, pulled);
                 Ok(Step::Moved)
             }
             Err(Errno::AGAIN | Errno::INTR) if !is_abandoned => Ok(Step::Blocked),
             // No more comes out of it.
             _ => {
-                *lasting = None;
+                *state = None;
                 Ok(Step::Done(Taken::Part(self.offset)))
             }
         }

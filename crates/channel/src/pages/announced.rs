@@ -108,10 +108,10 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
 
 /// Huge pages, if there are any: private, zeroed, of addresses alone until they are touched.
 fn new_pages(length: usize) -> Option<NonNull<u8>> {
-    let place = std::ptr::without_provenance_mut(huge::aligned_place(length));
+    let address = std::ptr::without_provenance_mut(huge::aligned_address(length));
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
-    let new = unsafe { rustix::mm::mmap_anonymous(place, length, protection, MapFlags::PRIVATE) };
+    let new = unsafe { rustix::mm::mmap_anonymous(address, length, protection, MapFlags::PRIVATE) };
     let new = NonNull::new(new.ok()?.cast::<u8>())?;
     // SAFETY: advice about a mapping made here.
     let _ = unsafe { rustix::mm::madvise(new.as_ptr().cast(), length, Advice::LinuxHugepage) };
@@ -140,11 +140,11 @@ fn populate(base: NonNull<u8>, addresses: Range<usize>) -> usize {
     if addresses.is_empty() || end - start < POPULATED_BYTES_MIN {
         return 0;
     }
-    let place = base.with_addr(start.try_into().expect("nothing is mapped at zero"));
+    let address = base.with_addr(start.try_into().expect("nothing is mapped at zero"));
     // SAFETY: whole pages of a mapping that the caller has borrowed uniquely get pages of their
     // own; what they hold stays.
     let populated = unsafe {
-        rustix::mm::madvise(place.as_ptr().cast(), end - start, Advice::LinuxPopulateWrite)
+        rustix::mm::madvise(address.as_ptr().cast(), end - start, Advice::LinuxPopulateWrite)
     };
     if populated.is_err() {
         return 0;

@@ -85,8 +85,8 @@ impl Buffer {
             return Ok(Self::small(0));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let place = huge::aligned_place(length);
-        let base = memory::map_file_at(place, file, length, protection, MapFlags::PRIVATE)?;
+        let address = huge::aligned_address(length);
+        let base = memory::map_file_at(address, file, length, protection, MapFlags::PRIVATE)?;
         let view = Self::mapped(base, length);
         let start = base.addr().get();
         registry::note_view(start..start + length);
@@ -100,8 +100,8 @@ impl Buffer {
             return Ok(Self::small(0));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let place = huge::aligned_place(length);
-        let base = memory::map_file_at(place, file, length, protection, MapFlags::SHARED)?;
+        let address = huge::aligned_address(length);
+        let base = memory::map_file_at(address, file, length, protection, MapFlags::SHARED)?;
         let whole = Self::mapped(base, length);
         memory::fill_holes(base, length)?;
         Ok(whole)
@@ -170,7 +170,7 @@ impl Buffer {
 
     /// Puts its bytes into a target of the same length: its whole pages themselves, where the
     /// target is of this process's own pages, else copies. What it holds afterwards is nothing.
-    pub(crate) fn place(&mut self, target: &mut [u8]) {
+    pub(crate) fn move_into(&mut self, target: &mut [u8]) {
         let mut placed = 0;
         if matches!(self.memory, Memory::Mapped) && registry::are_own(target) {
             let whole = self.length / registry::PAGE_BYTES * registry::PAGE_BYTES;
@@ -262,7 +262,7 @@ mod tests {
                 *byte = (index * 7) as u8;
             }
             let expected = source.to_vec();
-            source.place(&mut target[start..start + length]);
+            source.move_into(&mut target[start..start + length]);
             assert_eq!(target[start..start + length], expected);
             let outside = target[..start].iter().chain(&target[start + length..]);
             assert!(outside.into_iter().all(|byte| *byte == 9), "{start}");
@@ -274,7 +274,7 @@ mod tests {
         let mut target = vec![0; length];
         let mut source = Buffer::new(length).unwrap();
         source.fill(3);
-        source.place(&mut target);
+        source.move_into(&mut target);
         assert!(target.iter().all(|byte| *byte == 3));
     }
 }

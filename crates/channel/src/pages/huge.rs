@@ -36,8 +36,8 @@ const STEP_BYTES: usize = 64 << 20;
 /// [`Error::System`] where there is not so much memory.
 pub(crate) fn map_whole(file: BorrowedFd<'_>, size_bytes: usize) -> Result<NonNull<u8>, Error> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    let place = aligned_place(size_bytes);
-    let base = memory::map_file_at(place, file, size_bytes, protection, flags)?;
+    let address = aligned_address(size_bytes);
+    let base = memory::map_file_at(address, file, size_bytes, protection, flags)?;
     collapse(file, base, size_bytes);
     // What is there already stays as it is.
     match memory::reserve(file, 0, size_bytes) {
@@ -51,7 +51,7 @@ pub(crate) fn map_whole(file: BorrowedFd<'_>, size_bytes: usize) -> Result<NonNu
 
 /// An address where a mapping of this size would begin at a huge page, if nobody takes it
 /// meanwhile: only with that do huge pages fit. Zero, any address, for what is smaller than one.
-pub(crate) fn aligned_place(size_bytes: usize) -> usize {
+pub(crate) fn aligned_address(size_bytes: usize) -> usize {
     let around = match size_bytes.checked_add(HUGE_BYTES) {
         Some(around) if size_bytes >= HUGE_BYTES => around,
         _ => return 0,
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn places_begin_at_huge_pages_or_anywhere() {
-        assert_eq!(aligned_place(HUGE_BYTES - 1), 0);
-        assert_eq!(aligned_place(usize::MAX), 0);
-        let place = aligned_place(5 << 20);
-        assert!(place.is_multiple_of(HUGE_BYTES));
+        assert_eq!(aligned_address(HUGE_BYTES - 1), 0);
+        assert_eq!(aligned_address(usize::MAX), 0);
+        let address = aligned_address(5 << 20);
+        assert!(address.is_multiple_of(HUGE_BYTES));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! From the bottom up:
 //!
-//! - `alone`: whether nobody else reaches a memory file;
+//! - `exclusive`: whether this process alone reaches a memory file;
 //! - `huge`: huge pages for a memory file;
 //! - `ranges`: addresses of a kind;
 //! - `registry`: which pages haul has mapped for messages;
@@ -11,9 +11,9 @@
 //! - `pool`: memory that a trusted sender copies into;
 //! - `buffer`: what `recv` gives.
 
-pub(crate) mod alone;
 pub(crate) mod announced;
 pub(crate) mod buffer;
+pub(crate) mod exclusive;
 pub(crate) mod huge;
 pub(crate) mod pool;
 pub(crate) mod ranges;

@@ -178,11 +178,11 @@ impl Pool {
         let pages = unsafe { self.base.add(offset) };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        let place = pages.as_ptr().cast();
+        let address = pages.as_ptr().cast();
         // SAFETY: whole pages of this pool's mapping, which belong to the target alone (the rest of
         // a last page is its lease's, and nobody's) and which its owner lends for this call; what
         // replaces them can be read and written as they could.
-        let mapped = unsafe { rustix::mm::mmap_anonymous(place, length, protection, flags) };
+        let mapped = unsafe { rustix::mm::mmap_anonymous(address, length, protection, flags) };
         mapped.map(drop).map_err(|reason| {
             keep_mapped(pages, length);
             Error::system("put memory in the place of the pool's")(reason)
@@ -220,7 +220,7 @@ impl Drop for Lease {
 /// The pools of one receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
-    places: [Option<Arc<Pool>>; POOLS_MAX],
+    slots: [Option<Arc<Pool>>; POOLS_MAX],
     /// Pools made.
     made: u64,
     /// Messages that had memory of a pool.
@@ -236,7 +236,7 @@ impl Pools {
         self.messages += 1;
         // Small messages leave large pools alone, so that those can go.
         let is_fit = |pool: &&Arc<Pool>| length > GROWN_BYTES_MAX || !pool.is_large();
-        let mut pools: Vec<&Arc<Pool>> = self.places.iter().flatten().filter(is_fit).collect();
+        let mut pools: Vec<&Arc<Pool>> = self.slots.iter().flatten().filter(is_fit).collect();
         pools.sort_by_key(|pool| (pool.size_bytes, pool.number));
         if let Some(lease) = pools.iter().find_map(|pool| pool.lease(length, self.messages)) {
             self.drop_spare(IDLE_MESSAGES_MAX);
@@ -244,7 +244,7 @@ impl Pools {
         }
         // None of those is large enough.
         self.drop_spare(0);
-        let newest = self.places.iter().flatten().max_by_key(|pool| pool.number);
+        let newest = self.slots.iter().flatten().max_by_key(|pool| pool.number);
         let doubled = newest.map_or(0, |pool| 2 * pool.size_bytes);
         let wanted = length.max(doubled.min(GROWN_BYTES_MAX));
         let size_bytes = wanted.checked_next_multiple_of(POOL_BYTES_MIN).unwrap_or(usize::MAX);
@@ -254,12 +254,12 @@ impl Pools {
         let size_bytes = size_bytes.min(limit / PAGE_BYTES * PAGE_BYTES).max(least);
         // The one whose place is taken goes as what is leased of it goes.
         let used = |pool: &Option<Arc<Pool>>| pool.as_ref().map(|pool| pool.space().used);
-        let place = (0..POOLS_MAX).min_by_key(|place| used(&self.places[*place])).unwrap_or(0);
+        let slot = (0..POOLS_MAX).min_by_key(|slot| used(&self.slots[*slot])).unwrap_or(0);
         self.made += 1;
-        let number = self.made * POOLS_MAX as u64 + place as u64;
+        let number = self.made * POOLS_MAX as u64 + slot as u64;
         let pool = Arc::new(Pool::create(number, size_bytes)?);
         let lease = pool.lease(length, self.messages);
-        self.places[place] = Some(pool);
+        self.slots[slot] = Some(pool);
         Ok(lease.expect("a new pool has room for what it was made for"))
     }
 
@@ -268,27 +268,27 @@ impl Pools {
     fn drop_spare(&mut self, messages_max: u64) {
         let spare = |pool: &Option<Arc<Pool>>| pool.as_ref().is_some_and(|pool| pool.is_spare());
         let spare_used = |pool: &Arc<Pool>| pool.is_spare().then(|| pool.space().used);
-        let newest = self.places.iter().flatten().filter_map(spare_used).max();
+        let newest = self.slots.iter().flatten().filter_map(spare_used).max();
         let oldest_kept = newest.unwrap_or(0).max((self.messages + 1).saturating_sub(messages_max));
-        for place in self.places.iter_mut().filter(|place| spare(place)) {
-            place.take_if(|pool| pool.space().used < oldest_kept);
+        for slot in self.slots.iter_mut().filter(|slot| spare(slot)) {
+            slot.take_if(|pool| pool.space().used < oldest_kept);
         }
     }
 
     /// The pool that a target stands in, and where, if its pages are its own.
     pub(crate) fn of(&self, target: &[u8]) -> Option<(&Arc<Pool>, usize)> {
-        self.places.iter().flatten().find_map(|pool| Some((pool, pool.offset_of_pages(target)?)))
+        self.slots.iter().flatten().find_map(|pool| Some((pool, pool.offset_of_pages(target)?)))
     }
 
     /// The places that have a pool, a bit for each.
     pub(crate) fn kept(&self) -> u64 {
-        let bits = self.places.iter().enumerate();
-        bits.map(|(place, pool)| u64::from(pool.is_some()) << place).sum()
+        let bits = self.slots.iter().enumerate();
+        bits.map(|(slot, pool)| u64::from(pool.is_some()) << slot).sum()
     }
 
     /// No pool is used again.
     pub(crate) fn retire(&mut self) {
-        self.places = Default::default();
+        self.slots = Default::default();
     }
 }
 
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     fn live(pools: &Pools) -> Vec<usize> {
-        pools.places.iter().flatten().map(|pool| pool.size_bytes).collect()
+        pools.slots.iter().flatten().map(|pool| pool.size_bytes).collect()
     }
 
     fn bytes_of(lease: &Lease, length: usize) -> &[u8] {
@@ -312,8 +312,8 @@ mod tests {
         for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [0, 2, 1]] {
             let mut leases: Vec<Option<Lease>> =
                 (0..3).map(|_| Some(pools.lease(size / 4).unwrap())).collect();
-            let places: Vec<usize> = leases.iter().flatten().map(|lease| lease.offset).collect();
-            assert_eq!(places, [0, size / 4, size / 2]);
+            let offsets: Vec<usize> = leases.iter().flatten().map(|lease| lease.offset).collect();
+            assert_eq!(offsets, [0, size / 4, size / 2]);
             for index in order {
                 leases[index] = None;
             }

@@ -197,12 +197,12 @@ pub(crate) fn keep_mapped(start: NonNull<u8>, length: usize) {
 fn map_what_is_free(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-    let place = start.as_ptr().cast();
+    let address = start.as_ptr().cast();
     // SAFETY: nothing that is mapped is replaced, so this touches only what was haul's and has
     // gone.
-    let there = unsafe { rustix::mm::mmap_anonymous(place, length, protection, flags) }?;
+    let there = unsafe { rustix::mm::mmap_anonymous(address, length, protection, flags) }?;
     // Kernels before 4.17 do not know the flag, and map elsewhere.
-    if there == place { Ok(()) } else { Err(Errno::NOMEM) }
+    if there == address { Ok(()) } else { Err(Errno::NOMEM) }
 }
 
 #[cfg(test)]

@@ -121,10 +121,11 @@ mod tests {
     /// Mapped memory of so many huge pages.
     fn pages(count: usize) -> (NonNull<u8>, usize) {
         let bytes = count * HUGE_BYTES;
-        let place = std::ptr::without_provenance_mut(huge::aligned_place(bytes));
+        let address = std::ptr::without_provenance_mut(huge::aligned_address(bytes));
         let (protection, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::PRIVATE);
         // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
-        let base = unsafe { rustix::mm::mmap_anonymous(place, bytes, protection, flags) }.unwrap();
+        let base =
+            unsafe { rustix::mm::mmap_anonymous(address, bytes, protection, flags) }.unwrap();
         (NonNull::new(base.cast()).unwrap(), bytes)
     }
 

@@ -10,8 +10,8 @@ use crate::shared::header::SumState;
 use crate::shared::layout::{self, HEADER_BYTES, INLINE_BYTES_MAX, SLOTS};
 use crate::shared::message::Message;
 use crate::shared::names::Mechanism;
-use crate::shared::transfer::look;
-use crate::shared::waiting::looks_unasked;
+use crate::shared::transfer::poll;
+use crate::shared::waiting::polls_before_asking;
 use haul_peer::region::Fetch;
 
 /// A message up to this length, header included, that is there already is asked for while the one
@@ -24,7 +24,7 @@ impl Inbox {
     #[inline]
     pub(crate) fn receive_at_once(&mut self, target: &mut [u8]) -> Option<Account> {
         self.enter().ok()?;
-        look(looks_unasked(&self.lane), || self.is_published().then_some(()))?;
+        poll(polls_before_asking(&self.lane), || self.is_published().then_some(()))?;
         let at = self.lane.slot(self.consumed);
         let region = &self.lane.link.region;
         // All lines at once, while the header is on its way: what it says is needed for the copy.
@@ -51,7 +51,7 @@ impl Inbox {
         self.consumed = self.consumed.next();
         // The slot is as it was until this is told, whether the sender gave up meanwhile or not.
         let left = self.published.index() - self.consumed.index();
-        self.lane.tell_in_turn(layout::CONSUMED, self.consumed.index(), left > SLOTS / 2);
+        self.lane.signal_lazily(layout::CONSUMED, self.consumed.index(), left > SLOTS / 2);
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 
@@ -59,10 +59,10 @@ impl Inbox {
     /// not looked for again: its line would have to come from there.
     fn is_published(&mut self) -> bool {
         if self.published <= self.consumed {
-            let told = self.lane.load(layout::PUBLISHED);
+            let reported = self.lane.load(layout::PUBLISHED);
             let consumed = self.consumed.index();
-            if (consumed..=consumed + SLOTS).contains(&told) {
-                self.published = Message::after(told);
+            if (consumed..=consumed + SLOTS).contains(&reported) {
+                self.published = Message::after(reported);
             }
         }
         self.published > self.consumed

@@ -4,7 +4,7 @@ use haul_model::Bytes;
 
 use super::inbox::Inbox;
 use crate::mechanism::contract::{Incoming, Taken};
-use crate::mechanism::dispatch::ReceivingBy;
+use crate::mechanism::dispatch::AnyReceiving;
 use crate::pages::buffer::Buffer;
 use crate::shared::account::Account;
 use crate::shared::checksum::{SUM_BYTES, Sum};
@@ -17,15 +17,15 @@ use crate::shared::names::Mechanism;
 use crate::shared::transfer::{Step, Transfer};
 
 /// Why there is a message under way.
-const BELIEVED: &str = "a header was taken before";
+const VALIDATED: &str = "a header was taken before";
 
 impl Inbox {
     /// Memory that the message under way came in, or is to come to.
-    pub(crate) fn place(&mut self, length: usize) -> Result<Option<Buffer>, Error> {
-        let pending = self.pending.as_mut().expect(BELIEVED);
-        let place = pending.by.place(&mut self.keeps, &mut self.lane, length)?;
-        pending.is_moved |= place.as_ref().is_some_and(|place| place.is_whole);
-        Ok(place.map(|place| place.memory))
+    pub(crate) fn destination(&mut self, length: usize) -> Result<Option<Buffer>, Error> {
+        let pending = self.pending.as_mut().expect(VALIDATED);
+        let destination = pending.by.destination(&mut self.states, &mut self.lane, length)?;
+        pending.is_moved |= destination.as_ref().is_some_and(|destination| destination.is_whole);
+        Ok(destination.map(|destination| destination.memory))
     }
 
     /// Moves bytes of the message under way into a target of exactly its length.
@@ -60,7 +60,7 @@ impl Inbox {
 
     /// The mechanism of the message under way moves a piece of it.
     fn move_some(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Taken>, Error> {
-        let pending = self.pending.as_mut().expect(BELIEVED);
+        let pending = self.pending.as_mut().expect(VALIDATED);
         pending.is_begun = true;
         if pending.is_moved {
             return Ok(Step::Done(Taken::Whole));
@@ -68,28 +68,28 @@ impl Inbox {
         let (lane, account, message) = (&mut self.lane, &mut pending.account, self.consumed);
         let sum = pending.check.as_mut().map(|(sum, _)| sum);
         let mut incoming = Incoming { lane, account, message, sum, is_exposed };
-        pending.by.step(&mut self.keeps, &mut incoming, target)
+        pending.by.step(&mut self.states, &mut incoming, target)
     }
 
     /// Has the sender bring the rest of the message, which is there up to here, through the ring.
     fn refuse(&mut self, refused_at: usize) {
         let offset = refused_at as u64;
-        let pending = self.pending.as_mut().expect(BELIEVED);
+        let pending = self.pending.as_mut().expect(VALIDATED);
         pending.refused_at = refused_at;
         if let Some(check) = &mut pending.check {
             *check = (Sum::default(), 0);
         }
-        pending.by = ReceivingBy::rest(&self.lane.link, offset, pending.length as u64);
+        pending.by = AnyReceiving::remainder(&self.lane.link, offset, pending.length as u64);
         pending.account.fell_back_from = Some(pending.account.mechanism);
         pending.account.mechanism = Mechanism::Ring;
-        self.lane.note(layout::REFUSED_AT, offset);
-        self.lane.tell(layout::REFUSED, self.consumed.count());
+        self.lane.store(layout::REFUSED_AT, offset);
+        self.lane.signal(layout::REFUSED, self.consumed.count());
     }
 
     /// Compares the bytes that are kept with the checksum, if there is one. What the processor
     /// copied was added then; what others brought is added here.
     fn compare(&mut self, target: &[u8]) -> Result<Step<()>, Error> {
-        let pending = self.pending.as_mut().expect(BELIEVED);
+        let pending = self.pending.as_mut().expect(VALIDATED);
         pending.is_moved = true;
         let Some((sum, summed)) = &mut pending.check else { return Ok(Step::Done(())) };
         let by_others = if pending.by.sums() { pending.refused_at } else { target.len() };
@@ -102,7 +102,7 @@ impl Inbox {
         }
         let expected = match self.lane.sum(self.consumed) {
             SumState::Known(expected) => expected,
-            state if pending.by.comes_summed() => {
+            state if pending.by.has_sum_in_header() => {
                 return Err(Error::protocol("state of a checksum", state.words()[0], 2));
             }
             _ => return Ok(Step::Blocked),
@@ -116,10 +116,10 @@ impl Inbox {
     }
 
     /// Makes sure that nothing is written to a target any more; false where that is not sure.
-    pub(crate) fn settle(&mut self, target: &[u8]) -> bool {
-        self.keeps.retire();
+    pub(crate) fn revoke_target(&mut self, target: &[u8]) -> bool {
+        self.states.retire();
         let Some(pending) = &mut self.pending else { return true };
-        pending.by.settle(&mut self.keeps, &mut self.lane, self.consumed, target)
+        pending.by.revoke(&mut self.states, &mut self.lane, self.consumed, target)
     }
 
     /// Bytes read from a sender that had given up by then may have changed already; but not those
@@ -166,7 +166,7 @@ impl Inbox {
     /// The message is whole: its slot, and what else it took, is the sender's again.
     fn complete(&mut self) -> Account {
         self.consumed = self.consumed.next();
-        self.lane.tell(layout::CONSUMED, self.consumed.index());
+        self.lane.signal(layout::CONSUMED, self.consumed.index());
         let pending = self.pending.take().expect("only what was taken completes");
         pending.by.end();
         let mut account = pending.account;
@@ -175,9 +175,9 @@ impl Inbox {
             meter.write_to(&mut account);
             // For the sender's choice: that it comes late, or never, costs time alone. Written only
             // as it changes, for the sender looks at this line.
-            let is_new = u64::from(account.took_into_new());
-            if self.lane.load(layout::TOOK_INTO_NEW) != is_new {
-                self.lane.note(layout::TOOK_INTO_NEW, is_new);
+            let is_new = u64::from(account.received_into_new());
+            if self.lane.load(layout::INTO_NEW_MEMORY) != is_new {
+                self.lane.store(layout::INTO_NEW_MEMORY, is_new);
             }
         }
         account
@@ -185,7 +185,7 @@ impl Inbox {
 }
 
 /// Waits for a header.
-pub(crate) struct Taking<'a> {
+pub(crate) struct AwaitingHeader<'a> {
     pub(crate) inbox: &'a mut Inbox,
 }
 
@@ -204,11 +204,11 @@ impl<'a> Filling<'a> {
     }
 }
 
-impl Transfer for Taking<'_> {
+impl Transfer for AwaitingHeader<'_> {
     type Output = usize;
 
     fn step(&mut self) -> Result<Step<usize>, Error> {
-        self.inbox.take_header()
+        self.inbox.poll_header()
     }
 
     fn lane(&mut self) -> &mut Lane {

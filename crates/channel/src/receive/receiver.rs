@@ -5,7 +5,7 @@ use std::sync::Arc;
 use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd};
 
-use super::filling::{Filling, Taking};
+use super::filling::{AwaitingHeader, Filling};
 use super::inbox::Inbox;
 use crate::mechanism::dispatch;
 use crate::pages::buffer::Buffer;
@@ -26,14 +26,14 @@ pub struct Receiver {
     /// What `try_recv` has built so far.
     building: Option<Buffer>,
     /// The peer may still write where the last message would have come to.
-    is_unsettled: bool,
+    can_peer_write: bool,
 }
 
 impl Receiver {
     pub(crate) fn new(link: Arc<Link>, index: usize, life: Life) -> Self {
         let inbox = Inbox::new(link, index, life);
         spares::add_receiver();
-        Self { inbox, building: None, is_unsettled: false }
+        Self { inbox, building: None, can_peer_write: false }
     }
 
     /// Waits for a message and copies it to the start of `target`. The account says how long it is.
@@ -100,12 +100,12 @@ impl Receiver {
         if let Some(building) = self.building.take() {
             // `try_recv` had begun with it.
             let mut buffer = self.finish_building(building)?;
-            buffer.place(target);
+            buffer.move_into(target);
             return Ok(buffer.account().clone());
         }
         let inbox = &mut self.inbox;
         let result = transfer::drive(&mut Filling { inbox, target, is_exposed });
-        self.told_of(result, target)
+        self.end_on_error_with(result, target)
     }
 
     /// Waits for a message and gives it in memory of its own.
@@ -126,11 +126,11 @@ impl Receiver {
     /// As [`recv`](Self::recv). The deadline is the caller's to keep.
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.inbox.enter()?;
-        let result = transfer::advance(&mut Taking { inbox: &mut self.inbox });
-        let Some(length) = self.told(result)? else { return Ok(None) };
+        let result = transfer::advance(&mut AwaitingHeader { inbox: &mut self.inbox });
+        let Some(length) = self.end_on_error(result)? else { return Ok(None) };
         let mut building = self.memory(length)?;
         let result = transfer::advance(&mut Filling::into_own(&mut self.inbox, &mut building));
-        match self.told_of(result, &building) {
+        match self.end_on_error_with(result, &building) {
             Ok(Some(account)) => Ok(Some(building.with(account))),
             Ok(None) => {
                 self.building = Some(building);
@@ -149,8 +149,8 @@ impl Receiver {
     /// As [`recv_into`](Self::recv_into).
     pub fn wait_length(&mut self) -> Result<usize, Error> {
         self.inbox.enter()?;
-        let result = transfer::drive(&mut Taking { inbox: &mut self.inbox });
-        self.told(result)
+        let result = transfer::drive(&mut AwaitingHeader { inbox: &mut self.inbox });
+        self.end_on_error(result)
     }
 
     /// What to poll for reading before [`try_recv`](Self::try_recv) is called again.
@@ -176,7 +176,7 @@ impl Receiver {
 
     fn finish_building(&mut self, mut building: Buffer) -> Result<Buffer, Error> {
         let result = transfer::drive(&mut Filling::into_own(&mut self.inbox, &mut building));
-        match self.told_of(result, &building) {
+        match self.end_on_error_with(result, &building) {
             Ok(account) => Ok(building.with(account)),
             Err(error) => {
                 self.let_go(building);
@@ -190,8 +190,8 @@ impl Receiver {
         if let Some(building) = self.building.take() {
             return Ok(building);
         }
-        let placed = self.inbox.place(length);
-        match self.told(placed)? {
+        let placed = self.inbox.destination(length);
+        match self.end_on_error(placed)? {
             Some(memory) => Ok(memory),
             None => Buffer::zeroed(length),
         }
@@ -200,22 +200,26 @@ impl Receiver {
     /// Gives memory back that a message did not come to, unless the peer may still write there:
     /// then its addresses stay taken, which costs memory once, as the channel is at its end.
     fn let_go(&self, building: Buffer) {
-        if self.is_unsettled {
+        if self.can_peer_write {
             std::mem::forget(building);
         }
     }
 
     /// There will be no more of the message that was on its way to this target.
     fn abandon(&mut self, target: &[u8]) {
-        self.is_unsettled = !self.inbox.settle(target);
+        self.can_peer_write = !self.inbox.revoke_target(target);
     }
 
-    fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        self.told_of(result, &[])
+    fn end_on_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        self.end_on_error_with(result, &[])
     }
 
     /// What ends the channel, and what does not: waiting in vain, and a target too small.
-    fn told_of<T>(&mut self, result: Result<T, Error>, target: &[u8]) -> Result<T, Error> {
+    fn end_on_error_with<T>(
+        &mut self,
+        result: Result<T, Error>,
+        target: &[u8],
+    ) -> Result<T, Error> {
         if let Err(error) = &result {
             let is_idle = self.inbox.pending.is_none();
             let is_harmless = match error {
@@ -239,7 +243,7 @@ impl Drop for Receiver {
         let building = self.building.take();
         if self.inbox.lane.is_own() {
             // Nobody goes on with what was left.
-            self.inbox.lane.take_up();
+            self.inbox.lane.clear_pending();
             self.abandon(building.as_deref().unwrap_or_default());
             if let Some(building) = building {
                 self.let_go(building);

@@ -16,8 +16,8 @@ use crate::shared::error::Error;
 use crate::shared::header::{Header, SumState};
 use crate::shared::layout::{self, HEADER_BYTES};
 use crate::shared::names::Mechanism;
-use crate::shared::transfer::look;
-use crate::shared::waiting::looks_unasked;
+use crate::shared::transfer::poll;
+use crate::shared::waiting::polls_before_asking;
 
 impl Outbox {
     /// Sends a message whose bytes travel in its slot, if there is one within a microsecond; `None`
@@ -33,7 +33,7 @@ impl Outbox {
             return None;
         }
         self.enter().ok().filter(|()| !self.is_closed())?;
-        look(looks_unasked(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
+        poll(polls_before_asking(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
         let calls_before = self.lane.system_calls;
         let length = bytes.len() as u64;
         let at = self.lane.slot(self.next);
@@ -45,7 +45,7 @@ impl Outbox {
         let (message, kind, sum) = (self.next.index(), Mechanism::Inline.number(), SumState::None);
         self.lane.put_header(Header { message, kind, length, detail: 0, sum });
         self.next = self.next.next();
-        self.lane.tell(layout::PUBLISHED, self.next.index());
+        self.lane.signal(layout::PUBLISHED, self.next.index());
         self.fetch_slots(bytes.len());
         if let Err(error) = self.lane.link.check_memory() {
             return Some(Err(error));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::mechanism::dispatch::SenderKeeps;
+use crate::mechanism::dispatch::SenderStates;
 use crate::mechanism::{inline, ring};
 use crate::shared::error::Error;
 use crate::shared::lane::Lane;
@@ -31,7 +31,7 @@ pub(crate) struct Outbox {
     pub(crate) longest_at_once: Option<usize>,
     /// Messages whose slots were asked for.
     fetched: u64,
-    pub(crate) keeps: SenderKeeps,
+    pub(crate) states: SenderStates,
 }
 
 impl Outbox {
@@ -39,8 +39,8 @@ impl Outbox {
         let longest_at_once = inline::longest_at_once(&link);
         let lane = Lane::for_sending(link, index, life);
         let (next, consumed) = (Message::default(), Message::default());
-        let keeps = SenderKeeps::default();
-        Self { lane, next, consumed, longest_at_once, fetched: 0, keeps }
+        let states = SenderStates::default();
+        Self { lane, next, consumed, longest_at_once, fetched: 0, states }
     }
 
     /// A call begins, see [`Lane::enter`].
@@ -59,8 +59,8 @@ impl Outbox {
     }
 
     /// Whether the sender keeps going, or has slept of late.
-    pub(crate) fn rests(&mut self) -> &mut ring::Rests {
-        &mut self.keeps.ring.rests
+    pub(crate) fn sleep_history(&mut self) -> &mut ring::SleepHistory {
+        &mut self.states.ring.sleep_history
     }
 
     /// Asks for the next slots, as many as are free, as far as a message as long as the last one
@@ -88,11 +88,11 @@ impl Outbox {
         if next - consumed < SLOTS {
             return Ok(true);
         }
-        let told = self.lane.load_timed(layout::CONSUMED, consumed);
-        if !(consumed..=next).contains(&told) {
-            return Err(Error::protocol("count of messages taken", told, next));
+        let reported = self.lane.load_timed(layout::CONSUMED, consumed);
+        if !(consumed..=next).contains(&reported) {
+            return Err(Error::protocol("count of messages taken", reported, next));
         }
-        self.consumed = Message::after(told);
-        Ok(next - told < SLOTS)
+        self.consumed = Message::after(reported);
+        Ok(next - reported < SLOTS)
     }
 }

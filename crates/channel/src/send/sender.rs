@@ -10,7 +10,7 @@ use super::at_once::gone;
 use super::outbox::Outbox;
 use super::sending::Sending;
 use crate::mechanism::choose::Reason;
-use crate::mechanism::dispatch::{self, SendingBy};
+use crate::mechanism::dispatch::{self, AnySending};
 use crate::mechanism::sealed::Building;
 use crate::mechanism::{choose, window};
 use crate::shared::account::{Account, Meter};
@@ -107,20 +107,20 @@ impl Sender {
         let calls_before = outbox.lane.system_calls;
         let meter = Meter::of(length);
         if meter.is_some() {
-            outbox.lane.look_around();
+            outbox.lane.refresh_affinity();
         }
         if outbox.lane.link.settings.integrity {
             source.begin_sum();
         }
         let (mechanism, by) = match building {
             // Whether it is sealed shows as it is given up.
-            Some(building) => (Mechanism::Sealed, SendingBy::built(building)),
+            Some(building) => (Mechanism::Sealed, AnySending::built(building)),
             None => {
                 let sleeps = outbox.lane.sleeps;
-                outbox.rests().note(sleeps);
-                let longest_inline = window::inline_bytes_max(outbox.rests().is_awake());
+                outbox.sleep_history().note(sleeps);
+                let longest_inline = window::inline_bytes_max(outbox.sleep_history().is_awake());
                 let mechanism = choose::choose(&outbox.lane, &source, length, longest_inline)?;
-                (mechanism, SendingBy::new(mechanism, &outbox.lane.link, length))
+                (mechanism, AnySending::new(mechanism, &outbox.lane.link, length))
             }
         };
         let account = Account { mechanism, size_bytes: length, ..Account::default() };
@@ -139,15 +139,16 @@ impl Sender {
         if length > limit {
             return Err(Error::TooLong { size: Bytes(length), limit: Bytes(limit) });
         }
-        outbox.lane.look_around();
+        outbox.lane.refresh_affinity();
         // How many pieces there are is all that a mechanism asks of the source.
         let mut source = Source::one(&[]);
         if outbox.lane.link.settings.integrity {
             source.begin_sum();
         }
-        let longest_inline = window::inline_bytes_max(outbox.rests().is_awake());
+        let longest_inline = window::inline_bytes_max(outbox.sleep_history().is_awake());
         let lane = &outbox.lane;
-        let (mechanism, reason) = choose::choose_and_say(lane, &source, length, longest_inline)?;
+        let (mechanism, reason) =
+            choose::choose_with_reason(lane, &source, length, longest_inline)?;
         let obstacle = |other| dispatch::obstacle(other, &lane.link, &source, length);
         Ok(Explanation {
             mechanism,

@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 
 use super::outbox::Outbox;
 use crate::mechanism::contract::{Begun, Outgoing, Then};
-use crate::mechanism::dispatch::{SenderKeeps, SendingBy};
+use crate::mechanism::dispatch::{AnySending, SenderStates};
 use crate::shared::account::{Account, Meter};
 use crate::shared::error::Error;
 use crate::shared::header::{Header, SumState};
@@ -29,7 +29,7 @@ pub struct Sending<'a> {
     message: Message,
     source: Source<'a>,
     length: u64,
-    by: SendingBy,
+    by: AnySending,
     state: State,
     account: Account,
     meter: Option<Meter>,
@@ -55,7 +55,7 @@ impl<'a> Sending<'a> {
     pub(crate) fn new(
         outbox: &'a mut Outbox,
         source: Source<'a>,
-        by: SendingBy,
+        by: AnySending,
         account: Account,
         (meter, calls_before): (Option<Meter>, u64),
     ) -> Self {
@@ -73,7 +73,7 @@ impl<'a> Sending<'a> {
     pub fn advance(&mut self) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::advance(self);
-        Ok(self.told(result)?.is_some())
+        Ok(self.end_on_error(result)?.is_some())
     }
 
     /// What to poll for reading before [`advance`](Self::advance) is called again.
@@ -90,7 +90,7 @@ impl<'a> Sending<'a> {
     pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::drive_for(self, time);
-        Ok(self.told(result)?.is_some())
+        Ok(self.end_on_error(result)?.is_some())
     }
 
     /// Waits until the message is complete.
@@ -100,7 +100,7 @@ impl<'a> Sending<'a> {
     pub fn finish(mut self) -> Result<Account, Error> {
         self.check_own()?;
         let result = transfer::drive(&mut self);
-        self.told(result)?;
+        self.end_on_error(result)?;
         self.account.system_calls += self.outbox.lane.system_calls - self.calls_before;
         if let Some(meter) = &self.meter {
             meter.write_to(&mut self.account);
@@ -114,7 +114,7 @@ impl<'a> Sending<'a> {
     }
 
     /// An error in the middle of a message is the end of the channel.
-    fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+    fn end_on_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if result.is_err() {
             if self.state != State::Slot {
                 self.give_up();
@@ -132,23 +132,23 @@ impl<'a> Sending<'a> {
     fn give_up(&mut self) {
         self.outbox.lane.link.break_off();
         self.outbox.lane.set_state(layout::SENDER_STATE, layout::GIVEN_UP);
-        self.by.settle(&mut self.outbox.keeps, false);
+        self.by.release(&mut self.outbox.states, false);
     }
 
     /// The message for its mechanism, that, and what is kept for it.
-    fn parts(&mut self) -> (&mut SendingBy, &mut SenderKeeps, Outgoing<'_, 'a>) {
-        let Outbox { lane, keeps, .. } = &mut *self.outbox;
+    fn parts(&mut self) -> (&mut AnySending, &mut SenderStates, Outgoing<'_, 'a>) {
+        let Outbox { lane, states, .. } = &mut *self.outbox;
         let (source, account) = (&mut self.source, &mut self.account);
         let (message, length) = (self.message, self.length);
-        (&mut self.by, keeps, Outgoing { lane, source, account, message, length })
+        (&mut self.by, states, Outgoing { lane, source, account, message, length })
     }
 
     /// There is room: the message begins. Until the header is out the receiver knows nothing of it,
     /// and it can still go another way.
     fn begin(&mut self) -> Result<Step<()>, Error> {
         self.before = Before::of(self.outbox);
-        let (by, keeps, mut out) = self.parts();
-        let (detail, state) = match by.begin(keeps, &mut out)? {
+        let (by, states, mut out) = self.parts();
+        let (detail, state) = match by.begin(states, &mut out)? {
             Begun::Whole { detail } => (detail, State::Complete),
             Begun::Moving { detail } => (detail, State::Moving),
             Begun::Left { detail } => (detail, State::Answer),
@@ -169,14 +169,14 @@ impl<'a> Sending<'a> {
 
     /// Before anything was published: through the ring instead.
     fn fall_back(&mut self) {
-        self.note_the_ring();
+        self.note_fallback();
         self.account.copied_bytes = 0;
         self.source.seek(0);
-        self.by.settle(&mut self.outbox.keeps, false);
-        self.by = SendingBy::new(Mechanism::Ring, &self.outbox.lane.link, self.length);
+        self.by.release(&mut self.outbox.states, false);
+        self.by = AnySending::new(Mechanism::Ring, &self.outbox.lane.link, self.length);
     }
 
-    fn note_the_ring(&mut self) {
+    fn note_fallback(&mut self) {
         self.account.fell_back_from = Some(self.account.mechanism);
         self.account.mechanism = Mechanism::Ring;
     }
@@ -188,13 +188,13 @@ impl<'a> Sending<'a> {
         let outbox = &mut *self.outbox;
         outbox.lane.put_header(Header { message, kind, length, detail, sum });
         outbox.next = self.message.next();
-        outbox.lane.tell(layout::PUBLISHED, outbox.next.index());
+        outbox.lane.signal(layout::PUBLISHED, outbox.next.index());
     }
 
     /// Its mechanism moves a piece.
     fn move_on(&mut self) -> Result<Step<()>, Error> {
-        let (by, keeps, mut out) = self.parts();
-        Ok(match by.step(keeps, &mut out)? {
+        let (by, states, mut out) = self.parts();
+        Ok(match by.step(states, &mut out)? {
             Step::Moved => Step::Moved,
             Step::Blocked => Step::Blocked,
             Step::Done(then) => {
@@ -218,15 +218,15 @@ impl<'a> Sending<'a> {
     }
 
     /// Has the receiver taken the message, or said that it cannot take all of it?
-    fn look_for_answer(&mut self) -> Result<Step<()>, Error> {
+    fn poll_answer(&mut self) -> Result<Step<()>, Error> {
         let count = self.message.count();
         let lane = &self.outbox.lane;
-        let told = lane.load(layout::CONSUMED);
-        if !(self.outbox.consumed.index()..=count).contains(&told) {
-            return Err(Error::protocol("count of messages taken", told, count));
+        let reported = lane.load(layout::CONSUMED);
+        if !(self.outbox.consumed.index()..=count).contains(&reported) {
+            return Err(Error::protocol("count of messages taken", reported, count));
         }
-        if told == count {
-            self.by.settle(&mut self.outbox.keeps, true);
+        if reported == count {
+            self.by.release(&mut self.outbox.states, true);
             self.state = State::Complete;
             return Ok(Step::Moved);
         }
@@ -237,15 +237,15 @@ impl<'a> Sending<'a> {
         if offset >= self.length {
             return Err(Error::protocol("count of bytes taken", offset, self.length - 1));
         }
-        self.by.settle(&mut self.outbox.keeps, false);
+        self.by.release(&mut self.outbox.states, false);
         // What the receiver has is in the checksum of the whole as well.
         if !self.source.is_summed_to(offset) {
             self.source.sum_some();
             return Ok(Step::Moved);
         }
-        self.note_the_ring();
-        let (_, keeps, mut out) = self.parts();
-        self.by = SendingBy::rest(keeps, &mut out, offset)?;
+        self.note_fallback();
+        let (_, states, mut out) = self.parts();
+        self.by = AnySending::remainder(states, &mut out, offset)?;
         self.state = State::Moving;
         Ok(Step::Moved)
     }
@@ -262,7 +262,7 @@ struct Before {
 
 impl Before {
     fn of(outbox: &Outbox) -> Self {
-        Self { chunks: outbox.keeps.ring.cells(), words: Self::words(&outbox.lane) }
+        Self { chunks: outbox.states.ring.cells(), words: Self::words(&outbox.lane) }
     }
 
     fn words(lane: &Lane) -> [u64; 2] {
@@ -290,7 +290,7 @@ impl Transfer for Sending<'_> {
             },
             State::Slot => Step::Blocked,
             State::Moving => self.move_on()?,
-            State::Answer => self.look_for_answer()?,
+            State::Answer => self.poll_answer()?,
         };
         let is_by_others = match self.state {
             State::Moving => !self.by.sums(),
@@ -336,7 +336,7 @@ impl Drop for Sending<'_> {
             return;
         }
         // Nobody goes on with what was left.
-        self.outbox.lane.take_up();
+        self.outbox.lane.clear_pending();
         if self.is_out() {
             self.give_up();
         }

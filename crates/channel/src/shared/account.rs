@@ -38,7 +38,7 @@ const METERED_BYTES_MIN: u64 = 128 << 10;
 impl Account {
     /// Whether much of the target had no pages before: a fault for an eighth of them at least.
     /// Where both ends copy, this one meets half of them.
-    pub(crate) fn took_into_new(&self) -> bool {
+    pub(crate) fn received_into_new(&self) -> bool {
         let pages = self.size_bytes / PAGE_BYTES;
         self.faults.is_some_and(|faults| faults > 0 && faults >= pages / 8)
     }
@@ -98,8 +98,9 @@ mod tests {
 
     #[test]
     fn memory_is_new_where_it_faults_at_every_eighth_page() {
-        let account =
-            |faults| Account { size_bytes: 1 << 20, faults, ..Account::default() }.took_into_new();
+        let account = |faults| {
+            Account { size_bytes: 1 << 20, faults, ..Account::default() }.received_into_new()
+        };
         assert!(account(Some(256)) && account(Some(128)) && account(Some(32)));
         assert!(!account(Some(31)) && !account(Some(0)) && !account(None));
     }

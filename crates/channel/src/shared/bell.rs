@@ -25,7 +25,7 @@ pub(crate) fn announce<F: Flags>(bell: &F, how: &F, way: u32) -> u32 {
 }
 
 /// After something was told: how the other end sleeps, if it does.
-pub(crate) fn look<F: Flags>(how: &F) -> u32 {
+pub(crate) fn sleep_state<F: Flags>(how: &F) -> u32 {
     // SYNC: sleep announced: either this sees that the other end sleeps, or the other end, which
     // looks once more after it announced that, sees what was just told.
     F::fence();

@@ -11,7 +11,7 @@ use super::layout::GIVEN_UP;
 use super::words::Flags;
 
 /// Says that this end is closed, or gave up; before anything that follows it in this thread.
-pub(crate) fn say<F: Flags>(state: &F, what: u32) {
+pub(crate) fn publish<F: Flags>(state: &F, what: u32) {
     // SYNC: closed: what was told before is seen by whoever sees this.
     state.put(what);
     // SYNC: given up: before the bytes change.
@@ -20,7 +20,7 @@ pub(crate) fn say<F: Flags>(state: &F, what: u32) {
 
 /// What the other end's state was, and what is found after that: whatever was told before the other
 /// end closed.
-pub(crate) fn look<F: Flags, T>(state: &F, find: impl FnOnce() -> T) -> (u32, T) {
+pub(crate) fn poll<F: Flags, T>(state: &F, find: impl FnOnce() -> T) -> (u32, T) {
     // SYNC: closed.
     let state = state.get();
     (state, find())

@@ -17,24 +17,24 @@ const LONGEST: Duration = Duration::from_nanos(300);
 /// Each look counts an eighth, so that one that was interrupted does not decide.
 const WEIGHT: u32 = 8;
 /// One look of so many is timed: an end that waits looks again and again.
-const LOOKS: u32 = 4;
+const READS: u32 = 4;
 
 /// What was measured so far; near before anything was.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Distance {
     average: Duration,
-    looks: u32,
+    reads: u32,
 }
 
 impl Distance {
     /// Looks at a word, and notes how long that took if it is another than the one `known`.
-    pub(crate) fn timed(&mut self, known: u64, look: impl FnOnce() -> u64) -> u64 {
-        self.looks = self.looks.wrapping_add(1);
-        if !self.looks.is_multiple_of(LOOKS) {
-            return look();
+    pub(crate) fn timed(&mut self, known: u64, read: impl FnOnce() -> u64) -> u64 {
+        self.reads = self.reads.wrapping_add(1);
+        if !self.reads.is_multiple_of(READS) {
+            return read();
         }
         let start = Instant::now();
-        let value = look();
+        let value = read();
         let time = start.elapsed();
         if value != known {
             self.note(time);
@@ -45,7 +45,7 @@ impl Distance {
     /// The longest there is.
     #[cfg(test)]
     pub(crate) fn farthest() -> Self {
-        Self { average: LONGEST, looks: 0 }
+        Self { average: LONGEST, reads: 0 }
     }
 
     fn note(&mut self, time: Duration) {
@@ -88,11 +88,11 @@ mod tests {
             }
         };
         let mut distance = Distance::default();
-        for _ in 0..32 * LOOKS {
+        for _ in 0..32 * READS {
             assert_eq!(distance.timed(7, slow(7)), 7);
         }
         assert!(!distance.is_far());
-        for _ in 0..32 * LOOKS {
+        for _ in 0..32 * READS {
             assert_eq!(distance.timed(7, slow(8)), 8);
         }
         assert!(distance.is_far());

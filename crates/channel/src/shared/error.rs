@@ -13,6 +13,7 @@ use super::names::Mechanism;
 /// Why a channel could not be made, or a transfer did not happen. Whatever the variant, nothing of
 /// a message that did not arrive whole is handed out.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// The Unix socket could not be made, bound or connected.
     Socket {

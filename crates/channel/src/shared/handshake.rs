@@ -39,7 +39,7 @@ pub(crate) struct Agreement {
 }
 
 /// One end on its way through the handshake.
-struct Hand<'a> {
+struct Party<'a> {
     attempt: &'static str,
     socket: &'a OwnedFd,
     settings: &'a Settings,
@@ -48,7 +48,7 @@ struct Hand<'a> {
     nonce: Box<u64>,
 }
 
-impl<'a> Hand<'a> {
+impl<'a> Party<'a> {
     /// Refuses whoever is not of a user that may be there, before a word is said.
     fn new(
         attempt: &'static str,
@@ -69,7 +69,7 @@ impl<'a> Hand<'a> {
         Greeting { step, trusts, nonce: *self.nonce, probe, ..Greeting::default() }
     }
 
-    fn say(&self, greeting: Greeting, file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+    fn send(&self, greeting: Greeting, file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let sent = socket::send(self.socket, &greeting.to_bytes(), file);
         sent.map_err(|reason| match reason {
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => haul_peer::error::Error::Gone.into(),
@@ -77,15 +77,15 @@ impl<'a> Hand<'a> {
         })
     }
 
-    fn hear(&self, step: u32) -> Result<(Greeting, socket::Packet), Error> {
+    fn receive(&self, step: u32) -> Result<(Greeting, socket::Packet), Error> {
         let packet = socket::receive_until(self.socket, self.settings.deadline, self.until)?;
         let greeting = Greeting::from_bytes(&packet.bytes[..packet.length], step)?;
         Ok((greeting, packet))
     }
 
     /// The peer's last word: it heard this end's number, and it is the process that is watched.
-    fn hear_proof(&self, step: u32, peer: &Peer) -> Result<Greeting, Error> {
-        let (greeting, packet) = self.hear(step)?;
+    fn receive_proof(&self, step: u32, peer: &Peer) -> Result<Greeting, Error> {
+        let (greeting, packet) = self.receive(step)?;
         if greeting.echo != *self.nonce || !peer.is(packet.sender) {
             return Err(Error::Handshake {
                 what: "proof",
@@ -109,10 +109,13 @@ impl<'a> Hand<'a> {
     }
 
     /// Whether the peer's number can be read where it says it stands.
-    fn probe(&self, peer: &Peer, told: &Greeting) -> bool {
-        let is_trusted = told.trusts && self.settings.trusts_peer;
+    fn probe(&self, peer: &Peer, greeting: &Greeting) -> bool {
+        let is_trusted = greeting.trusts && self.settings.trusts_peer;
         is_trusted
-            && peer.identity.process.is_some_and(|p| reach::can_read(p, told.probe, told.nonce))
+            && peer
+                .identity
+                .process
+                .is_some_and(|p| reach::can_read(p, greeting.probe, greeting.nonce))
     }
 }
 
@@ -123,19 +126,20 @@ fn named(process: i32) -> Option<i32> {
 
 /// The end that accepts: lane 1 is the one it sends on.
 pub(crate) fn accept(socket: &OwnedFd, settings: &Settings) -> Result<Agreement, Error> {
-    let hand = Hand::new("accept", socket, settings)?;
-    let (told, packet) = hand.hear(1)?;
-    let peer = hand.watch(&packet)?;
-    let is_trusted = told.trusts && settings.trusts_peer;
+    let party = Party::new("accept", socket, settings)?;
+    let (greeting, packet) = party.receive(1)?;
+    let peer = party.watch(&packet)?;
+    let is_trusted = greeting.trusts && settings.trusts_peer;
     let (region, chunk_bytes) = region(settings)?;
     region.reserve(0, layout::fixed_bytes())?;
     let readable = is_trusted.then(|| Readable::to(peer.identity)).flatten();
-    let hello = Greeting { echo: told.nonce, chunk_bytes: chunk_bytes as u32, ..hand.greeting(2) };
-    hand.say(hello, Some(region.file().as_fd()))?;
-    let last = hand.hear_proof(3, &peer)?;
+    let hello =
+        Greeting { echo: greeting.nonce, chunk_bytes: chunk_bytes as u32, ..party.greeting(2) };
+    party.send(hello, Some(region.file().as_fd()))?;
+    let last = party.receive_proof(3, &peer)?;
     drop(readable);
-    let can_pull = hand.probe(&peer, &told);
-    hand.say(Greeting { echo: told.nonce, can_pull, ..hand.greeting(4) }, None)?;
+    let can_pull = party.probe(&peer, &greeting);
+    party.send(Greeting { echo: greeting.nonce, can_pull, ..party.greeting(4) }, None)?;
     Ok(Agreement { peer, region, chunk_bytes, is_trusted, can_pull, peer_can_pull: last.can_pull })
 }
 
@@ -153,38 +157,38 @@ fn region(settings: &Settings) -> Result<(Region, usize), Error> {
 
 /// The end that connects: lane 0 is the one it sends on.
 pub(crate) fn connect(socket: &OwnedFd, settings: &Settings) -> Result<Agreement, Error> {
-    let hand = Hand::new("connect", socket, settings)?;
-    hand.say(hand.greeting(1), None)?;
-    let (told, mut packet) = hand.hear(2)?;
-    if told.echo != *hand.nonce {
+    let party = Party::new("connect", socket, settings)?;
+    party.send(party.greeting(1), None)?;
+    let (greeting, mut packet) = party.receive(2)?;
+    if greeting.echo != *party.nonce {
         return Err(Error::Handshake {
             what: "echo",
-            found: told.echo.to_string(),
-            expected: hand.nonce.to_string(),
+            found: greeting.echo.to_string(),
+            expected: party.nonce.to_string(),
         });
     }
-    let peer = hand.watch(&packet)?;
-    let chunk_bytes = checked_chunk_bytes(told.chunk_bytes)?;
+    let peer = party.watch(&packet)?;
+    let chunk_bytes = checked_chunk_bytes(greeting.chunk_bytes)?;
     let file = std::mem::take(&mut packet.file).file("one memory file")?;
     let region = Region::open(file, layout::region_bytes(chunk_bytes), Sealed::Size)?;
-    let is_trusted = told.trusts && settings.trusts_peer;
-    let can_pull = hand.probe(&peer, &told);
+    let is_trusted = greeting.trusts && settings.trusts_peer;
+    let can_pull = party.probe(&peer, &greeting);
     let readable = is_trusted.then(|| Readable::to(peer.identity)).flatten();
-    hand.say(Greeting { echo: told.nonce, can_pull, ..hand.greeting(3) }, None)?;
-    let last = hand.hear_proof(4, &peer)?;
+    party.send(Greeting { echo: greeting.nonce, can_pull, ..party.greeting(3) }, None)?;
+    let last = party.receive_proof(4, &peer)?;
     drop(readable);
     Ok(Agreement { peer, region, chunk_bytes, is_trusted, can_pull, peer_can_pull: last.can_pull })
 }
 
-fn checked_chunk_bytes(told: u32) -> Result<usize, Error> {
-    let told = told as usize;
-    let is_right = (layout::CHUNK_BYTES_MIN..=layout::CHUNK_BYTES_MAX).contains(&told);
-    if is_right && told.is_power_of_two() {
-        return Ok(told);
+fn checked_chunk_bytes(announced: u32) -> Result<usize, Error> {
+    let announced = announced as usize;
+    let is_right = (layout::CHUNK_BYTES_MIN..=layout::CHUNK_BYTES_MAX).contains(&announced);
+    if is_right && announced.is_power_of_two() {
+        return Ok(announced);
     }
     Err(Error::Handshake {
         what: "chunk size",
-        found: told.to_string(),
+        found: announced.to_string(),
         expected: format!("{} to {}", layout::CHUNK_BYTES_MIN, layout::CHUNK_BYTES_MAX),
     })
 }

@@ -10,14 +10,14 @@ use haul_heap::guard;
 use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 
+use super::affinity::Affinity;
 use super::bell::{self, ASLEEP, POLLING};
+use super::cpu::Cpu;
 use super::distance::Distance;
 use super::error::Error;
 use super::header::{Header, SUM_AT, SumState};
 use super::link::{Half, Link};
 use super::message::Message;
-use super::place::Place;
-use super::seat::Seat;
 use super::turns::Turns;
 use super::words::{Flags, Word};
 use super::{closing, idle, layout, ticks};
@@ -32,17 +32,17 @@ struct Words {
     /// Where it sleeps.
     bell: usize,
     /// Where it may run.
-    place: usize,
+    affinity: usize,
     /// Where it runs.
-    seat: usize,
+    cpu: usize,
 }
 
 const SENDER: Words =
-    Words { bell: layout::SENDER_BELL, place: layout::SENDER_PLACE, seat: layout::SENDER_SEAT };
+    Words { bell: layout::SENDER_BELL, affinity: layout::SENDER_AFFINITY, cpu: layout::SENDER_CPU };
 const RECEIVER: Words = Words {
     bell: layout::RECEIVER_BELL,
-    place: layout::RECEIVER_PLACE,
-    seat: layout::RECEIVER_SEAT,
+    affinity: layout::RECEIVER_AFFINITY,
+    cpu: layout::RECEIVER_CPU,
 };
 
 /// One direction of a channel, seen by one end of it.
@@ -59,18 +59,18 @@ pub(crate) struct Lane {
     /// What the half has in common with its copies in other processes.
     life: Option<Life>,
     /// When it was last asked whether the peer lives, in ticks.
-    asked: u64,
+    checked: u64,
     /// What this end says of itself, and what the other one does.
     own: Words,
     other: Words,
     /// Where this end may run, as last said, and when that was, see `idle`.
-    place: Place,
-    looked: u64,
+    affinity: Affinity,
+    refreshed: u64,
     /// Both ends ran on one processor, as last seen.
-    was_together: bool,
+    was_on_same_cpu: bool,
     turns: Turns,
     /// Both ends share the only processor that they may run on.
-    is_alone: bool,
+    has_one_cpu: bool,
     /// System calls made so far.
     pub(crate) system_calls: u64,
     /// How often this end slept, or gave way, until the other moved.
@@ -101,80 +101,80 @@ impl Lane {
             forks: fork::forks(),
             has_copies: false,
             life: Some(life),
-            asked: ticks::now(),
+            checked: ticks::now(),
             own,
             other,
-            place: Place::default(),
-            looked: 0,
-            was_together: false,
+            affinity: Affinity::default(),
+            refreshed: 0,
+            was_on_same_cpu: false,
             turns: Turns::default(),
-            is_alone: idle::is_single(),
+            has_one_cpu: idle::is_single(),
             system_calls: 0,
             sleeps: 0,
             distance: Distance::default(),
         };
-        lane.look_around();
+        lane.refresh_affinity();
         lane
     }
 
     /// Whether both ends share the only processor that they may run on, as last seen.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.is_alone
+    pub(crate) fn has_one_cpu(&self) -> bool {
+        self.has_one_cpu
     }
 
     /// Says where this end may run, and sees where the other may, every 10 ms at most: threads are
     /// pinned before they meet and afterwards.
-    pub(crate) fn look_around(&mut self) {
+    pub(crate) fn refresh_affinity(&mut self) {
         let now = idle::now();
-        if !idle::is_due(now, self.looked) {
+        if !idle::is_due(now, self.refreshed) {
             return;
         }
-        self.looked = now;
+        self.refreshed = now;
         // The program may have set a handler of its own for SIGBUS since. What is refused is tried
         // again.
         let _ = guard::install();
         self.system_calls += 3;
-        let place = Place::of_this_thread();
-        if place != self.place {
-            self.place = place;
+        let affinity = Affinity::of_this_thread();
+        if affinity != self.affinity {
+            self.affinity = affinity;
             // A hint, which nothing else hangs on.
-            self.word(self.own.place).store(place.word(), Relaxed);
+            self.word(self.own.affinity).store(affinity.word(), Relaxed);
         }
-        let other = Place::from_word(self.word(self.other.place).load(Relaxed));
-        self.is_alone = idle::is_single() || place.is_the_one_of(other);
+        let other = Affinity::from_word(self.word(self.other.affinity).load(Relaxed));
+        self.has_one_cpu = idle::is_single() || affinity.is_the_one_of(other);
     }
 
     /// Says on which processor this end runs, in both directions unless each half of the channel
     /// has a thread of its own; sees whether the other end was on the same one when it last said
     /// so.
-    pub(crate) fn is_together(&mut self) -> bool {
-        let seat = Seat::of_this_thread();
-        self.sit(seat);
-        let other = Seat::from_word(self.word(self.other.seat).load(Relaxed));
-        self.was_together = seat.is_the_one_of(other);
-        self.was_together
+    pub(crate) fn update_same_cpu(&mut self) -> bool {
+        let cpu = Cpu::of_this_thread();
+        self.publish_cpu(cpu);
+        let other = Cpu::from_word(self.word(self.other.cpu).load(Relaxed));
+        self.was_on_same_cpu = cpu.is_the_one_of(other);
+        self.was_on_same_cpu
     }
 
     /// As last seen.
-    pub(crate) fn was_together(&self) -> bool {
-        self.was_together
+    pub(crate) fn was_on_same_cpu(&self) -> bool {
+        self.was_on_same_cpu
     }
 
-    fn sit(&self, seat: Seat) {
-        let own = self.word(self.own.seat);
+    fn publish_cpu(&self, cpu: Cpu) {
+        let own = self.word(self.own.cpu);
         // Written only as it changes: the other end looks at this line at each step.
-        if own.load(Relaxed) != seat.word() {
-            own.store(seat.word(), Relaxed);
+        if own.load(Relaxed) != cpu.word() {
+            own.store(cpu.word(), Relaxed);
             if !self.link.is_split.load(Relaxed) {
-                let back = layout::words_start(1 - self.index) + self.other.seat;
-                self.link.region.word64(back).store(seat.word(), Relaxed);
+                let back = layout::words_start(1 - self.index) + self.other.cpu;
+                self.link.region.word64(back).store(cpu.word(), Relaxed);
             }
         }
     }
 
     /// Whether this end, which waits, should let the other one run, so often in this wait already.
     pub(crate) fn may_give_way(&mut self, before: u32) -> bool {
-        self.is_together() && self.turns.may(Instant::now(), before == 0)
+        self.update_same_cpu() && self.turns.may(Instant::now(), before == 0)
     }
 
     /// Lets the other end run, which is on the same processor.
@@ -217,7 +217,7 @@ impl Lane {
     }
 
     /// Writes a word of this end's, and lets the other end know where it sleeps.
-    pub(crate) fn tell(&mut self, word: usize, value: u64) {
+    pub(crate) fn signal(&mut self, word: usize, value: u64) {
         // SYNC: word told: everything written before is seen by whoever reads the value.
         self.word(word).put(value);
         self.ring_bell();
@@ -226,15 +226,15 @@ impl Lane {
     /// As [`tell`](Self::tell); where both ends share a processor and this one goes on at once, the
     /// other end is left asleep until then: woken now it would take turns with this one at each
     /// piece.
-    pub(crate) fn tell_in_turn(&mut self, word: usize, value: u64, goes_on: bool) {
-        match goes_on && self.was_together {
-            true => self.note(word, value),
-            false => self.tell(word, value),
+    pub(crate) fn signal_lazily(&mut self, word: usize, value: u64, goes_on: bool) {
+        match goes_on && self.was_on_same_cpu {
+            true => self.store(word, value),
+            false => self.signal(word, value),
         }
     }
 
     /// Writes a word of this end's; another one, told later, wakes who waits for it.
-    pub(crate) fn note(&self, word: usize, value: u64) {
+    pub(crate) fn store(&self, word: usize, value: u64) {
         // SYNC: word told.
         self.word(word).put(value);
     }
@@ -242,8 +242,8 @@ impl Lane {
     /// Writes a message's header into its slot.
     pub(crate) fn put_header(&self, header: Header) {
         let words = self.link.region.line(self.slot(Message::after(header.message)));
-        for (place, word) in words.iter().zip(header.words()) {
-            place.store(word, Relaxed);
+        for (location, word) in words.iter().zip(header.words()) {
+            location.store(word, Relaxed);
         }
     }
 
@@ -270,7 +270,7 @@ impl Lane {
         let at = self.slot(message) + SUM_AT;
         // SYNC: sum told.
         let state = self.link.region.word64(at).get();
-        let words = [8, 16].map(|place| self.link.region.word64(at + place).load(Relaxed));
+        let words = [8, 16].map(|within| self.link.region.word64(at + within).load(Relaxed));
         SumState::from_words([state, words[0], words[1]])
     }
 
@@ -285,7 +285,7 @@ impl Lane {
 
     /// Says that this end is done, or gave up; before anything that follows it in this thread.
     pub(crate) fn set_state(&mut self, word: usize, state: u32) {
-        closing::say(self.state_word(word), state);
+        closing::publish(self.state_word(word), state);
         self.ring_bell();
     }
 
@@ -313,7 +313,7 @@ impl Lane {
     #[inline]
     pub(crate) fn ring_bell(&mut self) {
         let at = layout::words_start(self.index) + self.other.bell;
-        let sleeps = bell::look(self.link.region.word32(at + 4));
+        let sleeps = bell::sleep_state(self.link.region.word32(at + 4));
         if sleeps != 0 {
             self.wake(sleeps);
         }
@@ -323,7 +323,7 @@ impl Lane {
     fn wake(&mut self, sleeps: u32) {
         let at = layout::words_start(self.index) + self.other.bell;
         let (word, how) = (self.link.region.word32(at), self.link.region.word32(at + 4));
-        self.sit(Seat::of_this_thread());
+        self.publish_cpu(Cpu::of_this_thread());
         if sleeps & ASLEEP != 0 {
             bell::ring(word, how);
             let _ = futex::wake(word, futex::Flags::empty(), 1);
@@ -356,14 +356,14 @@ impl Lane {
     }
 
     /// Says that this end has something to do in this direction without being told; see
-    /// [`Poller::leave`].
-    pub(crate) fn leave(&self) -> bool {
-        self.link.poller.leave(self.index)
+    /// [`Poller::set_pending`].
+    pub(crate) fn set_pending(&self) -> bool {
+        self.link.poller.set_pending(self.index)
     }
 
     /// What was left in this direction is looked at now.
-    pub(crate) fn take_up(&self) {
-        self.link.poller.take_up(self.index);
+    pub(crate) fn clear_pending(&self) {
+        self.link.poller.clear_pending(self.index);
     }
 
     /// A call to this half begins. The first one after a fork takes the half over from the process
@@ -414,7 +414,7 @@ impl Lane {
         if !user.take_over(word, number) {
             return Err(Error::TakenOver { by: "another process" });
         }
-        (self.place, self.looked) = (Place::default(), 0);
+        (self.affinity, self.refreshed) = (Affinity::default(), 0);
         Ok(())
     }
 
@@ -450,14 +450,14 @@ impl Lane {
     pub(crate) fn close(&mut self) {
         let (user, word) = self.link.user(self.half);
         let is_used_since = user.is_here() && self.forks == fork::forks();
-        let is_nobodys = user.is_last(word);
+        let is_last_user = user.is_last(word);
         let was_last = self.life.take().is_none_or(Life::was_last);
-        let is_over = was_last || is_used_since && is_nobodys;
+        let is_over = was_last || is_used_since && is_last_user;
         if !is_over {
             return;
         }
         self.link.end_half();
-        if is_nobodys && self.state(self.own_state()) == layout::OPEN {
+        if is_last_user && self.state(self.own_state()) == layout::OPEN {
             self.set_state(self.own_state(), layout::CLOSED);
         }
     }
@@ -500,15 +500,15 @@ impl Lane {
     #[inline]
     pub(crate) fn is_known_gone(&mut self) -> bool {
         let now = ticks::now();
-        now.wrapping_sub(self.asked) >= ticks::of_a_while() && self.ask(now)
+        now.wrapping_sub(self.checked) >= ticks::of_a_while() && self.check_gone(now)
     }
 
     #[cold]
-    fn ask(&mut self, now: u64) -> bool {
+    fn check_gone(&mut self, now: u64) -> bool {
         // No part of the message, and so in no account.
         let is_gone = self.is_gone(false);
         if !is_gone {
-            self.asked = now;
+            self.checked = now;
         }
         is_gone
     }

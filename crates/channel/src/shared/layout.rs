@@ -41,7 +41,7 @@ pub(crate) const REFUSED_AT: usize = REFUSED + 8;
 /// u64, receiver: bytes of the message under way that it has pulled; tells that it moves.
 pub(crate) const PULLED: usize = REFUSED + 16;
 /// u64, receiver: whether the memory that it took its last large message into was new, 1 or 0.
-pub(crate) const TOOK_INTO_NEW: usize = REFUSED + 24;
+pub(crate) const INTO_NEW_MEMORY: usize = REFUSED + 24;
 /// u32: what the sender sleeps on, and behind it how it sleeps.
 pub(crate) const SENDER_BELL: usize = 5 * LINE_BYTES;
 /// u32: what the receiver sleeps on, and behind it how it sleeps.
@@ -49,19 +49,19 @@ pub(crate) const RECEIVER_BELL: usize = 6 * LINE_BYTES;
 /// u32, sender: whether there is more to come, see [`OPEN`].
 pub(crate) const SENDER_STATE: usize = 7 * LINE_BYTES;
 /// u64, sender: where it may run, see `place`.
-pub(crate) const SENDER_PLACE: usize = SENDER_STATE + 8;
+pub(crate) const SENDER_AFFINITY: usize = SENDER_STATE + 8;
 /// u64, sender's end: which process uses it, 0 for the one that met the peer, see `lane`.
 pub(crate) const SENDER_USER: usize = SENDER_STATE + 16;
 /// u64, sender: where it runs, see `seat`.
-pub(crate) const SENDER_SEAT: usize = SENDER_STATE + 24;
+pub(crate) const SENDER_CPU: usize = SENDER_STATE + 24;
 /// u32, receiver: likewise.
 pub(crate) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
 /// u64, receiver: likewise.
-pub(crate) const RECEIVER_PLACE: usize = RECEIVER_STATE + 8;
+pub(crate) const RECEIVER_AFFINITY: usize = RECEIVER_STATE + 8;
 /// u64, receiver's end: which process uses it.
 pub(crate) const RECEIVER_USER: usize = RECEIVER_STATE + 16;
 /// u64, receiver: likewise.
-pub(crate) const RECEIVER_SEAT: usize = RECEIVER_STATE + 24;
+pub(crate) const RECEIVER_CPU: usize = RECEIVER_STATE + 24;
 
 /// u64, receiver: the message whose target the sender may write to, counted from 1.
 pub(crate) const OFFERED: usize = 9 * LINE_BYTES;
@@ -80,7 +80,7 @@ pub(crate) const PUSHED: usize = 11 * LINE_BYTES;
 pub(crate) const ABANDONED: usize = PUSHED + 8;
 /// u64, sender: the last message that it has put into its lease, counted from 1. It may be at the
 /// next one by the time the receiver looks.
-pub(crate) const LAID: usize = PUSHED + 16;
+pub(crate) const LEASE_FILLED: usize = PUSHED + 16;
 
 /// The end is in use.
 pub(crate) const OPEN: u32 = 0;

@@ -61,7 +61,7 @@ pub(crate) struct Link {
     pub(crate) socket: Socket,
     pub(crate) poller: Poller,
     /// The processes that use the halves of the other end, by direction.
-    peers: [Mutex<Known>; 2],
+    peers: [Mutex<KnownPeer>; 2],
     pub(crate) region: Region,
     pub(crate) chunk_bytes: usize,
     pub(crate) is_trusted: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Link {
     pub(crate) is_split: AtomicBool,
     /// Descriptors that came and were not asked for yet, or what came in the place of one and could
     /// not be kept.
-    came: Mutex<VecDeque<Came>>,
+    arrivals: Mutex<VecDeque<Arrival>>,
     /// Halves of this end that are over, and in no other process either.
     ended: AtomicU8,
     /// Who uses the halves of this end, and where their words are.
@@ -85,7 +85,7 @@ pub(crate) struct Link {
 
 /// A process that uses half of the other end.
 #[derive(Debug)]
-struct Known {
+struct KnownPeer {
     /// What its word says, see `lane`.
     number: u64,
     peer: Arc<Peer>,
@@ -93,7 +93,7 @@ struct Known {
 
 /// A descriptor that came, or what came in its place.
 #[derive(Debug)]
-struct Came {
+struct Arrival {
     kind: Kind,
     number: u64,
     file: Received,
@@ -117,7 +117,7 @@ impl Link {
         Ok(Self {
             socket,
             poller,
-            peers: peers.map(|peer| Mutex::new(Known { number: 0, peer })),
+            peers: peers.map(|peer| Mutex::new(KnownPeer { number: 0, peer })),
             region: agreed.region,
             chunk_bytes: agreed.chunk_bytes,
             is_trusted: agreed.is_trusted,
@@ -126,7 +126,7 @@ impl Link {
             settings,
             is_broken: AtomicBool::new(false),
             is_split: AtomicBool::new(false),
-            came: Mutex::default(),
+            arrivals: Mutex::default(),
             ended: AtomicU8::new(0),
             users: [Half::Sending, Half::Receiving].map(|half| (User::new(), half.word(lane))),
             forks: fork::forks(),
@@ -193,13 +193,13 @@ impl Link {
         }
         self.read_socket();
         let Identity { user, group, .. } = known.peer.identity;
-        match self.take(half.other().kind(), number) {
-            Some(Came { file, sender: Some(sender), .. }) => {
+        match self.take_arrival(half.other().kind(), number) {
+            Some(Arrival { file, sender: Some(sender), .. }) => {
                 let watch = match file {
                     Received::File(watch) => Some(watch),
                     _ => None,
                 };
-                *known = Known { number, peer: Arc::new(Peer::named(sender, watch)) };
+                *known = KnownPeer { number, peer: Arc::new(Peer::named(sender, watch)) };
                 Arc::clone(&known.peer)
             }
             _ => Arc::new(Peer::unknown(user, group)),
@@ -207,11 +207,11 @@ impl Link {
     }
 
     /// What came of this kind with this number; what came with lower ones goes.
-    fn take(&self, kind: Kind, number: u64) -> Option<Came> {
-        let mut came = self.came();
-        came.retain(|it| it.kind != kind || it.number >= number);
-        let index = came.iter().position(|it| (it.kind, it.number) == (kind, number))?;
-        came.remove(index)
+    fn take_arrival(&self, kind: Kind, number: u64) -> Option<Arrival> {
+        let mut arrivals = self.arrivals();
+        arrivals.retain(|it| it.kind != kind || it.number >= number);
+        let index = arrivals.iter().position(|it| (it.kind, it.number) == (kind, number))?;
+        arrivals.remove(index)
     }
 
     /// A half of this end is over, and no other process has it.
@@ -230,12 +230,12 @@ impl Link {
         expected: &'static str,
     ) -> Result<OwnedFd, Error> {
         self.read_socket();
-        let found = self.take(kind, number);
-        Ok(found.map_or(Received::Nothing, |came| came.file).file(expected)?)
+        let found = self.take_arrival(kind, number);
+        Ok(found.map_or(Received::Nothing, |arrival| arrival.file).file(expected)?)
     }
 
-    fn came(&self) -> MutexGuard<'_, VecDeque<Came>> {
-        self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    fn arrivals(&self) -> MutexGuard<'_, VecDeque<Arrival>> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the packets that came. As many at once as a peer in order can have sent; what is
@@ -243,22 +243,24 @@ impl Link {
     /// what is none of a channel's is at its end.
     pub(crate) fn read_socket(&self) {
         for _ in 0..4 * layout::SLOTS {
-            if self.is_broken.load(Relaxed) || self.is_next_for_others() {
+            if self.is_broken.load(Relaxed) || self.is_next_for_other_process() {
                 return;
             }
             let Ok(Some(packet)) = socket::receive(&self.socket, self.is_trusted) else { return };
             if matches!(packet.file, Received::Foreign) {
                 self.break_off();
             }
-            let Some((kind, number)) = named(&packet.bytes[..packet.length]) else { continue };
+            let Some((kind, number)) = parse_packet(&packet.bytes[..packet.length]) else {
+                continue;
+            };
             let is_user = matches!(kind, Kind::Sender | Kind::Receiver);
             if matches!(packet.file, Received::Nothing) && !is_user {
                 continue;
             }
-            let mut came = self.came();
-            if (came.len() as u64) < layout::SLOTS + PACKETS_BESIDE {
+            let mut arrivals = self.arrivals();
+            if (arrivals.len() as u64) < layout::SLOTS + PACKETS_BESIDE {
                 let (file, sender) = (packet.file, packet.sender);
-                came.push_back(Came { kind, number, file, sender });
+                arrivals.push_back(Arrival { kind, number, file, sender });
             }
         }
     }
@@ -268,7 +270,7 @@ impl Link {
     /// Whether the next packet has a descriptor for a half that another process uses, which will
     /// take it. Where there was no fork nobody else does. What it says of the peer is taken by
     /// either: without it, mechanisms that reach into the peer give way to the ring.
-    fn is_next_for_others(&self) -> bool {
+    fn is_next_for_other_process(&self) -> bool {
         if self.forks == fork::forks() {
             return false;
         }
@@ -276,7 +278,7 @@ impl Link {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let there = rustix::net::recv(&*self.socket, &mut bytes, flags);
         let length = there.map_or(0, |(_, length)| length);
-        let half = named(&bytes[..length]).and_then(|(kind, _)| kind.half());
+        let half = parse_packet(&bytes[..length]).and_then(|(kind, _)| kind.half());
         half.is_some_and(|half| !self.is_own(half))
     }
 }
@@ -320,7 +322,7 @@ impl Half {
 const PACKETS_BESIDE: u64 = 18;
 
 /// What a packet that carries a descriptor says of it.
-pub(crate) fn named(bytes: &[u8]) -> Option<(Kind, u64)> {
+pub(crate) fn parse_packet(bytes: &[u8]) -> Option<(Kind, u64)> {
     let (kind, number) = bytes.split_first()?;
     Some((Kind::of(*kind)?, u64::from_le_bytes(number.try_into().ok()?)))
 }

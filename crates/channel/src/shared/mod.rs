@@ -21,8 +21,8 @@
 //! - `bell`: what an end sleeps on;
 //! - `closing`: the end of a channel, told and seen;
 //! - `distance`: how far the other end's cache is;
-//! - `place`: where an end may run;
-//! - `seat`: where an end runs;
+//! - `affinity`: the processors that an end may run on;
+//! - `cpu`: the processor that an end ran on last;
 //! - `turns`: whether an end gives way to the other one;
 //! - `idle`: whether there is a processor for each end;
 //! - `handshake`: how the two ends meet;
@@ -33,10 +33,12 @@
 //! - `source`: what is sent.
 
 pub(crate) mod account;
+pub(crate) mod affinity;
 pub(crate) mod bell;
 pub(crate) mod checksum;
 pub(crate) mod closing;
 pub(crate) mod counter;
+pub(crate) mod cpu;
 pub(crate) mod distance;
 pub(crate) mod error;
 pub(crate) mod greeting;
@@ -52,9 +54,7 @@ pub(crate) mod machine;
 pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod pace;
-pub(crate) mod place;
 mod remedy;
-pub(crate) mod seat;
 pub(crate) mod settings;
 pub(crate) mod source;
 pub(crate) mod ticks;

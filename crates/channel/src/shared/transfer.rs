@@ -82,7 +82,7 @@ fn drive_until<T: Transfer>(
     transfer: &mut T,
     mut clock: Clock,
 ) -> Result<Option<T::Output>, Error> {
-    transfer.lane().take_up();
+    transfer.lane().clear_pending();
     let (mut waiting, mut announced, mut sleep) = (Waiting::default(), None, SLEEP_MIN);
     loop {
         let step = transfer.step();
@@ -99,7 +99,7 @@ fn drive_until<T: Transfer>(
             Step::Blocked => {
                 let Some(seen) = announced.take() else {
                     match waiting.next(transfer.lane(), &mut clock) {
-                        Next::Look => hint::spin_loop(),
+                        Next::Poll => hint::spin_loop(),
                         Next::GiveWay => transfer.lane().give_way(),
                         Next::Sleep => announced = Some(transfer.lane().announce(ASLEEP)),
                     }
@@ -127,7 +127,7 @@ fn drive_until<T: Transfer>(
 
 /// Looks for something so many times, and once.
 #[inline]
-pub(crate) fn look<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn poll<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..spins {
         if let Some(found) = find() {
             return Some(found);
@@ -140,12 +140,12 @@ pub(crate) fn look<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option
 /// Moves a transfer on as far as it goes now, for [`TURN`] at most; `None` where the link's
 /// descriptor tells when to come again.
 pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>, Error> {
-    transfer.lane().take_up();
+    transfer.lane().clear_pending();
     transfer.lane().link.read_socket();
     let mut start = None;
     let mut has_left = |transfer: &mut T| {
         let is_over = start.get_or_insert_with(Instant::now).elapsed() >= TURN;
-        Ok(is_over && transfer.lane().leave())
+        Ok(is_over && transfer.lane().set_pending())
     };
     let mut has_announced = false;
     loop {

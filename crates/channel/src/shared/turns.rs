@@ -40,9 +40,9 @@ impl Turns {
     }
 
     /// It gave way, and had the processor again after so long.
-    pub(crate) fn note(&mut self, now: Instant, took: Duration) {
-        if took >= LONG {
-            self.paused_until = now.checked_add(took * PAUSE);
+    pub(crate) fn note(&mut self, now: Instant, elapsed: Duration) {
+        if elapsed >= LONG {
+            self.paused_until = now.checked_add(elapsed * PAUSE);
         }
     }
 }

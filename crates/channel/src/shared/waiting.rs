@@ -20,16 +20,16 @@ use haul_peer::deadline::Clock;
 
 /// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
 /// cost together.
-const LOOKS: u32 = 1000;
+const POLLS: u32 = 1000;
 /// The looks, some 1 us, before the clock and the machine are asked: an answer to a small message
 /// comes sooner than that, and asking takes 25 ns, and 1 us every 10 ms.
-const LOOKS_UNASKED: u32 = 20;
+const POLLS_BEFORE_ASKING: u32 = 20;
 /// How often an end gives way before it sleeps. What brings nothing takes 0.3 us.
 const TURNS: u32 = 3;
 /// What an end does before it looks once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    Look,
+    Poll,
     GiveWay,
     Sleep,
 }
@@ -37,27 +37,27 @@ pub(crate) enum Next {
 /// A wait, which begins anew as something moves, or after a sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waiting {
-    looks: u32,
+    polls: u32,
     /// How many there are before it sleeps, once asked.
-    looks_max: Option<u32>,
+    polls_max: Option<u32>,
     turns: u32,
 }
 
 impl Waiting {
     pub(crate) fn next(&mut self, lane: &mut Lane, clock: &mut Clock) -> Next {
-        let looks_max = match self.looks_max {
-            None if self.looks < looks_unasked(lane) => LOOKS_UNASKED,
+        let polls_max = match self.polls_max {
+            None if self.polls < polls_before_asking(lane) => POLLS_BEFORE_ASKING,
             None => {
                 clock.start();
-                lane.look_around();
-                let looks = if lane.is_alone() || lane.is_together() { 0 } else { LOOKS };
-                *self.looks_max.insert(looks)
+                lane.refresh_affinity();
+                let polls = if lane.has_one_cpu() || lane.update_same_cpu() { 0 } else { POLLS };
+                *self.polls_max.insert(polls)
             }
-            Some(looks) => looks,
+            Some(polls) => polls,
         };
-        if self.looks < looks_max {
-            self.looks += 1;
-            return Next::Look;
+        if self.polls < polls_max {
+            self.polls += 1;
+            return Next::Poll;
         }
         if self.turns < TURNS && lane.may_give_way(self.turns) {
             self.turns += 1;
@@ -68,8 +68,8 @@ impl Waiting {
 }
 
 /// How often to look before anything is asked.
-pub(crate) fn looks_unasked(lane: &Lane) -> u32 {
-    if lane.is_alone() || lane.was_together() { 0 } else { LOOKS_UNASKED }
+pub(crate) fn polls_before_asking(lane: &Lane) -> u32 {
+    if lane.has_one_cpu() || lane.was_on_same_cpu() { 0 } else { POLLS_BEFORE_ASKING }
 }
 
 #[cfg(test)]
@@ -95,8 +95,8 @@ mod tests {
         // Each looks around again by now, after both have said where they may run.
         thread::sleep(Duration::from_millis(30));
         for end in [&mut one, &mut other] {
-            end.sender.outbox.lane.look_around();
-            end.receiver.inbox.lane.look_around();
+            end.sender.outbox.lane.refresh_affinity();
+            end.receiver.inbox.lane.refresh_affinity();
         }
         (one, other)
     }
@@ -136,9 +136,9 @@ mod tests {
         on_one_processor(|| {
             let (mut one, mut other) = ends();
             // The half that sends says where it runs for the half that is waited for, too.
-            other.receiver.inbox.lane.is_together();
+            other.receiver.inbox.lane.update_same_cpu();
             let lane = &mut one.receiver.inbox.lane;
-            assert!(lane.is_together(), "the other half of the channel did not say it");
+            assert!(lane.update_same_cpu(), "the other half of the channel did not say it");
             assert_eq!(course(lane), [(Next::Sleep, 1)], "the kernel may move it to a free one");
             assert_eq!(course(lane), [(Next::GiveWay, TURNS), (Next::Sleep, 1)]);
         });
@@ -148,9 +148,9 @@ mod tests {
     fn an_end_on_another_processor_than_the_other_looks_for_long_and_gives_nothing_away() {
         let (mut one, _other) = ends();
         let lane = &mut one.receiver.inbox.lane;
-        lane.word(layout::SENDER_SEAT).store(u64::MAX, Relaxed);
-        let looks = if lane.is_alone() { vec![] } else { vec![(Next::Look, LOOKS)] };
-        assert_eq!(course(lane), [looks, vec![(Next::Sleep, 1)]].concat());
+        lane.word(layout::SENDER_CPU).store(u64::MAX, Relaxed);
+        let polls = if lane.has_one_cpu() { vec![] } else { vec![(Next::Poll, POLLS)] };
+        assert_eq!(course(lane), [polls, vec![(Next::Sleep, 1)]].concat());
     }
 
     #[test]
@@ -158,9 +158,9 @@ mod tests {
         on_one_processor(|| {
             let (mut one, mut other) = ends();
             let lane = &mut one.sender.outbox.lane;
-            lane.word(layout::RECEIVER_SEAT).store(u64::MAX, Relaxed);
+            lane.word(layout::RECEIVER_CPU).store(u64::MAX, Relaxed);
             assert!(!course(lane).iter().any(|(next, _)| *next == Next::GiveWay));
-            other.receiver.inbox.lane.is_together();
+            other.receiver.inbox.lane.update_same_cpu();
             course(lane);
             assert!(course(lane).iter().any(|(next, _)| *next == Next::GiveWay));
         });
@@ -171,10 +171,10 @@ mod tests {
     fn a_half_of_a_split_channel_speaks_for_itself_alone() {
         let (one, other) = ends();
         let (mut sender, _receiver) = other.split();
-        sender.outbox.lane.is_together();
-        let told = |lane: &Lane, word| lane.word(word).load(Relaxed);
-        assert_ne!(told(&one.receiver.inbox.lane, layout::SENDER_SEAT), 0);
-        assert_eq!(told(&one.sender.outbox.lane, layout::RECEIVER_SEAT), 0);
+        sender.outbox.lane.update_same_cpu();
+        let published = |lane: &Lane, word| lane.word(word).load(Relaxed);
+        assert_ne!(published(&one.receiver.inbox.lane, layout::SENDER_CPU), 0);
+        assert_eq!(published(&one.sender.outbox.lane, layout::RECEIVER_CPU), 0);
     }
 
     /// Ends that share a processor pass messages on in both directions, asleep or not.

@@ -51,18 +51,18 @@ fn ends_in_time(
     mut whole: impl FnMut() -> Duration,
     mut attempt: impl FnMut(Duration) -> (Duration, Result<(), Error>),
 ) {
-    let mut took = Vec::new();
+    let mut elapsed = Vec::new();
     for _ in 0..ATTEMPTS {
         let whole = whole();
         let (time, result) = attempt(whole / 16);
         match result {
-            Ok(()) => took.push((whole, None)),
+            Ok(()) => elapsed.push((whole, None)),
             Err(Error::Deadline { .. }) if time < whole / 2 => return,
-            Err(Error::Deadline { .. }) => took.push((whole, Some(time))),
+            Err(Error::Deadline { .. }) => elapsed.push((whole, Some(time))),
             Err(error) => panic!("{error}"),
         }
     }
-    panic!("what all of it takes, and what came of the deadline of a 16th of that: {took:?}");
+    panic!("what all of it takes, and what came of the deadline of a 16th of that: {elapsed:?}");
 }
 
 #[test]
@@ -87,9 +87,9 @@ fn the_sum_of_memory_that_came_sealed_ends_at_the_deadline() {
         let (_one, mut other) = with_message(&settings, deadline, &bytes);
         let start = Instant::now();
         let result = other.recv();
-        let took = start.elapsed();
+        let elapsed = start.elapsed();
         let check = |got: Buffer| assert!(got.account().is_checked && got[..] == bytes);
-        (took, result.map(check))
+        (elapsed, result.map(check))
     };
     ends_in_time(|| whole_by(&settings, received), received);
 }
@@ -99,9 +99,9 @@ fn whole_by(
     settings: &Settings,
     received: impl Fn(Duration) -> (Duration, Result<(), Error>),
 ) -> Duration {
-    let (took, result) = received(settings.deadline);
+    let (elapsed, result) = received(settings.deadline);
     result.unwrap();
-    took
+    elapsed
 }
 
 /// Whether there is something to call again for.
@@ -127,8 +127,8 @@ fn calls<T>(
     loop {
         let start = now();
         let done = call();
-        let took = now() - start;
-        (longest, all) = (longest.max(took), all + took);
+        let elapsed = now() - start;
+        (longest, all) = (longest.max(elapsed), all + elapsed);
         if let Some(done) = done {
             return (longest, all, done);
         }
@@ -137,15 +137,15 @@ fn calls<T>(
 }
 
 fn none_is_long(mut attempt: impl FnMut() -> (Duration, Duration)) {
-    let mut took = Vec::new();
+    let mut elapsed = Vec::new();
     for _ in 0..ATTEMPTS {
         let (longest, all) = attempt();
         if longest < all / 4 {
             return;
         }
-        took.push((longest, all));
+        elapsed.push((longest, all));
     }
-    panic!("the longest call of one that does not wait, and all: {took:?}");
+    panic!("the longest call of one that does not wait, and all: {elapsed:?}");
 }
 
 #[test]

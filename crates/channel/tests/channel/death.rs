@@ -31,8 +31,8 @@ fn peer() {
     match what {
         "by-name" => return permission::send_by_name(Path::new(path), mechanism),
         "stranger" => return permission::read_as_a_stranger(path),
-        "listen-as-nobody" => return users::listen_as_nobody(Path::new(path)),
-        "connect-as-nobody" => return users::connect_as_nobody(Path::new(path)),
+        "listen-as-nobody" => return users::listen_as_other_user(Path::new(path)),
+        "connect-as-nobody" => return users::connect_as_other_user(Path::new(path)),
         "connect-without-a-number" => return users::connect_without_a_number(Path::new(path)),
         "listen-until-killed" => return users::listen_until_killed(Path::new(path)),
         _ => {}

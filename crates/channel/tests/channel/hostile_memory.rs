@@ -18,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::pipe::{IoSliceRaw, SpliceFlags};
 
 use crate::raw::{
-    ABANDONED, LAID, LANE_BYTES, Liar, OFFERED, PUBLISHED, greeting, offered, receive, send,
+    ABANDONED, LANE_BYTES, LEASE_FILLED, Liar, OFFERED, PUBLISHED, greeting, offered, receive, send,
 };
 use crate::support::{SHORT, impatient};
 use crate::watched::{Answer, can_watch, watch};
@@ -160,35 +160,35 @@ fn a_file_that_grows_is_no_pool() {
 
 /// Runs what looks at a file, which is cut short and then sealed just before a certain one of the
 /// looks; says how many there were, and what came of it.
-fn cut_before_look<T: Send>(
+fn cut_before_check<T: Send>(
     number: u32,
     file: &OwnedFd,
     seals: SealFlags,
     run: impl FnOnce() -> T + Send,
 ) -> (u32, T) {
-    let looks = Arc::new(AtomicU32::new(0));
-    let (cut, counted) = (file.try_clone().unwrap(), Arc::clone(&looks));
+    let checks = Arc::new(AtomicU32::new(0));
+    let (cut, counted) = (file.try_clone().unwrap(), Arc::clone(&checks));
     let result = thread::scope(|scope| {
-        let looking = scope.spawn(move || {
+        let checking = scope.spawn(move || {
             let calls = [libc::SYS_fcntl, libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_fstatfs];
             watch(&calls, move |_, _| {
                 if counted.fetch_add(1, Relaxed) == number {
                     rustix::fs::ftruncate(&cut, 4096).unwrap();
                     rustix::fs::fcntl_add_seals(&cut, seals).unwrap();
                 }
-                Answer::Let
+                Answer::Continue
             });
             run()
         });
-        looking.join().unwrap()
+        checking.join().unwrap()
     });
-    (looks.load(Relaxed), result)
+    (checks.load(Relaxed), result)
 }
 
 /// Whatever is looked at first, what is mapped has to be what was sealed.
 #[test]
 fn memory_of_a_message_that_is_cut_and_sealed_between_two_looks_is_refused() {
-    if !can_watch("memory of a message between two looks") {
+    if !can_watch("memory of a message between two checks") {
         return;
     }
     for kind in [3, 5] {
@@ -199,13 +199,13 @@ fn memory_of_a_message_that_is_cut_and_sealed_between_two_looks_is_refused() {
             send(&liar.socket, &packet(1, 0), &[file.as_fd()]);
             liar.publish(0, [0, kind, 8192, 0]);
             let seals = SIZE_SEALS | SealFlags::WRITE;
-            let (looks, result) = cut_before_look(number, &file, seals, || {
+            let (checks, result) = cut_before_check(number, &file, seals, || {
                 victim.recv().map(|got| got.iter().filter(|byte| **byte == 7).count())
             });
             let is_named = matches!(result, Err(Error::Memory { .. }));
-            assert!(is_named, "{kind}, before look {number} of {looks}: {result:?}");
-            if looks <= number {
-                assert!(looks >= 2, "nobody looked");
+            assert!(is_named, "{kind}, before look {number} of {checks}: {result:?}");
+            if checks <= number {
+                assert!(checks >= 2, "nobody looked");
                 break;
             }
         }
@@ -214,21 +214,21 @@ fn memory_of_a_message_that_is_cut_and_sealed_between_two_looks_is_refused() {
 
 #[test]
 fn memory_of_a_channel_that_is_cut_and_sealed_between_two_looks_is_refused() {
-    if !can_watch("memory of a channel between two looks") {
+    if !can_watch("memory of a channel between two checks") {
         return;
     }
     for number in 0.. {
         let file = memory(REGION_BYTES, SealFlags::empty());
         let handed = file.try_clone().unwrap();
-        let (looks, result) = cut_before_look(number, &file, SIZE_SEALS, || {
+        let (checks, result) = cut_before_check(number, &file, SIZE_SEALS, || {
             offered(&impatient(), move |socket, nonce| {
                 send(socket, &greeting(2, CHUNK_BYTES, 1, nonce), &[handed.as_fd()]);
             })
         });
         let error = result.map(drop).unwrap_err();
-        assert!(matches!(error, Error::Memory { .. }), "before look {number} of {looks}: {error}");
-        if looks <= number {
-            assert!(looks >= 2, "nobody looked");
+        assert!(matches!(error, Error::Memory { .. }), "before look {number} of {checks}: {error}");
+        if checks <= number {
+            assert!(checks >= 2, "nobody looked");
             break;
         }
     }
@@ -378,7 +378,7 @@ fn pages_that_the_peer_keeps_hold_nothing_here() {
             liar.wait_for(OFFERED, 1);
             let pool = File::from(receive(&liar.socket).1.unwrap());
             pool.write_all_at(&[3; 50_000], liar.peek(OFFERED + 8)).unwrap();
-            liar.poke(LAID, 1);
+            liar.poke(LEASE_FILLED, 1);
             pool
         });
         (victim.recv().unwrap(), filling.join().unwrap())

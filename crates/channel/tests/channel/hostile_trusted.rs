@@ -10,7 +10,8 @@ use haul_channel::{Buffer, Channel, Error, Mechanism, Settings, pair};
 use rustix::net::SendFlags;
 
 use crate::raw::{
-    ABANDONED, CLAIMED, LAID, LANE_BYTES, Liar, OFFERED, PUBLISHED, PUSHED, REFUSED, receive, send,
+    ABANDONED, CLAIMED, LANE_BYTES, LEASE_FILLED, Liar, OFFERED, PUBLISHED, PUSHED, REFUSED,
+    receive, send,
 };
 use crate::support::{SHORT, impatient, pattern};
 
@@ -120,9 +121,9 @@ fn a_piece_that_is_claimed_and_never_written_costs_the_deadline() {
 /// claim to write to it, whatever became of the call meanwhile.
 fn reached(liar: &Liar) -> Option<u64> {
     liar.wait_for(OFFERED, 1);
-    let (seen, place) = (liar.peek(CLAIMED), liar.peek(OFFERED + 8));
+    let (seen, address) = (liar.peek(CLAIMED), liar.peek(OFFERED + 8));
     let (back, front) = (seen >> 24 & 0x00ff_ffff, seen & 0x00ff_ffff);
-    (back + front < PIECES && place != 0).then_some(place)
+    (back + front < PIECES && address != 0).then_some(address)
 }
 
 /// The victim receives, by `act`, a message that the liar lets it read; what of the target the liar
@@ -163,13 +164,13 @@ fn memory_of_the_callers_is_never_within_a_senders_reach() {
 fn an_exposed_target_is_offered_to_the_sender() {
     let bytes = pattern(SIZE, 67);
     let mut target = vec![0; SIZE];
-    let place = target.as_mut_ptr().expose_provenance() as u64;
+    let address = target.as_mut_ptr().expose_provenance() as u64;
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
     liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
     // SAFETY: the liar writes nothing, and is gone before the target.
     unsafe { victim.recv_into_exposed(&mut target) }.unwrap();
-    assert_eq!(liar.peek(OFFERED + 8), place);
+    assert_eq!(liar.peek(OFFERED + 8), address);
     assert!(target == bytes);
 }
 
@@ -177,14 +178,14 @@ fn an_exposed_target_is_offered_to_the_sender() {
 #[test]
 fn what_a_sender_says_that_it_wrote_unasked_is_not_believed() {
     let bytes = pattern(SIZE, 71);
-    for said in [1, PIECES - 1, PIECES, u64::MAX] {
+    for reported in [1, PIECES - 1, PIECES, u64::MAX] {
         let (liar, mut victim) = Liar::meet_trusted(&impatient());
-        liar.poke(PUSHED, said);
+        liar.poke(PUSHED, reported);
         liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
         liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
         let mut target = vec![0; SIZE];
         victim.recv_into(&mut target).unwrap();
-        assert!(target == bytes, "{said}");
+        assert!(target == bytes, "{reported}");
     }
 }
 
@@ -233,7 +234,7 @@ fn offers_that_lead_outside_are_not_taken() {
         liar.poke(LANE_BYTES + OFFERED, 1);
         let error = victim.send(&[1; 100_000]).unwrap_err();
         assert!(matches!(error, Error::Deadline { .. }), "{number} {offset}: {error}");
-        assert_eq!(liar.peek(ABANDONED + LANE_BYTES), 1, "the victim said that it cannot");
+        assert_eq!(liar.peek(ABANDONED + LANE_BYTES), 1, "the victim reported that it cannot");
     }
 }
 
@@ -299,7 +300,7 @@ fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> (Buffer, File) {
             liar.wait_for(OFFERED, 1);
             let pool = File::from(receive(&liar.socket).1.unwrap());
             pool.write_all_at(&vec![7; size], liar.peek(OFFERED + 8)).unwrap();
-            liar.poke(LAID, 1);
+            liar.poke(LEASE_FILLED, 1);
             pool
         });
         let buffer = victim.recv().unwrap();
@@ -361,7 +362,7 @@ fn a_socket_that_nobody_reads_holds_no_message_up() {
 fn a_lease_that_is_never_filled_costs_the_deadline_and_no_memory() {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.publish(0, [0, LEASE, 5_000_000, 0]);
-    liar.poke(LAID, 2);
+    liar.poke(LEASE_FILLED, 2);
     let error = victim.recv().map(|got| got.len()).unwrap_err();
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
     assert!(matches!(victim.recv(), Err(Error::Broken)));

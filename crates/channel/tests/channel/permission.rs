@@ -28,7 +28,7 @@ impl Asked {
         let keeping = asked.clone();
         watch(&[libc::SYS_prctl], move |_, [what, name, ..]| {
             if what as c_int != libc::PR_SET_PTRACER {
-                return Answer::Let;
+                return Answer::Continue;
             }
             keeping.0.lock().unwrap().push(name as i32);
             Answer::Succeed

@@ -24,7 +24,7 @@ pub(crate) const OFFERED: u64 = 9 * 128;
 pub(crate) const CLAIMED: u64 = 10 * 128;
 pub(crate) const PUSHED: u64 = 11 * 128;
 pub(crate) const ABANDONED: u64 = 11 * 128 + 8;
-pub(crate) const LAID: u64 = 11 * 128 + 16;
+pub(crate) const LEASE_FILLED: u64 = 11 * 128 + 16;
 pub(crate) const LANE_BYTES: u64 = 4096;
 const SLOTS_START: u64 = 8192;
 const SLOT_BYTES: u64 = 8320;
@@ -54,10 +54,10 @@ pub(crate) fn receive(socket: &OwnedFd) -> (Vec<u64>, Option<OwnedFd>) {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
     let vector = &mut [IoSliceMut::new(&mut bytes)];
-    let Ok(told) = rustix::net::recvmsg(socket, vector, &mut control, flags) else {
+    let Ok(received) = rustix::net::recvmsg(socket, vector, &mut control, flags) else {
         return (Vec::new(), None);
     };
-    let count = told.bytes;
+    let count = received.bytes;
     let mut file = None;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(files) = message {

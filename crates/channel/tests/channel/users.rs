@@ -12,7 +12,7 @@ use haul_channel::{Channel, Error, Listener, Mechanism, Settings, Users};
 use crate::death::{Started, command, start};
 use crate::support::by;
 
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 fn allowing(users: Users) -> Settings {
     Settings { users, ..by(Mechanism::Ring) }
@@ -27,11 +27,11 @@ fn is_root(what: &str) -> bool {
 }
 
 /// From here on this process is nobody's.
-fn become_nobody() {
+fn become_unprivileged() {
     // SAFETY: takes numbers alone.
-    let group = unsafe { libc::setresgid(NOBODY, NOBODY, NOBODY) };
+    let group = unsafe { libc::setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
     // SAFETY: likewise.
-    let user = unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) };
+    let user = unsafe { libc::setresuid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
     assert_eq!((group, user), (0, 0));
 }
 
@@ -51,8 +51,8 @@ fn wait_for(path: &Path) {
 }
 
 /// What a peer does that is nobody's and listens where another process was to.
-pub(crate) fn listen_as_nobody(path: &Path) {
-    become_nobody();
+pub(crate) fn listen_as_other_user(path: &Path) {
+    become_unprivileged();
     let listener = Listener::bind_for(path, &Users::Any).unwrap();
     let refused = listener.accept(&allowing(Users::Any)).map(drop).unwrap_err();
     assert!(matches!(refused, Error::PeerGone { .. }), "{refused}");
@@ -84,21 +84,21 @@ fn whoever_has_the_path_first_gets_nothing_of_another_users() {
     let error = connect(Users::Own).map(drop).unwrap_err();
     let expected = Some(peer.process());
     assert!(
-        matches!(&error, Error::OtherUser { process, user: NOBODY, .. } if *process == expected),
+        matches!(&error, Error::OtherUser { process, user: UNPRIVILEGED, .. } if *process == expected),
         "{error}"
     );
-    for users in [Users::OwnAnd(vec![NOBODY]), Users::Any] {
+    for users in [Users::OwnAnd(vec![UNPRIVILEGED]), Users::Any] {
         let mut channel = connect(users).unwrap();
         let identity = channel.peer();
-        assert_eq!((identity.process, identity.user), (expected, NOBODY));
+        assert_eq!((identity.process, identity.user), (expected, UNPRIVILEGED));
         channel.send(b"meant for nobody").unwrap();
     }
     peer.ended_well();
 }
 
 /// What a peer does that is nobody's and connects to a process that is not.
-pub(crate) fn connect_as_nobody(path: &Path) {
-    become_nobody();
+pub(crate) fn connect_as_other_user(path: &Path) {
+    become_unprivileged();
     let refused = Channel::connect(path, &allowing(Users::Own)).map(drop).unwrap_err();
     assert!(refused.to_string().contains("may not allow this user"), "{refused}");
     let mut channel = Channel::connect(path, &allowing(Users::Own)).unwrap();
@@ -113,12 +113,12 @@ fn whoever_connects_is_of_a_user_that_may() {
     }
     let folder = shared_folder();
     let path = folder.path().join("socket");
-    let listener = Listener::bind_for(&path, &Users::OwnAnd(vec![NOBODY])).unwrap();
+    let listener = Listener::bind_for(&path, &Users::OwnAnd(vec![UNPRIVILEGED])).unwrap();
     let peer = start("connect-as-nobody", Mechanism::Ring, &path);
     let error = listener.accept(&allowing(Users::Own)).map(drop).unwrap_err();
-    assert!(matches!(error, Error::OtherUser { user: NOBODY, .. }), "{error}");
+    assert!(matches!(error, Error::OtherUser { user: UNPRIVILEGED, .. }), "{error}");
     assert!(error.to_string().contains("--allow-user 65534"), "{error}");
-    let mut channel = listener.accept(&allowing(Users::OwnAnd(vec![NOBODY]))).unwrap();
+    let mut channel = listener.accept(&allowing(Users::OwnAnd(vec![UNPRIVILEGED]))).unwrap();
     assert_eq!(channel.peer().process, Some(peer.process()));
     assert_eq!(channel.recv().unwrap()[..], *b"from nobody");
     peer.ended_well();
@@ -131,7 +131,7 @@ fn whoever_connects_is_of_a_user_that_may() {
 
 /// What a peer does that has no number in its user namespace.
 pub(crate) fn connect_without_a_number(path: &Path) {
-    assert_eq!(rustix::process::geteuid().as_raw(), NOBODY);
+    assert_eq!(rustix::process::geteuid().as_raw(), UNPRIVILEGED);
     let refused = Channel::connect(path, &allowing(Users::Own)).map(drop).unwrap_err();
     let said = refused.to_string();
     assert!(said.contains("user namespace") && said.contains("--allow-user any"), "{said}");

@@ -42,7 +42,7 @@ const CONTINUE: u32 = 1;
 /// What becomes of a call.
 pub(crate) enum Answer {
     /// The kernel does it.
-    Let,
+    Continue,
     /// It is said to have succeeded.
     Succeed,
 }
@@ -82,17 +82,17 @@ fn answer_one(
     listener: &OwnedFd,
     watch: &mut impl FnMut(c_long, [u64; 6]) -> Answer,
 ) -> Option<()> {
-    let mut told = Notification::default();
+    let mut notification = Notification::default();
     // SAFETY: a structure of the size that the number of the call says, zeroed as it asks.
-    let result = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut told) };
+    let result = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut notification) };
     if result < 0 {
         return None;
     }
-    let flags = match watch(told.call.into(), told.arguments) {
-        Answer::Let => CONTINUE,
+    let flags = match watch(notification.call.into(), notification.arguments) {
+        Answer::Continue => CONTINUE,
         Answer::Succeed => 0,
     };
-    let reply = Reply { number: told.number, flags, ..Reply::default() };
+    let reply = Reply { number: notification.number, flags, ..Reply::default() };
     // SAFETY: as above; it is only read.
     let result = unsafe { libc::ioctl(listener.as_raw_fd(), SEND, &raw const reply) };
     (result == 0).then_some(())

@@ -17,36 +17,36 @@ use haul_peer::process::Readable;
 
 /// How long a receiver that gives up waits for the piece that the sender is at: a thousand times
 /// what the piece takes.
-const SETTLE: Duration = Duration::from_millis(100);
+const REVOKE_MAX: Duration = Duration::from_millis(100);
 
 /// The receiver's part.
 #[derive(Debug)]
-pub(crate) struct Draw {
+pub(crate) struct Receiving {
     process: i32,
     table: Table,
     pieces: Pieces,
     /// Pieces read, from the back.
-    drawn: u64,
+    pieces_read: u64,
     /// While the sender may write here.
     writable: Option<Readable>,
     is_offered: bool,
     /// The sender was never let write: all pieces are this end's.
     is_declined: bool,
     /// The sender writes no more: what it claimed and did not finish is this end's as well.
-    is_alone: bool,
+    is_sender_done: bool,
     /// Pieces that the sender had claimed as this end could read no more.
     closed_at: Option<u64>,
-    is_settled: bool,
+    is_revoked: bool,
 }
 
-impl Receives for Draw {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
     const SUMS: bool = false;
 
     fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
         let is_allowed = lane.link.can_pull && lane.link.peer_can_pull;
-        let (process, table) = Table::believe(header, lane, is_allowed)?;
+        let (process, table) = Table::validate(header, lane, is_allowed)?;
         Ok(Self::new(process, table, header.length))
     }
 
@@ -59,7 +59,7 @@ impl Receives for Draw {
         let before = self.bytes();
         let message = incoming.message;
         let step = if self.is_offered {
-            self.draw_or_see(incoming.lane, target, message)?
+            self.read_or_poll(incoming.lane, target, message)?
         } else {
             match incoming.is_exposed {
                 true => self.offer(incoming.lane, target, message),
@@ -75,38 +75,38 @@ impl Receives for Draw {
         self.bytes()
     }
 
-    fn settle(&mut self, _: &mut (), lane: &mut Lane, message: Message, _target: &[u8]) -> bool {
+    fn revoke(&mut self, _: &mut (), lane: &mut Lane, message: Message, _target: &[u8]) -> bool {
         self.close(lane, message)
     }
 }
 
-impl Draw {
+impl Receiving {
     fn new(process: i32, table: Table, length: u64) -> Self {
         let pieces = Pieces::of(length);
         Self {
             process,
             table,
             pieces,
-            drawn: 0,
+            pieces_read: 0,
             writable: None,
             is_offered: false,
             is_declined: false,
-            is_alone: false,
+            is_sender_done: false,
             closed_at: None,
-            is_settled: false,
+            is_revoked: false,
         }
     }
 
     /// Bytes that this end has moved.
     fn bytes(&self) -> u64 {
-        self.pieces.length - self.pieces.start(self.pieces.count() - self.drawn)
+        self.pieces.length - self.pieces.start(self.pieces.count() - self.pieces_read)
     }
 
     /// Reads one piece, or sees whether the sender has finished its own.
     ///
     /// # Errors
     /// [`Error::Protocol`] where the counter or the sender's count cannot be true.
-    fn draw_or_see(
+    fn read_or_poll(
         &mut self,
         lane: &mut Lane,
         target: &mut [u8],
@@ -115,18 +115,18 @@ impl Draw {
         if let Some(front) = self.closed_at {
             return self.wait_to_refuse(lane, front, message);
         }
-        if self.is_alone {
-            return self.meet(lane, target, message);
+        if self.is_sender_done {
+            return self.poll_sender(lane, target, message);
         }
         let count = self.pieces.count();
-        match counter::claim_back(lane.word(CLAIMED), message.count(), count, self.drawn) {
+        match counter::claim_back(lane.word(CLAIMED), message.count(), count, self.pieces_read) {
             Claim::Piece(piece) => {
-                self.draw(lane, target, piece, message);
+                self.read_piece(lane, target, piece, message);
                 Ok(Step::Moved)
             }
-            Claim::Nothing => self.meet(lane, target, message),
+            Claim::Nothing => self.poll_sender(lane, target, message),
             Claim::Nonsense(word) => {
-                Err(Error::protocol("counter of pieces", word, count - self.drawn))
+                Err(Error::protocol("counter of pieces", word, count - self.pieces_read))
             }
         }
     }
@@ -134,8 +134,8 @@ impl Draw {
     fn offer(&mut self, lane: &mut Lane, target: &mut [u8], message: Message) {
         counter::begin(lane.word(CLAIMED), message.count());
         self.writable = Readable::to(lane.peer().identity);
-        lane.note(OFFERED_AT, target.as_mut_ptr().expose_provenance() as u64);
-        lane.tell(OFFERED, message.count());
+        lane.store(OFFERED_AT, target.as_mut_ptr().expose_provenance() as u64);
+        lane.signal(OFFERED, message.count());
         self.is_offered = true;
     }
 
@@ -144,16 +144,16 @@ impl Draw {
     fn decline(&mut self, lane: &mut Lane, message: Message) {
         counter::begin(lane.word(CLAIMED), message.count());
         counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
-        lane.note(OFFERED_AT, 0);
-        lane.tell(OFFERED, message.count());
+        lane.store(OFFERED_AT, 0);
+        lane.signal(OFFERED, message.count());
         self.is_offered = true;
         self.is_declined = true;
-        self.is_alone = true;
-        self.is_settled = true;
+        self.is_sender_done = true;
+        self.is_revoked = true;
     }
 
     /// Reads a piece that is this end's own.
-    fn draw(&mut self, lane: &mut Lane, target: &mut [u8], piece: u64, message: Message) {
+    fn read_piece(&mut self, lane: &mut Lane, target: &mut [u8], piece: u64, message: Message) {
         let end = self.pieces.start(piece + 1) as usize;
         let mut at = self.pieces.start(piece) as usize;
         self.table.seek(at as u64);
@@ -165,24 +165,24 @@ impl Draw {
                     let count = self.pieces.count();
                     let front = counter::close(lane.word(CLAIMED), message.count(), count);
                     // Not more than this end leaves: the count of its own pieces is private.
-                    self.closed_at = Some(front.min(count - self.drawn));
+                    self.closed_at = Some(front.min(count - self.pieces_read));
                     return;
                 }
             }
         }
-        self.drawn += 1;
-        lane.note(layout::PULLED, lane.load(layout::PULLED).wrapping_add(1));
+        self.pieces_read += 1;
+        lane.store(layout::PULLED, lane.load(layout::PULLED).wrapping_add(1));
     }
 
     /// Nothing is left to claim: has the sender finished what it claimed?
-    fn meet(
+    fn poll_sender(
         &mut self,
         lane: &mut Lane,
         target: &mut [u8],
         message: Message,
     ) -> Result<Step<Taken>, Error> {
-        let due = self.pieces.count() - self.drawn;
-        let is_abandoned = self.is_alone || lane.names(ABANDONED, message);
+        let due = self.pieces.count() - self.pieces_read;
+        let is_abandoned = self.is_sender_done || lane.names(ABANDONED, message);
         // What it says that it finished counts for nothing where it was let write nowhere.
         let pushed = if self.is_declined { 0 } else { lane.load(PUSHED) };
         if pushed > due {
@@ -193,8 +193,8 @@ impl Draw {
             return Ok(Step::Done(Taken::Whole));
         }
         if is_abandoned {
-            self.is_alone = true;
-            self.draw(lane, target, due - 1, message);
+            self.is_sender_done = true;
+            self.read_piece(lane, target, due - 1, message);
             return Ok(Step::Moved);
         }
         Ok(Step::Blocked)
@@ -222,7 +222,7 @@ impl Draw {
 
     fn finish(&mut self) {
         self.writable = None;
-        self.is_settled = true;
+        self.is_revoked = true;
     }
 
     /// Gives up: from here on the sender claims nothing more. True as soon as it is sure that
@@ -230,7 +230,7 @@ impl Draw {
     /// did not finish its piece within a tenth of a second: then the target must not be used for
     /// anything else while that process lives.
     fn close(&mut self, lane: &mut Lane, message: Message) -> bool {
-        if !self.is_offered || self.is_settled {
+        if !self.is_offered || self.is_revoked {
             return true;
         }
         let front = counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
@@ -244,7 +244,7 @@ impl Draw {
                 self.finish();
                 return true;
             }
-            if start.elapsed() >= SETTLE {
+            if start.elapsed() >= REVOKE_MAX {
                 self.withdraw(lane);
                 return false;
             }
@@ -255,7 +255,7 @@ impl Draw {
     /// Takes back what can be: a sender that was stopped between its claim and its look at the
     /// offer finds nothing to write to, and where there is Yama it may write nowhere.
     fn withdraw(&mut self, lane: &Lane) {
-        lane.note(OFFERED_AT, 0);
+        lane.store(OFFERED_AT, 0);
         self.writable = None;
     }
 }

@@ -8,9 +8,9 @@
 /// What an end says of the processor that its thread runs on. What a peer says is a hint: the worst
 /// of a wrong one is a slower transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seat(u64);
+pub(crate) struct Cpu(u64);
 
-impl Seat {
+impl Cpu {
     /// Not told yet.
     const UNKNOWN: u64 = 0;
     /// The first processor's number; the others follow.
@@ -47,17 +47,17 @@ mod tests {
     fn a_seat_is_shared_by_threads_of_one_processor_and_by_no_others() {
         let all = sched_getaffinity(None).unwrap();
         let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect();
-        let on = |cpu: usize| {
-            let seat = move || {
+        let on = |number: usize| {
+            let cpu = move || {
                 let mut one = CpuSet::new();
-                one.set(cpu);
+                one.set(number);
                 sched_setaffinity(None, &one).unwrap();
-                Seat::of_this_thread()
+                Cpu::of_this_thread()
             };
-            std::thread::spawn(seat).join().unwrap()
+            std::thread::spawn(cpu).join().unwrap()
         };
         assert!(on(allowed[0]).is_the_one_of(on(allowed[0])));
-        assert_eq!(on(allowed[0]), Seat::from_word(allowed[0] as u64 + Seat::FIRST));
+        assert_eq!(on(allowed[0]), Cpu::from_word(allowed[0] as u64 + Cpu::FIRST));
         if let Some(&second) = allowed.get(1) {
             assert!(!on(allowed[0]).is_the_one_of(on(second)));
         }
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn what_was_not_told_is_no_seat() {
-        assert!(!Seat::default().is_the_one_of(Seat::default()));
-        assert!(!Seat::of_this_thread().is_the_one_of(Seat::default()));
-        assert_eq!(Seat::from_word(7).word(), 7);
+        assert!(!Cpu::default().is_the_one_of(Cpu::default()));
+        assert!(!Cpu::of_this_thread().is_the_one_of(Cpu::default()));
+        assert_eq!(Cpu::from_word(7).word(), 7);
     }
 }

@@ -33,7 +33,7 @@ const F_SETSIG: libc::c_int = 10;
 /// Whether this is the only counted description that can write, and so nobody maps the file by
 /// another one. False also where the kernel does not tell: of a file of another user, or without
 /// leases.
-pub(crate) fn is_alone(file: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_exclusive(file: BorrowedFd<'_>) -> bool {
     let set = |command: libc::c_int, number: libc::c_int| {
         // SAFETY: a number is all that either command takes.
         unsafe { libc::fcntl(file.as_raw_fd(), command, number) == 0 }
@@ -58,22 +58,25 @@ mod tests {
         let made = memory::create_file(4096).unwrap();
         let first = open_anew(made.as_fd());
         drop(made);
-        let Some(first) = first.filter(|first| is_alone(first.as_fd())) else {
+        let Some(first) = first.filter(|first| is_exclusive(first.as_fd())) else {
             eprintln!(
                 "SKIPPED: who else has memory: no leases: mount /proc, set fs.leases-enable to 1"
             );
             return;
         };
-        assert!(is_alone(first.as_fd()) && is_alone(first.as_fd()), "the lease is given back");
+        assert!(
+            is_exclusive(first.as_fd()) && is_exclusive(first.as_fd()),
+            "the lease is given back"
+        );
         let second = open_anew(first.as_fd()).unwrap();
-        assert!(!is_alone(second.as_fd()), "the first one writes");
+        assert!(!is_exclusive(second.as_fd()), "the first one writes");
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let base = memory::map_file(first.as_fd(), 4096, protection, MapFlags::SHARED).unwrap();
         drop(first);
-        assert!(!is_alone(second.as_fd()), "its mapping writes");
+        assert!(!is_exclusive(second.as_fd()), "its mapping writes");
         memory::unmap(base, 4096);
-        assert!(is_alone(second.as_fd()));
+        assert!(is_exclusive(second.as_fd()));
         let copy = second.try_clone().unwrap();
-        assert!(is_alone(copy.as_fd()), "another number of the same description");
+        assert!(is_exclusive(copy.as_fd()), "another number of the same description");
     }
 }

@@ -24,7 +24,7 @@ const COUNTER_IS_FULL: &str = "the message has more pieces than the counter coun
 
 /// The sender's part.
 #[derive(Debug)]
-pub(crate) struct Push {
+pub(crate) struct Sending {
     exposed: Exposed,
     pieces: Pieces,
     /// Pieces finished.
@@ -33,7 +33,7 @@ pub(crate) struct Push {
     is_over: bool,
 }
 
-impl Push {
+impl Sending {
     pub(crate) fn new(length: u64) -> Self {
         let pieces = Pieces::of(length);
         let exposed = Exposed::default();
@@ -46,7 +46,7 @@ impl Push {
     }
 
     /// Writes one piece, if the receiver has made its offer and one is left.
-    fn push(&mut self, lane: &mut Lane, source: &Source<'_>, message: Message) -> Step<()> {
+    fn write_piece(&mut self, lane: &mut Lane, source: &Source<'_>, message: Message) -> Step<()> {
         if self.is_over {
             return Step::Done(());
         }
@@ -65,17 +65,17 @@ impl Push {
         if piece == self.pushed && write(lane, source, (start..end, &mut self.walk), target).is_ok()
         {
             self.pushed += 1;
-            lane.tell(PUSHED, self.pushed);
+            lane.signal(PUSHED, self.pushed);
         } else {
             self.is_over = true;
-            lane.tell(ABANDONED, message.count());
+            lane.signal(ABANDONED, message.count());
         }
         Step::Moved
     }
 }
 
-impl Sends for Push {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = false;
 
@@ -96,7 +96,7 @@ impl Sends for Push {
 
     fn step(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Step<Then>, Error> {
         let before = self.bytes();
-        let step = self.push(out.lane, out.source, out.message);
+        let step = self.write_piece(out.lane, out.source, out.message);
         out.account.copied_bytes += self.bytes() - before;
         Ok(step.map(|()| Then::Answer))
     }
@@ -105,7 +105,7 @@ impl Sends for Push {
         self.bytes()
     }
 
-    fn settle(&mut self, _: &mut (), _has_arrived: bool) {
+    fn release(&mut self, _: &mut (), _has_arrived: bool) {
         self.exposed.end();
     }
 }
@@ -123,9 +123,9 @@ fn write(
     let mut at = bytes.start;
     while at < bytes.end {
         let slices = source.slices(walk, at, (bytes.end - at) as usize, PARTS_MAX);
-        let place = target.checked_add(at).ok_or(io::ErrorKind::InvalidInput)?;
+        let address = target.checked_add(at).ok_or(io::ErrorKind::InvalidInput)?;
         lane.system_calls += 1;
-        at += reach::write(process, &slices, place)? as u64;
+        at += reach::write(process, &slices, address)? as u64;
     }
     Ok(())
 }
@@ -168,9 +168,9 @@ mod tests {
         let link = Link::new(socket, agreed, Settings::default(), 0).unwrap();
         let mut lane = Lane::for_sending(Arc::new(link), 0, Life::new().unwrap());
         let (bytes, mut target) = ([7; 100], [0_u8; 100]);
-        let place = target.as_mut_ptr().expose_provenance() as u64;
+        let address = target.as_mut_ptr().expose_provenance() as u64;
         let source = Source::one(&bytes);
-        let written = write(&mut lane, &source, (0..100, &mut Walk::default()), place);
+        let written = write(&mut lane, &source, (0..100, &mut Walk::default()), address);
         assert!(written.is_err() && target == [0; 100], "{written:?}");
     }
 }

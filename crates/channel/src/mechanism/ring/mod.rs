@@ -93,11 +93,11 @@ const AWAKE_MIN: u32 = 64;
 
 /// When the receiver is told of a piece.
 #[derive(Clone, Copy, Debug)]
-enum Tell {
+enum Signal {
     /// With the message, which it does not know of yet.
     Later,
     /// Now, of this message; with the last piece of the checksum as well.
-    Of(Message),
+    Now(Message),
 }
 
 /// What happens to the ring's lines after they are written, see "By way of the caches, or of
@@ -112,20 +112,20 @@ fn hint(run: &Run, distance: Distance) -> Hint {
 
 /// Whether a sender keeps going, or has to sleep now and then until the receiver has made room.
 #[derive(Debug)]
-pub(crate) struct Rests {
+pub(crate) struct SleepHistory {
     /// How often it had slept as it was last asked.
     seen: u64,
     /// Messages since it slept, or as many as matter.
     since: u32,
 }
 
-impl Default for Rests {
+impl Default for SleepHistory {
     fn default() -> Self {
         Self { seen: 0, since: AWAKE_MIN }
     }
 }
 
-impl Rests {
+impl SleepHistory {
     /// A message begins, and the sender has slept so often.
     pub(crate) fn note(&mut self, sleeps: u64) {
         self.since = if sleeps == self.seen { self.since.saturating_add(1) } else { 0 };
@@ -140,20 +140,20 @@ impl Rests {
 
 /// What the sender keeps of the ring.
 #[derive(Debug, Default)]
-pub(crate) struct Filled {
+pub(crate) struct SenderState {
     /// Cells filled.
     filled: u64,
     /// Cells that the receiver emptied, as last known.
     drained: u64,
     /// Cells that have pages, from the first on.
     backed: u64,
-    pub(crate) rests: Rests,
+    pub(crate) sleep_history: SleepHistory,
 }
 
-impl Filled {
+impl SenderState {
     /// How the receiver keeps up, for a message of so many bytes that begins now.
     fn pace(&self, lane: &Lane, length: u64) -> Pace {
-        let is_small = self.rests.is_awake() && window::is_small_better();
+        let is_small = self.sleep_history.is_awake() && window::is_small_better();
         // A look costs what a line takes from there to here, and matters to what would be cut up.
         let is_cut = length > PIECE_BYTES_MIN as u64;
         Pace { is_small, is_behind: is_cut && !self.is_drained(lane) }
@@ -183,11 +183,11 @@ impl Filled {
 
 /// The sender's part.
 #[derive(Debug)]
-pub(crate) struct Fill {
+pub(crate) struct Sending {
     run: Run,
 }
 
-impl Fill {
+impl Sending {
     pub(crate) fn new(link: &Link, length: u64) -> Self {
         Self { run: Run::new(0, length, link.chunk_bytes, Pace::default()) }
     }
@@ -196,32 +196,36 @@ impl Fill {
     ///
     /// # Errors
     /// [`Error::System`] where there are no pages for it.
-    pub(crate) fn rest(
-        lasting: &mut Filled,
+    pub(crate) fn remainder(
+        state: &mut SenderState,
         out: &mut Outgoing<'_, '_>,
         offset: u64,
     ) -> Result<Self, Error> {
         out.source.seek(offset);
         let run = Run::new(offset, out.length, out.lane.link.chunk_bytes, Pace::default());
-        lasting.back(&run, out)?;
+        state.back(&run, out)?;
         Ok(Self { run })
     }
 }
 
-impl Sends for Fill {
-    type Lasting = Filled;
+impl Sends for Sending {
+    type State = SenderState;
 
     const SUMS: bool = true;
 
     /// A message of one piece is in the ring before it is told of, if there is room: one word that
     /// the receiver waits for, not two.
-    fn begin(&mut self, lasting: &mut Filled, out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
-        let pace = lasting.pace(out.lane, out.length);
+    fn begin(
+        &mut self,
+        state: &mut SenderState,
+        out: &mut Outgoing<'_, '_>,
+    ) -> Result<Begun, Error> {
+        let pace = state.pace(out.lane, out.length);
         self.run = Run::new(0, out.length, out.lane.link.chunk_bytes, pace);
-        lasting.back(&self.run, out)?;
-        if self.run.is_last(lasting.filled) {
-            let counts = (&mut lasting.filled, &mut lasting.drained);
-            fill(out.lane, out.source, &mut self.run, counts, Tell::Later)?;
+        state.back(&self.run, out)?;
+        if self.run.is_last(state.filled) {
+            let counts = (&mut state.filled, &mut state.drained);
+            fill(out.lane, out.source, &mut self.run, counts, Signal::Later)?;
             out.account.copied_bytes = self.run.offset;
         }
         let detail = pace.word();
@@ -233,12 +237,12 @@ impl Sends for Fill {
 
     fn step(
         &mut self,
-        lasting: &mut Filled,
+        state: &mut SenderState,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Step<Then>, Error> {
-        let counts = (&mut lasting.filled, &mut lasting.drained);
-        let (before, tell) = (self.run.offset, Tell::Of(out.message));
-        let step = fill(out.lane, out.source, &mut self.run, counts, tell)?;
+        let counts = (&mut state.filled, &mut state.drained);
+        let (before, signal) = (self.run.offset, Signal::Now(out.message));
+        let step = fill(out.lane, out.source, &mut self.run, counts, signal)?;
         out.account.copied_bytes += self.run.offset - before;
         Ok(match step {
             _ if self.run.is_complete() => Step::Done(Then::Complete),
@@ -254,20 +258,20 @@ impl Sends for Fill {
 
 /// The receiver's part.
 #[derive(Debug)]
-pub(crate) struct Drain {
+pub(crate) struct Receiving {
     run: Run,
 }
 
-impl Drain {
+impl Receiving {
     /// The rest of a message from `offset` on, which was begun another way.
-    pub(crate) fn rest(link: &Link, offset: u64, length: u64) -> Self {
+    pub(crate) fn remainder(link: &Link, offset: u64, length: u64) -> Self {
         Self { run: Run::new(offset, length, link.chunk_bytes, Pace::default()) }
     }
 }
 
-impl Receives for Drain {
+impl Receives for Receiving {
     /// Cells emptied.
-    type Lasting = u64;
+    type State = u64;
 
     const SUMS: bool = true;
 
@@ -305,33 +309,33 @@ fn fill(
     source: &mut Source<'_>,
     run: &mut Run,
     (filled, drained): (&mut u64, &mut u64),
-    tell: Tell,
+    signal: Signal,
 ) -> Result<Step<()>, Error> {
     if run.is_complete() {
         return Ok(Step::Done(()));
     }
     let Piece { start, length, end } = run.next(*filled);
     if end - *drained > run.cells {
-        let told = lane.load_timed(layout::DRAINED, *drained);
-        if !(*drained..=*filled).contains(&told) {
-            return Err(Error::protocol("count of pages of the ring taken", told, *filled));
+        let reported = lane.load_timed(layout::DRAINED, *drained);
+        if !(*drained..=*filled).contains(&reported) {
+            return Err(Error::protocol("count of pages of the ring taken", reported, *filled));
         }
-        *drained = told;
-        if end - told > run.cells {
+        *drained = reported;
+        if end - reported > run.cells {
             return Ok(Step::Blocked);
         }
     }
     source.write_to(&lane.link.region, lane.cell(start), length, hint(run, lane.distance));
     run.offset += length as u64;
     *filled = end;
-    match tell {
-        Tell::Later => lane.note(layout::FILLED, end),
-        Tell::Of(message) => {
+    match signal {
+        Signal::Later => lane.store(layout::FILLED, end),
+        Signal::Now(message) => {
             if run.is_complete() {
                 lane.put_sum(message, source.sum());
             }
             let goes_on = !run.is_complete() && run.next(end).end - *drained <= run.cells;
-            lane.tell_in_turn(layout::FILLED, end, goes_on);
+            lane.signal_lazily(layout::FILLED, end, goes_on);
         }
     }
     Ok(Step::Moved)
@@ -352,29 +356,29 @@ fn drain(
     if run.is_complete() {
         return Ok(Step::Done(()));
     }
-    let (told, limit) = (lane.load(layout::FILLED), *drained + run.cells);
-    if !(*drained..=limit).contains(&told) {
-        return Err(Error::protocol("count of pages of the ring filled", told, limit));
+    let (reported, limit) = (lane.load(layout::FILLED), *drained + run.cells);
+    if !(*drained..=limit).contains(&reported) {
+        return Err(Error::protocol("count of pages of the ring filled", reported, limit));
     }
     let Piece { start, length, end } = run.next(*drained);
-    if told < end {
+    if reported < end {
         return Ok(Step::Blocked);
     }
     let is_streamed = run.length >= TARGET_STREAMED_BYTES_MIN;
     let (region, cell) = (&lane.link.region, lane.cell(start));
-    let place = &mut target[run.offset as usize..][..length];
+    let location = &mut target[run.offset as usize..][..length];
     match sum {
-        Some(sum) => sum.read(run.offset, (region, cell), place, is_streamed),
-        None if is_streamed => region.read(cell, place, Hint::Streamed),
-        None => region.read(cell, place, Hint::Handover),
+        Some(sum) => sum.read(run.offset, (region, cell), location, is_streamed),
+        None if is_streamed => region.read(cell, location, Hint::Streamed),
+        None => region.read(cell, location, Hint::Handover),
     }
     run.offset += length as u64;
     *drained = end;
     if run.is_complete() {
         // The message, which is taken next, tells of it.
-        lane.note(layout::DRAINED, end);
+        lane.store(layout::DRAINED, end);
     } else {
-        lane.tell_in_turn(layout::DRAINED, end, run.next(end).end <= told);
+        lane.signal_lazily(layout::DRAINED, end, run.next(end).end <= reported);
     }
     Ok(Step::Moved)
 }
@@ -385,10 +389,10 @@ mod tests {
 
     #[test]
     fn a_sender_that_sleeps_has_all_of_the_ring_until_it_has_kept_going_for_a_while() {
-        let mut rests = Rests::default();
+        let mut sleep_history = SleepHistory::default();
         let mut is_awake = |sleeps| {
-            rests.note(sleeps);
-            rests.is_awake()
+            sleep_history.note(sleeps);
+            sleep_history.is_awake()
         };
         assert!(is_awake(0));
         assert!(!is_awake(1));

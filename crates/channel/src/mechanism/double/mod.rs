@@ -19,18 +19,18 @@
 //! nothing: the receiver claims all pieces before it makes the offer.
 //!
 //! A receiver that gives up takes the rest of the pieces for itself, so that the sender writes at
-//! most the one that it is at; see [`Draw::close`].
+//! most the one that it is at; see [`Receiving::close`].
 //!
-//! - `push`: the sender's part;
-//! - `draw`: the receiver's part.
+//! - `sending`: the sender's part;
+//! - `receiving`: the receiver's part.
 
-mod draw;
-mod push;
+mod receiving;
+mod sending;
 
 use crate::shared::counter;
 
-pub(crate) use draw::Draw;
-pub(crate) use push::Push;
+pub(crate) use receiving::Receiving;
+pub(crate) use sending::Sending;
 
 /// Largest piece: 0.1 ms, so that neither end waits long for the other at the end, and large enough
 /// that the system call is a hundredth of it.

@@ -6,9 +6,9 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 /// What an end says of the processors that its thread may run on. What a peer says is a hint: the
 /// worst of a wrong one is a slower transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place(u64);
+pub(crate) struct Affinity(u64);
 
-impl Place {
+impl Affinity {
     /// It was not told, or cannot be known.
     const UNKNOWN: u64 = 0;
     /// There are several.
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn two_share_one_processor_where_neither_has_another() {
-        let place = Place::from_word;
+        let affinity = Affinity::from_word;
         for (a, b, expected) in [
             (2, 2, true),
             (7, 7, true),
@@ -73,8 +73,8 @@ mod tests {
             (0, 2, false),
             (u64::MAX, 2, false),
         ] {
-            assert_eq!(place(a).is_the_one_of(place(b)), expected, "{a} and {b}");
-            assert_eq!(place(b).is_the_one_of(place(a)), expected, "{b} and {a}");
+            assert_eq!(affinity(a).is_the_one_of(affinity(b)), expected, "{a} and {b}");
+            assert_eq!(affinity(b).is_the_one_of(affinity(a)), expected, "{b} and {a}");
         }
     }
 
@@ -92,17 +92,17 @@ mod tests {
     #[test]
     fn a_pinned_thread_has_one_place_and_another_that_is_pinned_there_shares_it() {
         let pinned = |cpu: usize| {
-            let place = move || {
+            let affinity = move || {
                 pin_to(cpu);
-                Place::of_this_thread()
+                Affinity::of_this_thread()
             };
-            thread::spawn(place).join().unwrap()
+            thread::spawn(affinity).join().unwrap()
         };
         let allowed = allowed();
         assert!(pinned(allowed[0]).is_the_one_of(pinned(allowed[0])));
         if let Some(&second) = allowed.get(1) {
             assert!(!pinned(allowed[0]).is_the_one_of(pinned(second)));
-            assert!(!Place::of_this_thread().is_the_one_of(Place::of_this_thread()));
+            assert!(!Affinity::of_this_thread().is_the_one_of(Affinity::of_this_thread()));
         }
     }
 
@@ -145,10 +145,10 @@ mod tests {
         // The first look tells the other end, the second sees what that one told.
         for _ in 0..2 {
             thread::sleep(Duration::from_millis(11));
-            channel.sender.outbox.lane.look_around();
-            channel.receiver.inbox.lane.look_around();
+            channel.sender.outbox.lane.refresh_affinity();
+            channel.receiver.inbox.lane.refresh_affinity();
             met.wait();
         }
-        [channel.sender.outbox.lane.is_alone(), channel.receiver.inbox.lane.is_alone()]
+        [channel.sender.outbox.lane.has_one_cpu(), channel.receiver.inbox.lane.has_one_cpu()]
     }
 }
