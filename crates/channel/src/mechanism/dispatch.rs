@@ -1,4 +1,4 @@
-//! The mechanism of a message, and every call to it: the one place that knows all of them.
+//! Calls to the mechanism of a message. Only this module knows all mechanisms.
 
 use rustix::fd::OwnedFd;
 
@@ -15,36 +15,36 @@ use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::shared::transfer::Step;
 
-/// What a sender keeps for its mechanisms from one message to the next.
+/// The state that a sender keeps for its mechanisms from one message to the next.
 #[derive(Debug, Default)]
 pub(crate) struct SenderStates {
     pub(crate) ring: ring::SenderState,
-    /// Pools of the receiver's.
+    /// The receiver's pools.
     lease: lease::MappedPools,
     vmsplice: Option<vmsplice::Pipe>,
     nothing: (),
 }
 
-/// What a receiver keeps for them.
+/// The state that a receiver keeps for its mechanisms from one message to the next.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiverStates {
-    /// Cells emptied.
+    /// Cells of the ring emptied.
     ring: u64,
-    /// Memory that a trusted sender copies into.
+    /// Pools that a trusted sender copies into.
     lease: Pools,
-    /// What a trusted sender's pages come out of.
+    /// The pipe that a trusted sender's pages arrive through.
     vmsplice: Option<OwnedFd>,
     nothing: (),
 }
 
 impl ReceiverStates {
-    /// Lets memory go that no message has come to for a while.
+    /// Drops the pools.
     pub(crate) fn retire(&mut self) {
         self.lease.retire();
     }
 }
 
-/// A message on its way out, by its mechanism.
+/// The sender's part of any mechanism.
 #[derive(Debug)]
 pub(crate) enum AnySending {
     Inline(inline::Sending),
@@ -57,7 +57,7 @@ pub(crate) enum AnySending {
     Vmsplice(vmsplice::Sending),
 }
 
-/// A message on its way in, by its mechanism.
+/// The receiver's part of any mechanism.
 #[derive(Debug)]
 pub(crate) enum AnyReceiving {
     Inline(inline::Receiving),
@@ -70,7 +70,7 @@ pub(crate) enum AnyReceiving {
     Vmsplice(vmsplice::Receiving),
 }
 
-/// The same call to whichever mechanism it is, with what its end keeps for it.
+/// Calls a method of the mechanism at hand, with the state that this end keeps for it.
 macro_rules! each {
     ($by:expr, $states:expr, |$one:ident, $state:ident| $call:expr) => {
         each!(@ $by, $states, $one, $state, $call;
@@ -99,7 +99,7 @@ macro_rules! each {
     };
 }
 
-/// The same call to the sender's type of a mechanism.
+/// Calls a function of a mechanism's `Sending` type.
 macro_rules! of_sender {
     ($mechanism:expr, $function:ident($($argument:expr),*)) => {
         match $mechanism {
@@ -115,12 +115,12 @@ macro_rules! of_sender {
     };
 }
 
-/// Whether a mechanism can be used to send to this peer.
+/// Whether a mechanism is available for messages to this peer.
 pub(crate) fn offers(link: &Link, mechanism: Mechanism) -> bool {
     of_sender!(mechanism, peer_obstacle(link)).is_none()
 }
 
-/// What keeps a message from going this way.
+/// Why a mechanism cannot carry a message.
 pub(crate) fn obstacle(
     mechanism: Mechanism,
     link: &Link,
@@ -145,12 +145,13 @@ impl AnySending {
         }
     }
 
-    /// What was built in place.
+    /// The sender's part for a message that was built in place.
     pub(crate) fn built(building: Building) -> Self {
         Self::Sealed(sealed::Sending::new(building))
     }
 
-    /// The rest of a message from `offset` on, which the receiver cannot take the way it came.
+    /// The ring, for the remainder of a message from `offset` on that the receiver cannot receive
+    /// by its first mechanism.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -196,7 +197,7 @@ fn sender_sums<T: Sends>(_: &T) -> bool {
 }
 
 impl AnyReceiving {
-    /// Believes of a header what can be true.
+    /// Validates a header.
     ///
     /// # Errors
     /// As [`Receives::begin`].
@@ -224,7 +225,8 @@ impl AnyReceiving {
         })
     }
 
-    /// The rest of a message from `offset` on, which cannot be taken the way it came.
+    /// The ring, for the remainder of a message from `offset` on that cannot be received by its
+    /// first mechanism.
     pub(crate) fn remainder(link: &Link, offset: u64, length: u64) -> Self {
         Self::Ring(ring::Receiving::remainder(link, offset, length))
     }

@@ -1,16 +1,17 @@
-//! `lease`: the sender copies straight into memory of the receiver's that both have mapped: one
-//! copy, by the processor, without a system call and without a fault once it is warm.
+//! `lease`: the sender copies directly into the receiver's memory, which both ends have mapped: one
+//! copy, by the processor, without a system call and, once the memory is warm, without a page
+//! fault.
 //!
 //! ```text
 //! sender:    publish the length,  wait for the offer
-//! receiver:  lease a place of the pool,  hand the pool over if it is new,  offer the place
-//! sender:    copy,  tell
+//! receiver:  lease a part of a pool,  hand the pool over if it is new,  offer the part
+//! sender:    copy,  publish
 //! ```
 //!
-//! Only between ends that trust each other: what the receiver gets stays within the sender's reach.
-//! A target that is not of the pool, or shares a page with other memory, is not offered; then the
-//! receiver says so, and the message goes through the ring. The pool gets its pages as the sender
-//! comes to them.
+//! Only between ends that trust each other: the sender can still write to the memory that the
+//! receiver gets. A target outside the pool, or one that shares a page with other memory, is not
+//! offered: the receiver reports that, and the message goes through the ring. The sender allocates
+//! the pool's pages as it reaches them.
 
 use std::sync::Arc;
 
@@ -34,14 +35,14 @@ use crate::shared::transfer::Step;
 use haul_peer::memory::Sealed;
 use haul_peer::region::Region;
 
-/// Bytes copied between two looks at the clock and the peer: 0.1 ms.
+/// Bytes copied between two checks of the clock and the peer: 0.1 ms.
 const STEP_BYTES: u64 = 1 << 20;
-/// Bytes of a pool that are given pages at a time, one system call.
+/// Bytes of a pool whose pages are allocated at a time, by one system call.
 const BACKED_BYTES: usize = 4 << 20;
-/// From this size on the target goes past the caches, see `ring`.
+/// From this size on, stores to the target bypass the caches, see `ring`.
 const STREAMED_BYTES_MIN: u64 = 32 << 20;
 
-/// The receiver's pools that this end has mapped, each in its place.
+/// The receiver's pools that this end has mapped, each in its slot.
 #[derive(Debug, Default)]
 pub(crate) struct MappedPools {
     slots: [Option<MappedPool>; POOLS_MAX],
@@ -52,19 +53,19 @@ pub(crate) struct MappedPools {
 struct MappedPool {
     number: u64,
     region: Region,
-    /// So many bytes from its beginning have pages.
+    /// Bytes from its beginning whose pages are allocated.
     backed: usize,
 }
 
 impl MappedPools {
-    /// Unmaps what was in places that have no pool any more.
+    /// Unmaps the pools of slots that the receiver has emptied.
     fn keep(&mut self, kept: u64) {
         for (slot, mapped_pool) in self.slots.iter_mut().enumerate() {
             mapped_pool.take_if(|_| kept >> slot & 1 == 0);
         }
     }
 
-    /// The pool that was offered; mapped if it is new.
+    /// The pool that was offered. A new pool is mapped.
     fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut MappedPool> {
         let slot = &mut self.slots[(number % POOLS_MAX as u64) as usize];
         if slot.as_ref().is_none_or(|mapped_pool| mapped_pool.number != number) {
@@ -80,14 +81,13 @@ impl MappedPools {
 }
 
 impl MappedPool {
-    /// Whether it has so many bytes from `offset` on.
+    /// Whether the pool has `length` bytes from `offset` on.
     fn has(&self, offset: u64, length: u64) -> bool {
         let end = offset.checked_add(length);
         end.is_some_and(|end| end <= self.region.size_bytes() as u64)
     }
 
-    /// Gives what comes before `end` pages, if it has none yet, and what comes after it ahead of
-    /// need.
+    /// Allocates the pages up to `end`, if they are not allocated, and some behind it in advance.
     fn back(&mut self, lane: &mut Lane, end: usize) -> Result<(), Error> {
         if end > self.backed {
             let wanted = end.next_multiple_of(BACKED_BYTES).min(self.region.size_bytes());
@@ -112,7 +112,7 @@ impl Sending {
         Self { length, copied: 0 }
     }
 
-    /// Where the next bytes go, if the whole message has room there, with pages under them.
+    /// The location of the next bytes, with their pages allocated, if the whole message fits there.
     fn location<'a>(
         &self,
         lane: &mut Lane,
@@ -144,7 +144,8 @@ impl Sends for Sending {
         Ok(Begun::Moving { detail: 0 })
     }
 
-    /// Copies the next bytes, if the receiver has made its offer; tells it where that is not there.
+    /// Copies the next bytes, if the receiver has offered its target. Reports to the receiver if
+    /// the target cannot be mapped.
     fn step(
         &mut self,
         mapped: &mut MappedPools,
@@ -184,7 +185,7 @@ impl Sends for Sending {
 /// The receiver's part.
 #[derive(Debug, Default)]
 pub(crate) struct Receiving {
-    /// The pool that the target stands in, once it was offered.
+    /// The pool of the target, once the target was offered.
     offered: Option<Arc<Pool>>,
 }
 
@@ -200,7 +201,7 @@ impl Receives for Receiving {
         }
     }
 
-    /// Without a pool the message goes through the ring, into memory of its own.
+    /// Without a pool the message goes through the ring, into a separate buffer.
     fn destination(
         &mut self,
         pools: &mut Pools,
@@ -212,7 +213,7 @@ impl Receives for Receiving {
             .map(|lease| Destination { memory: Buffer::leased(lease, length), is_whole: false }))
     }
 
-    /// Offers the target, or sees whether the sender has filled it.
+    /// Offers the target, or polls whether the sender has filled it.
     fn step(
         &mut self,
         pools: &mut Pools,
@@ -236,7 +237,7 @@ impl Receives for Receiving {
         Ok(Step::Blocked)
     }
 
-    /// What the sender still copies does not get into the target.
+    /// Nothing that the sender still copies reaches the target.
     fn revoke(
         &mut self,
         _: &mut Pools,
@@ -248,7 +249,7 @@ impl Receives for Receiving {
     }
 }
 
-/// The sender cannot reach the target; it has copied nothing.
+/// The sender cannot write to the target; it has copied nothing.
 const REFUSED: Taken = Taken::Part(0);
 
 impl Receiving {
@@ -264,7 +265,7 @@ impl Receiving {
             lane.system_calls += 1;
             match lane.link.send_file(Kind::Pool, pool.number, pool.file()) {
                 Ok(()) => pool.set_handed_over(),
-                // A full socket too: nothing would tell that there is room again.
+                // A full socket too: no event would signal that it has room again.
                 Err(_) => return Step::Done(REFUSED),
             }
         }

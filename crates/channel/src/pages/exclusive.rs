@@ -1,12 +1,13 @@
-//! Whether nobody else in the system reaches a memory file, so that it may change hands as it is.
+//! Whether this process alone reaches a memory file, so that the file may be handed over unsealed.
 //!
 //! The kernel counts a file's open descriptions that can write, and each mapping and each copy of a
-//! descriptor holds on to its description. A lease for writing (fcntl(2), `F_SETLEASE`) is given to
-//! the only one there is. The description that memfd_create(2) makes is not counted, so the memory
-//! is opened once more as it is made, by [`open_anew`], and mapped from there; and once more as it
-//! is handed over, so that the description goes that a fork may have. What no count shows is who
-//! has its pages pinned (a registered buffer of io_uring), nor that uncounted description: hence
-//! this is for ends that trust each other, and finds accidents.
+//! descriptor holds its description open. The kernel grants a lease for writing (fcntl(2),
+//! `F_SETLEASE`) only if there is a single such description. It does not count the description that
+//! memfd_create(2) makes. So the memory is opened again by [`open_anew`] when it is made, and
+//! mapped by that description. It is opened once more when it is handed over, and the description
+//! that a fork may have copied is closed. The count shows neither pinned pages (a registered buffer
+//! of io_uring) nor the uncounted description. So this check is for ends that trust each other, and
+//! detects accidents.
 
 use std::os::fd::AsRawFd;
 
@@ -15,13 +16,13 @@ use rustix::fs::{Mode, OFlags};
 
 use haul_peer::descriptor::kept;
 
-/// The same memory by a description of its own; `None` where there is no `/proc`, or no descriptor
-/// left.
+/// Opens the same memory by a new description. Returns `None` without `/proc`, or if no descriptor
+/// is free.
 pub(crate) fn open_anew(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let opened = kept(rustix::fs::open(path, flags, Mode::empty())).ok()?;
-    // Whatever is mounted there.
+    // Another file system may be mounted at /proc.
     let status = |file: BorrowedFd<'_>| rustix::fs::fstat(file).ok();
     let (old, new) = (status(file)?, status(opened.as_fd())?);
     ((old.st_dev, old.st_ino) == (new.st_dev, new.st_ino)).then_some(opened)
@@ -30,17 +31,17 @@ pub(crate) fn open_anew(file: BorrowedFd<'_>) -> Option<OwnedFd> {
 /// F_SETSIG of linux/fcntl.h, the same on every machine that haul is built for.
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether this is the only counted description that can write, and so nobody maps the file by
-/// another one. False also where the kernel does not tell: of a file of another user, or without
-/// leases.
+/// Whether this is the only counted description that can write, so that no mapping by another one
+/// exists. Also false if the kernel does not grant leases: for a file of another user, or if leases
+/// are disabled.
 pub(crate) fn is_exclusive(file: BorrowedFd<'_>) -> bool {
     let set = |command: libc::c_int, number: libc::c_int| {
         // SAFETY: a number is all that either command takes.
         unsafe { libc::fcntl(file.as_raw_fd(), command, number) == 0 }
     };
-    // Whoever opens the file while there is a lease, by this process's folder in /proc, waits for
-    // its end, and has the kernel send a signal here: SIGIO, which kills, unless it is told
-    // another.
+    // If a process opens the file by this process's folder in /proc during the lease, it waits for
+    // the end of the lease, and the kernel signals the holder: by SIGIO, which kills, unless
+    // another signal is set.
     set(F_SETSIG, libc::SIGURG)
         && set(libc::F_SETLEASE, libc::F_WRLCK)
         && set(libc::F_SETLEASE, libc::F_UNLCK)
@@ -54,13 +55,13 @@ mod tests {
     use haul_peer::memory;
 
     #[test]
-    fn a_description_or_a_mapping_elsewhere_is_seen() {
+    fn is_exclusive_detects_other_descriptions_and_mappings() {
         let made = memory::create_file(4096).unwrap();
         let first = open_anew(made.as_fd());
         drop(made);
         let Some(first) = first.filter(|first| is_exclusive(first.as_fd())) else {
             eprintln!(
-                "SKIPPED: who else has memory: no leases: mount /proc, set fs.leases-enable to 1"
+                "SKIPPED: exclusive memory: no leases: mount /proc, set fs.leases-enable to 1"
             );
             return;
         };

@@ -1,5 +1,5 @@
-//! What the receiving half keeps: its lane, which message is next, and the one under way, whose
-//! header was read once, and of which only what can be true is believed.
+//! The state of the receiving half: its lane, the next message, and the current one, whose header
+//! was read once and validated.
 
 use std::sync::Arc;
 
@@ -20,34 +20,33 @@ use crate::shared::transfer::Step;
 use haul_peer::life::Life;
 use haul_peer::region::Fetch;
 
-/// The receiving half, but for memory that a message is being put into.
+/// The receiving half, without the target of a message.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) lane: Lane,
-    /// The first message that was not taken whole.
+    /// The first message that is not consumed.
     pub(crate) consumed: Message,
-    /// The first one that was not published, as last known; those that were taken the long way are
-    /// not looked at.
+    /// The first message that was not published when the fast path last read the count.
     pub(crate) published: Message,
     pub(crate) pending: Option<Pending>,
-    /// Length of the last message, if it came inline: the next one is expected to be as long.
+    /// The length of the last message, if it was inline: the next one is expected to have the same.
     pub(crate) inline_before: usize,
     pub(crate) states: ReceiverStates,
 }
 
-/// A message whose header was read and believed.
+/// A message whose header was read and validated.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) length: usize,
     pub(crate) by: AnyReceiving,
-    /// This process has begun to move it.
+    /// Whether this process has begun to move it.
     pub(crate) is_begun: bool,
-    /// Every byte is in its place; what is left is to compare the checksum.
+    /// Whether every byte has arrived, so that only the checksum remains to be compared.
     pub(crate) is_moved: bool,
-    /// Bytes from the first on that came another way, before the ring took over.
+    /// Bytes from the first on that arrived by another mechanism before the ring.
     pub(crate) refused_at: usize,
-    /// The checksum of the first bytes, and of those that the processor copied, where the message
-    /// has one, and how many of the others were added.
+    /// If the message has a checksum: the sum so far, and how many of the bytes that the processor
+    /// did not copy were added.
     pub(crate) check: Option<(Sum, usize)>,
     pub(crate) account: Account,
     pub(crate) meter: Option<Meter>,
@@ -62,7 +61,7 @@ impl Inbox {
         Self { lane, consumed, published, pending: None, inline_before: 0, states }
     }
 
-    /// A call begins, see [`Lane::enter`].
+    /// Begins a call, see [`Lane::enter`].
     ///
     /// # Errors
     /// As there.
@@ -72,13 +71,13 @@ impl Inbox {
         let is_free = self.pending.as_ref().is_none_or(|pending| !pending.is_begun);
         let is_current = |lane: &Lane| is_free && lane.load(layout::CONSUMED) == consumed;
         if self.lane.enter(is_current)? {
-            // What the process before this one has of them stays its own.
+            // The pools of the process before this one belong to it.
             self.states.retire();
         }
         Ok(())
     }
 
-    /// Looks for a message; reads its header once and believes what can be true.
+    /// Polls for a message. Reads its header once and validates it.
     pub(crate) fn poll_header(&mut self) -> Result<Step<usize>, Error> {
         if let Some(pending) = &self.pending {
             return Ok(Step::Done(pending.length));

@@ -1,4 +1,4 @@
-//! A message on its way: what it waits for, how it moves on, and when it is over.
+//! A message in transit: the states of its transfer.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::shared::transfer::{self, Step, Transfer};
 
-/// A message on its way. Its bytes stay borrowed until it is complete.
+/// A message in transit. Its bytes stay borrowed until it is complete.
 ///
-/// Dropped before that it is given up: the receiver gets an error, and the channel can do no more.
-/// (Forgotten, with [`std::mem::forget`], and the bytes changed, the receiver may get them
-/// changed.)
+/// If it is dropped before it is complete, the message is given up: the receiver gets an error, and
+/// the channel has ended. (If it is forgotten, with [`std::mem::forget`], and the bytes are
+/// changed, the receiver may get changed bytes.)
 #[derive(Debug)]
 pub struct Sending<'a> {
     outbox: &'a mut Outbox,
@@ -39,15 +39,15 @@ pub struct Sending<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Waits for a free slot; the receiver knows nothing yet.
+    /// Waits for a free slot; the message is not published.
     Slot,
-    /// Its mechanism moves it.
+    /// The sender's part of the mechanism moves it.
     Moving,
-    /// The receiver does the rest by itself and will answer.
+    /// The receiver moves the remainder and will answer.
     Answer,
-    /// The sender's bytes are its own again.
+    /// The caller may reuse the bytes.
     Complete,
-    /// An error was told.
+    /// A call has returned an error.
     Failed,
 }
 
@@ -64,29 +64,30 @@ impl<'a> Sending<'a> {
         Self { outbox, message, source, length, by, state, account, meter, before, calls_before }
     }
 
-    /// Moves on without waiting, for some milliseconds at most: true as the message is complete and
-    /// its bytes are the caller's again; false where [`as_fd`](Self::as_fd) is to be polled for
-    /// reading first.
+    /// Moves bytes without waiting, for some milliseconds at most. Returns true if the message is
+    /// complete: the caller may reuse the bytes. Returns false if [`as_fd`](Self::as_fd) must be
+    /// polled for reading before the next call.
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send). The deadline is the caller's to keep.
+    /// As [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn advance(&mut self) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::advance(self);
         Ok(self.end_on_error(result)?.is_some())
     }
 
-    /// What to poll for reading before [`advance`](Self::advance) is called again.
+    /// The descriptor to poll for reading before the next call of [`advance`](Self::advance).
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.outbox.lane.link.as_fd()
     }
 
-    /// Waits until the message is complete, for so long at most: true as it is; false where it goes
-    /// on, to be waited for again, or advanced, or finished.
+    /// Waits until the message is complete, for `time` at most. Returns whether it is complete. If
+    /// not, it continues with a later call of `wait`, [`advance`](Self::advance) or
+    /// [`finish`](Self::finish).
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send). The deadline is the caller's to keep.
+    /// As [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::drive_for(self, time);
@@ -108,12 +109,12 @@ impl<'a> Sending<'a> {
         Ok(std::mem::take(&mut self.account))
     }
 
-    /// In a process that was forked in the middle of the message it cannot go on.
+    /// An error in a process that was forked within the message, which cannot continue it.
     fn check_own(&mut self) -> Result<(), Error> {
         self.outbox.lane.check_own()
     }
 
-    /// An error in the middle of a message is the end of the channel.
+    /// Ends the channel after an error within a message.
     fn end_on_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if result.is_err() {
             if self.state != State::Slot {
@@ -124,7 +125,7 @@ impl<'a> Sending<'a> {
         result
     }
 
-    /// Whether the receiver knows of the message, and the bytes are not the caller's yet.
+    /// Whether the message is published and not complete.
     fn is_out(&self) -> bool {
         !matches!(self.state, State::Slot | State::Complete | State::Failed)
     }
@@ -135,7 +136,7 @@ impl<'a> Sending<'a> {
         self.by.release(&mut self.outbox.states, false);
     }
 
-    /// The message for its mechanism, that, and what is kept for it.
+    /// The mechanism, its state, and the message for it.
     fn parts(&mut self) -> (&mut AnySending, &mut SenderStates, Outgoing<'_, 'a>) {
         let Outbox { lane, states, .. } = &mut *self.outbox;
         let (source, account) = (&mut self.source, &mut self.account);
@@ -143,8 +144,8 @@ impl<'a> Sending<'a> {
         (&mut self.by, states, Outgoing { lane, source, account, message, length })
     }
 
-    /// There is room: the message begins. Until the header is out the receiver knows nothing of it,
-    /// and it can still go another way.
+    /// Begins the message in a free slot. Until the header is published, the message can still use
+    /// another mechanism.
     fn begin(&mut self) -> Result<Step<()>, Error> {
         self.before = Before::of(self.outbox);
         let (by, states, mut out) = self.parts();
@@ -167,7 +168,7 @@ impl<'a> Sending<'a> {
         Ok(Step::Moved)
     }
 
-    /// Before anything was published: through the ring instead.
+    /// Uses the ring instead, before the message is published.
     fn fall_back(&mut self) {
         self.note_fallback();
         self.account.copied_bytes = 0;
@@ -181,7 +182,7 @@ impl<'a> Sending<'a> {
         self.account.mechanism = Mechanism::Ring;
     }
 
-    /// Writes the header and lets the receiver know.
+    /// Writes the header and publishes the message.
     fn publish(&mut self, detail: u64) {
         let (kind, length) = (self.account.mechanism.number(), self.length);
         let (message, sum) = (self.message.index(), self.source.sum());
@@ -191,7 +192,7 @@ impl<'a> Sending<'a> {
         outbox.lane.signal(layout::PUBLISHED, outbox.next.index());
     }
 
-    /// Its mechanism moves a piece.
+    /// Moves a piece by the mechanism.
     fn move_on(&mut self) -> Result<Step<()>, Error> {
         let (by, states, mut out) = self.parts();
         Ok(match by.step(states, &mut out)? {
@@ -207,7 +208,7 @@ impl<'a> Sending<'a> {
         })
     }
 
-    /// While others move the bytes, this end sums them.
+    /// Adds bytes to the checksum while the kernel or the receiver moves them.
     fn sum_some(&mut self) -> Step<()> {
         self.source.sum_some();
         if self.source.sum() != SumState::Due {
@@ -217,7 +218,8 @@ impl<'a> Sending<'a> {
         Step::Moved
     }
 
-    /// Has the receiver taken the message, or said that it cannot take all of it?
+    /// Polls whether the receiver has consumed the message, or reported that it cannot receive all
+    /// of it.
     fn poll_answer(&mut self) -> Result<Step<()>, Error> {
         let count = self.message.count();
         let lane = &self.outbox.lane;
@@ -238,7 +240,7 @@ impl<'a> Sending<'a> {
             return Err(Error::protocol("count of bytes taken", offset, self.length - 1));
         }
         self.by.release(&mut self.outbox.states, false);
-        // What the receiver has is in the checksum of the whole as well.
+        // The checksum must also include the bytes that the receiver already has.
         if !self.source.is_summed_to(offset) {
             self.source.sum_some();
             return Ok(Step::Moved);
@@ -251,12 +253,13 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// What the receiver's words say as long as it has not begun with a message.
+/// The receiver's words before it begins with a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
-    /// Chunks of the messages before it, which the receiver may still be emptying.
+    /// The cells of earlier messages, which the receiver may still be emptying.
     chunks: u64,
-    /// Other ways are answered before the next message begins, so these stand still until then.
+    /// The words of mechanisms whose messages are answered before the next one begins, so that
+    /// these do not change until then.
     words: [u64; 2],
 }
 
@@ -278,8 +281,8 @@ impl Transfer for Sending<'_> {
     type Output = ();
 
     fn step(&mut self) -> Result<Step<()>, Error> {
-        // Before the step, as in `closing`: what the receiver told before it closed is seen by it.
-        // Not before there is a message, whose sending need not look at the receiver's words.
+        // Before the step, as in `closing`: then the step sees every word that the receiver
+        // published before it closed. A message without a slot need not read the receiver's words.
         let was_closed = self.state != State::Slot && self.outbox.is_closed();
         let step = match self.state {
             State::Complete => return Ok(Step::Done(())),
@@ -335,7 +338,7 @@ impl Drop for Sending<'_> {
         if !self.outbox.lane.is_own() {
             return;
         }
-        // Nobody goes on with what was left.
+        // No later call continues this work.
         self.outbox.lane.clear_pending();
         if self.is_out() {
             self.give_up();

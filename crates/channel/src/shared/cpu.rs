@@ -1,23 +1,23 @@
-//! Which processor an end ran on when it last waited: each tells the other. Two on one processor
-//! take turns there, and one of them that waits awake keeps the other from moving.
+//! The processor that an end ran on when it last waited. Each end publishes its own. Two ends on
+//! one processor take turns there, and an end that polls keeps the other one from running.
 //!
-//! How many threads the machine runs does not say that. With one of two processors busy the ends
-//! have the other one to themselves, or a busy one and a free one between them; the kernel moves
-//! them from one to the other within milliseconds, and tells nobody.
+//! The number of running threads does not show that. With one of two processors busy, the ends may
+//! share the other one, or have a busy one and a free one. The kernel migrates them between these
+//! cases within milliseconds, without notice.
 
-/// What an end says of the processor that its thread runs on. What a peer says is a hint: the worst
-/// of a wrong one is a slower transfer.
+/// The processor that an end's thread runs on, as published. A peer's value is a hint: the worst
+/// that a false one causes is a slower transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cpu(u64);
 
 impl Cpu {
-    /// Not told yet.
+    /// Not published yet.
     const UNKNOWN: u64 = 0;
-    /// The first processor's number; the others follow.
+    /// The value of processor 0; the others follow.
     const FIRST: u64 = 1;
 
-    /// That of the thread that calls. No system call: the kernel keeps the number where programs
-    /// can read it.
+    /// The processor of the calling thread. Costs no system call: the kernel keeps the number in
+    /// memory that programs can read.
     pub(crate) fn of_this_thread() -> Self {
         Self(Self::FIRST + rustix::thread::sched_getcpu() as u64)
     }
@@ -26,7 +26,7 @@ impl Cpu {
         self.0
     }
 
-    /// Anything that a peer may have said.
+    /// The processor of a word that a peer may have written.
     pub(crate) fn from_word(word: u64) -> Self {
         Self(word)
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seat_is_shared_by_threads_of_one_processor_and_by_no_others() {
+    fn only_threads_on_one_processor_share_cpu() {
         let all = sched_getaffinity(None).unwrap();
         let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect();
         let on = |number: usize| {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_told_is_no_seat() {
+    fn unpublished_cpu_is_shared_by_none() {
         assert!(!Cpu::default().is_the_one_of(Cpu::default()));
         assert!(!Cpu::of_this_thread().is_the_one_of(Cpu::default()));
         assert_eq!(Cpu::from_word(7).word(), 7);

@@ -1,12 +1,13 @@
-//! How two ends meet.
+//! The handshake of two ends.
 //!
-//! 1. the one that connects says hello;
-//! 2. the one that accepts says hello and hands over the shared memory;
-//! 3. the first proves that it heard, and says whether it could read the other's memory;
-//! 4. the second does the same.
+//! 1. the connecting end sends a greeting;
+//! 2. the accepting end sends a greeting and hands over the shared memory;
+//! 3. the connecting end sends back the other's number as a proof, and whether it could read the
+//!    other's memory;
+//! 4. the accepting end does the same.
 //!
-//! Each begins to watch the other before it asks for the proof, so a process that gives the proof
-//! lived then, and its number cannot have gone to another one.
+//! Each end begins to watch the other's process before it asks for the proof. So a process that
+//! sends the proof was alive then, and its process number cannot have been reused.
 
 use std::time::Instant;
 
@@ -24,32 +25,32 @@ use haul_peer::region::Region;
 use haul_peer::socket;
 use haul_peer::{deadline, reach};
 
-/// What both ends know of each other afterwards.
+/// The result of the handshake.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     pub(crate) peer: Peer,
     pub(crate) region: Region,
     pub(crate) chunk_bytes: usize,
-    /// Both ends trust each other.
+    /// Whether both ends trust each other.
     pub(crate) is_trusted: bool,
-    /// This end has read the peer's memory.
+    /// Whether this end could read the peer's memory.
     pub(crate) can_pull: bool,
-    /// The peer has read this end's memory.
+    /// Whether the peer could read this end's memory.
     pub(crate) peer_can_pull: bool,
 }
 
-/// One end on its way through the handshake.
+/// One end during the handshake.
 struct Party<'a> {
     attempt: &'static str,
     socket: &'a OwnedFd,
     settings: &'a Settings,
     until: Instant,
-    /// In memory of its own, so that the peer can try to read it.
+    /// In separate memory, so that the peer can try to read it.
     nonce: Box<u64>,
 }
 
 impl<'a> Party<'a> {
-    /// Refuses whoever is not of a user that may be there, before a word is said.
+    /// Refuses a peer of a user that is not allowed, before any packet is sent.
     fn new(
         attempt: &'static str,
         socket: &'a OwnedFd,
@@ -58,7 +59,7 @@ impl<'a> Party<'a> {
         settings.users.check_other_end(attempt, socket)?;
         let mut nonce = [0; 8];
         rustix::rand::getrandom(&mut nonce, GetRandomFlags::empty())
-            .map_err(Error::system("have random numbers"))?;
+            .map_err(Error::system("read random numbers"))?;
         let nonce = Box::new(u64::from_ne_bytes(nonce));
         Ok(Self { attempt, socket, settings, until: deadline::after(settings.deadline), nonce })
     }
@@ -83,7 +84,8 @@ impl<'a> Party<'a> {
         Ok((greeting, packet))
     }
 
-    /// The peer's last word: it heard this end's number, and it is the process that is watched.
+    /// Receives the peer's proof: it knows this end's number, and it is the process that is
+    /// watched.
     fn receive_proof(&self, step: u32, peer: &Peer) -> Result<Greeting, Error> {
         let (greeting, packet) = self.receive(step)?;
         if greeting.echo != *self.nonce || !peer.is(packet.sender) {
@@ -96,7 +98,8 @@ impl<'a> Party<'a> {
         Ok(greeting)
     }
 
-    /// The one who speaks may be another than the one that the socket was connected to.
+    /// Watches the sender of a packet, which may be another process than the one that connected the
+    /// socket.
     fn watch(&self, packet: &socket::Packet) -> Result<Peer, Error> {
         let sender = packet.sender.ok_or_else(|| Error::Handshake {
             what: "greeting",
@@ -108,7 +111,7 @@ impl<'a> Party<'a> {
         Ok(Peer::watch(sender))
     }
 
-    /// Whether the peer's number can be read where it says it stands.
+    /// Whether this end can read the peer's number at the address that the peer sent.
     fn probe(&self, peer: &Peer, greeting: &Greeting) -> bool {
         let is_trusted = greeting.trusts && self.settings.trusts_peer;
         is_trusted
@@ -119,12 +122,12 @@ impl<'a> Party<'a> {
     }
 }
 
-/// A process that can be seen from here.
+/// The process, if this PID namespace can see it.
 fn named(process: i32) -> Option<i32> {
     Some(process).filter(|process| *process > 0)
 }
 
-/// The end that accepts: lane 1 is the one it sends on.
+/// The handshake of the accepting end, which sends on lane 1.
 pub(crate) fn accept(socket: &OwnedFd, settings: &Settings) -> Result<Agreement, Error> {
     let party = Party::new("accept", socket, settings)?;
     let (greeting, packet) = party.receive(1)?;
@@ -143,8 +146,8 @@ pub(crate) fn accept(socket: &OwnedFd, settings: &Settings) -> Result<Agreement,
     Ok(Agreement { peer, region, chunk_bytes, is_trusted, can_pull, peer_can_pull: last.can_pull })
 }
 
-/// The shared memory, and the size of its chunks: the settings', or less where this process's
-/// limits of files and addresses allow no more.
+/// The shared memory, and the size of its chunks: that of the settings, or less if this process's
+/// limits on files and addresses require that.
 fn region(settings: &Settings) -> Result<(Region, usize), Error> {
     let mut chunk_bytes = settings.chunk_bytes();
     loop {
@@ -155,7 +158,7 @@ fn region(settings: &Settings) -> Result<(Region, usize), Error> {
     }
 }
 
-/// The end that connects: lane 0 is the one it sends on.
+/// The handshake of the connecting end, which sends on lane 0.
 pub(crate) fn connect(socket: &OwnedFd, settings: &Settings) -> Result<Agreement, Error> {
     let party = Party::new("connect", socket, settings)?;
     party.send(party.greeting(1), None)?;

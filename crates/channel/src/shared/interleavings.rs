@@ -1,6 +1,6 @@
-//! The protocols of the counter, the bell, the ring, closing and leasing in every order that two
-//! ends can run in, up to three preemptions, under loom: `RUSTFLAGS="--cfg loom" cargo test -p haul
-//! --lib --release interleavings`.
+//! The protocols of the counter, the bell, the ring, closing and leasing in every interleaving of
+//! two ends with up to three preemptions, under loom: `RUSTFLAGS="--cfg loom" cargo test -p
+//! haul-channel --lib --release interleavings`.
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64};
@@ -19,7 +19,8 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
     builder.check(check);
 }
 
-/// What two ends of `double` share: the counter, what the sender finished, and the target.
+/// The memory that two ends of `double` share: the counter, the count of finished pieces, and the
+/// target.
 struct Shared {
     claimed: AtomicU64,
     pushed: AtomicU64,
@@ -38,23 +39,24 @@ impl Shared {
         self.target.len() as u64
     }
 
-    /// The sender moves what it can, at most so many pieces.
+    /// The sender moves as many pieces as it can claim, at most `pieces_max`.
     fn send(&self, pieces_max: u64) {
         for pushed in 0..pieces_max {
             let Claim::Piece(piece) = counter::claim_front(&self.claimed, 1, self.pieces()) else {
                 return;
             };
             assert_eq!(piece, pushed);
-            // loom finds it out if anybody else touches this piece meanwhile.
+            // loom fails the test if the other end accesses this piece meanwhile.
             self.target[piece as usize].with_mut(|cell| {
-                // SAFETY: loom lets nobody else have it meanwhile, or fails the test.
+                // SAFETY: loom fails the test if the other end accesses it meanwhile.
                 unsafe { *cell += 1 }
             });
             self.pushed.put(pushed + 1);
         }
     }
 
-    /// The receiver moves what it can, and says how many pieces those were.
+    /// The receiver moves as many pieces as it can claim, at most `pieces_max`, and returns their
+    /// number.
     fn receive(&self, pieces_max: u64) -> u64 {
         let mut own = 0;
         while own < pieces_max {
@@ -69,7 +71,7 @@ impl Shared {
         own
     }
 
-    /// Every piece from `start` on was moved once, seen by who looks now.
+    /// Checks that each of these pieces was moved once and is visible to this thread.
     fn check(&self, pieces: std::ops::Range<u64>) {
         for piece in pieces {
             // SAFETY: as above.
@@ -79,7 +81,7 @@ impl Shared {
 }
 
 #[test]
-fn what_both_moved_is_all_there_is_and_is_seen() {
+fn both_ends_move_every_piece_once_and_receiver_sees_all() {
     model(|| {
         let shared = Shared::new(3);
         let sender = Arc::clone(&shared);
@@ -95,7 +97,7 @@ fn what_both_moved_is_all_there_is_and_is_seen() {
 }
 
 #[test]
-fn a_receiver_that_closes_is_touched_no_more_than_it_says() {
+fn sender_writes_only_pieces_claimed_before_close() {
     model(|| {
         let shared = Shared::new(3);
         let sender = Arc::clone(&shared);
@@ -106,7 +108,7 @@ fn a_receiver_that_closes_is_touched_no_more_than_it_says() {
         while shared.pushed.get() < front {
             thread::yield_now();
         }
-        // Whatever is beyond is the receiver's alone from here on: it may write there.
+        // From here on the receiver may write to the pieces behind `front`.
         shared.check(0..front);
         for piece in front..shared.pieces() - own {
             shared.target[piece as usize].with_mut(|cell| {
@@ -119,7 +121,7 @@ fn a_receiver_that_closes_is_touched_no_more_than_it_says() {
     });
 }
 
-/// One end's place to sleep: the bell, how it sleeps, and the futex.
+/// One end that sleeps: the bell, how it sleeps, and the futex.
 struct Sleeper {
     bell: AtomicU32,
     how: AtomicU32,
@@ -133,7 +135,7 @@ impl Sleeper {
         Self { bell, how, futex: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// What `Lane::ring` does to the other end.
+    /// As `Lane::ring_bell` does to the other end.
     fn ring(&self) {
         if bell::sleep_state(&self.how) & ASLEEP != 0 {
             bell::ring(&self.bell, &self.how);
@@ -142,8 +144,8 @@ impl Sleeper {
         }
     }
 
-    /// What `drive` does: announces, looks once more, sleeps. Without the time limit that a real
-    /// sleep has: a ring that gets lost is a test that never ends, which loom tells.
+    /// As `drive` does: announces, polls once more, sleeps. It has no time limit, unlike a real
+    /// sleep, so that loom reports a lost wake-up as a deadlock.
     fn sleep_until(&self, mut is_there: impl FnMut() -> bool) {
         loop {
             let seen = bell::announce(&self.bell, &self.how, ASLEEP);
@@ -162,7 +164,7 @@ impl Sleeper {
 }
 
 #[test]
-fn nobody_sleeps_through_what_was_told() {
+fn sleeper_wakes_for_published_word() {
     model(|| {
         let shared = Arc::new((AtomicU64::new(0), Sleeper::new()));
         let publisher = Arc::clone(&shared);
@@ -175,9 +177,9 @@ fn nobody_sleeps_through_what_was_told() {
     });
 }
 
-/// The ring with one chunk: each end sleeps where it cannot go on.
+/// The ring with one chunk: each end sleeps while it cannot continue.
 #[test]
-fn chunks_come_in_order_and_whole() {
+fn chunks_arrive_whole_and_in_order() {
     const MESSAGES: u64 = 2;
     struct Ring {
         filled: AtomicU64,
@@ -221,10 +223,11 @@ fn chunks_come_in_order_and_whole() {
     });
 }
 
-/// An end that looks, sees the other end closed and nothing told, was told nothing: the receiver
-/// that looks for a message, and the sender for the answer to one.
+/// If an end sees the other end closed and no word published, none was published before the close.
+/// This holds for the receiver that polls for a message and for the sender that polls for an
+/// answer.
 #[test]
-fn what_was_told_before_closing_is_found() {
+fn poll_finds_word_published_before_close() {
     model(|| {
         let shared = Arc::new((AtomicU64::new(0), AtomicU32::new(OPEN), UnsafeCell::new(0)));
         let publisher = Arc::clone(&shared);
@@ -243,7 +246,7 @@ fn what_was_told_before_closing_is_found() {
                 shared.2.with(|message| assert_eq!(unsafe { *message }, 7));
                 break;
             }
-            assert_eq!(state, OPEN, "closed, and what was published before is not found");
+            assert_eq!(state, OPEN, "closed, but the word published before is not found");
             thread::yield_now();
         }
         thread.join().unwrap();
@@ -251,7 +254,7 @@ fn what_was_told_before_closing_is_found() {
 }
 
 #[test]
-fn nobody_sleeps_through_a_closing() {
+fn sleeper_wakes_for_close() {
     model(|| {
         let shared = Arc::new((AtomicU32::new(OPEN), Sleeper::new()));
         let closer = Arc::clone(&shared);
@@ -264,32 +267,31 @@ fn nobody_sleeps_through_a_closing() {
     });
 }
 
-/// Bytes that are read where they stand, by `pull`, while their owner gives them up and changes
-/// them.
+/// Bytes that `pull` reads in place while their owner gives them up and changes them.
 #[test]
-fn bytes_that_changed_are_known_to_be_given_up() {
+fn receiver_of_changed_bytes_sees_that_sender_gave_up() {
     use loom::sync::atomic::Ordering::Relaxed;
     model(|| {
         let shared = Arc::new((AtomicU32::new(OPEN), [AtomicU64::new(7), AtomicU64::new(7)]));
         let owner = Arc::clone(&shared);
         let thread = thread::spawn(move || {
             closing::publish(&owner.0, GIVEN_UP);
-            // What another process reads meanwhile has no order of its own.
+            // Reads by another process have no order.
             owner.1[1].store(8, Relaxed);
             owner.1[0].store(8, Relaxed);
         });
         let bytes = [0, 1].map(|index: usize| shared.1[index].load(Relaxed));
         if !closing::has_given_up(&shared.0) {
-            assert_eq!(bytes, [7, 7], "changed bytes are taken for whole");
+            assert_eq!(bytes, [7, 7], "changed bytes count as whole");
         }
         thread.join().unwrap();
     });
 }
 
-/// A place in a pool, leased for one message after the other: the sender writes there only what was
-/// offered, and the receiver reads only what was laid.
+/// Memory of a pool, leased for one message after the other: the sender writes it only after the
+/// offer, and the receiver reads it only after the sender has published it.
 #[test]
-fn a_lease_is_written_by_one_and_read_by_the_other() {
+fn lease_passes_between_sender_and_receiver() {
     const MESSAGES: u64 = 2;
     struct Leased {
         offered: AtomicU64,
@@ -309,7 +311,7 @@ fn a_lease_is_written_by_one_and_read_by_the_other() {
             receiver: Sleeper::new(),
         });
         let other = Arc::clone(&leased);
-        // `Lay::step`: of the second message the sender cannot reach the target.
+        // `lease::Sending::step`: for the second message, the sender cannot map the target.
         let thread = thread::spawn(move || {
             for message in 1..=MESSAGES {
                 if other.offered.get() != message {
@@ -327,7 +329,7 @@ fn a_lease_is_written_by_one_and_read_by_the_other() {
                 other.receiver.ring();
             }
         });
-        // `Let::step`.
+        // `lease::Receiving::step`.
         for message in 1..=MESSAGES {
             leased.offered.put(message);
             leased.sender.ring();
@@ -337,8 +339,7 @@ fn a_lease_is_written_by_one_and_read_by_the_other() {
                 leased.receiver.sleep_until(is_published);
             }
             leased.bytes.with_mut(|bytes| {
-                // SAFETY: loom fails the test if the sender still has it; the receiver's own from
-                // here.
+                // SAFETY: loom fails the test if the sender still accesses it.
                 let found = unsafe { std::mem::replace(&mut *bytes, 99) };
                 let expected = if leased.filled_lease.get() == message { message + 10 } else { 99 };
                 assert_eq!(found, expected);

@@ -233,7 +233,7 @@ fn a_receiver_that_is_killed_leaves_no_file_and_the_next_takes_its_socket() {
     assert_eq!(left_in(folder.path()), ["to"]);
     // What is no socket stays.
     let taken = run(&mut haul(&["channel", "recv", to.to_str().unwrap()]));
-    taken.expect(1).says(&["no socket"]);
+    taken.expect(1).says(&["not a socket"]);
     assert_eq!(fs::read(&to).unwrap(), b"anew");
 }
 

@@ -1,25 +1,26 @@
 //! `double`: one copy, by both ends at once. The sender writes pieces from the front of the message
-//! straight into the receiver's target, the receiver reads pieces from its back straight out of the
-//! sender's memory, until they meet.
+//! directly into the receiver's target. The receiver reads pieces from the back directly out of the
+//! sender's memory. They stop when they meet.
 //!
 //! ```text
 //! receiver:  counter = nothing claimed,  offer the target
 //!            while claim a piece from the back: process_vm_readv
 //!            wait until what the sender finished and what it claimed itself meet
-//! sender:    publish where the bytes stand,  wait for the offer
+//! sender:    publish the addresses of the bytes,  wait for the offer
 //!            while claim a piece from the front: process_vm_writev, finished += 1
 //! ```
 //!
-//! Only between ends that trust each other, as `pull`; and the receiver lets its memory be written.
-//! Trust goes no further than that: the shared counter proves nothing, see `counter`. A sender that
-//! may not write says so, and the receiver reads what is left; a receiver that may not read takes
-//! what the sender has finished, and the rest goes through the ring.
+//! Only between ends that trust each other, as `pull`; in addition, the sender may write to the
+//! receiver's memory. The receiver does not trust the shared counter, see `counter`. A sender
+//! without permission to write reports that, and the receiver reads the remaining pieces. A
+//! receiver without permission to read keeps the pieces that the sender has finished, and the ring
+//! carries the remainder.
 //!
-//! Where the caller of the receiver gets the target back whatever happens, the sender is let write
-//! nothing: the receiver claims all pieces before it makes the offer.
+//! If the receiver's caller gets the target back in every case, the sender must not write at all:
+//! the receiver claims all pieces before it publishes the offer.
 //!
-//! A receiver that gives up takes the rest of the pieces for itself, so that the sender writes at
-//! most the one that it is at; see [`Receiving::close`].
+//! A receiver that gives up claims all remaining pieces, so that the sender writes at most its
+//! current piece; see [`Receiving::close`].
 //!
 //! - `sending`: the sender's part;
 //! - `receiving`: the receiver's part.
@@ -32,15 +33,16 @@ use crate::shared::counter;
 pub(crate) use receiving::Receiving;
 pub(crate) use sending::Sending;
 
-/// Largest piece: 0.1 ms, so that neither end waits long for the other at the end, and large enough
-/// that the system call is a hundredth of it.
+/// Largest piece: it takes 0.1 ms, so neither end waits long for the other's last piece, and the
+/// system call is a hundredth of that.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Smallest piece: below, the system call is a tenth of it.
+/// Smallest piece: in smaller ones, the system call takes more than a tenth of the time.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// Pieces that a small message is cut into: two ends that begin a little apart still share it.
+/// Pieces of a small message: two ends that begin at slightly different times still share it.
 const PIECES_OF_SMALL: u64 = 8;
 
-/// A message cut into pieces, by its length alone, so that both ends cut alike.
+/// A message cut into pieces. The pieces follow from its length alone, so both ends compute the
+/// same ones.
 #[derive(Clone, Copy, Debug)]
 struct Pieces {
     length: u64,
@@ -53,7 +55,7 @@ impl Pieces {
         Self { length, piece: even.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX) }
     }
 
-    /// Whether the counter has room for them.
+    /// Whether the counter can represent the number of pieces.
     fn fit(self) -> bool {
         self.count() <= counter::PIECES_MAX
     }
@@ -62,7 +64,7 @@ impl Pieces {
         self.length.div_ceil(self.piece)
     }
 
-    /// Where a piece begins, or the message's end.
+    /// The offset at which a piece begins, or the message's length.
     fn start(self, piece: u64) -> u64 {
         (piece * self.piece).min(self.length)
     }

@@ -1,4 +1,4 @@
-//! The receiver's part: offers its target, and reads pieces from the back out of the sender's
+//! The receiver's part: offers its target and reads pieces from the back out of the sender's
 //! memory.
 
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use crate::shared::message::Message;
 use crate::shared::transfer::Step;
 use haul_peer::process::Readable;
 
-/// How long a receiver that gives up waits for the piece that the sender is at: a thousand times
-/// what the piece takes.
+/// How long a receiver that gives up waits for the sender's current piece: a thousand times the
+/// duration of a piece.
 const REVOKE_MAX: Duration = Duration::from_millis(100);
 
 /// The receiver's part.
@@ -25,16 +25,17 @@ pub(crate) struct Receiving {
     process: i32,
     table: Table,
     pieces: Pieces,
-    /// Pieces read, from the back.
+    /// Pieces that this end has read, from the back.
     pieces_read: u64,
-    /// While the sender may write here.
+    /// The sender's permission to write here.
     writable: Option<Readable>,
     is_offered: bool,
-    /// The sender was never let write: all pieces are this end's.
+    /// The sender got no permission to write: this end reads all pieces.
     is_declined: bool,
-    /// The sender writes no more: what it claimed and did not finish is this end's as well.
+    /// The sender writes no more: this end also reads the pieces that the sender claimed but did
+    /// not finish.
     is_sender_done: bool,
-    /// Pieces that the sender had claimed as this end could read no more.
+    /// Pieces that the sender had claimed when this end could read no more.
     closed_at: Option<u64>,
     is_revoked: bool,
 }
@@ -97,15 +98,15 @@ impl Receiving {
         }
     }
 
-    /// Bytes that this end has moved.
+    /// Bytes that this end has read.
     fn bytes(&self) -> u64 {
         self.pieces.length - self.pieces.start(self.pieces.count() - self.pieces_read)
     }
 
-    /// Reads one piece, or sees whether the sender has finished its own.
+    /// Reads one piece, or polls whether the sender has finished its own.
     ///
     /// # Errors
-    /// [`Error::Protocol`] where the counter or the sender's count cannot be true.
+    /// [`Error::Protocol`] if the counter or the sender's count is impossible.
     fn read_or_poll(
         &mut self,
         lane: &mut Lane,
@@ -139,8 +140,8 @@ impl Receiving {
         self.is_offered = true;
     }
 
-    /// Takes all pieces for itself before the sender may claim one. It finds nothing left to claim,
-    /// and waits for the answer.
+    /// Claims all pieces before the sender can claim one. The sender finds no piece to claim and
+    /// waits for the answer.
     fn decline(&mut self, lane: &mut Lane, message: Message) {
         counter::begin(lane.word(CLAIMED), message.count());
         counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
@@ -152,7 +153,7 @@ impl Receiving {
         self.is_revoked = true;
     }
 
-    /// Reads a piece that is this end's own.
+    /// Reads a piece that this end has claimed.
     fn read_piece(&mut self, lane: &mut Lane, target: &mut [u8], piece: u64, message: Message) {
         let end = self.pieces.start(piece + 1) as usize;
         let mut at = self.pieces.start(piece) as usize;
@@ -164,7 +165,8 @@ impl Receiving {
                 _ => {
                     let count = self.pieces.count();
                     let front = counter::close(lane.word(CLAIMED), message.count(), count);
-                    // Not more than this end leaves: the count of its own pieces is private.
+                    // At most the pieces that this end has not read: the peer cannot change
+                    // `pieces_read`.
                     self.closed_at = Some(front.min(count - self.pieces_read));
                     return;
                 }
@@ -174,7 +176,7 @@ impl Receiving {
         lane.store(layout::PULLED, lane.load(layout::PULLED).wrapping_add(1));
     }
 
-    /// Nothing is left to claim: has the sender finished what it claimed?
+    /// All pieces are claimed: polls whether the sender has finished its own.
     fn poll_sender(
         &mut self,
         lane: &mut Lane,
@@ -183,7 +185,8 @@ impl Receiving {
     ) -> Result<Step<Taken>, Error> {
         let due = self.pieces.count() - self.pieces_read;
         let is_abandoned = self.is_sender_done || lane.names(ABANDONED, message);
-        // What it says that it finished counts for nothing where it was let write nowhere.
+        // Without permission to write, the sender cannot have finished a piece, whatever it
+        // reports.
         let pushed = if self.is_declined { 0 } else { lane.load(PUSHED) };
         if pushed > due {
             return Err(Error::protocol("count of pieces written", pushed, due));
@@ -200,8 +203,8 @@ impl Receiving {
         Ok(Step::Blocked)
     }
 
-    /// This end can read no more: the sender finishes the piece that it is at, then brings the rest
-    /// another way.
+    /// This end can read no more: the sender finishes its current piece, then sends the remainder
+    /// through the ring.
     fn wait_to_refuse(
         &mut self,
         lane: &Lane,
@@ -225,10 +228,10 @@ impl Receiving {
         self.is_revoked = true;
     }
 
-    /// Gives up: from here on the sender claims nothing more. True as soon as it is sure that
-    /// nothing is written to the target any more, false where a sender that lives, and is trusted,
-    /// did not finish its piece within a tenth of a second: then the target must not be used for
-    /// anything else while that process lives.
+    /// Gives up: from here on the sender can claim no piece. Returns true once the sender certainly
+    /// writes no more to the target. Returns false if a live, trusted sender did not finish its
+    /// piece within a tenth of a second: then the target must not be reused while that process
+    /// lives.
     fn close(&mut self, lane: &mut Lane, message: Message) -> bool {
         if !self.is_offered || self.is_revoked {
             return true;
@@ -236,8 +239,8 @@ impl Receiving {
         let front = counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
         let start = Instant::now();
         loop {
-            // A sender that gave the message up is at no piece: it says so in the thread that
-            // writes.
+            // A sender that gave up the message writes no piece: the thread that writes also
+            // reports that it gave up.
             let has_given_up = lane.state(layout::SENDER_STATE) != layout::OPEN;
             let is_over = lane.load(PUSHED) >= front || lane.names(ABANDONED, message);
             if is_over || has_given_up || lane.peer().is_dead() {
@@ -252,8 +255,8 @@ impl Receiving {
         }
     }
 
-    /// Takes back what can be: a sender that was stopped between its claim and its look at the
-    /// offer finds nothing to write to, and where there is Yama it may write nowhere.
+    /// Withdraws the offer. A sender that was stopped between its claim and its read of the offer
+    /// finds no target; under Yama, it also loses the permission to write.
     fn withdraw(&mut self, lane: &Lane) {
         lane.store(OFFERED_AT, 0);
         self.writable = None;

@@ -19,8 +19,8 @@ use haul_peer::reach;
 /// Parts of the source that one system call takes.
 const PARTS_MAX: usize = 64;
 
-const NOT_WRITABLE: &str = "this process may not write the peer's memory";
-const COUNTER_IS_FULL: &str = "the message has more pieces than the counter counts";
+const NOT_WRITABLE: &str = "this process has no permission to write the peer's memory";
+const COUNTER_IS_FULL: &str = "the message has more pieces than the counter can represent";
 
 /// The sender's part.
 #[derive(Debug)]
@@ -40,12 +40,12 @@ impl Sending {
         Self { exposed, pieces, pushed: 0, walk: Walk::default(), is_over: false }
     }
 
-    /// Bytes that this end has moved.
+    /// Bytes that this end has written.
     fn bytes(&self) -> u64 {
         self.pieces.start(self.pushed)
     }
 
-    /// Writes one piece, if the receiver has made its offer and one is left.
+    /// Writes one piece, if the receiver has offered its target and a piece is unclaimed.
     fn write_piece(&mut self, lane: &mut Lane, source: &Source<'_>, message: Message) -> Step<()> {
         if self.is_over {
             return Step::Done(());
@@ -56,7 +56,7 @@ impl Sending {
         let count = self.pieces.count();
         let claim = counter::claim_front(lane.word(CLAIMED), message.count(), count);
         let Claim::Piece(piece) = claim else {
-            // What the word says is the receiver's to judge; without a claim nothing is touched.
+            // The receiver validates the counter. Without a claim, this end writes nothing.
             self.is_over = true;
             return Step::Done(());
         };
@@ -110,14 +110,14 @@ impl Sends for Sending {
     }
 }
 
-/// Writes these bytes of the message to their place in the receiver.
+/// Writes these bytes of the message to their location in the receiver's memory.
 fn write(
     lane: &mut Lane,
     source: &Source<'_>,
     (bytes, walk): (Range<u64>, &mut Walk),
     target: u64,
 ) -> io::Result<()> {
-    // Whoever has its number after it is not the receiver.
+    // Another process may have the receiver's number after its death.
     let process = lane.peer().identity.process.filter(|_| !lane.is_peer_gone(true));
     let process = process.ok_or(io::ErrorKind::NotFound)?;
     let mut at = bytes.start;
@@ -143,9 +143,9 @@ mod tests {
     use haul_peer::region::Region;
     use haul_peer::socket::{self, Socket};
 
-    /// The number of a peer that died, now that of another process: this one.
+    /// The number of a dead peer now belongs to another process: this one.
     #[test]
-    fn whoever_has_a_dead_peers_number_is_not_written_to() {
+    fn sending_does_not_write_to_process_that_reuses_number_of_dead_peer() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .arg("--list")
             .stdout(std::process::Stdio::null())

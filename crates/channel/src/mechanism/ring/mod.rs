@@ -1,26 +1,26 @@
-//! `ring`: a piece of a message at a time goes through 1 MiB that both ends have, 1.75 MiB for
-//! large messages; while one end fills it, the other empties it, so both copies overlap.
+//! `ring`: a message goes piece by piece through 1 MiB of shared memory, 1.75 MiB for large
+//! messages. While one end fills it, the other empties it, so both copies overlap.
 //!
 //! ```text
 //! sender:    while there is room for a piece: copy it in,   filled += its cells,   ring
 //! receiver:  while a piece is there:          copy it out,  drained += its cells,  ring
 //! ```
 //!
-//! Both count cells over the life of the channel and keep their own count in private memory; the
-//! other's is read once and must be where it can be. Where a piece ends follows from its message's
-//! length and from the count, at both ends alike: pieces lie one behind the other, and none is cut
-//! by the end of the ring. Lying close is worth it: the processor that reads them fetches ahead,
-//! into the next piece. A message that uses less than all of the ring wraps early: the count passes
-//! over the cells that it leaves out, which counts them as filled and emptied.
+//! Both ends count cells over the life of the channel and keep their own count in private memory.
+//! Each reads the other's count once and checks its range. The end of a piece follows from its
+//! message's length and from the count, so both ends compute the same pieces. Pieces are adjacent,
+//! and the end of the ring cuts none. Adjacent pieces are faster: the processor that reads them
+//! prefetches into the next piece. A message that uses only a part of the ring wraps early: the
+//! count skips the unused cells, which counts them as filled and emptied.
 //!
 //! # By way of the caches, or of memory
-//! A line that one core has written and another reads goes from cache to cache, one after the other
-//! as the reader asks for them. Between two cores that share their last cache that is as fast as it
-//! gets; between two that do not it is slow. Written past the caches, the same bytes come from
-//! memory, which processors fetch ahead as any other array. So the sender goes by what it finds,
-//! see `distance`, and on Intel by memory where the message is large. Measured in turns through 1
-//! MiB, GB/s and half a round trip in ns, on Zen 4 with both ends within one core complex and in
-//! two:
+//! A line that one core has written and another reads goes from cache to cache, one line after the
+//! other as the reader requests them. Between two cores that share their last cache nothing is
+//! faster; between two that do not, it is slow. If the stores bypass the caches, the same bytes
+//! come from memory, which processors prefetch as they do any other array. So the sender decides by
+//! the measured `distance`, and on Intel it uses memory for large messages. Measured in turns
+//! through 1 MiB, GB/s and half a round trip in ns, on Zen 4 with both ends within one core complex
+//! and in two:
 //!
 //! | message | caches, one | memory, one | caches, two | memory, two |
 //! |---|---|---|---|---|
@@ -33,13 +33,13 @@
 //! | 256 MiB | 8.3 | 8.7 | 3.1 | 12.3 |
 //!
 //! # How much of it
-//! A line goes round in the caches as long as the part of the ring that is in use stays in them, so
-//! on Intel (see `window`) messages of less than 512 KiB go through 128 KiB as long as the sender
-//! keeps going. One that has slept waits for the receiver to be scheduled: then each turn should
-//! carry much, and they go through all of it. While the receiver is behind, pieces are larger:
-//! there is enough to overlap with. GB/s and half a round trip in ns on Cascade Lake, where L2 has
-//! 1 MiB, in turns: the first 1 MiB and loops of registers as it was, and less of it, `rep movsb`
-//! at both ends ([`Hint::Handover`]) and larger pieces:
+//! Lines circulate in the caches as long as the used part of the ring fits into them. So on Intel
+//! (see `window`) messages of less than 512 KiB go through 128 KiB while the sender does not sleep.
+//! A sender that has slept waits until the receiver is scheduled: then each turn should carry many
+//! bytes, and messages go through all of the ring. While the receiver is behind, pieces are larger,
+//! because the copies overlap anyway. GB/s and half a round trip in ns on Cascade Lake, where L2
+//! has 1 MiB, in turns: before, with 1 MiB of ring and loops of registers; now, with less of the
+//! ring, `rep movsb` at both ends ([`Hint::Handover`]) and larger pieces:
 //!
 //! | message | before | now |
 //! |---|---|---|
@@ -50,11 +50,11 @@
 //! | 64 KiB | 4.9, 14415 | 6.4, 12666 |
 //! | 256 KiB | 6.2 | 7.8 |
 //!
-//! What gained nothing or lost, at 256 MiB in a program of its own: prefetching the source (into
-//! the first cache alone, too) or the ring, for reading or writing, pieces of 16 to 256 KiB, a
-//! receiver that stays half a ring behind, `rep movsb` at either end, four pages side by side. A
+//! Tried at 256 MiB in a separate program, without gain or with a loss: prefetching the source
+//! (also into the first cache alone) or the ring, for reading or writing; pieces of 16 to 256 KiB;
+//! a receiver that stays half a ring behind; `rep movsb` at either end; four pages side by side. A
 //! ring of 4 MiB stays in the last cache and gains a third there, but it is more memory than a
-//! channel may take.
+//! channel may use.
 
 mod run;
 
@@ -75,33 +75,32 @@ use crate::shared::source::Source;
 use crate::shared::transfer::Step;
 use run::{Piece, Run};
 
-/// From this size on the target goes past the caches: it would not stay in them beside the source.
-/// Half the last cache of a core complex of EPYC, see `sys::cache`. On Zen 4, GB/s in one complex
-/// and between two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 past the caches; 4 MiB 12.3
-/// and 12.2, 10.7 and 11.3.
+/// From this size on, stores to the target bypass the caches: it would not stay in them beside the
+/// source. Half the last cache of a core complex of EPYC. On Zen 4, GB/s in one complex and between
+/// two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 past the caches; 4 MiB 12.3 and 12.2,
+/// 10.7 and 11.3.
 const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
-/// From this size on Intel's rings (see `window`) go past the caches wherever the other end is.
-/// Elsewhere they do not: more of the ring is in use than a core's own caches hold, and what they
-/// have no room for goes to the last cache and comes from there fast. On Zen 4 in one complex, past
+/// From this size on, stores to Intel's rings (see `window`) bypass the caches wherever the other
+/// end runs. On other processors they do not: the used part of the ring exceeds a core's own
+/// caches, and the evicted lines go to the last cache, which is fast. On Zen 4 in one complex, past
 /// the caches and through them, GB/s by the bench in turns: 32 MiB 11.0 and 13.6, 64 MiB 11.1 and
-/// 13.6, 256 MiB 10.6 and 14.5; through 1 MiB instead of
-/// 1.75 it would be 10.7.
+/// 13.6, 256 MiB 10.6 and 14.5; through 1 MiB instead of 1.75 it would be 10.7.
 const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
-/// Messages that a sender sends without sleeping before it goes through less of the ring: so many
-/// that one which sleeps now and then, because the ends share a processor, has all of it.
+/// Messages that a sender must send without sleeping before it uses less of the ring. The number is
+/// so large that a sender which sleeps now and then, because the ends share a processor, uses all
+/// of it.
 const AWAKE_MIN: u32 = 64;
 
-/// When the receiver is told of a piece.
+/// When a piece is published to the receiver.
 #[derive(Clone, Copy, Debug)]
 enum Signal {
-    /// With the message, which it does not know of yet.
+    /// With the message, which is not published yet.
     Later,
-    /// Now, of this message; with the last piece of the checksum as well.
+    /// Now, as a piece of this message. The last piece publishes the checksum as well.
     Now(Message),
 }
 
-/// What happens to the ring's lines after they are written, see "By way of the caches, or of
-/// memory".
+/// The fate of the ring's lines after they are written, see "By way of the caches, or of memory".
 fn hint(run: &Run, distance: Distance) -> Hint {
     let is_long = run.length >= RING_STREAMED_BYTES_MIN && window::is_small_better();
     match is_long || distance.is_far() {
@@ -110,12 +109,12 @@ fn hint(run: &Run, distance: Distance) -> Hint {
     }
 }
 
-/// Whether a sender keeps going, or has to sleep now and then until the receiver has made room.
+/// Whether a sender has to sleep now and then until the receiver has made room.
 #[derive(Debug)]
 pub(crate) struct SleepHistory {
-    /// How often it had slept as it was last asked.
+    /// How often the sender had slept at the last call.
     seen: u64,
-    /// Messages since it slept, or as many as matter.
+    /// Messages since it last slept.
     since: u32,
 }
 
@@ -126,35 +125,35 @@ impl Default for SleepHistory {
 }
 
 impl SleepHistory {
-    /// A message begins, and the sender has slept so often.
+    /// Records that a message begins after `sleeps` sleeps in all.
     pub(crate) fn note(&mut self, sleeps: u64) {
         self.since = if sleeps == self.seen { self.since.saturating_add(1) } else { 0 };
         self.seen = sleeps;
     }
 
-    /// Whether it kept going for a while.
+    /// Whether the sender has not slept for many messages.
     pub(crate) fn is_awake(&self) -> bool {
         self.since >= AWAKE_MIN
     }
 }
 
-/// What the sender keeps of the ring.
+/// The sender's state of the ring.
 #[derive(Debug, Default)]
 pub(crate) struct SenderState {
     /// Cells filled.
     filled: u64,
-    /// Cells that the receiver emptied, as last known.
+    /// Cells that the receiver had emptied at the last read.
     drained: u64,
-    /// Cells that have pages, from the first on.
+    /// Cells whose pages are allocated, from the first on.
     backed: u64,
     pub(crate) sleep_history: SleepHistory,
 }
 
 impl SenderState {
-    /// How the receiver keeps up, for a message of so many bytes that begins now.
+    /// The pace of the receiver, for a message of `length` bytes that begins now.
     fn pace(&self, lane: &Lane, length: u64) -> Pace {
         let is_small = self.sleep_history.is_awake() && window::is_small_better();
-        // A look costs what a line takes from there to here, and matters to what would be cut up.
+        // A read costs the transfer of a line, and matters only for a message of several pieces.
         let is_cut = length > PIECE_BYTES_MIN as u64;
         Pace { is_small, is_behind: is_cut && !self.is_drained(lane) }
     }
@@ -163,12 +162,12 @@ impl SenderState {
         lane.load(layout::DRAINED) == self.filled
     }
 
-    /// Cells that messages before the one that begins now may still be in.
+    /// The cells of all earlier messages, which the receiver may still be emptying.
     pub(crate) fn cells(&self) -> u64 {
         self.filled
     }
 
-    /// Gives the part of the ring that a message goes through its pages.
+    /// Allocates the pages of the part of the ring that a message goes through.
     fn back(&mut self, run: &Run, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
         let bytes = run.used as usize * CELL_BYTES;
         if self.backed < run.used {
@@ -192,10 +191,10 @@ impl Sending {
         Self { run: Run::new(0, length, link.chunk_bytes, Pace::default()) }
     }
 
-    /// The rest of a message from `offset` on, which was begun another way.
+    /// The remainder of a message from `offset` on that another mechanism began.
     ///
     /// # Errors
-    /// [`Error::System`] where there are no pages for it.
+    /// [`Error::System`] if its pages cannot be allocated.
     pub(crate) fn remainder(
         state: &mut SenderState,
         out: &mut Outgoing<'_, '_>,
@@ -213,8 +212,8 @@ impl Sends for Sending {
 
     const SUMS: bool = true;
 
-    /// A message of one piece is in the ring before it is told of, if there is room: one word that
-    /// the receiver waits for, not two.
+    /// A message of one piece is in the ring before it is published, if there is room: then the
+    /// receiver waits for one word, not two.
     fn begin(
         &mut self,
         state: &mut SenderState,
@@ -263,7 +262,7 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    /// The rest of a message from `offset` on, which was begun another way.
+    /// The remainder of a message from `offset` on that another mechanism began.
     pub(crate) fn remainder(link: &Link, offset: u64, length: u64) -> Self {
         Self { run: Run::new(offset, length, link.chunk_bytes, Pace::default()) }
     }
@@ -299,11 +298,11 @@ impl Receives for Receiving {
     }
 }
 
-/// Fills one piece of a message. `filled` is the sender's own count, `drained` what it last knew of
-/// the other's.
+/// Fills one piece of a message. `filled` is the sender's own count, `drained` the receiver's count
+/// at the last read.
 ///
 /// # Errors
-/// [`Error::Protocol`] where the receiver cannot have emptied so many.
+/// [`Error::Protocol`] if the receiver cannot have emptied so many cells.
 fn fill(
     lane: &mut Lane,
     source: &mut Source<'_>,
@@ -341,11 +340,11 @@ fn fill(
     Ok(Step::Moved)
 }
 
-/// Empties one piece into its place in `target`, and adds it to the checksum. `drained` is the
+/// Empties one piece into its location in `target` and adds it to the checksum. `drained` is the
 /// receiver's own count.
 ///
 /// # Errors
-/// [`Error::Protocol`] where the sender cannot have filled so many.
+/// [`Error::Protocol`] if the sender cannot have filled so many cells.
 fn drain(
     lane: &mut Lane,
     target: &mut [u8],
@@ -375,7 +374,7 @@ fn drain(
     run.offset += length as u64;
     *drained = end;
     if run.is_complete() {
-        // The message, which is taken next, tells of it.
+        // The message is consumed next, which publishes this count as well.
         lane.store(layout::DRAINED, end);
     } else {
         lane.signal_lazily(layout::DRAINED, end, run.next(end).end <= reported);
@@ -388,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sender_that_sleeps_has_all_of_the_ring_until_it_has_kept_going_for_a_while() {
+    fn sender_that_slept_uses_whole_ring_until_it_has_sent_many_messages_awake() {
         let mut sleep_history = SleepHistory::default();
         let mut is_awake = |sleeps| {
             sleep_history.note(sleeps);
