@@ -26,7 +26,7 @@ pub struct Poller {
 
 impl Poller {
     /// # Errors
-    /// [`Error::System`] where there is no descriptor to be had.
+    /// [`Error::System`] if no descriptor can be made.
     pub fn new(socket: BorrowedFd<'_>) -> Result<Self, Error> {
         let failed = || Error::system::<Errno>("make a descriptor to poll");
         let always = always().map_err(failed())?;

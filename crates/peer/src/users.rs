@@ -106,7 +106,7 @@ pub fn refusal(
     let remedy = match is_unknown {
         true => format!(
             "{user} stands for every user without a number in this user namespace, so they cannot \
-             be told apart: run both ends in one user namespace, or map the user there, or allow \
+             be distinguished: run both ends in one user namespace, or map the user there, or allow \
              all (--allow-user any, Users::Any)"
         ),
         false => format!(

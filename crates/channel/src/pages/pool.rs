@@ -173,7 +173,6 @@ impl Pool {
 
     /// Replaces the pages of a target that [`Pools::of`] found by private, zeroed pages, so that
     /// later writes of the peer to the pool do not reach them.
-    /// [`Pools::of`]: nothing that the peer still writes to the pool gets there.
     pub(crate) fn cut_off(&self, target: &[u8]) -> Result<(), Error> {
         let Some(offset) = self.offset_of(target) else { return Ok(()) };
         let length = target.len().next_multiple_of(PAGE_BYTES);

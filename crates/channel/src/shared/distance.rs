@@ -5,9 +5,6 @@
 //! memory takes 110. Which case applies changes when threads migrate, in a guest without notice. So
 //! the time is measured when a line comes from the other end anyway: at a read of a word that the
 //! other end has changed.
-//! 110. Which of the two it is changes as threads move, and in a guest without any notice. So it is
-//! measured where a line comes from the other end anyway: a look at a word that the other end has
-//! changed meanwhile.
 
 use std::time::{Duration, Instant};
 

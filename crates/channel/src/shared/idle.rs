@@ -21,9 +21,9 @@ static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
 /// Whether both ends share one processor wherever they run: the machine has no other, or the quota
-/// of their control group is no larger. `affinity` reports where the two ends may run. If the thread
-/// that asks first is pinned, a quota is not noticed, and its ends poll on the processors that they
-/// have.
+/// of their control group is no larger. `affinity` has the processors of the two ends. If the
+/// thread that asks first is pinned, a quota is not noticed, and its ends poll on the processors
+/// that they have.
 pub(crate) fn is_single() -> bool {
     static IS_SINGLE: OnceLock<bool> = OnceLock::new();
     *IS_SINGLE.get_or_init(|| {

@@ -356,7 +356,7 @@ impl Lane {
     }
 
     /// Marks that this end has work left in this direction that no event of the peer signals; see
-    /// [`Poller::set_pending`].
+    /// [`Poller`](haul_peer::poller::Poller).
     pub(crate) fn set_pending(&self) -> bool {
         self.link.poller.set_pending(self.index)
     }

@@ -13,7 +13,7 @@ pub(crate) const INLINE_BYTES_MAX: usize = 8192;
 /// of a page, so that slots do not share the same sets of a cache.
 const SLOT_BYTES: usize = (HEADER_BYTES + INLINE_BYTES_MAX).next_multiple_of(LINE_BYTES);
 
-/// Chunks of the ring that messages of less than [`CHUNKS_ALL_BYTES_MIN`] go through.
+/// Chunks of the ring that messages of less than `pace::CHUNKS_ALL_BYTES_MIN` go through.
 pub(crate) const CHUNKS: u64 = 4;
 /// Chunks of the ring in one direction: 1.75 MiB at most, so that no message takes 2 MiB.
 pub(crate) const CHUNKS_ALL: u64 = 7;

@@ -7,7 +7,7 @@ use std::arch::x86_64::{
 
 use super::{BLOCK_BYTES, LANES, LaneSums};
 
-/// LaneSums of a vector.
+/// Lanes of a vector.
 const WIDTH: usize = 4;
 const VECTORS: usize = LANES / WIDTH;
 const VECTOR_BYTES: usize = BLOCK_BYTES / VECTORS;
@@ -43,7 +43,7 @@ pub(super) unsafe fn blocks(
         }
     }
     if is_streamed {
-        // What was streamed is seen before anything that is told from here on.
+        // Streamed stores become visible before any word that is published from here on.
         _mm_sfence();
     }
     LaneSums { plain: words(plain), falling: words(falling) }
