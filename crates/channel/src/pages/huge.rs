@@ -33,7 +33,7 @@ const STEP_BYTES: usize = 64 << 20;
 /// huge ones as far as there are any, otherwise ordinary ones.
 ///
 /// # Errors
-/// [`Error::System`] where there is not so much memory.
+/// [`Error::System`] if there is not enough memory.
 pub(crate) fn map_whole(file: BorrowedFd<'_>, size_bytes: usize) -> Result<NonNull<u8>, Error> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     let address = aligned_address(size_bytes);

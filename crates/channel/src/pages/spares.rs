@@ -122,7 +122,7 @@ mod tests {
         let bytes = count * HUGE_BYTES;
         let address = std::ptr::without_provenance_mut(huge::aligned_address(bytes));
         let (protection, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::PRIVATE);
-        // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
+        // SAFETY: a new mapping at an unused address affects no other memory.
         let base =
             unsafe { rustix::mm::mmap_anonymous(address, bytes, protection, flags) }.unwrap();
         (NonNull::new(base.cast()).unwrap(), bytes)

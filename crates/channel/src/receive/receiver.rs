@@ -74,7 +74,7 @@ impl Receiver {
     /// # let peer = std::thread::spawn(send);
     /// let mut channel = Channel::accept_over(other, &trusting)?;
     /// let mut target = vec![0; 1 << 20];
-    /// // SAFETY: where this fails the program ends with the memory in place.
+    /// // SAFETY: if this fails, the program ends with the memory in place.
     /// let received = unsafe { channel.recv_into_exposed(&mut target) };
     /// let length = received.unwrap_or_else(|_| std::process::abort()).size_bytes;
     /// # assert_eq!((length, target[0]), (4096, 7));

@@ -89,8 +89,8 @@ fn unclosed(held: usize, limit: usize) -> String {
 fn stopped(done: Bytes, size: Bytes, waited: Duration, limit: Duration) -> String {
     format!(
         "made no progress at {done} of {size} for {waited:?}, and the limit is {limit:?}; check \
-         whether it is stopped or its machine is busy, or allow more time (the deadline of the settings, --deadline of `haul \
-         channel`)"
+         whether it is stopped or its machine is busy, or allow more time (the deadline of the \
+         settings, --deadline of `haul channel`)"
     )
 }
 

@@ -34,7 +34,7 @@ pub(super) unsafe fn blocks(
         if let Some(target) = target {
             // SAFETY: inside, as the caller promises.
             let to = unsafe { target.add(block * BLOCK_BYTES) };
-            // SAFETY: a block can be written there, aligned where it is streamed.
+            // SAFETY: a block can be written there, aligned if it is streamed.
             unsafe { store(to, vectors, is_streamed) };
         }
         for index in 0..VECTORS {
@@ -50,7 +50,7 @@ pub(super) unsafe fn blocks(
 }
 
 /// # Safety
-/// A block can be written at the target, which is aligned to 32 B where it is streamed.
+/// A block can be written at the target, which is aligned to 32 B if the stores are streamed.
 #[target_feature(enable = "avx2")]
 unsafe fn store(target: *mut u8, vectors: [__m256i; VECTORS], is_streamed: bool) {
     for (index, vector) in vectors.into_iter().enumerate() {

@@ -178,8 +178,8 @@ impl Sum {
 }
 
 /// # Safety
-/// `blocks` blocks can be read at the source and written at the target, where there is one; a
-/// streamed target is aligned to 32 B.
+/// `blocks` blocks can be read at the source and written at the target, if there is one; a streamed
+/// target is aligned to 32 B.
 unsafe fn blocks_of(
     target: Option<*mut u8>,
     source: *const u8,
