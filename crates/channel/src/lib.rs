@@ -1,7 +1,9 @@
-//! Bulk transfer between two processes, by the cheapest way that both ends and the machine allow.
+//! Bulk transfer between two processes, by the cheapest mechanism that both ends and the machine
+//! allow.
 //!
-//! Process A has a chunk of data in its memory; afterwards process B has a private copy, and
-//! neither can disturb the other's. Messages go both ways, in order, each whole or not at all.
+//! Process A has data in its memory; afterwards process B has a private copy, and neither process
+//! can change the other's. Messages go in both directions, in order, and each arrives whole or not
+//! at all.
 //!
 //! ```no_run
 //! # mod haul { pub use haul_channel as channel; }
@@ -20,33 +22,34 @@
 //!
 //! # What holds for every mechanism
 //!
-//! - **Completion.** When [`send`](Channel::send) returns, or [`Sending::advance`] says true, the
-//!   bytes are the sender's again: nothing written to them from then on is ever seen by the
-//!   receiver. What `recv` gives is the receiver's alone.
-//! - **Whole or not at all.** A peer that dies, closes or gives up in the middle of a message ends
-//!   it with an error. No part of it is handed out.
-//! - **The peer is of one's own user, or root**, as the kernel says it, unless [`Settings::users`]
-//!   allows others.
-//! - **The peer is not believed.** What it writes into shared memory is read once, into private
-//!   memory, and checked; its memory is mapped only after seals and size were seen; it cannot cause
-//!   SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and [`Settings::deadline`]. Only
-//!   [`Settings::trusts_peer`], at both ends, allows mechanisms for which this does not hold.
-//! - **Death is noticed.** The first call after the peer closed fails, and the first that begins
-//!   0.1 ms after it died. Of a message that was sent before that nobody can say whether it was
-//!   received.
-//! - **A fork copies an end**, and the first process that uses a direction afterwards has it; in
-//!   the others it is [`Error::TakenOver`]. Each closes its own copy, and the peer sees the end
-//!   when no process can go on.
-//! - **Nothing is left behind.** All memory is anonymous and goes with the processes.
+//! - **Completion.** Once [`send`](Channel::send) returns, or [`Sending::advance`] returns true,
+//!   the sender may reuse the bytes: the receiver never sees later writes to them. The buffer that
+//!   `recv` returns is the receiver's alone.
+//! - **Whole or not at all.** If a peer dies, closes or gives up within a message, the call returns
+//!   an error. No part of the message is handed out.
+//! - **The peer belongs to the same user or to root**, as the kernel reports it, unless
+//!   [`Settings::users`] allows others.
+//! - **The peer is not trusted.** Values that it writes into shared memory are read once, into
+//!   private memory, and checked. Its memory is mapped only after a check of seals and size. It
+//!   cannot cause SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and
+//!   [`Settings::deadline`]. Only [`Settings::trusts_peer`], at both ends, allows mechanisms for
+//!   which this does not hold.
+//! - **Death is noticed.** The first call after the peer closed the channel fails, and so does the
+//!   first that begins 0.1 ms after the peer died. It is unknown whether the peer received a
+//!   message that was sent before.
+//! - **A fork copies an end.** The first process that uses a direction afterwards owns it; calls in
+//!   the others return [`Error::TakenOver`]. Each process closes its own copy, and the peer sees
+//!   the channel closed when no process can continue.
+//! - **Nothing is left behind.** All memory is anonymous and freed with the processes.
 //!
 //! # From the bottom up
 //!
 //! - `table`: the measured choices of mechanisms;
-//! - `shared`: what both ends have: words, shared memory, waiting;
-//! - `pages`: pages of messages that take the place of others;
-//! - `mechanism`: one file for each mechanism, and which of them a message takes;
-//! - `send`: the half that messages go into;
-//! - `receive`: the half that they come out of.
+//! - `shared`: words, shared memory and waiting, which both ends use;
+//! - `pages`: memory of messages, and pages that replace others;
+//! - `mechanism`: one file or folder for each mechanism, and the choice of one;
+//! - `send`: the sending half;
+//! - `receive`: the receiving half.
 
 mod mechanism;
 mod pages;
@@ -88,8 +91,8 @@ pub use shared::names::Mechanism;
 pub use shared::settings::Settings;
 pub use table::{ChannelTable, Choice, install};
 
-/// One end of a channel between two processes, for both directions. One thread at a time uses it,
-/// or one each of its halves.
+/// One end of a channel between two processes, for both directions. One thread at a time may use
+/// it, or one thread each of its halves.
 #[derive(Debug)]
 pub struct Channel {
     sender: Sender,
@@ -99,19 +102,19 @@ pub struct Channel {
 impl Channel {
     /// Connects to the [`Listener`] at `path`.
     ///
-    /// Costs some twenty system calls and one mapping of some 4 MiB, of which pages are taken as
-    /// they are used.
+    /// Costs about twenty system calls and one mapping of about 4 MiB, whose pages are allocated
+    /// when they are used.
     ///
     /// # Errors
-    /// [`Error::Socket`] where nobody listens; [`Error::Handshake`], [`Error::Memory`] where it is
-    /// no channel; [`Error::OtherUser`] where the listener is not of [`Settings::users`];
-    /// [`Error::Deadline`]; [`Error::System`]; [`Error::Unclosed`].
+    /// [`Error::Socket`] if no process listens; [`Error::Handshake`], [`Error::Memory`] if the
+    /// listener is not haul's; [`Error::OtherUser`] if [`Settings::users`] does not allow the
+    /// listener's user; [`Error::Deadline`]; [`Error::System`]; [`Error::Unclosed`].
     pub fn connect(path: &Path, settings: &Settings) -> Result<Self, Error> {
         Self::connect_over(socket::connect(path)?, settings)
     }
 
-    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one, which is
-    /// the channel's from here on, in all its copies. The other end calls
+    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one. From here
+    /// on the socket, with all its copies, belongs to the channel. The other end calls
     /// [`accept_over`](Self::accept_over).
     ///
     /// # Errors
@@ -222,20 +225,21 @@ impl Channel {
         self.receiver.wait_length()
     }
 
-    /// Who is at the other end: the process that was met, or one that it forked and that goes on.
+    /// The process at the other end: that of the handshake, or a child of it that continues.
     #[must_use]
     pub fn peer(&self) -> Identity {
         self.receiver.peer()
     }
 
-    /// Whether the mechanism can be used to send to this peer, as it was tried when they met.
+    /// Whether the mechanism is available for messages to this peer, as the handshake determined
+    /// it.
     #[must_use]
     pub fn offers(&self, mechanism: Mechanism) -> bool {
         self.receiver.offers(mechanism)
     }
 
-    /// The two halves, for two threads. Only one of them at a time can be driven by polling: both
-    /// have the same descriptor.
+    /// The two halves, for two threads. Only one of them at a time can be used with poll(2),
+    /// because both have the same descriptor.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         self.link().is_split.store(true, Relaxed);
@@ -247,7 +251,8 @@ impl Channel {
     }
 }
 
-/// Two connected sockets: one for this process, one to be inherited or handed over. Closed on exec.
+/// Two connected sockets: one for this process, one to inherit or to hand over. Both are closed on
+/// exec.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -263,30 +268,31 @@ impl AsFd for Channel {
     }
 }
 
-/// A socket with a path that channels are accepted on. Its path goes as it is dropped; where a fork
-/// made copies, as the last is dropped, or by the process that made it and accepted since the fork.
+/// A socket with a path, on which a program accepts channels. Its path is removed when it is
+/// dropped. After a fork, the path is removed when the last copy is dropped, or when the process
+/// that made the listener drops it and has accepted on it since the fork.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
     bound: Bound,
     life: Option<Life>,
-    /// The process that made it, and how many forks it had noticed as it was accepted on last.
+    /// The process that made it, and the number of forks noticed at the last accept.
     here: Here,
     forks: AtomicU64,
 }
 
 impl Listener {
-    /// Makes a socket at `path`, for this user alone. A socket that a process left there which is
-    /// gone is replaced; nothing else ever is.
+    /// Makes a socket at `path`, for this user alone. A socket that a dead process left there is
+    /// replaced; no other file ever is.
     ///
     /// # Errors
-    /// [`Error::Socket`], also where something is there already.
+    /// [`Error::Socket`], also if another file is at `path`.
     pub fn bind(path: &Path) -> Result<Self, Error> {
         Self::bind_for(path, &Users::Own)
     }
 
-    /// As [`bind`](Self::bind), for these users: where they are others than one's own and root,
-    /// everybody may connect that reaches `path`, and [`accept`](Self::accept) refuses all but
+    /// As [`bind`](Self::bind), for these users. If they are others than the calling user and root,
+    /// every process that reaches `path` may connect, and [`accept`](Self::accept) refuses all but
     /// [`Settings::users`].
     ///
     /// # Errors
@@ -299,14 +305,14 @@ impl Listener {
         Ok(Self { socket, bound, life, here, forks })
     }
 
-    /// The next channel. Whoever connects and then does not behave costs at most the deadline.
+    /// Accepts the next channel. A process that connects and then makes no progress costs at most
+    /// the deadline.
     ///
     /// # Errors
-    /// As [`Channel::connect`], [`Error::OtherUser`] where whoever connects is not of
-    /// [`Settings::users`];
-    /// [`Error::Deadline`] when nobody comes. The listener stays usable.
+    /// As [`Channel::connect`]; [`Error::OtherUser`] if [`Settings::users`] does not allow the
+    /// peer's user; [`Error::Deadline`] if no process connects. The listener stays usable.
     pub fn accept(&self, settings: &Settings) -> Result<Channel, Error> {
-        // Who waits is left to wait: each connection is one more descriptor to be closed.
+        // Before a connection is accepted: each one is one more descriptor to close.
         closer::check()?;
         self.forks.store(fork::forks(), Relaxed);
         match socket::accept(&self.socket, settings.wait)? {
@@ -321,15 +327,15 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable when somebody waits to be accepted.
+    /// Readable when a connection can be accepted.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
 impl Drop for Listener {
-    /// Other processes that have it, which a fork made, go on listening, unless the one that made
-    /// it has accepted on it since and so has not left it to them.
+    /// After a fork, other processes with a copy continue to listen, unless the process that made
+    /// the listener has accepted on it since.
     fn drop(&mut self) {
         let is_kept = self.here.is_here() && *self.forks.get_mut() == fork::forks();
         let was_last = self.life.take().is_none_or(Life::was_last);

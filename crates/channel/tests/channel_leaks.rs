@@ -1,5 +1,5 @@
-//! Nothing is left behind: descriptors, mappings. A test of its own, as it counts what this process
-//! has.
+//! Channels leave no descriptors and no mappings behind. A separate test program, because it counts
+//! those of the process.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn life(mechanism: Mechanism, is_cut_short: bool) {
     });
 }
 
-/// Not a test unless it was started as a peer that is about to be killed.
+/// Does nothing unless the program was started as a peer to be killed.
 #[test]
 fn peer() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -64,7 +64,7 @@ fn peer() {
     while send(&mut channel, mechanism).is_ok() {}
 }
 
-/// Peers that were killed leave as little.
+/// A channel whose peer is killed.
 fn killed(mechanism: Mechanism) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");

@@ -1,13 +1,13 @@
-//! Events that a peer has too, and how they are signalled without waiting.
+//! Events that a peer shares, and how to signal them without waiting.
 //!
 //! An eventfd is one open file for both sides. A peer may fill its counter and clear O_NONBLOCK at
-//! any instant, so no look at it keeps a write(2) after it from waiting, and io_uring looks in the
-//! same way before it writes; pwritev2(2) with RWF_NOWAIT is refused for an eventfd. What never
-//! waits is the signal that the kernel itself gives as an asynchronous read is over
-//! (IOCB_FLAG_RESFD of io_submit(2)): it adds one, or nothing where the counter is full, and takes
-//! no file for an eventfd that is none. So a [`Caller`] reads nothing of /dev/null, which is over
-//! at once. A call takes 0.74 us where poll(2) and write(2) took 0.54; a thread that writes, and
-//! may wait, takes its caller 4.9 us to wake.
+//! any instant. So a check before a write(2) does not keep the write from waiting, and io_uring has
+//! the same race; the kernel refuses pwritev2(2) with RWF_NOWAIT for an eventfd. The signal that
+//! the kernel itself gives at the end of an asynchronous read (IOCB_FLAG_RESFD of io_submit(2))
+//! never waits: it adds one, or nothing if the counter is full, and it refuses a file that is not
+//! an eventfd. So a [`Caller`] reads zero bytes of /dev/null, which completes at once. A call takes
+//! 0.74 us; poll(2) and write(2) took 0.54. To wake a thread that writes, and may wait, takes the
+//! caller 4.9 us.
 
 use std::fs::File;
 use std::io::{Error, Result};
@@ -18,7 +18,7 @@ use rustix::fd::OwnedFd;
 use super::descriptor::keep;
 use super::fork::Here;
 
-/// Calls between two times that those that are over are taken from the kernel.
+/// Calls between two collections of completed requests from the kernel.
 const CALLS: usize = 32;
 
 /// IOCB_CMD_PREAD and IOCB_FLAG_RESFD of linux/aio_abi.h.
@@ -45,31 +45,31 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == 64);
 
-/// struct io_event, of which nothing is looked at.
+/// struct io_event, whose fields are not read.
 type Over = [u64; 4];
 
-/// Whether a descriptor is an eventfd. The whole text of the link is compared, in which every file
-/// that has a path begins with a slash; no file system is asked.
+/// Whether a descriptor is an eventfd. Compares the whole text of the link, which begins with a
+/// slash for every file with a path. This calls no file system.
 pub fn is_event(file: &OwnedFd) -> bool {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::readlink(path, Vec::new())
         .is_ok_and(|kind| kind.as_bytes() == b"anon_inode:[eventfd]")
 }
 
-/// Signals events that peers have too. One for each thread that does: calls of several threads by
-/// one of them wait for each other.
+/// Signals events that peers share. Each thread should have its own: calls of several threads by
+/// one value wait for each other.
 #[derive(Debug)]
 pub struct Caller {
     context: libc::c_ulong,
     nothing: OwnedFd,
-    /// The process that has the context: a child of fork has it not.
+    /// The process that has the context: a child of fork does not have it.
     here: Here,
 }
 
 impl Caller {
     /// # Errors
-    /// What io_setup(2) says: the system has as many contexts as it may have (fs.aio-max-nr), or a
-    /// filter of system calls refuses it; or open(2), of /dev/null.
+    /// The error of io_setup(2): the system has the maximum number of contexts (fs.aio-max-nr), or
+    /// a filter of system calls refuses it. Or the error of open(2) for /dev/null.
     pub fn new() -> Result<Self> {
         let nothing = keep(File::open("/dev/null")?.into())?;
         let mut context: libc::c_ulong = 0;
@@ -81,7 +81,7 @@ impl Caller {
         Ok(Self { context, nothing, here: Here::now() })
     }
 
-    /// Adds one to an event, unless it is full. What is no event is left alone.
+    /// Adds one to an event, unless it is full. Does nothing to other files.
     #[cold]
     pub fn call(&self, event: BorrowedFd<'_>) {
         let request = Request {
@@ -93,7 +93,7 @@ impl Caller {
         };
         if self.submit(&request) == Err(libc::EAGAIN) {
             self.take_over();
-            // Nobody hears of a call that the kernel has no memory for.
+            // The call is lost if the kernel has no memory for it.
             let _ = self.submit(&request);
         }
     }
@@ -101,18 +101,17 @@ impl Caller {
     fn submit(&self, request: &Request) -> std::result::Result<(), i32> {
         let requests = [std::ptr::from_ref(request)];
         let at = requests.as_ptr();
-        // SAFETY: one request, that reads no byte to nowhere; the kernel copies it before it
-        // returns.
+        // SAFETY: one request, which reads zero bytes; the kernel copies it before it returns.
         let count = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, at) };
         if count == 1 { Ok(()) } else { Err(Error::last_os_error().raw_os_error().unwrap_or(0)) }
     }
 
-    /// Takes those that are over from the kernel, which has room for so many.
+    /// Collects completed requests from the kernel, which has room for [`CALLS`] of them.
     fn take_over(&self) {
         let mut over: [Over; CALLS] = [[0; 4]; CALLS];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let at = over.as_mut_ptr();
-        // SAFETY: `over` has room for as many as are asked for, and the time is read alone.
+        // SAFETY: `over` has room for the requested number, and the time is only read.
         unsafe {
             libc::syscall(libc::SYS_io_getevents, self.context, 0, CALLS, at, &raw const now)
         };
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_adds_one_and_waits_for_no_event_that_is_full() {
+    fn call_adds_one_and_does_not_wait_for_full_event() {
         let caller = Caller::new().unwrap();
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         (0..10 * CALLS).for_each(|_| caller.call(event.as_fd()));
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_named_as_an_event_is_none() {
+    fn is_event_refuses_file_with_name_of_event() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         assert!(is_event(&event));
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! What a peer may hold up as it is closed, and threads of their own that wait for that.
+//! Background threads that close descriptors whose closing a peer may delay.
 //!
-//! There is no end to how long it may take, so both the threads and what is left open are counted:
-//! beyond a limit nobody new is met.
+//! The delay has no limit, so both the threads and the open descriptors are counted. Beyond a limit
+//! no new peer is met.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -14,21 +14,22 @@ use rustix::net::sockopt;
 use super::error::Error;
 use super::fork::Lock;
 
-/// Threads that close: enough for some that never end.
+/// The largest number of threads: enough even if some never end.
 const CLOSERS_MAX: usize = 16;
 
-/// Descriptors that wait to be closed as somebody new is met: those of one packet (253, SCM_MAX_FD
-/// of the kernel) and a few sockets; a quarter of the 1024 that a process may have by default.
+/// The largest number of unclosed descriptors with which a new peer is met: those of one packet
+/// (253, SCM_MAX_FD of the kernel) and a few sockets; a quarter of the 1024 that a process may have
+/// by default.
 const HELD_MAX: usize = 256;
 
-static FILES: Aside<OwnedFd> = Aside::new(close_file);
+static FILES: BackgroundCloser<OwnedFd> = BackgroundCloser::new(close_file);
 
-/// Closes descriptors of the peer's, or a socket with such in it, without waiting for it.
+/// Closes a peer's descriptors, or a socket that contains some, without waiting for the peer.
 pub fn close(files: impl IntoIterator<Item = OwnedFd>) {
-    FILES.take(files);
+    FILES.add(files);
 }
 
-/// Whether somebody new may be met.
+/// Checks whether a new peer may be met.
 ///
 /// # Errors
 /// [`Error::Unclosed`].
@@ -37,35 +38,35 @@ pub fn check() -> Result<(), Error> {
 }
 
 fn close_file(file: OwnedFd) {
-    // So the kernel throws away what a socket has not sent yet, instead of waiting until it is.
-    // Fails on what is no socket; and the peer, whose socket it is too, can set it back.
+    // With this the kernel drops a socket's unsent bytes, instead of waiting until they are sent.
+    // It fails for other files, and the peer, which shares the socket, can reset it.
     let _ = sockopt::set_socket_linger(&file, Some(Duration::ZERO));
     drop(file);
 }
 
-struct Aside<T: 'static> {
+struct BackgroundCloser<T: 'static> {
     state: Lock<State<T>>,
     close: fn(T),
 }
 
 struct State<T> {
     waiting: VecDeque<T>,
-    /// Being closed right now.
+    /// The number that are being closed.
     closing: usize,
     closers: usize,
 }
 
 impl<T> State<T> {
-    /// What is not closed yet.
+    /// The number that are not closed yet.
     fn held(&self) -> usize {
         self.waiting.len() + self.closing
     }
 }
 
-impl<T: Send> Aside<T> {
+impl<T: Send> BackgroundCloser<T> {
     const fn new(close: fn(T)) -> Self {
         let state = State { waiting: VecDeque::new(), closing: 0, closers: 0 };
-        // A child of fork has none of the threads, and starts its own for what waits.
+        // A child of fork has none of the threads, and starts its own for waiting descriptors.
         let renew = |state: &mut State<T>| (state.closing, state.closers) = (0, 0);
         Self { state: Lock::new(state, renew), close }
     }
@@ -74,14 +75,14 @@ impl<T: Send> Aside<T> {
         self.state.lock()
     }
 
-    fn take(&'static self, things: impl IntoIterator<Item = T>) {
+    fn add(&'static self, things: impl IntoIterator<Item = T>) {
         let mut state = self.state();
         state.waiting.extend(things);
         self.help(&mut state);
     }
 
-    /// One more thread, where there is something to do. Where there is none to be had it is left
-    /// for later: a descriptor less is better than a call that never ends.
+    /// Starts one more thread if a descriptor waits. If no thread can be started, the descriptor
+    /// waits for a later call: one descriptor less is better than a call that never ends.
     fn help(&'static self, state: &mut State<T>) {
         if state.waiting.is_empty() || state.closers == CLOSERS_MAX {
             return;
@@ -108,7 +109,7 @@ impl<T: Send> Aside<T> {
         if held < HELD_MAX {
             return Ok(());
         }
-        // Perhaps there was no thread to be had before.
+        // Starting a thread may have failed before.
         self.help(&mut state);
         Err(Error::Unclosed { held, limit: HELD_MAX })
     }
@@ -128,42 +129,42 @@ mod tests {
         }
     }
 
-    /// Waits until somebody lets it.
+    /// Waits until the sender is dropped.
     fn wait(until: Receiver<()>) {
         let _ = until.recv();
     }
 
     #[test]
-    fn what_takes_long_is_counted_and_waited_for_by_few() {
-        static ASIDE: Aside<Receiver<()>> = Aside::new(wait);
+    fn slow_descriptors_are_counted_and_closed_by_limited_threads() {
+        static CLOSER: BackgroundCloser<Receiver<()>> = BackgroundCloser::new(wait);
         let mut holding = Vec::new();
         for held in 0..HELD_MAX + 40 {
-            assert_eq!(ASIDE.check().is_ok(), held < HELD_MAX, "{held}");
+            assert_eq!(CLOSER.check().is_ok(), held < HELD_MAX, "{held}");
             let (hold, until) = channel();
-            ASIDE.take([until]);
+            CLOSER.add([until]);
             holding.push(hold);
         }
-        let error = ASIDE.check().unwrap_err();
+        let error = CLOSER.check().unwrap_err();
         assert!(
             matches!(error, Error::Unclosed { held, limit } if held == HELD_MAX + 40 && limit == HELD_MAX),
             "{error:?}"
         );
-        assert_eq!(ASIDE.state().closers, CLOSERS_MAX);
+        assert_eq!(CLOSER.state().closers, CLOSERS_MAX);
         drop(holding);
-        soon(|| ASIDE.state().closers == 0);
-        assert_eq!(ASIDE.state().held(), 0);
-        assert!(ASIDE.check().is_ok());
+        soon(|| CLOSER.state().closers == 0);
+        assert_eq!(CLOSER.state().held(), 0);
+        assert!(CLOSER.check().is_ok());
     }
 
     #[test]
-    fn what_can_be_closed_is_while_others_wait() {
-        static ASIDE: Aside<Receiver<()>> = Aside::new(wait);
+    fn fast_descriptor_is_closed_while_others_wait() {
+        static CLOSER: BackgroundCloser<Receiver<()>> = BackgroundCloser::new(wait);
         let (hold, until) = channel();
-        ASIDE.take([until]);
+        CLOSER.add([until]);
         let (gone, until) = channel();
         drop(gone);
-        ASIDE.take([until]);
-        soon(|| ASIDE.state().held() == 1);
+        CLOSER.add([until]);
+        soon(|| CLOSER.state().held() == 1);
         drop(hold);
     }
 }

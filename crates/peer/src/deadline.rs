@@ -1,16 +1,16 @@
-//! How long something that another process takes part in may last.
+//! Time limits for operations in which another process takes part.
 
 use std::time::{Duration, Instant};
 
-/// The moment after that time; where no clock goes so far, the last that a deadline need mean.
+/// The instant after `wait` from now; a hundred years from now if that exceeds the clock.
 pub fn after(wait: Duration) -> Instant {
     /// A hundred years.
     const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     Instant::now() + wait.min(LONGEST)
 }
 
-/// How long it may last: until the peer begins, and from there to the end; or until the caller goes
-/// on.
+/// The time limits of an operation: until the peer begins, and from there to the end; or that of a
+/// pause.
 #[derive(Clone, Copy)]
 pub struct Clock {
     start: Option<Instant>,
@@ -21,31 +21,31 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Until the peer begins, for `wait` at most, and to the end, for `deadline` at most. Stands
-    /// still until there is something to wait for: what is there already costs no look at the
-    /// clock.
+    /// A clock that allows `wait` until the peer begins, and `deadline` from there to the end. It
+    /// starts when the operation first has to wait, so an operation that need not wait does not
+    /// read the time.
     pub fn new(wait: Option<Duration>, deadline: Duration) -> Self {
         let deadline = Some(deadline);
         Self { start: None, begun: None, wait, deadline, is_a_pause: false }
     }
 
-    /// Begins now, and ends whether the peer has begun or not.
+    /// A clock that starts now and ends after `time`, whether the peer has begun or not.
     pub fn of_a_pause(time: Duration) -> Self {
         let start = Some(Instant::now());
         Self { start, begun: None, wait: Some(time), deadline: None, is_a_pause: true }
     }
 
-    /// Whether its end is no failure.
+    /// Whether this is the clock of a pause, whose end is not a failure.
     pub fn is_a_pause(&self) -> bool {
         self.is_a_pause
     }
 
-    /// When the wait began: now, if it had not begun.
+    /// The start of the wait: now, if it had not started.
     pub fn start(&mut self) -> Instant {
         *self.start.get_or_insert_with(Instant::now)
     }
 
-    /// Time spent, and how much there is.
+    /// The time spent and the limit.
     fn spent(&mut self, has_begun: impl FnOnce() -> bool) -> (Duration, Option<Duration>) {
         if self.begun.is_none() && self.deadline.is_some() && has_begun() {
             self.begun = Some(Instant::now());
@@ -56,13 +56,13 @@ impl Clock {
         }
     }
 
-    /// How much is left; `None` where there is no end.
+    /// The remaining time; `None` without a limit.
     pub fn left(&mut self, has_begun: impl FnOnce() -> bool) -> Option<Duration> {
         let (spent, limit) = self.spent(has_begun);
         limit.map(|limit| limit.saturating_sub(spent))
     }
 
-    /// Time spent and the limit, where that is reached.
+    /// The time spent and the limit, if the limit is reached.
     pub fn over(&mut self, has_begun: impl FnOnce() -> bool) -> Option<(Duration, Duration)> {
         let (waited, limit) = self.spent(has_begun);
         limit.filter(|limit| waited >= *limit).map(|limit| (waited, limit))

@@ -1,8 +1,8 @@
-//! Descriptors that this library keeps: none of them is 0, 1 or 2.
+//! Descriptors that this library keeps. None of them is 0, 1 or 2.
 //!
 //! A program that has closed its standard input, output or error, as a daemon does, gets these
-//! numbers for the next files that it opens. Whoever prints afterwards, a library among them,
-//! writes into what is there by then: a socket, or memory. So everything that makes or receives a
+//! numbers for the next files that it opens. Code that prints afterwards, perhaps in a library,
+//! then writes into these files: a socket, or memory. So all code that makes or receives a
 //! descriptor to keep passes it through [`keep`].
 
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
@@ -11,11 +11,11 @@ use rustix::io::{Errno, FdFlags};
 /// The first number behind standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// The same file by a number that nobody prints to. A system call more only where standard input,
-/// output or error was closed.
+/// Returns the same file by a number that is not 0, 1 or 2. Costs one system call, and only if
+/// standard input, output or error was closed.
 ///
 /// # Errors
-/// What fcntl(2) says, where the process may have no more descriptors; the file is closed then.
+/// The error of fcntl(2), if the process may have no more descriptors. The file is closed then.
 pub fn keep(made: OwnedFd) -> Result<OwnedFd, Errno> {
     if made.as_raw_fd() >= FIRST {
         return Ok(made);
@@ -23,20 +23,20 @@ pub fn keep(made: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(&made, FIRST)
 }
 
-/// As [`keep`], for one that a crate received without MSG_CMSG_CLOEXEC: from here on no program
-/// that this process starts inherits it.
+/// As [`keep`], for a descriptor that was received without MSG_CMSG_CLOEXEC. From here on no
+/// program that this process starts inherits it.
 ///
 /// # Errors
-/// As [`keep`]; what fcntl(2) says.
+/// As [`keep`], or the error of fcntl(2).
 pub fn keep_received(received: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_setfd(&received, FdFlags::CLOEXEC)?;
     keep(received)
 }
 
-/// As [`keep`], for a call that makes one.
+/// As [`keep`], for the result of a call that makes a descriptor.
 ///
 /// # Errors
-/// What the call said, or as [`keep`].
+/// The error of the call, or as [`keep`].
 pub fn kept<E>(made: Result<OwnedFd, E>) -> Result<OwnedFd, E>
 where
     E: From<Errno>,

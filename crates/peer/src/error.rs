@@ -1,11 +1,12 @@
-//! What can go wrong between this process and another, without words for a person: the part that
-//! meets the peer says it, with the remedy.
+//! The errors between this process and a peer, without texts: the crate that meets the peer adds
+//! the message and the remedy.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a peer could not be met, or something of its could not be used.
+/// Why a peer could not be met, or a descriptor of it could not be used. The crates that report it
+/// match every variant, so it is exhaustive.
 #[derive(Debug)]
 pub enum Error {
     /// The Unix socket at this path could not be made, bound or connected.
@@ -24,12 +25,12 @@ pub enum Error {
         /// The system's reason.
         reason: io::Error,
     },
-    /// A descriptor is no connected Unix socket of packets.
+    /// A descriptor is not a connected Unix socket of type SOCK_SEQPACKET.
     NotASocket {
-        /// What the descriptor is.
+        /// The kind of the descriptor.
         found: &'static str,
     },
-    /// A process of this user may not be at the other end.
+    /// The process at the other end belongs to a user that is not allowed.
     OtherUser {
         /// The attempt: `connect`, `accept`.
         attempt: &'static str,
@@ -42,7 +43,7 @@ pub enum Error {
         /// The users that are allowed.
         allowed: Vec<u32>,
     },
-    /// What was handed over does not keep the contract under which it was to be used.
+    /// Memory that the peer handed over does not fulfil its contract.
     Memory {
         /// The memory that came.
         found: String,
@@ -56,9 +57,9 @@ pub enum Error {
         /// The number from which on no new peer is met.
         limit: usize,
     },
-    /// The peer went before it had said what was waited for.
+    /// The peer left before it had sent the expected packet.
     Gone,
-    /// The peer did not say in time what was waited for.
+    /// The peer did not send the expected packet in time.
     Late {
         /// Time spent waiting.
         waited: Duration,
@@ -68,7 +69,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Maps what the system said.
+    /// Maps the system's reason.
     pub fn system<E: Into<io::Error>>(attempt: &'static str) -> impl FnOnce(E) -> Self {
         move |reason| Self::System { attempt, reason: reason.into() }
     }

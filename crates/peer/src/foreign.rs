@@ -114,14 +114,14 @@ mod tests {
         assert_eq!(left_by_another(&path).unwrap(), None);
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).unwrap();
         if chown(&path, Some(OTHER_USER), None).is_err() {
-            eprintln!("SKIPPED: somebody else's file: not running as root: run the tests as root");
+            eprintln!("SKIPPED: another user's file: not running as root: run the tests as root");
             return;
         }
         assert_eq!(left_by_another(&path).unwrap(), Some((OTHER_USER, "a regular file")));
     }
 
     #[test]
-    fn lock_names_its_holder_and_no_waiting_process() {
+    fn holder_finds_process_with_lock_and_not_waiting_ones() {
         let table = "1: FLOCK  ADVISORY  WRITE 71 08:01:99 0 EOF\n\
             1: -> FLOCK  ADVISORY  WRITE 72 08:01:44 0 EOF\n\
             2: POSIX  ADVISORY  WRITE 73 08:01:44 0 EOF\n\

@@ -1,12 +1,12 @@
-//! What a fork leaves in the child: memory as it was, and of all threads the one that forked.
+//! What a fork leaves in the child: a copy of the memory, and only the thread that forked.
 //!
-//! A lock that another thread held stays locked there for ever, a thread cannot be joined, and what
-//! belongs to the process, such as a permission, is not the child's. So a [`Lock`] is taken by the
-//! thread that forks, and given back in both processes; a [`Thread`] is forgotten in the child; and
-//! what has to know whether it is still in the process that it was made in keeps a [`Here`].
+//! In the child, a lock that another thread held stays locked for ever, a thread cannot be joined,
+//! and resources of the process, such as a permission, are missing. So the thread that forks takes
+//! every [`Lock`] and releases it in both processes; the child forgets a [`Thread`]; and a value
+//! that must know whether it is still in the process that made it keeps a [`Here`].
 //!
-//! Handlers of pthread_atfork(3) see to it: a process that is made by the system call itself, past
-//! the C library, is not noticed.
+//! Handlers of pthread_atfork(3) do this. They do not notice a fork by the system call itself,
+//! without the C library.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicBool;
@@ -15,32 +15,33 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// How many forks lead from the first process of this program to this one.
+/// The number of forks from the first process of this program to this one.
 static DEPTH: AtomicU64 = AtomicU64::new(0);
-/// Counts forks in both processes: the same number says that there was none in between.
+/// The number of forks, counted in both processes. If it is unchanged, there was no fork in
+/// between.
 static FORKS: AtomicU64 = AtomicU64::new(0);
-/// Locks that are taken around a fork.
+/// The locks that are taken around a fork.
 static LOCKS: Mutex<Vec<&'static dyn Across>> = Mutex::new(Vec::new());
-/// [`LOCKS`] while there is a fork.
+/// The guard of [`LOCKS`] during a fork.
 static HELD: Held<Vec<&'static dyn Across>> = Held::new();
 
-/// A process of this program, as against those that it forks.
+/// A process of this program, to distinguish it from its forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Here(u64);
 
 impl Here {
-    /// This one. From the first call on, forks are noticed.
+    /// The calling process. From the first call on, forks are noticed.
     pub fn now() -> Self {
         notice();
         Self(DEPTH.load(Relaxed))
     }
 
-    /// As it is kept where only numbers are.
+    /// The process as a number.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The one of this number.
+    /// The process of this number.
     pub fn of(number: u64) -> Self {
         Self(number)
     }
@@ -51,13 +52,13 @@ impl Here {
     }
 }
 
-/// How many forks were noticed in this process, and in those that it came from.
+/// The number of forks noticed in this process and its ancestors.
 #[inline]
 pub fn forks() -> u64 {
     FORKS.load(Relaxed)
 }
 
-/// A thread, joined by the process that has it.
+/// A thread, which only the process that started it joins.
 #[derive(Debug)]
 pub struct Thread<T = ()> {
     thread: Option<JoinHandle<T>>,
@@ -65,30 +66,30 @@ pub struct Thread<T = ()> {
 }
 
 impl<T> Thread<T> {
-    /// Takes a thread of the calling process.
+    /// Wraps a thread of the calling process.
     #[must_use]
     pub fn new(thread: JoinHandle<T>) -> Self {
         Self { thread: Some(thread), here: Here::now() }
     }
 
-    /// Whether the calling process has it: a child of fork does not.
+    /// Whether the thread is in the calling process. It is not in a child of fork.
     pub fn is_here(&self) -> bool {
         self.here.is_here()
     }
 
-    /// Whether it has ended, or is none of this process's.
+    /// Whether it has ended, or is in another process.
     pub fn is_finished(&self) -> bool {
         !self.is_here() || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for its end, and says what it ended with; `None` where it was waited for before. In a
-    /// child of fork there is none to wait for.
+    /// Waits for its end and returns its result. Returns `None` if it was joined before, or in a
+    /// child of fork.
     pub fn join(&mut self) -> Option<thread::Result<T>> {
         let thread = self.thread.take()?;
         if self.is_here() {
             return Some(thread.join());
         }
-        // Dropped, it would detach a thread that is not there.
+        // A drop would detach a thread that does not exist in this process.
         std::mem::forget(thread);
         None
     }
@@ -102,23 +103,24 @@ impl<T> Drop for Thread<T> {
     }
 }
 
-/// A lock of the whole process: free in a child of fork, whatever other threads did.
+/// A lock of the whole process. It is free in a child of fork, even if another thread held it.
 pub struct Lock<T: 'static> {
     state: Mutex<T>,
     held: Held<T>,
     is_listed: AtomicBool,
-    /// Makes of what the parent has what the child has.
+    /// Turns the parent's state into the child's.
     renew: fn(&mut T),
 }
 
 impl<T: Send> Lock<T> {
-    /// Around this, of which `renew` makes a child's.
+    /// A lock around `state`, which `renew` turns into a child's.
     pub const fn new(state: T, renew: fn(&mut T)) -> Self {
         let is_listed = AtomicBool::new(false);
         Self { state: Mutex::new(state), held: Held::new(), is_listed, renew }
     }
 
-    /// Takes it. What it guards is whole at every instant, so a panic elsewhere spoils nothing.
+    /// Takes the lock. The state is valid at every instant, so a panic of another thread is
+    /// harmless.
     pub fn lock(&'static self) -> MutexGuard<'static, T> {
         if !self.is_listed.load(Acquire) && !self.is_listed.swap(true, Release) {
             notice();
@@ -128,7 +130,7 @@ impl<T: Send> Lock<T> {
     }
 }
 
-/// What is done with a lock around a fork.
+/// The actions on a lock around a fork.
 trait Across: Sync {
     fn hold(&'static self);
     fn give_back(&self);
@@ -151,11 +153,12 @@ impl<T: Send> Across for Lock<T> {
     }
 }
 
-/// A taken lock, between the handlers of one fork. Only who has the lock reaches it.
+/// The guard of a lock, between the handlers of one fork. Only the thread with the lock accesses
+/// it.
 struct Held<T: 'static>(UnsafeCell<Option<MutexGuard<'static, T>>>);
 
-// SAFETY: it is written and read by the thread that has taken the lock of which this is the guard,
-// and by the one thread of a child, which is its copy.
+// SAFETY: the thread that has taken the lock of this guard writes and reads it, and so does its
+// copy, the only thread of a child.
 unsafe impl<T: Send> Sync for Held<T> {}
 
 impl<T> Held<T> {
@@ -164,23 +167,23 @@ impl<T> Held<T> {
     }
 
     fn put(&self, guard: MutexGuard<'static, T>) {
-        // SAFETY: the caller has the lock, so nobody else is here.
-        let place = unsafe { &mut *self.0.get() };
-        *place = Some(guard);
+        // SAFETY: the caller has the lock, so no other thread is here.
+        let slot = unsafe { &mut *self.0.get() };
+        *slot = Some(guard);
     }
 
     fn take(&self) -> Option<MutexGuard<'static, T>> {
         // SAFETY: the thread that took the lock before the fork, or its copy in the child.
-        let place = unsafe { &mut *self.0.get() };
-        place.take()
+        let slot = unsafe { &mut *self.0.get() };
+        slot.take()
     }
 }
 
-/// From here on forks are noticed. Where there is no memory for the handlers, none is.
+/// Installs the handlers. Without memory for them, forks are not noticed.
 fn notice() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handlers take nothing, and do what may be done in a process that forks.
+        // SAFETY: the handlers take no arguments, and only do what is allowed during a fork.
         let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
 }
@@ -212,25 +215,26 @@ mod tests {
 
     static COUNT: Lock<u64> = Lock::new(1, |count| *count += 10);
 
-    /// Whether this process is one of its own for a test, which may fork: a child has a copy of
-    /// every descriptor, and others would wait for theirs to be closed. Else the test runs in one.
+    /// Whether this process runs one test alone, which may then fork: a child has a copy of every
+    /// descriptor, and other tests would wait until theirs are closed. If not, runs the test in
+    /// such a process.
     fn is_alone(test: &str) -> bool {
         const ROLE: &str = "HAUL_FORK_TEST";
         if std::env::var_os(ROLE).is_some() {
             return true;
         }
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args([&format!("peer::fork::tests::{test}"), "--exact", "--test-threads=1"]);
+        command.args([&format!("fork::tests::{test}"), "--exact", "--test-threads=1"]);
         let ran = command.env(ROLE, "").output().unwrap();
         let said = String::from_utf8_lossy(&ran.stdout).into_owned();
         assert!(ran.status.success() && said.contains("1 passed"), "{said}");
         false
     }
 
-    /// What a child of fork ends with.
+    /// Runs `act` in a child of fork and returns the child's exit status.
     fn in_a_child(act: impl FnOnce() -> i32) -> i32 {
-        // SAFETY: the child does what a child of a program of several threads may: it takes locks
-        // that are free in it, and ends.
+        // SAFETY: the child only does what is allowed after a fork of several threads: it takes
+        // locks that are free in it, and ends.
         match unsafe { libc::fork() } {
             0 => {
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
@@ -248,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_another_thread_holds_is_free_in_the_child() {
-        if !is_alone("a_lock_that_another_thread_holds_is_free_in_the_child") {
+    fn lock_of_another_thread_is_free_in_child() {
+        if !is_alone("lock_of_another_thread_is_free_in_child") {
             return;
         }
         drop(COUNT.lock());
@@ -271,9 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_the_parent_is_forgotten_in_the_child_and_a_process_knows_itself() {
-        if !is_alone("a_thread_of_the_parent_is_forgotten_in_the_child_and_a_process_knows_itself")
-        {
+    fn child_forgets_thread_of_parent_and_knows_that_it_is_another_process() {
+        if !is_alone("child_forgets_thread_of_parent_and_knows_that_it_is_another_process") {
             return;
         }
         let here = Here::now();

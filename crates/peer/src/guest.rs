@@ -1,19 +1,19 @@
-//! The memory of a virtual machine, or of a process that looks like one: the second contract under
-//! which a peer's memory is mapped.
+//! The memory of a virtual machine, or of a process that behaves like one: the second contract
+//! under which a peer's memory is mapped.
 //!
-//! The first one, [`Sealed`](super::memory::Sealed), asks for a size that cannot change. Nobody
-//! seals a guest's memory, so here:
+//! The first contract, [`Sealed`](super::memory::Sealed), requires a size that cannot change. A
+//! guest's memory is not sealed, so here:
 //!
-//! - Files are memory files, or of a file system whose pages the kernel alone answers for: tmpfs,
-//!   hugetlbfs, or one of a local disk. A page of a file that another process or machine serves
-//!   (FUSE, NFS, 9P) could be waited for without end: the touch of it would never return. Which one
-//!   it is, the kernel says; a guest's owner cannot mount one of a local disk.
-//! - A region has to lie inside its file as it is mapped. If the file is cut short later, a touch
-//!   finds zeros, and the memory [`is_broken`](Guest::is_broken) from then on: see
+//! - Files are memory files, or files of a file system whose pages the kernel alone provides:
+//!   tmpfs, hugetlbfs, or a local disk. An access to a page that another process or machine serves
+//!   (FUSE, NFS, 9P) could wait for ever. The kernel reports the file system; a guest's owner
+//!   cannot mount one of a local disk.
+//! - A region must be inside its file when it is mapped. If the file is truncated later, an access
+//!   reads zeros, and [`is_broken`](Guest::is_broken) returns true from then on: see
 //!   [`haul_heap::guard`].
 //! - Regions do not overlap, in the guest's addresses or in the peer's own.
-//! - Every address of the peer's is looked up before it is used, with the length that is used of
-//!   it. What is read there is read once.
+//! - Every address from the peer is looked up before it is used, with the length of the access.
+//!   Each value is read once.
 
 use std::ptr::NonNull;
 
@@ -34,37 +34,38 @@ pub struct Described {
     pub peer: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Where it begins in its file.
+    /// Its offset in its file.
     pub offset: u64,
 }
 
-/// Most bytes of all regions: 1 TiB, so that addresses for them are there.
+/// The largest sum of all regions: 1 TiB, so that the address space has room for them.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// Most regions: what vhost-user's messages carry descriptors for, and those of memory slots.
+/// The largest number of regions: as many as vhost-user's messages carry descriptors for, and as
+/// there are memory slots.
 pub const REGIONS_MAX: usize = 32;
 
-/// What a guest's memory may lie in, for messages.
+/// The files that a guest's memory may be in, for messages.
 const EXPECTED: &str = "a memory file (memfd), or a file of tmpfs, hugetlbfs or a local disk";
 
-/// What a file system is to its reader.
+/// The kind of a file system, by the provider of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileSystem {
-    /// Its pages are memory, and nothing else.
+    /// Its pages are memory, without a disk.
     Memory,
-    /// Its pages are memory, which the kernel writes to a disk of this machine.
+    /// Its pages are memory that the kernel writes to a disk of this machine.
     Disk(&'static str),
-    /// Another process or machine has its pages.
+    /// Another process or machine provides its pages.
     Served(&'static str),
     Unknown(u64),
 }
 
 impl FileSystem {
-    /// By the kernel's number of it: linux/magic.h; those of ZFS and of file systems without a line
-    /// there by their own sources. An overlay's file that can be written lies in its upper folder,
-    /// which is never of a file system that is served: `ovl_mount_dir_check` of the kernel's.
+    /// The kind of a file system by its number in linux/magic.h. ZFS and others without a line
+    /// there have numbers from their own sources. A writable file of an overlay is in its upper
+    /// folder, which is never served by another process: see the kernel's `ovl_mount_dir_check`.
     fn of(number: u64) -> Self {
-        // 32 bits, which some machines extend by their sign.
+        // A number of 32 bits, which some machines sign-extend.
         match number & 0xffff_ffff {
             0x0102_1994 | 0x9584_58f6 | 0x8584_58f6 => Self::Memory,
             0xef53 => Self::Disk("ext4"),
@@ -90,7 +91,7 @@ impl FileSystem {
     }
 }
 
-/// Why memory was refused, as a person hears it.
+/// The text of a refusal of memory.
 pub fn said(error: &Error) -> String {
     match error {
         Error::Memory { found, expected } => format!("{found}; {expected} is expected"),
@@ -99,12 +100,12 @@ pub fn said(error: &Error) -> String {
     }
 }
 
-/// One region, mapped. The mapping may begin before it, at a page of the file.
+/// A mapped region. The mapping may begin before it, at a page of the file.
 #[derive(Debug)]
 struct Mapped {
     described: Described,
     system: FileSystem,
-    /// Where the region's first byte is.
+    /// The address of the region's first byte.
     first: NonNull<u8>,
     guard: Option<Guard>,
     start: NonNull<u8>,
@@ -115,11 +116,11 @@ impl Mapped {
     fn new(described: Described, file: impl AsFd) -> Result<Self, Error> {
         let refuse = |found: String, expected| Err(Error::Memory { found, expected });
         let file = file.as_fd();
-        let status = rustix::fs::fstat(file).map_err(Error::system("look at a guest's memory"))?;
+        let status = rustix::fs::fstat(file).map_err(Error::system("inspect a guest's memory"))?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
-            return refuse("memory that is no file".into(), "a memory file");
+            return refuse("memory that is not a file".into(), "a memory file");
         }
-        let kind = rustix::fs::fstatfs(file).map_err(Error::system("look at a guest's memory"))?;
+        let kind = rustix::fs::fstatfs(file).map_err(Error::system("inspect a guest's memory"))?;
         let system = match FileSystem::of(kind.f_type as u64) {
             FileSystem::Served(name) => {
                 let found = format!("memory in a file of {name}, whose server could stop a burst");
@@ -136,7 +137,7 @@ impl Mapped {
             let found = format!("a region of {bytes} B at {offset} of {} B", status.st_size);
             return refuse(found, "a region inside its file");
         }
-        // Of hugetlbfs the size of its pages.
+        // For hugetlbfs, the size of its pages.
         let page = match system {
             FileSystem::Memory => u64::try_from(status.st_blksize).unwrap_or(0).max(4096),
             _ => rustix::param::page_size() as u64,
@@ -163,7 +164,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // First, so that nobody puts zeros where another mapping is by then.
+        // First, so that the guard does not map zeros over a later mapping of other code.
         self.guard = None;
         memory::unmap(self.start, self.mapped_bytes);
     }
@@ -175,13 +176,13 @@ pub struct Guest {
     regions: Vec<Mapped>,
 }
 
-// SAFETY: the mappings belong to this value, and are reached by addresses that are looked up, with
-// accesses that bear whatever another process does at the same time.
+// SAFETY: the mappings belong to this value. Accesses use addresses that were looked up, and
+// tolerate concurrent writes of another process.
 unsafe impl Send for Guest {}
 // SAFETY: as above.
 unsafe impl Sync for Guest {}
 
-/// The region that was found last: most lookups find the next address in it.
+/// The region of the last lookup: most lookups find the next address in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Cached {
     start: u64,
@@ -197,14 +198,14 @@ impl Default for Cached {
     }
 }
 
-// SAFETY: it is a place to look, of a mapping that its user keeps.
+// SAFETY: it only holds an address of a mapping that its user keeps.
 unsafe impl Send for Cached {}
 
 impl Guest {
     /// Maps the regions that a peer describes, each with its file.
     ///
     /// # Errors
-    /// [`Error::Memory`] for what does not keep the contract; [`Error::System`].
+    /// [`Error::Memory`] for regions that do not fulfil the contract; [`Error::System`].
     pub fn map<F: AsFd>(regions: &[(Described, F)]) -> Result<Self, Error> {
         let expected = "regions that do not overlap, of 1 TiB at most in all";
         let refuse = |found: String| Err(Error::Memory { found, expected });
@@ -231,13 +232,13 @@ impl Guest {
         Ok(Self { regions: mapped.collect::<Result<_, _>>()? })
     }
 
-    /// Whether memory of it was gone when it was touched.
+    /// Whether a page of it was missing when it was accessed.
     #[inline]
     pub fn is_broken(&self) -> bool {
         self.regions.iter().any(|region| region.guard.as_ref().is_some_and(Guard::is_broken))
     }
 
-    /// What makes it slow, if anything does.
+    /// Why accesses to this memory may be slow, if they may.
     pub fn slow(&self) -> Option<String> {
         self.regions.iter().find_map(|region| match region.system {
             FileSystem::Disk(name) => Some(format!(
@@ -249,7 +250,8 @@ impl Guest {
         })
     }
 
-    /// Where so many bytes at an address of the guest's are, if all of them are in one region.
+    /// The address here of `bytes` bytes at an address of the guest, if all of them are in one
+    /// region.
     #[inline(always)]
     pub fn at(&self, cached: &mut Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>> {
         let offset = guest.wrapping_sub(cached.start);
@@ -266,7 +268,8 @@ impl Guest {
         (bytes <= here).then_some(at)
     }
 
-    /// Where an address of the guest's is, and how many bytes from there on are in its region.
+    /// The address here of an address of the guest, and the number of bytes from there on in its
+    /// region.
     pub fn part(&self, cached: &mut Cached, guest: u64) -> Option<(NonNull<u8>, u64)> {
         let is_in =
             |region: &&Mapped| guest.wrapping_sub(region.described.guest) < region.described.bytes;
@@ -278,7 +281,8 @@ impl Guest {
         Some((unsafe { region.first.add(offset as usize) }, bytes - offset))
     }
 
-    /// Where so many bytes at an address of the peer's process are, aligned so; all in one region.
+    /// The address here of `bytes` bytes at an address of the peer's process, if all of them are in
+    /// one region and the address is a multiple of `align`.
     pub fn at_peer(&self, peer: u64, bytes: u64, align: usize) -> Option<NonNull<u8>> {
         self.regions.iter().find_map(|region| {
             let offset = peer.wrapping_sub(region.described.peer);
@@ -317,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_found_with_their_length_and_no_others() {
+    fn at_finds_exactly_addresses_whose_bytes_are_in_one_region() {
         let (one, two) = (file(1 << 16), file(1 << 16));
         rustix::io::pwrite(&one, &[1], 0x5123).unwrap();
         rustix::io::pwrite(&two, &[2], 0xFFFF).unwrap();
@@ -351,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_keep_the_contract_is_refused() {
+    fn map_refuses_regions_that_break_contract() {
         let memory = file(1 << 16);
         for wrong in [
             vec![region(0, 0, 0)],
@@ -374,11 +378,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_or_refused_by_the_file_system_that_it_lies_in() {
+    fn map_accepts_or_refuses_memory_by_its_file_system() {
         for (number, expected) in [
             (0x0102_1994, FileSystem::Memory),
             (0x9584_58f6, FileSystem::Memory),
-            // As a machine of 32 bits has it.
+            // Sign-extended, as on some machines.
             (0xffff_ffff_9584_58f6, FileSystem::Memory),
             (0xef53, FileSystem::Disk("ext4")),
             (0x6573_5546, FileSystem::Served("FUSE")),
@@ -390,14 +394,14 @@ mod tests {
         let bytes = 1 << 16;
         let memory = Guest::map(&[(region(0, bytes, 0), file(bytes))]).unwrap();
         assert_eq!(memory.slow(), None);
-        // A file of the kernel's own, of no size that is known and of no file system of these.
+        // A file of the kernel's own, without a size, and of none of these file systems.
         let other = std::fs::File::open("/proc/self/maps").unwrap();
         let refused = Guest::map(&[(region(0, 16, 0), other)]).unwrap_err();
         assert!(said(&refused).contains("of type 0x9fa0; a memory file (memfd)"), "{refused:?}");
     }
 
     #[test]
-    fn a_file_that_is_cut_short_reads_as_zeros_and_is_known() {
+    fn truncated_file_reads_as_zeros_and_breaks_guest() {
         let bytes = 1 << 16;
         let (one, two) = (file(bytes), file(bytes));
         rustix::io::pwrite(&two, &[7], 100).unwrap();

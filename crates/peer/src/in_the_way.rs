@@ -1,5 +1,5 @@
-//! What is in the way where this process wanted to make a file or a socket: what it is, whose it
-//! is, and what helps.
+//! A file that prevents this process from making a file or a socket: its kind, its owner and the
+//! remedy.
 
 use std::fmt;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::foreign::lock_holder;
 use rustix::fd::AsFd;
 
-/// What is in the way. It travels as the reason of an [`io::Error`], of kind
+/// The file that is in the way. It is the inner error of an [`io::Error`] of kind
 /// [`AddrInUse`](io::ErrorKind::AddrInUse).
 #[derive(Debug)]
 pub struct InTheWay {
@@ -27,12 +27,13 @@ impl fmt::Display for InTheWay {
 impl std::error::Error for InTheWay {}
 
 impl InTheWay {
-    /// As the reason of an error.
+    /// Wraps it in an [`io::Error`].
     pub fn into_reason(self) -> io::Error {
         io::Error::new(io::ErrorKind::AddrInUse, self)
     }
 
-    /// A socket that processes may have, or anything else, where a socket was to be made.
+    /// Describes the file at the path of a socket: a socket that processes may have, or another
+    /// file.
     pub fn of_socket(path: &Path) -> Self {
         let Ok(status) = fs::symlink_metadata(path) else {
             let remedy = "try again, or name another path";
@@ -46,12 +47,12 @@ impl InTheWay {
                 Err(_) => "a symbolic link is there, which is".to_owned(),
             },
             () if kind.is_dir() => "a folder is there, which is".to_owned(),
-            () => "a file that is no socket is there, which is".to_owned(),
+            () => "a file that is not a socket is there, which is".to_owned(),
         };
         Self::of_owner(&what, status.uid())
     }
 
-    /// A socket that no process has any more, and that this process may not remove.
+    /// Describes a socket that no process has any more and that this process may not remove.
     pub fn of_abandoned(path: &Path, reason: io::Error) -> Self {
         let Ok(status) = fs::symlink_metadata(path) else { return Self::of_socket(path) };
         let what = format!("no process has the socket, but it cannot be removed ({reason}): it is");
@@ -67,7 +68,8 @@ impl InTheWay {
         Self { what: format!("{what} user {owner}'s"), remedy }
     }
 
-    /// A lock of a folder, flock(2), that whoever may read it can take.
+    /// Describes a lock of a folder, flock(2), which every process that may read the folder can
+    /// take.
     pub fn of_lock(folder: &impl AsFd) -> Self {
         let what = format!("{} has locked the folder of the socket (flock)", lock_holder(folder));
         let remedy = "end that process, or name a path in a folder that only you may read";
@@ -75,7 +77,7 @@ impl InTheWay {
     }
 }
 
-/// What helps where something is in the way; `None` of any other reason.
+/// The remedy if a file is in the way; `None` for any other reason.
 pub fn remedy(reason: &io::Error) -> Option<&'static str> {
     reason.get_ref()?.downcast_ref::<InTheWay>().map(|it| it.remedy)
 }
@@ -87,25 +89,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_holder_of_a_lock_is_named() {
+    fn of_lock_names_holder() {
         let folder = tempfile::tempdir().unwrap();
         let held = fs::File::open(folder.path()).unwrap();
         flock(&held, FlockOperation::LockExclusive).unwrap();
         let said = InTheWay::of_lock(&held).to_string();
-        // Where the kernel shows no locks, or those of another file system alone, no one is named.
+        // If the kernel does not show the lock, the text names no process.
         let own = format!("process {} of user", std::process::id());
         assert!(said.contains(&own) || said.contains("another process"), "{said}");
     }
 
     #[test]
-    fn what_stands_at_a_path_is_named_with_its_owner() {
+    fn of_socket_names_file_at_path_with_owner() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("file"), "").unwrap();
         std::os::unix::fs::symlink("/gone", at("link")).unwrap();
         fs::create_dir(at("folder")).unwrap();
         for (name, part) in [
-            ("file", "no socket is there"),
+            ("file", "not a socket is there"),
             ("link", "a symbolic link to /gone"),
             ("folder", "a folder"),
         ] {

@@ -1,31 +1,31 @@
 //! How haul meets another process: sockets, descriptors, identity, death and shared memory.
 //!
-//! `haul-channel` and `haul-forward` are built from this crate. Its interface is theirs and may
-//! change with any version: a program depends on `haul`.
+//! `haul-channel` and `haul-forward` use this crate. Its interface is for them alone and may change
+//! with any version: a program should depend on `haul`.
 //!
 //! From the bottom up:
 //!
 //! - `foreign`: files of another user, and the process that has locked a file;
 //! - `fork`: what a fork leaves in the child;
 //! - `descriptor`: descriptors that this library keeps;
-//! - `error`: what can go wrong, for each part to say in its own words;
-//! - `life`: whether another process has the same;
-//! - `caller`: events that a peer has too, signalled without waiting;
-//! - `deadline`: how long something may take;
-//! - `closer`: descriptors that a peer may hold up as they are closed;
-//! - `received`: descriptors that came from a peer;
-//! - `socket`: the Unix socket: packets, descriptors, and who sent them;
-//! - `in_the_way`: what stands where a file or a socket was to be made;
+//! - `error`: errors, to which each user of this crate adds its own text;
+//! - `life`: whether another process still has a copy of a value;
+//! - `caller`: events that a peer shares, signalled without waiting;
+//! - `deadline`: time limits;
+//! - `closer`: descriptors whose closing a peer may delay;
+//! - `received`: descriptors that a peer handed over;
+//! - `socket`: the Unix socket: packets, descriptors and their sender;
+//! - `in_the_way`: a file at the path where a file or a socket is to be made;
 //! - `listening`: the path of a listener;
-//! - `users`: whose processes may be at the other end;
-//! - `process`: the process at the other end: who it is, and whether it lives;
+//! - `users`: the users whose processes may be at the other end;
+//! - `process`: the process at the other end: its identity, and whether it lives;
 //! - `reach`: memory of another process, read and written;
-//! - `poller`: what an event loop polls;
-//! - `memory`: memory files, and the contract under which one of a peer's is mapped;
-//! - `region`: memory that is shared with a peer, mapped;
+//! - `poller`: the descriptor that an event loop polls;
+//! - `memory`: memory files, and the contract under which a peer's file is mapped;
+//! - `region`: mapped memory that is shared with a peer;
 //! - `guest`: the memory of a virtual machine, mapped under the contract for it.
 //!
-//! System calls that concern another process are made here, and nowhere else.
+//! Only this crate makes system calls that concern another process.
 
 pub mod caller;
 pub mod closer;

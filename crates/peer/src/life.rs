@@ -1,8 +1,8 @@
-//! Whether another process has the same: what a fork copied, and nobody has closed since.
+//! Whether another process still has a copy of a value that a fork made.
 //!
-//! A value that several processes may have keeps a [`Life`], a descriptor of its own. As one of
-//! them gives its copy up, the kernel says whether others are left: a set of epoll(7) has a file
-//! for as long as any process has it open.
+//! A value that several processes may have keeps a [`Life`], a separate descriptor. When a process
+//! drops its copy, the kernel shows whether other copies remain: a set of epoll(7) contains a file
+//! as long as any process has it open.
 
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -12,40 +12,40 @@ use super::descriptor::kept;
 use super::error::Error;
 use super::fork::{self, Here};
 
-/// What all copies of a value have in common, closed on exec, and with the process.
+/// The descriptor that all copies of a value share. It is closed on exec and at the end of the
+/// process.
 #[derive(Debug)]
 pub struct Life {
-    /// Can always be read.
+    /// A descriptor that is always readable.
     file: OwnedFd,
-    /// Where it was made, and how many forks had been noticed by then.
+    /// The process that made it, and the number of forks noticed by then.
     here: Here,
     forks: u64,
 }
 
 impl Life {
     /// # Errors
-    /// [`Error::System`] where there is no descriptor to be had.
+    /// [`Error::System`] if no descriptor can be made.
     pub fn new() -> Result<Self, Error> {
         let here = Here::now();
         let forks = fork::forks();
         let made = kept(rustix::event::eventfd(1, EventfdFlags::CLOEXEC));
-        let file =
-            made.map_err(Error::system("make a descriptor that tells of other processes"))?;
+        let file = made.map_err(Error::system("make a descriptor that shows other processes"))?;
         Ok(Self { file, here, forks })
     }
 
-    /// Ends this copy; whether it was the last one. Where the kernel cannot tell, for want of a
-    /// descriptor, it counts as not the last. Costs nothing where there was no fork, else some
-    /// system calls.
+    /// Ends this copy and returns whether it was the last one. If the check fails for lack of a
+    /// descriptor, it counts as not the last. Costs nothing without a fork, otherwise some system
+    /// calls.
     pub fn was_last(self) -> bool {
         if self.here.is_here() && self.forks == fork::forks() {
             return true;
         }
-        self.leave_to_nobody().unwrap_or(false)
+        self.leave_and_check().unwrap_or(false)
     }
 
-    /// Closes this copy, and says whether there are no others.
-    fn leave_to_nobody(self) -> Result<bool, Errno> {
+    /// Closes this copy and returns whether there are no others.
+    fn leave_and_check(self) -> Result<bool, Errno> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&set, &self.file, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         drop(self.file);
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_elsewhere_is_seen_until_it_is_closed() {
+    fn was_last_is_false_while_another_copy_is_open() {
         let life = |file: &OwnedFd| Life {
             file: file.try_clone().unwrap(),
             here: Here::now(),

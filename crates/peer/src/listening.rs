@@ -1,5 +1,5 @@
-//! The path of a listener: taken, and given back. A process that is killed leaves its socket there,
-//! which nobody listens on any more. The next one finds that out and takes its place.
+//! The path of a listener: bound, and removed again. A process that is killed leaves its socket
+//! there, without a listener. The next process detects that and replaces it.
 
 use std::fs;
 use std::io;
@@ -17,16 +17,16 @@ use super::error::Error;
 use super::in_the_way::InTheWay;
 use super::socket::{self, at};
 
-/// Tries for the lock of a folder, and time between two: half a second, a thousand times what a
-/// holder takes.
+/// Tries to lock a folder, and the time between two: half a second in all, a thousand times as long
+/// as a process holds the lock.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// A path with the socket that was made there.
+/// A path and the socket that was made there.
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
-    /// Device and inode of the socket; `None` where the system did not say.
+    /// Device and inode of the socket; `None` if the system did not report them.
     socket: Option<(u64, u64)>,
 }
 
@@ -35,8 +35,7 @@ impl Bound {
         Self { path: path.into(), socket: inode(path) }
     }
 
-    /// Gives the socket that was made there this mode; an error where another file is there by now,
-    /// a link among them.
+    /// Sets the mode of the socket. An error if another file, such as a link, is at the path now.
     fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(&self.path, flags, Mode::empty())?;
@@ -44,15 +43,15 @@ impl Bound {
         if self.socket != Some((status.st_dev, status.st_ino)) {
             return Err(Errno::STALE);
         }
-        // Of what a descriptor of this kind stands for, the mode is changed by its name alone.
+        // For such a descriptor the mode can only be changed by a path.
         rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)
     }
 
-    /// Takes the path away, unless another socket is there by now; while one's own is open, no
-    /// other has its inode.
+    /// Removes the path, unless another socket is there now. While the own socket is open, no other
+    /// has its inode.
     pub fn remove(&self) {
         if self.socket.is_some() && inode(&self.path) == self.socket {
-            // It may have gone this moment; nobody is left to tell.
+            // An error is ignored: the file may just have been removed.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -63,8 +62,8 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     Some((status.dev(), status.ino()))
 }
 
-/// A socket at `path`, for this user alone or for everybody that reaches it, where so many may wait
-/// to be accepted. One that nobody listens on any more is replaced.
+/// Makes a socket at `path`, for this user alone or for all users that reach it, with room for
+/// `backlog` connections. Replaces a socket without a listener.
 pub fn listen(
     path: &Path,
     kind: SocketType,
@@ -75,27 +74,27 @@ pub fn listen(
     let socket = socket::new_socket(path, kind)?;
     let own = Mode::RUSR | Mode::WUSR;
     let all = own | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
-    // The file gets the socket's own mode, so there is no instant at which others may connect.
+    // The file gets the socket's own mode, so there is no instant at which other users may connect.
     rustix::fs::fchmod(&socket, if is_for_all { all } else { own })
         .map_err(|reason| at("protect", path)(reason.into()))?;
-    let place = take(path, &address, &socket).map_err(at("bind", path))?;
-    // What bind() made has the mode less the umask.
-    if is_for_all && let Err(reason) = place.set_mode(all) {
-        place.remove();
+    let bound = take(path, &address, &socket).map_err(at("bind", path))?;
+    // The umask has cleared bits of the mode of the file that bind() made.
+    if is_for_all && let Err(reason) = bound.set_mode(all) {
+        bound.remove();
         return Err(at("protect", path)(reason.into()));
     }
     match rustix::net::listen(&socket, backlog) {
-        Ok(()) => Ok((socket, place)),
+        Ok(()) => Ok((socket, bound)),
         Err(reason) => {
-            place.remove();
+            bound.remove();
             Err(at("listen on", path)(reason.into()))
         }
     }
 }
 
-/// Binds, also in the place of a socket that no process has any more, with the folder locked: of
-/// two that found one abandoned the second does not remove what the first has made, and nobody
-/// finds one that is about to be bound. Without the lock nothing is replaced.
+/// Binds the socket, and replaces a socket that no process has any more. The folder is locked: of
+/// two processes that find a socket abandoned, the second does not remove the socket of the first,
+/// and no process finds one that is about to be bound. Without the lock nothing is replaced.
 fn take(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> io::Result<Bound> {
     let lock = lock_folder(path);
     let bind = || rustix::net::bind(socket, address);
@@ -119,9 +118,9 @@ fn take(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> io::Result<B
     Ok(Bound::of(path))
 }
 
-/// Whether a socket is there that no process has. Asked for as a socket of another type, so that
-/// whoever listens there does not notice: the kernel refuses the type where there is a socket, and
-/// the connection where there is none.
+/// Whether a socket is there that no process has. The probe connects with another type of socket,
+/// so that a listener does not notice: the kernel refuses the type if a process has the socket, and
+/// the connection if none does.
 fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
     if !fs::symlink_metadata(path).is_ok_and(|status| status.file_type().is_socket()) {
         return false;
@@ -131,14 +130,14 @@ fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
     probe.is_ok_and(|probe| rustix::net::connect(&probe, address) == Err(Errno::CONNREFUSED))
 }
 
-/// A lock of a folder. It is given back as this is dropped, and not only as the descriptor is
-/// closed: a child that another thread forked meanwhile has a copy of that.
+/// A lock of a folder. It is released when this is dropped, not only when the descriptor is closed:
+/// a child that another thread forked meanwhile has a copy of the descriptor.
 #[derive(Debug)]
 struct Locked(OwnedFd);
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Fails on nothing that is locked.
+        // Cannot fail for a locked file.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_socket_that_nobody_has_is_abandoned() {
+    fn only_socket_without_process_is_abandoned() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let is_abandoned = || is_abandoned(&path, &address(&path));
@@ -203,7 +202,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let (_other, second) = open(&path).unwrap();
         first.remove();
-        assert!(path.exists(), "it is another's by now");
+        assert!(path.exists(), "it is another socket's now");
         second.remove();
         assert!(!path.exists());
     }
@@ -218,9 +217,10 @@ mod tests {
         lock_folder(&path).unwrap();
     }
 
-    /// Of many that find it abandoned at once one has the path, and it is the one that lives.
+    /// If many listeners find the socket abandoned at once, one of them gets the path, and it can
+    /// be connected to.
     #[test]
-    fn of_many_at_once_one_takes_the_place() {
+    fn one_of_many_concurrent_listeners_gets_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         for _ in 0..50 {
@@ -231,10 +231,10 @@ mod tests {
                 all.into_iter().map(|one| one.join().unwrap()).collect()
             });
             let mut won = all.into_iter().flatten();
-            let (socket, place) = won.next().unwrap();
+            let (socket, bound) = won.next().unwrap();
             assert!(won.next().is_none(), "two have it");
-            assert!(socket::connect(&path).is_ok(), "whoever has it is not there");
-            place.remove();
+            assert!(socket::connect(&path).is_ok(), "the listener at the path is not reachable");
+            bound.remove();
             drop(socket);
         }
     }

@@ -1,11 +1,11 @@
-//! Memory files: made, and those of a peer mapped under a contract.
+//! Memory files: how they are made, and how a peer's are mapped under a contract.
 //!
-//! A mapping of a file that shrinks kills its reader with SIGBUS. So nothing of a peer's is
-//! mapped unless a contract says by what that cannot be; it has a name, and whoever maps gives
-//! it. What a peer can still do to it, it can punch holes, is caught where the memory is touched
-//! ([`guarded`]). [`Sealed`] is the one of a peer that seals its memory: seals and size are
-//! looked at before it is mapped, and pages are there before they are touched. The contract of
-//! memory that nobody seals, a virtual machine's, is in [`guest`](super::guest).
+//! A mapping of a file that shrinks kills its reader with SIGBUS. So a peer's file is only mapped
+//! under a contract that excludes this; the caller names the contract. A peer can still punch
+//! holes; an access to one is caught ([`guarded`]). [`Sealed`] is the contract of a peer that seals
+//! its memory: seals and size are checked before the file is mapped, and pages are allocated before
+//! they are accessed. The contract of a virtual machine's memory, which is not sealed, is in
+//! [`guest`](super::guest).
 
 use std::ffi::CStr;
 use std::io;
@@ -21,15 +21,15 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use super::descriptor::kept;
 use super::error::Error;
 
-/// What the kernel holds the peer to, by seals that cannot be taken back.
+/// A contract that the kernel enforces, by seals that cannot be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sealed {
-    /// The size: both ends read and write, and neither can add a seal.
+    /// The size is sealed: both ends read and write, and neither can add a seal.
     Size,
-    /// The size, all of it with pages: memory that changes hands as it is. Who gets it may seal it
-    /// further.
+    /// The size is sealed, and all pages are allocated: memory that is handed over unsealed. The
+    /// receiving process may add seals.
     Handover,
-    /// Size and bytes, all of it with pages: nobody can ever write to it.
+    /// Size and bytes are sealed, and all pages are allocated: no process can ever write to it.
     Bytes,
 }
 
@@ -48,19 +48,19 @@ impl Sealed {
     }
 }
 
-/// TMPFS_MAGIC of linux/magic.h: what memfd_create gives without MFD_HUGETLB. Huge pages of
-/// hugetlbfs can run out under a mapping, which ends in SIGBUS, seals or not.
+/// TMPFS_MAGIC of linux/magic.h: the file system of memfd_create without MFD_HUGETLB. Huge pages of
+/// hugetlbfs can run out under a mapping, which ends in SIGBUS even with seals.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// `st_blocks` counts in these, stat(2).
+/// The unit of `st_blocks`, stat(2).
 const BLOCK_BYTES: u64 = 512;
 
-/// A memory file of this size, closed on exec, which may still be sealed.
+/// Makes a memory file of this size, closed on exec, which may still be sealed.
 pub fn create_file(size_bytes: usize) -> Result<OwnedFd, Error> {
     create_named(c"haul-channel", size_bytes)
 }
 
-/// One whose size is sealed, with a name for who reads a process's maps.
+/// Makes a memory file whose size is sealed, with a name that a process's maps show.
 pub fn create_sealed(name: &CStr, size_bytes: usize) -> Result<OwnedFd, Error> {
     let file = create_named(name, size_bytes)?;
     seal(&file, Sealed::Size)?;
@@ -74,18 +74,18 @@ fn create_named(name: &CStr, size_bytes: usize) -> Result<OwnedFd, Error> {
     Ok(file)
 }
 
-/// The largest file that this process may make, RLIMIT_FSIZE, which is for memory files too.
+/// The largest file that this process may make: RLIMIT_FSIZE, which also applies to memory files.
 pub fn file_bytes_max() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
-/// Gives a memory file its size. What is over the limit is refused here: the kernel would end the
-/// process by a signal, SIGXFSZ.
+/// Sets the size of a memory file. Refuses a size over the limit, for which the kernel would end
+/// the process by a signal, SIGXFSZ.
 fn size(file: &OwnedFd, size_bytes: usize) -> Result<(), Error> {
     let limit = file_bytes_max();
     if size_bytes as u64 > limit {
         let reason = format!(
-            "{size_bytes} B are over this process's limit of file sizes, {limit} B (RLIMIT_FSIZE)"
+            "{size_bytes} B exceed this process's limit on file sizes, {limit} B (RLIMIT_FSIZE)"
         );
         let reason = io::Error::new(io::ErrorKind::FileTooLarge, reason);
         return Err(Error::System { attempt: "size memory", reason });
@@ -93,10 +93,11 @@ fn size(file: &OwnedFd, size_bytes: usize) -> Result<(), Error> {
     rustix::fs::ftruncate(file, size_bytes as u64).map_err(Error::system("size memory"))
 }
 
-/// A memory file of this size with all its pages, of 2 MiB from the kernel's pool if `is_huge`.
+/// Makes a memory file of this size with all pages allocated; if `is_huge`, pages of 2 MiB from the
+/// kernel's pool.
 ///
 /// # Errors
-/// [`Error::System`] where there is no memory for them.
+/// [`Error::System`] if there is no memory for the pages.
 pub fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd, Error> {
     let kind =
         if is_huge { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
@@ -108,17 +109,18 @@ pub fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd, Error>
     Ok(file)
 }
 
-/// Bytes that are given pages at a time: some 1 ms. Kernels up to the 6.1 of Debian 12 give all
-/// pages of a call back as a signal interrupts it, so that one call for a large message would
-/// never end in a program with a timer. A piece that was interrupted is tried again by half, down
-/// to a page, so that a timer of any rate ends nothing.
+/// Bytes whose pages one call allocates: about 1 ms. Kernels up to the 6.1 of Debian 12 free all
+/// pages of a call that a signal interrupts, so that one call for a large message would never end
+/// in a program with a timer. An interrupted piece is tried again with half the size, down to a
+/// page, so that a timer of any rate cannot block it.
 const RESERVE_BYTES: usize = 4 << 20;
 
 /// The smallest page of this architecture's processors.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Guards a mapping of the caller's in a file whose pages are of so many bytes: a page that a peer
-/// takes away is no signal, and the guard knows of it. To be dropped before the mapping.
+/// Guards a mapping of a file whose pages have `page_bytes`: an access to a page that a peer
+/// removed does not raise a signal, and the guard records it. The caller must drop the guard before
+/// the mapping.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -128,7 +130,7 @@ pub fn guarded(base: NonNull<u8>, size_bytes: usize, page_bytes: usize) -> Resul
     guard.map_err(Error::system("guard memory that a peer can take away"))
 }
 
-/// Gives a part of a memory file pages.
+/// Allocates the pages of a part of a memory file.
 pub fn reserve(file: BorrowedFd<'_>, offset: usize, length: usize) -> Result<(), Error> {
     let (mut done, mut most) = (0, RESERVE_BYTES);
     loop {
@@ -138,7 +140,7 @@ pub fn reserve(file: BorrowedFd<'_>, offset: usize, length: usize) -> Result<(),
                 most = (piece / 2).max(PAGE_BYTES);
                 continue;
             }
-            result => result.map_err(Error::system("have pages for shared memory"))?,
+            result => result.map_err(Error::system("allocate pages of shared memory"))?,
         }
         done += piece;
         if done == length {
@@ -147,7 +149,7 @@ pub fn reserve(file: BorrowedFd<'_>, offset: usize, length: usize) -> Result<(),
     }
 }
 
-/// Seals memory as the contract asks.
+/// Adds the seals of the contract.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -155,40 +157,39 @@ pub fn seal(file: impl AsFd, contract: Sealed) -> Result<(), Error> {
     rustix::fs::fcntl_add_seals(file, contract.seals()).map_err(Error::system("seal memory"))
 }
 
-/// Whether memory is sealed as the contract asks.
+/// Whether memory has the seals of the contract.
 pub fn is_sealed(file: impl AsFd, contract: Sealed) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(contract.seals()))
 }
 
-/// Refuses a descriptor that does not keep the contract, or that is not what it should be.
+/// Refuses a descriptor that is not a memory file, or does not fulfil the contract.
 ///
 /// # Errors
 /// [`Error::Memory`], [`Error::System`].
 pub fn check(file: BorrowedFd<'_>, size_bytes: usize, contract: Sealed) -> Result<(), Error> {
     let refuse = |found: String, expected| Err(Error::Memory { found, expected });
-    // The seals first: what is read of a file that can still change may not be true any more once
-    // it is sealed. And whoever knows no seals may be a file system of the peer's own, which never
-    // answers.
+    // The seals first, because a size that is read before the seal may be outdated. And a file
+    // without seals may be of the peer's own file system, which may never answer.
     let Ok(found) = rustix::fs::fcntl_get_seals(file) else {
         return refuse("a descriptor that cannot be sealed".into(), "a memory file");
     };
     if !found.contains(contract.seals()) {
         return refuse(format!("memory with the seals {found:?}"), "memory whose size is sealed");
     }
-    let status = rustix::fs::fstat(file).map_err(Error::system("look at the peer's memory"))?;
+    let status = rustix::fs::fstat(file).map_err(Error::system("inspect the peer's memory"))?;
     let kind = FileType::from_raw_mode(status.st_mode);
     if kind != FileType::RegularFile {
         return refuse(format!("a descriptor of kind {kind:?}"), "a memory file");
     }
-    let system = rustix::fs::fstatfs(file).map_err(Error::system("look at the peer's memory"))?;
+    let system = rustix::fs::fstatfs(file).map_err(Error::system("inspect the peer's memory"))?;
     if system.f_type as u64 != TMPFS_MAGIC {
         return refuse("memory of another file system".into(), "ordinary shared memory");
     }
     if status.st_size as u64 != size_bytes as u64 {
         return refuse(format!("memory of {} B", status.st_size), "the size that was agreed on");
     }
-    // Where nothing can be written any more, what has no page now never will: a touch might fail.
-    // And what changes hands comes as a whole.
+    // In memory that cannot be written any more, a missing page can never be allocated, so an
+    // access might fail. And memory that is handed over must be complete.
     let blocks = status.st_blocks as u64;
     if contract.has_all_pages() && blocks * BLOCK_BYTES < size_bytes as u64 {
         return refuse(format!("memory with {blocks} blocks"), "memory without holes");
@@ -196,10 +197,9 @@ pub fn check(file: BorrowedFd<'_>, size_bytes: usize, contract: Sealed) -> Resul
     Ok(())
 }
 
-/// Sees to it that every page of sealed memory is there, where it is mapped, before it is
-/// touched: the blocks that [`check`] counted may stand behind its end. In a system with strict
-/// overcommit a touch can fail, and that would be SIGBUS; in any other it cannot, and nothing is
-/// done.
+/// Allocates every page of mapped, sealed memory before it is accessed, because the blocks that
+/// [`check`] counted may be behind its end. With strict overcommit an access can fail, which would
+/// be SIGBUS. Otherwise it cannot, and this does nothing.
 ///
 /// # Errors
 /// [`Error::Memory`].
@@ -212,12 +212,11 @@ pub fn fill_holes(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
 }
 
 fn populate(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
-    // SAFETY: reads pages of a mapping of this size that the caller has, and changes nothing in
-    // it.
+    // SAFETY: reads pages of a mapping of this size that the caller has, and does not change it.
     let result =
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), size_bytes, Advice::LinuxPopulateRead) };
     match result {
-        // Kernels before 5.14 cannot tell.
+        // Kernels before 5.14 do not know the advice.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(reason) => Err(Error::Memory {
             found: format!("memory with holes that cannot be filled ({reason})"),
@@ -226,7 +225,7 @@ fn populate(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
     }
 }
 
-/// Maps a memory file that was checked, or made here.
+/// Maps a memory file that was checked, or that this process made.
 pub fn map_file(
     file: BorrowedFd<'_>,
     size_bytes: usize,
@@ -236,19 +235,19 @@ pub fn map_file(
     map_file_at(0, file, size_bytes, protection, flags)
 }
 
-/// As [`map_file`], at this address if nothing is there; flags that replace what is there are not
-/// for here.
+/// As [`map_file`], at this address if it is unmapped. The flags must not replace existing
+/// mappings.
 pub fn map_file_at(
-    place: usize,
+    address: usize,
     file: BorrowedFd<'_>,
     size_bytes: usize,
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<NonNull<u8>, Error> {
-    map(place, file, (0, size_bytes), protection, flags)
+    map(address, file, (0, size_bytes), protection, flags)
 }
 
-/// Maps a part of such a file, shared, from a page of it on.
+/// Maps a part of such a file, shared, from a page on.
 pub fn map_part(
     file: BorrowedFd<'_>,
     offset: usize,
@@ -258,8 +257,8 @@ pub fn map_part(
     map(0, file, (offset, length), protection, MapFlags::SHARED)
 }
 
-/// Maps a whole memory file to read and write at a multiple of `align`, a power of two;
-/// transparent huge pages are asked for.
+/// Maps a whole memory file to read and write at a multiple of `align`, a power of two, and asks
+/// for transparent huge pages.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -270,14 +269,14 @@ pub fn map_aligned(
 ) -> Result<NonNull<u8>, Error> {
     let (none, anonymous) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
     let whole = size_bytes + align;
-    // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
+    // SAFETY: a new mapping at an unused address affects no other memory.
     let free = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, none, anonymous) };
     let free = free.map_err(Error::system("reserve addresses"))?.cast::<u8>();
     let before = free.addr().next_multiple_of(align) - free.addr();
     let base = free.wrapping_add(before);
     let (flags, protection) =
         (MapFlags::SHARED | MapFlags::FIXED, ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: what is replaced lies inside the addresses that were just reserved here.
+    // SAFETY: the replaced pages are inside the addresses that were just reserved here.
     let mapped = unsafe { rustix::mm::mmap(base.cast(), size_bytes, protection, flags, file, 0) };
     let unmap_part = |start: *mut u8, length: usize| {
         if let Some(start) = NonNull::new(start).filter(|_| length > 0) {
@@ -288,10 +287,10 @@ pub fn map_aligned(
         Ok(_) => {
             unmap_part(free, before);
             unmap_part(base.wrapping_add(size_bytes), align - before);
-            // SAFETY: advice about a mapping that was just made changes nothing in it.
+            // SAFETY: advice about a mapping that was just made does not change its content.
             let advice =
                 unsafe { rustix::mm::madvise(base.cast(), size_bytes, Advice::LinuxHugepage) };
-            // Kernels without transparent huge pages refuse; small ones do.
+            // Kernels without transparent huge pages refuse; then small pages suffice.
             let _ = advice;
         }
         Err(_) => unmap_part(free, whole),
@@ -303,25 +302,26 @@ pub fn map_aligned(
     })
 }
 
-/// Brings the pages of a mapping into this process's page table, so that no later touch is a
-/// fault. Where the kernel cannot (before 5.14), the touches do it.
+/// Populates the page table of a mapping, so that no later access faults. Kernels before 5.14
+/// cannot; then the accesses do it.
 pub fn populate_to_write(base: NonNull<u8>, size_bytes: usize) {
     let advice = Advice::LinuxPopulateWrite;
-    // SAFETY: touches pages of a mapping of this size that the caller has, and changes nothing.
+    // SAFETY: populates pages of a mapping of this size that the caller has, and does not change
+    // their content.
     let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), size_bytes, advice) };
 }
 
 fn map(
-    place: usize,
+    address: usize,
     file: BorrowedFd<'_>,
     (offset, length): (usize, usize),
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<NonNull<u8>, Error> {
-    debug_assert!(!flags.contains(MapFlags::FIXED), "only a free place may be taken");
-    let place = std::ptr::without_provenance_mut(place);
-    // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
-    let base = unsafe { rustix::mm::mmap(place, length, protection, flags, file, offset as u64) };
+    debug_assert!(!flags.contains(MapFlags::FIXED), "the mapping must not replace another one");
+    let address = std::ptr::without_provenance_mut(address);
+    // SAFETY: a new mapping at an unused address affects no other memory.
+    let base = unsafe { rustix::mm::mmap(address, length, protection, flags, file, offset as u64) };
     let base = base.map_err(Error::system("map memory"))?;
     NonNull::new(base.cast()).ok_or_else(|| Error::System {
         attempt: "map memory",
@@ -329,7 +329,7 @@ fn map(
     })
 }
 
-/// Takes a mapping away that the caller owns and has no reference into any more.
+/// Unmaps a mapping that the caller owns and has no reference into any more.
 pub fn unmap(base: NonNull<u8>, size_bytes: usize) {
     // SAFETY: callers pass a mapping of exactly this size that they made and now give up.
     let result = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size_bytes) };
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_page_of_what_is_reserved_is_there_and_no_other() {
+    fn reserve_allocates_exactly_pages_of_range() {
         let size_bytes = 3 * RESERVE_BYTES;
         for (offset, length) in [(0, 4096), (4096, 2 * RESERVE_BYTES + 4096), (0, size_bytes)] {
             let file = create_file(size_bytes).unwrap();
@@ -352,9 +352,9 @@ mod tests {
         assert!(reserve(create_file(1).unwrap().as_fd(), 0, 0).is_err());
     }
 
-    /// Pages behind the end are counted like others, so that holes hide behind them.
+    /// Pages behind the end count like others, so they can hide holes.
     #[test]
-    fn holes_that_blocks_behind_the_end_hide_are_filled() {
+    fn populate_fills_holes_hidden_by_blocks_behind_end() {
         let size_bytes = 64 << 10;
         let blocks = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_blocks as u64;
         let file = create_file(size_bytes).unwrap();
@@ -367,7 +367,7 @@ mod tests {
         populate(base, size_bytes).unwrap();
         assert_eq!((blocks(&file) - before) * BLOCK_BYTES, size_bytes as u64);
         unmap(base, size_bytes);
-        // What lies behind the end of a file never has a page.
+        // A page behind the end of a file never exists.
         let base = map_file(file.as_fd(), 2 * size_bytes, ProtFlags::READ, MapFlags::PRIVATE);
         let result = populate(base.as_ref().copied().unwrap(), 2 * size_bytes);
         assert!(matches!(result, Err(Error::Memory { .. })), "{result:?}");

@@ -1,5 +1,5 @@
-//! What an event loop polls: readable as the socket is, and while this end has left something to
-//! do, which nothing that comes from the peer would tell.
+//! The descriptor that an event loop polls. It is readable if the socket is, and while this end has
+//! pending work that no event of the peer signals.
 
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,56 +12,57 @@ use rustix::io::Errno;
 use super::descriptor::kept;
 use super::error::Error;
 
-/// One descriptor for both: a set of the socket and, now and then, of one that can always be read.
+/// One descriptor for both: an epoll set of the socket and, while work is pending, of a descriptor
+/// that is always readable.
 #[derive(Debug)]
 pub struct Poller {
     set: OwnedFd,
     always: &'static OwnedFd,
-    /// Which of the two directions have left something, a bit for each, changed under the lock.
-    /// Each bit is changed by whoever has that direction alone, so to look at it takes none.
-    left: AtomicU8,
+    /// The directions with pending work, a bit for each, changed under the lock. Only the thread
+    /// that uses a direction changes its bit, so that thread may read it without the lock.
+    pending: AtomicU8,
     lock: Mutex<()>,
 }
 
 impl Poller {
     /// # Errors
-    /// [`Error::System`] where there is no descriptor to be had.
+    /// [`Error::System`] if no descriptor can be made.
     pub fn new(socket: BorrowedFd<'_>) -> Result<Self, Error> {
         let failed = || Error::system::<Errno>("make a descriptor to poll");
         let always = always().map_err(failed())?;
         let set = kept(epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed())?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&set, socket, data, epoll::EventFlags::IN).map_err(failed())?;
-        Ok(Self { set, always, left: AtomicU8::new(0), lock: Mutex::default() })
+        Ok(Self { set, always, pending: AtomicU8::new(0), lock: Mutex::default() })
     }
 
-    /// Says that there is something to do in this direction, 0 or 1. False where the kernel
-    /// refuses, which has no memory or may watch no more: then nothing may be left.
-    pub fn leave(&self, direction: usize) -> bool {
+    /// Marks that work is pending in this direction, 0 or 1. Returns false if the kernel refuses,
+    /// for lack of memory or of watches: then the caller must not leave work.
+    pub fn set_pending(&self, direction: usize) -> bool {
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.left.load(Relaxed);
+        let pending = self.pending.load(Relaxed);
         let data = epoll::EventData::new_u64(1);
-        if left == 0 {
+        if pending == 0 {
             match epoll::add(&self.set, self.always, data, epoll::EventFlags::IN) {
-                // A process that this one came of by a fork has the same set, and left something.
+                // An ancestor of this process has the same set, and left work.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(_) => return false,
             }
         }
-        self.left.store(left | 1 << direction, Relaxed);
+        self.pending.store(pending | 1 << direction, Relaxed);
         true
     }
 
-    /// What was left in this direction is looked at now.
-    pub fn take_up(&self, direction: usize) {
-        if self.left.load(Relaxed) & 1 << direction == 0 {
+    /// Clears the mark of this direction.
+    pub fn clear_pending(&self, direction: usize) {
+        if self.pending.load(Relaxed) & 1 << direction == 0 {
             return;
         }
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.left.load(Relaxed) & !(1 << direction);
-        self.left.store(left, Relaxed);
-        if left == 0 {
-            // It is in the set.
+        let pending = self.pending.load(Relaxed) & !(1 << direction);
+        self.pending.store(pending, Relaxed);
+        if pending == 0 {
+            // Cannot fail: the descriptor is in the set.
             let _ = epoll::delete(&self.set, self.always);
         }
     }
@@ -73,7 +74,7 @@ impl AsFd for Poller {
     }
 }
 
-/// A descriptor that can always be read, one for the process.
+/// A descriptor that is always readable, one for the process.
 fn always() -> Result<&'static OwnedFd, Errno> {
     static ALWAYS: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(always) = ALWAYS.get() {
@@ -97,16 +98,16 @@ mod tests {
     }
 
     #[test]
-    fn it_is_readable_as_the_socket_is_or_while_one_direction_left_something() {
+    fn poller_is_readable_if_socket_is_or_work_is_pending() {
         let (socket, other) = pair().unwrap();
         let poller = Poller::new(socket.as_fd()).unwrap();
         assert!(!is_readable(&poller));
-        assert!(poller.leave(0) && poller.leave(1) && poller.leave(0));
+        assert!(poller.set_pending(0) && poller.set_pending(1) && poller.set_pending(0));
         assert!(is_readable(&poller) && is_readable(&poller));
-        poller.take_up(0);
-        assert!(is_readable(&poller), "the other direction's");
-        poller.take_up(1);
-        poller.take_up(1);
+        poller.clear_pending(0);
+        assert!(is_readable(&poller), "work of the other direction is pending");
+        poller.clear_pending(1);
+        poller.clear_pending(1);
         assert!(!is_readable(&poller));
         rustix::io::write(&other, b"x").unwrap();
         assert!(is_readable(&poller));

@@ -1,4 +1,5 @@
-//! The process at the other end: who it is, whether it lives, and what it may read here.
+//! The process at the other end: its identity, whether it lives, and its permission to read this
+//! process's memory.
 
 use std::sync::OnceLock;
 
@@ -9,10 +10,10 @@ use rustix::process::{Pid, PidfdFlags};
 use super::descriptor::kept;
 use super::fork::{Here, Lock};
 
-/// Who is at the other end, as the kernel vouches for it.
+/// The identity of the process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its process; `None` where it lives in a PID namespace that this one cannot see.
+    /// Its process; `None` if this PID namespace cannot see it.
     pub process: Option<i32>,
     /// Its user.
     pub user: u32,
@@ -20,21 +21,21 @@ pub struct Identity {
     pub group: u32,
 }
 
-/// The peer, watched.
+/// A peer that is watched.
 #[derive(Debug)]
 pub struct Peer {
     /// Its process, user and group.
     pub identity: Identity,
-    /// Names this very process, also after its number went to another one.
+    /// A pidfd: it names this process even after its number was reused.
     watch: Option<OwnedFd>,
 }
 
 impl Peer {
-    /// Begins to watch. The caller must afterwards hear from the same process something that it
-    /// could say only after this: else the number may have changed hands before.
+    /// Begins to watch. The caller must afterwards receive from the same process a value that it
+    /// could send only after this: otherwise the number may have been reused before.
     pub fn watch((process, user, group): (i32, u32, u32)) -> Self {
         let pid = Pid::from_raw(process);
-        // Where pidfds are not to be had, the socket alone tells of its death.
+        // Without pidfds, only the socket shows its death.
         let watch =
             pid.and_then(|pid| kept(rustix::process::pidfd_open(pid, PidfdFlags::empty())).ok());
         let identity =
@@ -42,19 +43,19 @@ impl Peer {
         Self { identity, watch }
     }
 
-    /// One that nobody vouches for: it is heard of by the socket alone, and nothing of it is
-    /// reached.
+    /// A peer whose process is unknown: only the socket shows its death, and its memory is not
+    /// accessed.
     pub fn unknown(user: u32, group: u32) -> Self {
         Self { identity: Identity { process: None, user, group }, watch: None }
     }
 
-    /// One that the kernel names as it sends what it is watched by.
+    /// A peer that the kernel named as the sender of the descriptor by which to watch it.
     pub fn named((process, user, group): (i32, u32, u32), watch: Option<OwnedFd>) -> Self {
         let process = Pid::from_raw(process).map(Pid::as_raw_nonzero).map(Into::into);
         Self { identity: Identity { process, user, group }, watch }
     }
 
-    /// Whether this is the process that is being watched, alive.
+    /// Whether `sender` is the watched process, alive.
     pub fn is(&self, sender: Option<(i32, u32, u32)>) -> bool {
         sender.is_some_and(|(process, ..)| {
             Pid::from_raw(process).map(Pid::as_raw_nonzero).map(i32::from) == self.identity.process
@@ -68,9 +69,9 @@ impl Peer {
         is_any(&mut [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)])
     }
 
-    /// What is left of it, by a socket to it. One system call. From its death on its number may be
-    /// another process's: who reaches into the peer's memory asks before, and who read there asks
-    /// afterwards.
+    /// What remains of the peer at the other end of the socket. Costs one system call. After its
+    /// death its number may be reused. So code that writes the peer's memory must check before, and
+    /// code that has read it must check afterwards.
     pub fn left(&self, socket: &OwnedFd) -> Left {
         let socket = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP);
         let Some(watch) = &self.watch else {
@@ -84,44 +85,44 @@ impl Peer {
     }
 }
 
-/// What is left of a peer.
+/// What remains of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// As far as can be seen it lives.
+    /// It lives, as far as this process can see.
     All,
-    /// It died, and another process has its end of the socket: one that it forked.
+    /// It died, but a child of it has its end of the socket.
     Socket,
     /// No process has its end of the socket any more.
     Nothing,
 }
 
-/// What this process is watched by, elsewhere; `None` where there are no pidfds to be had.
+/// A descriptor by which other processes can watch this one; `None` without pidfds.
 pub fn own_watch() -> Option<OwnedFd> {
     kept(rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())).ok()
 }
 
-/// Whether one of the descriptors is in the state that is asked for, or in error, right now.
+/// Whether one of the descriptors is now in the requested state, or in error.
 fn is_any(set: &mut [PollFd<'_>]) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(rustix::event::poll(set, Some(&now)), Ok(count) if count > 0)
 }
 
-/// The process that is named to Yama, and how many transfers need that: there is room for one name.
-/// A child of fork has named none.
+/// The process that is named to Yama, which holds one name, and the number of transfers that need
+/// it. A child of fork has named none.
 static NAMED: Lock<(i32, usize)> = Lock::new((0, 0), |named| *named = (0, 0));
 
-/// While this lives, the peer may read this process, where Yama would otherwise forbid it.
+/// While this lives, the peer may read this process's memory, which Yama would otherwise forbid.
 ///
-/// A name that the program itself gave with PR_SET_PTRACER is lost by it.
+/// It replaces a name that the program itself set with PR_SET_PTRACER.
 #[derive(Debug)]
 pub struct Readable {
     is_named: bool,
-    /// The process that the peer may read.
+    /// The process whose memory the peer may read.
     here: Here,
 }
 
 impl Readable {
-    /// Names the peer; `None` while another one is named. Does nothing where there is no Yama.
+    /// Names the peer. Returns `None` while another one is named. Does nothing without Yama.
     pub fn to(peer: Identity) -> Option<Self> {
         let process = peer.process?;
         if !has_yama() {
@@ -152,7 +153,7 @@ impl Drop for Readable {
     }
 }
 
-/// Whether there is anybody to tell: withdrawing a name is refused where there is no Yama.
+/// Whether the kernel has Yama: without it, withdrawing a name is an error.
 fn has_yama() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| name_tracer(0))

@@ -1,8 +1,8 @@
-//! Memory of another process, read and written by the kernel without that process taking part.
+//! Access to another process's memory by the kernel, without that process taking part.
 
 use std::io;
 
-/// Whether a number that the peer says stands in its memory can be read there.
+/// Whether this process can read the expected number at an address of the peer.
 pub fn can_read(process: i32, address: u64, expected: u64) -> bool {
     let mut bytes = [0; 8];
     address != 0
@@ -10,7 +10,7 @@ pub fn can_read(process: i32, address: u64, expected: u64) -> bool {
         && u64::from_ne_bytes(bytes) == expected
 }
 
-/// Reads another process's memory, as far as the call goes.
+/// Reads another process's memory, possibly fewer bytes than the target has.
 pub fn read(process: i32, address: u64, target: &mut [u8]) -> io::Result<usize> {
     let local = libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
     let remote = libc::iovec {
@@ -28,7 +28,7 @@ pub fn read(process: i32, address: u64, target: &mut [u8]) -> io::Result<usize> 
     }
 }
 
-/// Writes to another process's memory, as far as the call goes.
+/// Writes to another process's memory, possibly fewer bytes than the slices have.
 pub fn write(process: i32, slices: &[&[u8]], address: u64) -> io::Result<usize> {
     let local: Vec<libc::iovec> = slices
         .iter()

@@ -1,7 +1,7 @@
-//! Descriptors that the peer handed over. To close one may mean to wait for the peer: a file of its
-//! own file system (FUSE) asks it, a socket with SO_LINGER waits for what it has not sent yet. No
-//! deadline ends that wait. So only what the kernel closes by itself is kept, memory, pipes and
-//! what a process is watched by, and anything else is closed by threads of their own, see `closer`.
+//! Descriptors that the peer handed over. Closing one may wait for the peer: a file of the peer's
+//! own file system (FUSE) asks the peer, and a socket with SO_LINGER waits for unsent bytes. No
+//! deadline ends that wait. So only descriptors that the kernel alone closes are kept: memory,
+//! pipes and pidfds. Background threads close all others, see `closer`.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::LazyLock;
@@ -13,24 +13,24 @@ use super::caller::is_event;
 use super::closer;
 use super::error::Error;
 
-/// What came with a packet.
+/// The descriptor of a packet.
 #[derive(Debug, Default)]
 pub enum Received {
     /// No descriptor came.
     #[default]
     Nothing,
-    /// Memory, or a process; or a pipe, where pipes are expected.
+    /// Memory, or a pidfd; or a pipe, if pipes are expected.
     File(OwnedFd),
     /// More than one, all closed.
     Several,
-    /// Something that closing may wait for; it is being closed.
+    /// A descriptor whose closing may wait; a background thread closes it.
     Foreign,
-    /// This process may have no more descriptors: the kernel threw away what came.
+    /// This process may have no more descriptors: the kernel dropped those of the packet.
     Lost,
 }
 
 impl Received {
-    /// Keeps what may be kept of what came with one packet.
+    /// Keeps the descriptor of a packet, if it may be kept.
     pub fn of(files: Vec<OwnedFd>, is_cut: bool, are_pipes_expected: bool) -> Self {
         let is_known = |file: &OwnedFd| {
             is_memory(file) || are_pipes_expected && is_pipe(file) || is_process(file)
@@ -48,10 +48,10 @@ impl Received {
         }
     }
 
-    /// The descriptor, where it is one that was expected.
+    /// Returns the descriptor, if there is exactly one that may be kept.
     ///
     /// # Errors
-    /// [`Error::Memory`], and [`Error::System`] where this process may have no more descriptors.
+    /// [`Error::Memory`], and [`Error::System`] if this process may have no more descriptors.
     pub fn file(self, expected: &'static str) -> Result<OwnedFd, Error> {
         let found = match self {
             Self::File(file) => return Ok(file),
@@ -66,7 +66,7 @@ impl Received {
     }
 }
 
-/// Closes descriptors that are not kept, without waiting for their peer.
+/// Closes descriptors that are not kept, without waiting for the peer.
 pub fn let_go(files: Vec<OwnedFd>) {
     let is_foreign = |file: &OwnedFd| !is_memory(file) && !is_event(file);
     let foreign: Vec<_> = files.into_iter().filter(is_foreign).collect();
@@ -75,22 +75,23 @@ pub fn let_go(files: Vec<OwnedFd>) {
     }
 }
 
-/// Only memory knows of seals, and no file system is asked.
+/// Whether a descriptor is a memory file: only these have seals. This calls no file system.
 fn is_memory(file: &OwnedFd) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok()
 }
 
-/// Only a process can be sent a signal, here none at all, and no file system is asked.
+/// Whether a descriptor is a pidfd: only these accept a signal, here signal 0. This calls no file
+/// system.
 fn is_process(file: &OwnedFd) -> bool {
-    /// Whether the kernel answers, and not a filter of calls in its place.
+    /// Whether the kernel answers the call, not a filter of system calls.
     static IS_ASKED: LazyLock<bool> = LazyLock::new(|| send_nothing(-1) == Err(libc::EBADF));
-    // It is gone, or of a user or in a PID namespace whose processes get no signal from here.
+    // The process is gone, or this process may not signal its user or its PID namespace.
     let known = [libc::ESRCH, libc::EPERM, libc::EINVAL];
     *IS_ASKED
         && send_nothing(file.as_raw_fd()).map_or_else(|error| known.contains(&error), |()| true)
 }
 
-/// Sends no signal to a process by such a descriptor; what the kernel says of it.
+/// Sends signal 0 to a process by its pidfd. Returns the kernel's error.
 fn send_nothing(number: RawFd) -> Result<(), i32> {
     let none = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: takes numbers, and no description of the signal; signal 0 is never sent.
@@ -99,7 +100,7 @@ fn send_nothing(number: RawFd) -> Result<(), i32> {
     if sent == 0 { Ok(()) } else { Err(error.unwrap_or(0)) }
 }
 
-/// Only a pipe has a size as such, and no file system is asked.
+/// Whether a descriptor is a pipe: only pipes have a pipe size. This calls no file system.
 pub fn is_pipe(file: &OwnedFd) -> bool {
     rustix::pipe::fcntl_getpipe_size(file).is_ok()
 }
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_of_what_is_expected_is_kept() {
+    fn file_keeps_only_single_descriptor_of_expected_kind() {
         let device = || OwnedFd::from(File::open("/dev/null").unwrap());
         let of = |files, is_cut, pipes| Received::of(files, is_cut, pipes).file("memory");
         assert!(of(vec![memory()], false, false).is_ok());

@@ -1,7 +1,7 @@
-//! Memory that is shared with a peer, mapped under a contract that [`memory`] has by name.
+//! Memory that is shared with a peer, mapped under a contract of [`memory`].
 //!
-//! What stands in it is the peer's word: single words are read once, atomically; bytes are copied
-//! to private memory before anything is made of them.
+//! The peer may change its content at any time. So single words are read once, atomically, and
+//! bytes are copied to private memory before they are used.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -20,7 +20,7 @@ pub struct Region {
     base: NonNull<u8>,
     size_bytes: usize,
     file: OwnedFd,
-    /// None as it is dropped: before the mapping goes.
+    /// `None` while this is dropped: the guard ends before the mapping.
     guard: Option<Guard>,
 }
 
@@ -31,7 +31,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// New shared memory of this size, sealed, zeroed, not yet backed by pages.
+    /// Makes shared memory of this size: sealed, zeroed, without pages yet.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -41,7 +41,7 @@ impl Region {
         Self::map(file, size_bytes)
     }
 
-    /// The peer's shared memory, if it keeps this contract and has this size.
+    /// Maps the peer's shared memory, if it fulfils this contract and has this size.
     ///
     /// # Errors
     /// [`Error::Memory`], [`Error::System`].
@@ -58,8 +58,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Whether memory of it was gone as it was touched: the peer has punched a hole into it, and
-    /// the system had no page for the touch. What stands there is this process's own.
+    /// Whether a page was missing when it was accessed: the peer has punched a hole, and the system
+    /// had no page for it. The page is now private to this process.
     #[inline]
     pub fn is_broken(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_broken)
@@ -78,10 +78,10 @@ impl Region {
         self.file.as_fd()
     }
 
-    /// Gives a part of it pages now, so that no later touch can fail.
+    /// Allocates the pages of a part now, so that no later access can fail.
     ///
     /// # Errors
-    /// [`Error::System`] where there is no memory for them.
+    /// [`Error::System`] if there is no memory for the pages.
     pub fn reserve(&self, offset: usize, length: usize) -> Result<(), Error> {
         memory::reserve(self.file(), offset, length)
     }
@@ -94,9 +94,10 @@ impl Region {
     #[must_use]
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         let at = self.at(offset, size_of::<u32>()).cast();
-        assert!(at.is_aligned(), "offset {offset} is no place for a word of 4 bytes");
-        // SAFETY: four bytes inside the mapping, aligned, which live as long as `self`; everybody
-        // who touches them does so atomically, and a peer that does not only harms the value.
+        assert!(at.is_aligned(), "offset {offset} is not aligned for a word of 4 bytes");
+        // SAFETY: four bytes inside the mapping, aligned, which live as long as `self`; this
+        // process accesses them atomically alone, and a peer that does not can only make the value
+        // wrong.
         unsafe { at.as_ref() }
     }
 
@@ -108,7 +109,7 @@ impl Region {
     #[must_use]
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         let at = self.at(offset, size_of::<u64>()).cast();
-        assert!(at.is_aligned(), "offset {offset} is no place for a word of 8 bytes");
+        assert!(at.is_aligned(), "offset {offset} is not aligned for a word of 8 bytes");
         // SAFETY: as for `word32`.
         unsafe { at.as_ref() }
     }
@@ -121,12 +122,13 @@ impl Region {
     #[must_use]
     pub fn line(&self, offset: usize) -> &[AtomicU64; LINE_BYTES / 8] {
         let at = self.at(offset, LINE_BYTES).cast::<[AtomicU64; LINE_BYTES / 8]>();
-        assert!(at.is_aligned(), "offset {offset} is no place for words of 8 bytes");
+        assert!(at.is_aligned(), "offset {offset} is not aligned for words of 8 bytes");
         // SAFETY: as for `word32`.
         unsafe { at.as_ref() }
     }
 
-    /// Copies `target.len()` bytes at `offset` to private memory. They are the peer's word.
+    /// Copies `target.len()` bytes at `offset` to private memory. The peer may have written any
+    /// bytes.
     pub fn read(&self, offset: usize, target: &mut [u8], hint: Hint) {
         let source = self.at(offset, target.len()).as_ptr();
         // SAFETY: the source is inside the mapping, whose pages are guarded; the target is a slice
@@ -142,7 +144,7 @@ impl Region {
         unsafe { hint.copy_raw(target, source.as_ptr(), source.len()) }
     }
 
-    /// Asks for a part of it to come into this processor's cache; does not wait for it.
+    /// Prefetches a part of it into this processor's cache, without waiting.
     pub fn fetch(&self, offset: usize, length: usize, way: Fetch) {
         let start = self.at(offset, length);
         for at in (0..length).step_by(LINE_BYTES) {
@@ -151,8 +153,7 @@ impl Region {
         }
     }
 
-    /// Where so many bytes stand; whoever touches them must bear that the peer writes there
-    /// meanwhile.
+    /// The address of `length` bytes. Accesses must tolerate concurrent writes of the peer.
     pub fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
         assert!(
             offset <= self.size_bytes && length <= self.size_bytes - offset,
@@ -164,20 +165,20 @@ impl Region {
     }
 }
 
-/// A line of the caches of x86-64 and of most others.
+/// The length of a cache line of x86-64 and of most other processors.
 const LINE_BYTES: usize = 64;
 
-/// What a line is fetched for.
+/// The purpose of a prefetch.
 #[derive(Clone, Copy, Debug)]
 pub enum Fetch {
-    /// It stays with the other end as well.
+    /// The other end's cache keeps the line too.
     ToRead,
-    /// It goes from the other end's cache.
+    /// The other end's cache loses the line.
     ToWrite,
 }
 
 impl Fetch {
-    /// Asks for the line that `at` stands in.
+    /// Prefetches the line of `at`.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     fn line(self, at: NonNull<u8>) {
         let at = at.as_ptr();
@@ -186,14 +187,14 @@ impl Fetch {
             Self::ToRead => unsafe {
                 core::arch::asm!("prefetcht0 [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
             },
-            // SAFETY: as above; processors without this one do nothing.
+            // SAFETY: as above; processors without this instruction do nothing.
             Self::ToWrite => unsafe {
                 core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
             },
         }
     }
 
-    /// Nothing: it was measured on x86-64 alone.
+    /// Does nothing: it was measured on x86-64 alone.
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     fn line(self, _at: NonNull<u8>) {}
 }

@@ -1,4 +1,4 @@
-//! A Unix socket to another process: packets, descriptors, and who sent them.
+//! A Unix socket to another process: packets, descriptors and their sender.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -21,13 +21,13 @@ use super::descriptor::{keep, kept};
 use super::error::Error;
 use super::received::{self, Received};
 
-/// Longest packet that is sent or taken.
+/// The longest packet that is sent or received.
 pub const PACKET_BYTES: usize = 128;
 
-/// Descriptors that one packet carries at most.
+/// The largest number of descriptors in one packet.
 const DESCRIPTORS_MAX: usize = 1;
 
-/// Connections that wait to be accepted, as many as the kernel's own default (SOMAXCONN).
+/// The largest number of waiting connections: the kernel's own default (SOMAXCONN).
 pub const BACKLOG: i32 = 4096;
 
 /// A packet from the peer.
@@ -37,35 +37,35 @@ pub struct Packet {
     pub bytes: [u8; PACKET_BYTES],
     /// Bytes of the packet.
     pub length: usize,
-    /// The descriptor that came with it.
+    /// The descriptor of the packet.
     pub file: Received,
-    /// Process, user, group, as the kernel vouches for them; process 0 where it is in another PID
+    /// Process, user and group, as the kernel reports them; process 0 if it is in another PID
     /// namespace.
     pub sender: Option<(i32, u32, u32)>,
 }
 
-/// A connected socket of packets, which nothing that is left in it holds up as it is closed.
+/// A connected socket of packets. Descriptors that are left in it do not delay its closing.
 #[derive(Debug)]
 pub struct Socket {
     socket: Option<OwnedFd>,
-    /// Another process, which came of a fork, has it too, and goes on.
+    /// Whether a child of fork also has the socket and continues to use it.
     is_others: bool,
 }
 
-/// Packets that are looked through in a socket that goes: some 10 ms.
+/// Packets that are read from a socket when it is closed: about 10 ms.
 const PACKETS_LEFT_MAX: u32 = 4096;
 
 impl Socket {
-    /// Refuses a descriptor that is no connected Unix socket of packets, and makes it one to use
-    /// here.
+    /// Refuses a descriptor that is not a connected Unix socket of packets, and prepares it for
+    /// use.
     ///
     /// # Errors
     /// [`Error::NotASocket`], [`Error::System`].
     pub fn adopt(socket: OwnedFd) -> Result<Self, Error> {
         let socket = keep(socket).map_err(Error::system("prepare the socket"))?;
         let refuse = |found| Error::NotASocket { found };
-        let domain = sockopt::socket_domain(&socket).map_err(|_| refuse("no socket"))?;
-        let kind = sockopt::socket_type(&socket).map_err(|_| refuse("no socket"))?;
+        let domain = sockopt::socket_domain(&socket).map_err(|_| refuse("not a socket"))?;
+        let kind = sockopt::socket_type(&socket).map_err(|_| refuse("not a socket"))?;
         if domain != AddressFamily::UNIX || kind != SocketType::SEQPACKET {
             return Err(refuse("another kind of socket"));
         }
@@ -76,7 +76,7 @@ impl Socket {
         Ok(Self { socket: Some(socket), is_others: false })
     }
 
-    /// As it is dropped nothing but this process's descriptor goes.
+    /// A later drop only closes this process's descriptor.
     pub fn leave_to_others(&mut self) {
         self.is_others = true;
     }
@@ -86,15 +86,15 @@ impl Deref for Socket {
     type Target = OwnedFd;
 
     fn deref(&self) -> &OwnedFd {
-        self.socket.as_ref().expect("it is there until it is dropped")
+        self.socket.as_ref().expect("the socket exists until the drop")
     }
 }
 
 impl Drop for Socket {
-    /// Whoever closes a socket closes the descriptors that are on their way in it.
+    /// Closing a socket also closes the descriptors in transit in it, so these are read first.
     fn drop(&mut self) {
         let Some(socket) = self.socket.take().filter(|_| !self.is_others) else { return };
-        // Nothing more comes from here on.
+        // From here on the peer cannot send more.
         let _ = rustix::net::shutdown(&socket, Shutdown::Read);
         for _ in 0..PACKETS_LEFT_MAX {
             match receive(&socket, false) {
@@ -107,7 +107,7 @@ impl Drop for Socket {
     }
 }
 
-/// A socket to be bound or connected at `path`; no call on it waits.
+/// Makes a socket to bind or connect at `path`. It is non-blocking.
 pub fn new_socket(path: &Path, kind: SocketType) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     kept(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None))
@@ -120,7 +120,8 @@ pub fn at(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error
     move |reason| Error::Socket { attempt, path, reason }
 }
 
-/// Two connected sockets: one for this process, one to be inherited or handed over. Closed on exec.
+/// Two connected sockets: one for this process, one to inherit or to hand over. Both are closed on
+/// exec.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -133,11 +134,11 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
     Ok((keep(one).map_err(failed())?, keep(other).map_err(failed())?))
 }
 
-/// The address of a path that a socket has, or is to have. An empty one, as a setting that was
-/// forgotten, would be an address of the kernel's choice that all users reach.
+/// The address of a socket's path. An empty path, perhaps from a missing setting, would be an
+/// address of the kernel's choice that all users can reach.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`]: it is empty, or too long.
+/// [`io::ErrorKind::InvalidInput`]: the path is empty or too long.
 pub fn address_of(path: &Path) -> io::Result<SocketAddrUnix> {
     if path.as_os_str().is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is empty"));
@@ -150,16 +151,16 @@ pub fn connect(path: &Path) -> Result<OwnedFd, Error> {
     connect_to(path, SocketType::SEQPACKET)
 }
 
-/// Connects to the socket of this type at `path`. It does not wait: where too many wait to be
-/// accepted there the reason is [`io::ErrorKind::WouldBlock`].
+/// Connects to the socket of this type at `path`, without waiting. If its backlog is full, the
+/// reason is [`io::ErrorKind::WouldBlock`].
 pub fn connect_to(path: &Path, kind: SocketType) -> Result<OwnedFd, Error> {
     let address = address_of(path).map_err(at("connect to", path))?;
     let socket = new_socket(path, kind)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
-        // Of any other file the system says what it says of a socket that nobody listens at.
+        // For any other file the system returns the same error as for a socket without a listener.
         Err(Errno::CONNREFUSED) if is_other_file(path) => {
-            Err(at("connect to", path)(io::Error::other("it is no socket")))
+            Err(at("connect to", path)(io::Error::other("it is not a socket")))
         }
         Err(reason) => Err(at("connect to", path)(reason.into())),
     }
@@ -169,17 +170,17 @@ fn is_other_file(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|facts| !facts.file_type().is_socket())
 }
 
-/// The next connection; `None` when nobody came in time.
+/// Accepts the next connection. Returns `None` if no process connected in time.
 ///
 /// # Errors
-/// [`Error::System`], also where the listener was shut down, by whichever process has it too.
+/// [`Error::System`], also if the listener was shut down, perhaps by another process with a copy.
 pub fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd>, Error> {
     let until = wait.map(after);
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match kept(rustix::net::accept_with(socket, flags)) {
             Ok(connection) => return Ok(Some(connection)),
-            // Nobody is there, or went before it was accepted, or a signal came.
+            // No connection, one that ended before it was accepted, or a signal.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
             Err(reason) => return Err(Error::system("accept a connection")(reason)),
         }
@@ -188,30 +189,30 @@ pub fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd
                 let reason = "the listener was shut down: listen anew";
                 return Err(Error::system("accept a connection")(io::Error::other(reason)));
             }
-            // Of a connection that others took, or that went, again and again.
+            // Another process accepted the connection, or it ended: try again.
             Some(_) if until.is_none_or(|until| Instant::now() < until) => {}
             _ => return Ok(None),
         }
     }
 }
 
-/// Whether what poll(2) says of a listener holds for good: nobody will connect any more.
+/// Whether poll(2) reports that a listener is shut down for good.
 pub fn is_over(found: PollFlags) -> bool {
     found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// Lets nobody connect any more, and turns away who waits to be accepted.
+/// Refuses new connections, and closes those that wait to be accepted.
 pub fn stop_listening(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
     for _ in 0..BACKLOG {
         let accepted = kept(rustix::net::accept_with(socket, SocketFlags::CLOEXEC));
         let Ok(connection) = accepted else { return };
-        // What it sent already is no reason to wait as it is closed.
+        // As a `Socket`, so that packets that it sent already do not delay its closing.
         drop(Socket::adopt(connection));
     }
 }
 
-/// Sends a packet with who this process is, and a descriptor where there is one.
+/// Sends a packet with this process's credentials and, if given, a descriptor.
 pub fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let own = UCred {
         pid: rustix::process::getpid(),
@@ -219,8 +220,8 @@ pub fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Res
         gid: rustix::process::getegid(),
     };
     match send_as(Some(own), socket, bytes, file) {
-        // In a user namespace that has no number for this process's user, none can be said. The
-        // kernel then says by itself who sends.
+        // In a user namespace without a number for this process's user, credentials cannot be sent.
+        // The kernel then adds the sender's itself.
         Err(Errno::INVAL | Errno::PERM) => send_as(None, socket, bytes, file),
         result => result,
     }
@@ -251,11 +252,11 @@ fn send_as(
     }
 }
 
-/// Process, user and group at the other end as it was connected: for a listener, as it began to
-/// listen. Process 0 where it is in a PID namespace that this one cannot see.
+/// Process, user and group at the other end when it connected; for a listener, when it began to
+/// listen. Process 0 if this PID namespace cannot see it.
 pub fn other_end(socket: impl AsFd) -> Result<(i32, u32, u32), Error> {
     let socket = socket.as_fd();
-    let mut told = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: a structure of that length, which the kernel writes to, and its length, both alive.
     let result = unsafe {
@@ -263,23 +264,25 @@ pub fn other_end(socket: impl AsFd) -> Result<(i32, u32, u32), Error> {
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
-            (&raw mut told).cast(),
+            (&raw mut credentials).cast(),
             &raw mut length,
         )
     };
     match result {
-        0 => Ok((told.pid, told.uid, told.gid)),
-        _ => Err(Error::system("ask who is at the other end")(io::Error::last_os_error())),
+        0 => Ok((credentials.pid, credentials.uid, credentials.gid)),
+        _ => {
+            Err(Error::system("read the credentials of the other end")(io::Error::last_os_error()))
+        }
     }
 }
 
-/// Sends bytes alone, without waiting.
+/// Sends bytes without credentials or a descriptor, without waiting.
 pub fn say(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
 }
 
-/// Takes the bytes of the next packet alone, without waiting, for it or for a descriptor that came
-/// with it; how long it is, whatever fits.
+/// Receives the bytes of the next packet without waiting, and closes its descriptors without
+/// waiting. Returns the packet's length, even if it exceeds the buffer.
 pub fn hear(socket: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
     let taken = take(socket.as_fd(), buffer, flags)?;
@@ -287,13 +290,13 @@ pub fn hear(socket: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     Ok(taken.length)
 }
 
-/// Makes the peer's poll return. A full socket has such packets enough.
+/// Makes the peer's poll return. A full socket already does, so an error is ignored.
 pub fn nudge(socket: &OwnedFd) {
     let _ = rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// The next packet without waiting; `None` when there is none. A descriptor with it is memory, or a
-/// pipe where pipes are expected.
+/// Receives the next packet without waiting. Returns `None` if there is none. Its descriptor is
+/// kept as [`Received`] says.
 pub fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Option<Packet>, Errno> {
     let mut bytes = [0; PACKET_BYTES];
     let taken = match take(socket.as_fd(), &mut bytes, RecvFlags::DONTWAIT) {
@@ -302,7 +305,7 @@ pub fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Option<Pack
         Err(reason) => return Err(reason),
     };
     let Taken { length, files, is_cut, sender } = taken;
-    // A packet of no bytes comes with who sent it, the end of all packets with nothing.
+    // An empty packet has a sender; the end of the stream has none.
     if length == 0 && sender.is_none() {
         return Err(Errno::CONNRESET);
     }
@@ -310,22 +313,22 @@ pub fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Option<Pack
     Ok(Some(Packet { bytes, length, file, sender }))
 }
 
-/// What came at once. Its descriptors are the peer's: to close one may mean to wait, see
+/// A received message. Closing one of its descriptors may wait for the peer, see
 /// [`received::let_go`].
 pub struct Taken {
-    /// Bytes.
+    /// The number of bytes.
     pub length: usize,
-    /// Descriptors that came with the bytes.
+    /// The descriptors of the message.
     pub files: Vec<OwnedFd>,
-    /// Descriptors are missing.
+    /// Whether descriptors are missing.
     is_cut: bool,
     sender: Option<(i32, u32, u32)>,
 }
 
-/// Takes bytes and all descriptors that came with them.
+/// Receives bytes and all descriptors that arrived with them.
 ///
 /// # Errors
-/// What recvmsg(2) says.
+/// The error of recvmsg(2).
 pub fn take(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Result<Taken, Errno> {
     let mut control = [0_u64; CONTROL_BYTES / 8];
     let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -346,13 +349,14 @@ pub fn take(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Resu
     Ok(Taken { length: result as usize, files, is_cut, sender })
 }
 
-/// Lets the peer send no descriptors, where the kernel knows of that (Linux 6.16): who wants none
-/// need not close any.
+/// Refuses descriptors from the peer, if the kernel can (Linux 6.16), so that none has to be
+/// closed.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
     /// SO_PASSRIGHTS of asm-generic/socket.h.
     const PASS_RIGHTS: i32 = 83;
     let none = 0_i32;
-    // SAFETY: an option of four bytes, which are read alone. Another kernel refuses its number.
+    // SAFETY: an option of four bytes, which the kernel only reads. An older kernel refuses its
+    // number.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -365,11 +369,11 @@ pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
 }
 
 /// Room for 253 descriptors, SCM_MAX_FD of the kernel, and credentials: two headers of 16 B, 1016 B
-/// and 16 B. What does not fit the kernel would close, in the call that receives.
+/// and 16 B. The kernel would close descriptors that do not fit, within the call that receives.
 const CONTROL_BYTES: usize = 1064;
 
-/// What stands in the control buffer that the kernel filled: descriptors, whether some are missing,
-/// and who sent them.
+/// The content of the control buffer that the kernel filled: descriptors, whether some are missing,
+/// and the sender.
 fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32)>) {
     let (mut files, mut sender) = (Vec::new(), None);
     let mut is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
@@ -389,7 +393,7 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32
                     let at = unsafe { data.cast::<RawFd>().add(index) };
                     // SAFETY: as above; no alignment is asked for.
                     let raw = unsafe { at.read_unaligned() };
-                    // SAFETY: the kernel has just opened it for this process, and nobody else
+                    // SAFETY: the kernel has just opened it for this process, and no other code
                     // knows it.
                     let file = unsafe { OwnedFd::from_raw_fd(raw) };
                     match keep(file) {
@@ -400,8 +404,8 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32
             }
             (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
                 // SAFETY: the kernel wrote such a structure there; no alignment is asked for.
-                let told = unsafe { data.cast::<libc::ucred>().read_unaligned() };
-                sender = Some((told.pid, told.uid, told.gid));
+                let credentials = unsafe { data.cast::<libc::ucred>().read_unaligned() };
+                sender = Some((credentials.pid, credentials.uid, credentials.gid));
             }
             _ => {}
         }
@@ -411,7 +415,7 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32
     (files, is_cut, sender)
 }
 
-/// The next packet, waited for until an instant.
+/// Waits for the next packet, until an instant.
 pub fn receive_until(socket: &OwnedFd, limit: Duration, until: Instant) -> Result<Packet, Error> {
     loop {
         match receive(socket, false) {
@@ -427,12 +431,13 @@ pub fn receive_until(socket: &OwnedFd, limit: Duration, until: Instant) -> Resul
     }
 }
 
-/// Waits until a descriptor can be read, or its other end is gone; false when the time is over.
+/// Waits until a descriptor is readable or its other end is gone. Returns false if the time has
+/// ended.
 pub fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool, Error> {
     wait_for(file, until).map(|found| found.is_some())
 }
 
-/// The same, and what was found; `None` when the time is over.
+/// As [`wait_readable`], and returns the events; `None` if the time has ended.
 fn wait_for(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<Option<PollFlags>, Error> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));

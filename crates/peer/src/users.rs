@@ -1,9 +1,9 @@
-//! Whose processes may be at the other end.
+//! The users whose processes may be at the other end.
 //!
-//! The kernel says who that is, twice: who had the other end of the socket as it was connected (for
-//! a listener, who began to listen), and who sent a packet. Both are looked at, the first before a
-//! word is said. In a user namespace all users that have no number there are shown as one and the
-//! same, and this process may be one of them: of such nobody can be told from another.
+//! The kernel reports the user twice: that of the process that connected the socket (for a
+//! listener, that began to listen), and that of a packet's sender. Both are checked, the first
+//! before any packet is sent. In a user namespace all users without a number there appear as the
+//! same one, perhaps together with this process's own user, so they cannot be distinguished.
 
 use std::fs;
 
@@ -12,38 +12,37 @@ use rustix::fd::AsFd;
 use super::error::Error;
 use super::socket;
 
-/// Users whose processes may be at the other end of a socket: a channel's, a vhost-user port's or
-/// that of telemetry.
+/// Users whose processes may be at the other end of a socket: of a channel, a vhost-user port or
+/// telemetry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Users {
-    /// One's own, which is that of [`geteuid(2)`], and root.
+    /// The calling process's user, that of [`geteuid(2)`], and root.
     ///
     /// [`geteuid(2)`]: https://docs.rs/rustix/latest/rustix/process/fn.geteuid.html
     #[default]
     Own,
-    /// These as well, by their numbers.
+    /// These users as well, by their numbers.
     OwnAnd(Vec<u32>),
-    /// All of them, also those that have no number in this user namespace.
+    /// All users, also those without a number in this user namespace.
     Any,
 }
 
-/// The number of users that have none in a namespace, DEFAULT_OVERFLOWUID of linux/highuid.h.
+/// The number of users without one in a namespace, DEFAULT_OVERFLOWUID of linux/highuid.h.
 const OVERFLOW: u32 = 65_534;
 
 impl Users {
-    /// Asks the kernel whose process is at the other end of a connected socket, before a word is
-    /// said.
+    /// Checks the user at the other end of a connected socket, before any packet is sent.
     ///
     /// # Errors
-    /// [`Error::OtherUser`] where it may not be there; [`Error::System`].
+    /// [`Error::OtherUser`] if the user is not allowed; [`Error::System`].
     pub fn check_other_end(&self, attempt: &'static str, socket: impl AsFd) -> Result<(), Error> {
         let (process, user, _) = socket::other_end(socket)?;
-        // Process 0 is one in a PID namespace that this one cannot see.
+        // Process 0: this PID namespace cannot see it.
         self.check(attempt, Some(process).filter(|process| *process > 0), user)
     }
 
     /// # Errors
-    /// [`Error::OtherUser`] where a process of this user may not be at the other end.
+    /// [`Error::OtherUser`] if this user is not allowed.
     pub fn check(
         &self,
         attempt: &'static str,
@@ -91,7 +90,8 @@ impl Users {
     }
 }
 
-/// Who is at the other end, who may be, and what helps; `setting` is where others are allowed.
+/// The text of a refusal: the process at the other end, the allowed users and the remedy. `setting`
+/// names the setting that allows other users.
 pub fn refusal(
     process: Option<i32>,
     user: u32,
@@ -106,7 +106,7 @@ pub fn refusal(
     let remedy = match is_unknown {
         true => format!(
             "{user} stands for every user without a number in this user namespace, so they cannot \
-             be told apart: run both ends in one user namespace, or map the user there, or allow \
+             be distinguished: run both ends in one user namespace, or map the user there, or allow \
              all (--allow-user any, Users::Any)"
         ),
         false => format!(
@@ -123,11 +123,11 @@ fn listed(users: &[u32]) -> String {
     match words.split_last() {
         Some((last, [])) => format!("user {last} is"),
         Some((last, others)) => format!("users {} and {last} are", others.join(", ")),
-        None => "nobody is".into(),
+        None => "no user is".into(),
     }
 }
 
-/// Whether this number may stand for users that have none here.
+/// Whether this number may stand for users without one in this namespace.
 fn is_one_of_many(user: u32) -> bool {
     let number = fs::read_to_string("/proc/sys/kernel/overflowuid");
     let overflow = number.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW);
@@ -135,8 +135,8 @@ fn is_one_of_many(user: u32) -> bool {
         && !fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| has_all_users(&map))
 }
 
-/// Whether a namespace's map, user_namespaces(7), has a number for each user: first here, first
-/// there, and how many.
+/// Whether a namespace's map, user_namespaces(7), has a number for each user: the first number
+/// here, the first there, and their count.
 fn has_all_users(map: &str) -> bool {
     map.split_whitespace().nth(2).is_some_and(|count| count == u32::MAX.to_string())
 }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ones_own_user_and_root_are_allowed_unless_it_is_said() {
+    fn only_own_user_and_root_are_allowed_by_default() {
         let (own, more) = (Users::default(), Users::OwnAnd(vec![12, 13]));
         assert!(check(&own, OWN, false).is_ok() && check(&own, 0, false).is_ok());
         let error = message(check(&own, 12, false));
@@ -175,10 +175,10 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_many_share_is_nobodys_own() {
+    fn number_that_many_users_share_does_not_count_as_own() {
         let error = message(check(&Users::Own, OWN, true));
         assert!(error.contains("user namespace") && error.contains("--allow-user any"), "{error}");
-        assert!(check(&Users::OwnAnd(vec![OWN]), OWN, true).is_ok(), "it was said");
+        assert!(check(&Users::OwnAnd(vec![OWN]), OWN, true).is_ok(), "the settings allow it");
         assert!(has_all_users("         0          0 4294967295\n"));
         assert!(!has_all_users("0 100000 65536\n") && !has_all_users(""));
         assert!(!is_one_of_many(OWN));

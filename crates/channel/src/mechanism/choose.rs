@@ -1,4 +1,4 @@
-//! Which mechanism a message takes.
+//! The choice of a message's mechanism.
 
 use std::sync::OnceLock;
 
@@ -8,46 +8,45 @@ use crate::shared::error::Error;
 use crate::shared::header::SumState;
 use crate::shared::idle;
 use crate::shared::lane::Lane;
-use crate::shared::layout::TOOK_INTO_NEW;
+use crate::shared::layout::INTO_NEW_MEMORY;
 use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::table::{self, ChannelTable};
 
-/// From this size on one copy by the kernel beats two by the processors where only one processor
-/// is to be had. Below, the ring's chunks stay in the cache and a system call a message costs more.
-/// Where there are several and others are busy the ring stays: on two busy processors of Zen 4 it
-/// moved 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB). With one of the
-/// two busy it moved 1.55 and `pull` 1.52 at 64 KiB, 3.43 and 3.05 at 256 KiB, 3.74 and 2.83 at 16
-/// MiB.
+/// From this size on, one copy by the kernel is faster than two by the processors if both ends
+/// share the only processor. Below, the ring's chunks stay in the cache, and a system call per
+/// message costs more. With several processors that other programs keep busy the ring remains the
+/// choice: on two busy processors of Zen 4 it moved 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25,
+/// `double` 1.8 at 0.25 (256 MiB). With one of the two busy it moved 1.55 and `pull` 1.52 at 64
+/// KiB, 3.43 and 3.05 at 256 KiB, 3.74 and 2.83 at 16 MiB.
 const PULL_BYTES_MIN: u64 = 128 << 10;
-/// From this size on two ends that have a processor each copy once, both at a time, into memory
-/// that is new to the receiver: page faults then take longer than copies, and by `double` both ends
-/// meet half of them. Into memory that was used before the ring is as fast or faster at every size,
-/// wherever the two ends run (see `ring`), and takes less processor time. GB/s of `ring` and
-/// `double`, Zen 4:
-/// 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and 2.09 at 1 MiB, 1.37 and 2.48 at 16
-/// MiB.
+/// From this size on `double` is the choice if each end has a processor and the receiver's memory
+/// is new: page faults then take longer than copies, and by `double` each end handles half of them.
+/// Into memory that was used before, the ring is as fast or faster at every size, wherever the two
+/// ends run (see `ring`), and needs less processor time. GB/s of `ring` and `double` into new
+/// memory, Zen 4: 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and 2.09 at 1 MiB, 1.37
+/// and 2.48 at 16 MiB.
 const DOUBLE_INTO_NEW_BYTES_MIN: u64 = 128 << 10;
-/// The mechanism for this message: the one that was asked for, else its slot up to
-/// `longest_inline`, else what was measured on this machine, else a rule: by size, permission,
-/// trust and processors.
+/// The mechanism for this message: the one that the settings name, otherwise `inline` up to
+/// `longest_inline`, otherwise the fastest as measured on this machine, otherwise by a rule on
+/// size, permission, trust and processors.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where what was asked for cannot be had.
+/// [`Error::Unavailable`] if the mechanism that the settings name is not available.
 pub(crate) fn choose(
     lane: &Lane,
     source: &Source<'_>,
     length: u64,
     longest_inline: usize,
 ) -> Result<Mechanism, Error> {
-    choose_and_say(lane, source, length, longest_inline).map(|(mechanism, _)| mechanism)
+    choose_with_reason(lane, source, length, longest_inline).map(|(mechanism, _)| mechanism)
 }
 
-/// The same, and why.
+/// As [`choose`], with the reason.
 ///
 /// # Errors
 /// As [`choose`].
-pub(crate) fn choose_and_say(
+pub(crate) fn choose_with_reason(
     lane: &Lane,
     source: &Source<'_>,
     length: u64,
@@ -64,48 +63,48 @@ pub(crate) fn choose_and_say(
     }
 }
 
-/// Why a message takes its mechanism.
+/// The reason for a message's mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// [`Settings::mechanism`](crate::Settings::mechanism) asks for it.
+    /// [`Settings::mechanism`](crate::Settings::mechanism) names it.
     Asked,
-    /// It fits into its descriptor.
+    /// The message fits into its slot.
     Short,
-    /// The receiver took its last large message into memory that had no pages yet.
+    /// The receiver put its last large message into memory without pages.
     IntoNew,
-    /// It was the best for this size as this machine was measured: the `[channel]` table of the
-    /// tuning in force.
+    /// It was the fastest for this size when this machine was measured: the `[channel]` table of
+    /// the tuning in force.
     Measured,
     /// Both ends share one processor.
     OneProcessor,
-    /// Nothing speaks for another one.
+    /// The default: no rule selects another one.
     Usual,
 }
 
 impl Reason {
-    /// The reason in a sentence's end: `because it is ...`.
+    /// The reason as the end of a sentence: `because ...`.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
-            Self::Asked => "it was asked for by name",
-            Self::Short => "so short a message fits into its descriptor",
+            Self::Asked => "the settings name it",
+            Self::Short => "so short a message fits into its slot",
             Self::IntoNew => {
-                "the receiver's memory has no pages yet, and both ends meet half of the page faults"
+                "the receiver's memory has no pages yet, and each end handles half of the page faults"
             }
             Self::Measured => {
-                "it was the fastest for this size as this machine was measured (haul.toml, [channel])"
+                "it was the fastest for this size when this machine was measured (haul.toml, [channel])"
             }
             Self::OneProcessor => {
-                "both ends share one processor, where one copy by the kernel takes the least of it"
+                "both ends share one processor, and one copy by the kernel needs the least time on it"
             }
             Self::Usual => {
-                "both copies overlap and stay in the caches, and nothing speaks for another mechanism"
+                "both copies overlap and stay in the caches, and no rule selects another mechanism"
             }
         }
     }
 }
 
-/// Whether choices stand on what was measured on this machine.
+/// Whether choices use a table that was measured on this machine.
 pub(crate) fn is_measured() -> bool {
     ladder().is_some()
 }
@@ -113,36 +112,36 @@ pub(crate) fn is_measured() -> bool {
 fn best(lane: &Lane, source: &Source<'_>, length: u64) -> (Mechanism, Reason) {
     let link = &*lane.link;
     let ladder = ladder();
-    // Whatever the peer writes there, the worst of it is a slower transfer.
-    let is_target_new = length >= DOUBLE_INTO_NEW_BYTES_MIN && lane.load(TOOK_INTO_NEW) == 1;
+    // The worst that a false value of the peer causes is a slower transfer.
+    let is_target_new = length >= DOUBLE_INTO_NEW_BYTES_MIN && lane.load(INTO_NEW_MEMORY) == 1;
     let busy = Facts {
         is_trusted: link.is_trusted,
         is_idle: false,
-        is_alone: lane.is_alone(),
+        has_one_cpu: lane.has_one_cpu(),
         is_target_new,
         is_summed: source.sum() != SumState::None,
     };
     let can = |mechanism| obstacle(mechanism, link, source, length).is_none();
     let best = |facts: Facts| facts.best(length, ladder, &can);
     let (if_busy, if_idle) = (best(busy), best(Facts { is_idle: true, ..busy }));
-    // Asked where something hangs on it alone: three system calls, 7 us on Zen 4.
-    let is_idle = if_busy.0 != if_idle.0 && !lane.is_alone() && idle::is_one_for_each();
+    // Only checked if the result changes the choice: it costs three system calls, 7 us on Zen 4.
+    let is_idle = if_busy.0 != if_idle.0 && !lane.has_one_cpu() && idle::is_one_for_each();
     if is_idle { if_idle } else { if_busy }
 }
 
-/// What a choice stands on beside the message.
+/// The facts of a choice, beside the message.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     is_trusted: bool,
-    /// There is a processor for each end.
+    /// Each end has a processor.
     is_idle: bool,
-    /// There is one processor for both ends.
-    is_alone: bool,
-    /// The receiver took its last large message into memory that had no pages.
+    /// Both ends share the only processor that they may run on.
+    has_one_cpu: bool,
+    /// The receiver put its last large message into memory without pages.
     is_target_new: bool,
-    /// There is a checksum. Where the processor copies it is part of the copy; where the kernel
-    /// does each end passes over the bytes once more: on Cascade Lake, where `double` moves 6.2
-    /// GB/s and the ring 4.4 at 256 MiB, they move 3.7 and 4.7 with it.
+    /// The message has a checksum. If the processor copies, the checksum is part of the copy; if
+    /// the kernel copies, each end reads the bytes once more. On Cascade Lake `double` moves 6.2
+    /// GB/s and the ring 4.4 at 256 MiB, and 3.7 and 4.7 with a checksum.
     is_summed: bool,
 }
 
@@ -166,24 +165,24 @@ impl Facts {
         if let Some(measured) = rungs.find(|rung| rung.from <= length && suits(rung.mechanism)) {
             return (measured.mechanism, Reason::Measured);
         }
-        if self.is_alone && length >= PULL_BYTES_MIN && suits(Mechanism::Pull) {
+        if self.has_one_cpu && length >= PULL_BYTES_MIN && suits(Mechanism::Pull) {
             return (Mechanism::Pull, Reason::OneProcessor);
         }
         (Mechanism::Ring, Reason::Usual)
     }
 }
 
-/// The choices of the table, as a message looks for them: nothing is allocated, sorted or parsed
-/// for it.
+/// The choices of the table, prepared so that a message's choice allocates, sorts and parses
+/// nothing.
 #[derive(Debug)]
 struct Ladder {
-    /// The longest message that it holds for.
+    /// The longest message to which the choices apply.
     most: u64,
     /// By trust, then by processors, the largest sizes first.
     rungs: [Vec<Rung>; 4],
 }
 
-/// A mechanism and the size in bytes from which on it is the choice.
+/// A mechanism and the size in bytes from which on it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rung {
     from: u64,
@@ -191,7 +190,7 @@ struct Rung {
 }
 
 impl Ladder {
-    /// `None` of a table without a choice.
+    /// `None` if the table has no choice.
     fn new(table: &ChannelTable) -> Option<Self> {
         let rungs = [(false, false), (false, true), (true, false), (true, true)];
         let rungs = rungs.map(|(trusted, idle)| {
@@ -204,13 +203,13 @@ impl Ladder {
         (!table.choices.is_empty()).then_some(Self { most: table.longest(), rungs })
     }
 
-    /// Those for such ends, the best first.
+    /// The choices for such ends, the best first.
     fn of(&self, trusted: bool, idle: bool) -> impl Iterator<Item = &Rung> {
         self.rungs[usize::from(trusted) * 2 + usize::from(idle)].iter()
     }
 }
 
-/// The table's, made once; nothing as long as no program has read one.
+/// The installed table's choices, prepared once; `None` before [`table::install`].
 fn ladder() -> Option<&'static Ladder> {
     static LADDER: OnceLock<Option<Ladder>> = OnceLock::new();
     let table = table::installed()?;
@@ -225,15 +224,15 @@ mod tests {
     const QUIET: Facts = Facts {
         is_trusted: true,
         is_idle: true,
-        is_alone: false,
+        has_one_cpu: false,
         is_target_new: false,
         is_summed: false,
     };
 
     #[test]
-    fn without_a_table_the_rule_goes_by_size_memory_and_processors() {
+    fn rule_without_table_decides_by_size_memory_and_processors() {
         let busy = Facts { is_idle: false, ..QUIET };
-        let alone = Facts { is_alone: true, ..busy };
+        let alone = Facts { has_one_cpu: true, ..busy };
         let new = Facts { is_target_new: true, ..QUIET };
         let new_and_busy = Facts { is_target_new: true, ..busy };
         for (facts, length, mechanism) in [
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_goes_before_the_rule_as_far_as_it_was_measured() {
+    fn table_precedes_rule_up_to_four_times_measured_size() {
         let table = ChannelTable {
             measured_max: Some(1 << 20),
             choices: vec![choice(0, "pull", None), choice(1 << 20, "double", Some(true))],
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_says_what_its_table_says() {
+    fn ladder_agrees_with_its_table() {
         let choices = vec![
             choice(0, "ring", None),
             choice(64 << 10, "pull", Some(false)),

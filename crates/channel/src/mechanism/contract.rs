@@ -1,8 +1,7 @@
-//! What a mechanism does at each end.
+//! The interface of a mechanism at each end.
 //!
-//! Each has two values for a message: one that the sender moves on, [`Sends`], and one that the
-//! receiver does, [`Receives`]. What an end keeps for a mechanism from one message to the next is
-//! its `Lasting`.
+//! A mechanism has two values for a message: the sender advances [`Sends`], the receiver advances
+//! [`Receives`]. An end keeps `State` for a mechanism from one message to the next.
 
 use crate::pages::buffer::Buffer;
 use crate::shared::account::Account;
@@ -15,149 +14,151 @@ use crate::shared::message::Message;
 use crate::shared::source::Source;
 use crate::shared::transfer::Step;
 
-/// Why a mechanism that asks for trust cannot be used.
+/// Why a mechanism that needs trust is not available.
 pub(crate) const NO_TRUST: &str = "one of the two ends does not trust the other";
 
-/// A message as a mechanism sees it at the sender's end.
+/// A message as the mechanism at the sender's end sees it.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'m, 'a> {
     pub(crate) lane: &'m mut Lane,
     pub(crate) source: &'m mut Source<'a>,
     pub(crate) account: &'m mut Account,
     pub(crate) message: Message,
-    /// Its bytes, also where they are not in the source.
+    /// The length in bytes, even if the bytes are not in the source.
     pub(crate) length: u64,
 }
 
 impl Outgoing<'_, '_> {
-    /// Whether the receiver has said that it cannot take all of it this way.
+    /// Whether the receiver has reported that it cannot receive all of it by this mechanism.
     pub(crate) fn is_refused(&self) -> bool {
         self.lane.is_refused(self.message)
     }
 }
 
-/// How a message begins.
+/// How the transfer of a message begins.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// All of it is where the receiver finds it. The header goes out, with this detail.
+    /// The receiver can read all of it. The header is published with this detail.
     Whole { detail: u64 },
-    /// The header goes out, and the mechanism goes on from there.
+    /// The header is published, and the sender's part moves the bytes afterwards.
     Moving { detail: u64 },
-    /// The header goes out, and the rest is the receiver's to do.
+    /// The header is published, and the receiver moves the bytes.
     Left { detail: u64 },
-    /// Something was done, and more is to be done before the header goes out.
+    /// A part of the work was done; more is due before the header is published.
     NotYet,
-    /// It cannot begin before somebody else has moved.
+    /// It cannot begin before another transfer is complete.
     Blocked,
-    /// It cannot go this way: nothing of it is out.
+    /// This mechanism cannot carry the message; nothing of it was published.
     Impossible,
 }
 
-/// What is left of a message as the sender's part is done.
+/// What remains of a message when the sender's part is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Then {
-    /// Nothing: its bytes are the caller's again.
+    /// Nothing: the caller may reuse the bytes.
     Complete,
-    /// The receiver says that it has all of it, or that it cannot take all of it this way.
+    /// The receiver reports that it has the whole message, or that it cannot receive all of it by
+    /// this mechanism.
     Answer,
 }
 
-/// A mechanism at the sender's end, for one message.
+/// The sender's part of a mechanism, for one message.
 pub(crate) trait Sends: Sized {
-    type Lasting;
+    type State;
 
-    /// What keeps any message from going this way to this peer.
+    /// Why this mechanism cannot carry any message to this peer.
     fn peer_obstacle(_link: &Link) -> Option<&'static str> {
         None
     }
 
-    /// What keeps this one from it.
+    /// Why this mechanism cannot carry this message.
     fn obstacle(_source: &Source<'_>, _length: u64) -> Option<&'static str> {
         None
     }
 
-    /// Does what is to be done before the receiver knows of the message.
+    /// Does the work that is due before the header is published.
     fn begin(
         &mut self,
-        lasting: &mut Self::Lasting,
+        state: &mut Self::State,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Begun, Error>;
 
-    /// Moves a piece. Only where [`begin`](Self::begin) said that there is something to be moved.
+    /// Moves a piece. Called only if [`begin`](Self::begin) returned [`Begun::Moving`].
     fn step(
         &mut self,
-        _lasting: &mut Self::Lasting,
+        _state: &mut Self::State,
         _out: &mut Outgoing<'_, '_>,
     ) -> Result<Step<Then>, Error> {
         unreachable!("this end moves nothing after the header is out")
     }
 
-    /// Bytes that this end has moved since the header went out.
+    /// Bytes that this end has moved since the header was published.
     fn progress(&self) -> u64 {
         0
     }
 
-    /// Whether the checksum is made as the bytes are moved.
+    /// Whether the checksum is computed while the bytes are moved.
     const SUMS: bool;
 
-    /// Gives back what it had for the message, which has arrived this way or has not.
-    fn settle(&mut self, _lasting: &mut Self::Lasting, _has_arrived: bool) {}
+    /// Releases what it held for the message. `has_arrived` is false if this mechanism did not
+    /// complete the message.
+    fn release(&mut self, _state: &mut Self::State, _has_arrived: bool) {}
 }
 
-/// A message as a mechanism sees it at the receiver's end.
+/// A message as the mechanism at the receiver's end sees it.
 #[derive(Debug)]
 pub(crate) struct Incoming<'m> {
     pub(crate) lane: &'m mut Lane,
     pub(crate) account: &'m mut Account,
     pub(crate) message: Message,
-    /// The checksum of what is moved by the processor, where the message has one.
+    /// The checksum of the bytes that the processor moves, if the message has one.
     pub(crate) sum: Option<&'m mut Sum>,
-    /// Whether a trusted peer may be let write to the target: who owns the target keeps it where
-    /// [`Receives::settle`] says no.
+    /// Whether a trusted peer may write to the target. If [`Receives::revoke`] returns false, the
+    /// owner of the target must not reuse it.
     pub(crate) is_exposed: bool,
 }
 
-/// What became of a message as the receiver's part is done.
+/// How much of a message arrived when the receiver's part is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Taken {
-    /// Every byte is in its place.
+    /// All bytes.
     Whole,
-    /// So many bytes from the first on are, and no more come this way.
+    /// This many bytes from the first on; no more arrive by this mechanism.
     Part(usize),
 }
 
-/// Memory that a message comes in, and that its owner gets as it is.
+/// Memory that a message arrives in and that the receiver's caller gets without a copy.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Destination {
     pub(crate) memory: Buffer,
-    /// All of it is there.
+    /// The memory already holds the whole message.
     pub(crate) is_whole: bool,
 }
 
-/// A mechanism at the receiver's end, for one message.
+/// The receiver's part of a mechanism, for one message.
 pub(crate) trait Receives: Sized {
-    type Lasting;
+    type State;
 
-    /// Believes of a header what can be true.
+    /// Validates a header.
     ///
     /// # Errors
     /// [`Error::Protocol`], [`Error::Memory`], [`Error::System`].
-    fn begin(lasting: &mut Self::Lasting, header: &Header, lane: &mut Lane) -> Result<Self, Error>;
+    fn begin(state: &mut Self::State, header: &Header, lane: &mut Lane) -> Result<Self, Error>;
 
-    /// Memory for it where it comes in some of its own.
-    fn place(
+    /// Memory for the message, if the mechanism provides it.
+    fn destination(
         &mut self,
-        _lasting: &mut Self::Lasting,
+        _state: &mut Self::State,
         _lane: &mut Lane,
         _length: usize,
-    ) -> Result<Option<Place>, Error> {
+    ) -> Result<Option<Destination>, Error> {
         Ok(None)
     }
 
-    /// Moves a piece to its place in a target of the message's length.
+    /// Moves a piece to its location in a target of the message's length.
     fn step(
         &mut self,
-        lasting: &mut Self::Lasting,
+        state: &mut Self::State,
         incoming: &mut Incoming<'_>,
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error>;
@@ -167,20 +168,20 @@ pub(crate) trait Receives: Sized {
         0
     }
 
-    /// Whether the checksum is made as the bytes are moved.
+    /// Whether the checksum is computed while the bytes are moved.
     const SUMS: bool;
 
-    /// Whether a checksum, where there is one, comes with the header at the latest.
-    const COMES_SUMMED: bool = false;
+    /// Whether the checksum, if there is one, is in the header.
+    const HAS_SUM_IN_HEADER: bool = false;
 
-    /// Whether the bytes are what they will be as the header comes: a sender that gives up later,
-    /// or dies, takes nothing back.
+    /// Whether the bytes no longer change once the header is published, even if the sender later
+    /// gives up or dies.
     const IS_FIXED: bool = false;
 
-    /// Makes sure that the peer writes no more to the target; false where that is not sure.
-    fn settle(
+    /// Revokes the peer's access to the target. Returns false if the peer may still write to it.
+    fn revoke(
         &mut self,
-        _lasting: &mut Self::Lasting,
+        _state: &mut Self::State,
         _lane: &mut Lane,
         _message: Message,
         _target: &[u8],
@@ -188,6 +189,6 @@ pub(crate) trait Receives: Sized {
         true
     }
 
-    /// The message was taken.
+    /// Ends the transfer of a message that was received.
     fn end(self) {}
 }

@@ -1,10 +1,10 @@
-//! The mechanism of a message, and every call to it: the one place that knows all of them.
+//! Calls to the mechanism of a message. Only this module knows all mechanisms.
 
 use rustix::fd::OwnedFd;
 
-use super::contract::{Begun, Incoming, Outgoing, Place, Receives, Sends, Taken, Then};
-use super::sealed::{Building, HandOver, TakeOver};
-use super::{double, inline, lease, pull, ring, staged, vmsplice};
+use super::contract::{Begun, Destination, Incoming, Outgoing, Receives, Sends, Taken, Then};
+use super::sealed::Building;
+use super::{double, inline, lease, pull, ring, sealed, staged, vmsplice};
 use crate::pages::pool::Pools;
 use crate::shared::error::Error;
 use crate::shared::header::Header;
@@ -15,65 +15,65 @@ use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::shared::transfer::Step;
 
-/// What a sender keeps for its mechanisms from one message to the next.
+/// The state that a sender keeps for its mechanisms from one message to the next.
 #[derive(Debug, Default)]
-pub(crate) struct SenderKeeps {
-    pub(crate) ring: ring::Filled,
-    /// Pools of the receiver's.
-    lease: lease::Mapped,
+pub(crate) struct SenderStates {
+    pub(crate) ring: ring::SenderState,
+    /// The receiver's pools.
+    lease: lease::MappedPools,
     vmsplice: Option<vmsplice::Pipe>,
     nothing: (),
 }
 
-/// What a receiver keeps for them.
+/// The state that a receiver keeps for its mechanisms from one message to the next.
 #[derive(Debug, Default)]
-pub(crate) struct ReceiverKeeps {
-    /// Cells emptied.
+pub(crate) struct ReceiverStates {
+    /// Cells of the ring emptied.
     ring: u64,
-    /// Memory that a trusted sender copies into.
+    /// Pools that a trusted sender copies into.
     lease: Pools,
-    /// What a trusted sender's pages come out of.
+    /// The pipe that a trusted sender's pages arrive through.
     vmsplice: Option<OwnedFd>,
     nothing: (),
 }
 
-impl ReceiverKeeps {
-    /// Lets memory go that no message has come to for a while.
+impl ReceiverStates {
+    /// Drops the pools.
     pub(crate) fn retire(&mut self) {
         self.lease.retire();
     }
 }
 
-/// A message on its way out, by its mechanism.
+/// The sender's part of any mechanism.
 #[derive(Debug)]
-pub(crate) enum SendingBy {
-    Inline(inline::Put),
-    Ring(ring::Fill),
-    Staged(staged::CopyIn),
-    Pull(pull::Offer),
-    Sealed(HandOver),
-    Double(double::Push),
-    Lease(lease::Lay),
-    Vmsplice(vmsplice::Pour),
+pub(crate) enum AnySending {
+    Inline(inline::Sending),
+    Ring(ring::Sending),
+    Staged(staged::Sending),
+    Pull(pull::Sending),
+    Sealed(sealed::Sending),
+    Double(double::Sending),
+    Lease(lease::Sending),
+    Vmsplice(vmsplice::Sending),
 }
 
-/// A message on its way in, by its mechanism.
+/// The receiver's part of any mechanism.
 #[derive(Debug)]
-pub(crate) enum ReceivingBy {
-    Inline(inline::Take),
-    Ring(ring::Drain),
-    Staged(staged::CopyOut),
-    Pull(pull::Pull),
-    Sealed(TakeOver),
-    Double(double::Draw),
-    Lease(lease::Let),
-    Vmsplice(vmsplice::Drain),
+pub(crate) enum AnyReceiving {
+    Inline(inline::Receiving),
+    Ring(ring::Receiving),
+    Staged(staged::Receiving),
+    Pull(pull::Receiving),
+    Sealed(sealed::Receiving),
+    Double(double::Receiving),
+    Lease(lease::Receiving),
+    Vmsplice(vmsplice::Receiving),
 }
 
-/// The same call to whichever mechanism it is, with what its end keeps for it.
+/// Calls a method of the mechanism at hand, with the state that this end keeps for it.
 macro_rules! each {
-    ($by:expr, $keeps:expr, |$one:ident, $kept:ident| $call:expr) => {
-        each!(@ $by, $keeps, $one, $kept, $call;
+    ($by:expr, $states:expr, |$one:ident, $state:ident| $call:expr) => {
+        each!(@ $by, $states, $one, $state, $call;
             Inline nothing, Ring ring, Staged nothing, Pull nothing, Sealed nothing, Double nothing,
             Lease lease, Vmsplice vmsplice)
     };
@@ -89,38 +89,38 @@ macro_rules! each {
             Self::Vmsplice($one) => $call,
         }
     };
-    (@ $by:expr, $keeps:expr, $one:ident, $kept:ident, $call:expr; $($way:ident $of:ident),*) => {
+    (@ $by:expr, $states:expr, $one:ident, $state:ident, $call:expr; $($way:ident $of:ident),*) => {
         match $by {
             $(Self::$way($one) => {
-                let $kept = &mut $keeps.$of;
+                let $state = &mut $states.$of;
                 $call
             })*
         }
     };
 }
 
-/// The same call to the sender's type of a mechanism.
+/// Calls a function of a mechanism's `Sending` type.
 macro_rules! of_sender {
     ($mechanism:expr, $function:ident($($argument:expr),*)) => {
         match $mechanism {
-            Mechanism::Inline => inline::Put::$function($($argument),*),
-            Mechanism::Ring => ring::Fill::$function($($argument),*),
-            Mechanism::Staged => staged::CopyIn::$function($($argument),*),
-            Mechanism::Pull => pull::Offer::$function($($argument),*),
-            Mechanism::Sealed => HandOver::$function($($argument),*),
-            Mechanism::Double => double::Push::$function($($argument),*),
-            Mechanism::Lease => lease::Lay::$function($($argument),*),
-            Mechanism::Vmsplice => vmsplice::Pour::$function($($argument),*),
+            Mechanism::Inline => inline::Sending::$function($($argument),*),
+            Mechanism::Ring => ring::Sending::$function($($argument),*),
+            Mechanism::Staged => staged::Sending::$function($($argument),*),
+            Mechanism::Pull => pull::Sending::$function($($argument),*),
+            Mechanism::Sealed => sealed::Sending::$function($($argument),*),
+            Mechanism::Double => double::Sending::$function($($argument),*),
+            Mechanism::Lease => lease::Sending::$function($($argument),*),
+            Mechanism::Vmsplice => vmsplice::Sending::$function($($argument),*),
         }
     };
 }
 
-/// Whether a mechanism can be used to send to this peer.
+/// Whether a mechanism is available for messages to this peer.
 pub(crate) fn offers(link: &Link, mechanism: Mechanism) -> bool {
     of_sender!(mechanism, peer_obstacle(link)).is_none()
 }
 
-/// What keeps a message from going this way.
+/// Why a mechanism cannot carry a message.
 pub(crate) fn obstacle(
     mechanism: Mechanism,
     link: &Link,
@@ -131,51 +131,52 @@ pub(crate) fn obstacle(
         .or_else(|| of_sender!(mechanism, obstacle(source, length)))
 }
 
-impl SendingBy {
+impl AnySending {
     pub(crate) fn new(mechanism: Mechanism, link: &Link, length: u64) -> Self {
         match mechanism {
-            Mechanism::Inline => Self::Inline(inline::Put),
-            Mechanism::Ring => Self::Ring(ring::Fill::new(link, length)),
-            Mechanism::Staged => Self::Staged(staged::CopyIn::default()),
-            Mechanism::Pull => Self::Pull(pull::Offer::default()),
-            Mechanism::Sealed => Self::Sealed(HandOver::default()),
-            Mechanism::Double => Self::Double(double::Push::new(length)),
-            Mechanism::Lease => Self::Lease(lease::Lay::new(length)),
-            Mechanism::Vmsplice => Self::Vmsplice(vmsplice::Pour::new(length)),
+            Mechanism::Inline => Self::Inline(inline::Sending),
+            Mechanism::Ring => Self::Ring(ring::Sending::new(link, length)),
+            Mechanism::Staged => Self::Staged(staged::Sending::default()),
+            Mechanism::Pull => Self::Pull(pull::Sending::default()),
+            Mechanism::Sealed => Self::Sealed(sealed::Sending::default()),
+            Mechanism::Double => Self::Double(double::Sending::new(length)),
+            Mechanism::Lease => Self::Lease(lease::Sending::new(length)),
+            Mechanism::Vmsplice => Self::Vmsplice(vmsplice::Sending::new(length)),
         }
     }
 
-    /// What was built in place.
+    /// The sender's part for a message that was built in place.
     pub(crate) fn built(building: Building) -> Self {
-        Self::Sealed(HandOver::new(building))
+        Self::Sealed(sealed::Sending::new(building))
     }
 
-    /// The rest of a message from `offset` on, which the receiver cannot take the way it came.
+    /// The ring, for the remainder of a message from `offset` on that the receiver cannot receive
+    /// by its first mechanism.
     ///
     /// # Errors
     /// [`Error::System`].
-    pub(crate) fn rest(
-        keeps: &mut SenderKeeps,
+    pub(crate) fn remainder(
+        states: &mut SenderStates,
         out: &mut Outgoing<'_, '_>,
         offset: u64,
     ) -> Result<Self, Error> {
-        ring::Fill::rest(&mut keeps.ring, out, offset).map(Self::Ring)
+        ring::Sending::remainder(&mut states.ring, out, offset).map(Self::Ring)
     }
 
     pub(crate) fn begin(
         &mut self,
-        keeps: &mut SenderKeeps,
+        states: &mut SenderStates,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Begun, Error> {
-        each!(self, keeps, |one, kept| one.begin(kept, out))
+        each!(self, states, |one, state| one.begin(state, out))
     }
 
     pub(crate) fn step(
         &mut self,
-        keeps: &mut SenderKeeps,
+        states: &mut SenderStates,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Step<Then>, Error> {
-        each!(self, keeps, |one, kept| one.step(kept, out))
+        each!(self, states, |one, state| one.step(state, out))
     }
 
     pub(crate) fn progress(&self) -> u64 {
@@ -186,8 +187,8 @@ impl SendingBy {
         each!(self, |one| sender_sums(one))
     }
 
-    pub(crate) fn settle(&mut self, keeps: &mut SenderKeeps, has_arrived: bool) {
-        each!(self, keeps, |one, kept| one.settle(kept, has_arrived));
+    pub(crate) fn release(&mut self, states: &mut SenderStates, has_arrived: bool) {
+        each!(self, states, |one, state| one.release(state, has_arrived));
     }
 }
 
@@ -195,56 +196,57 @@ fn sender_sums<T: Sends>(_: &T) -> bool {
     T::SUMS
 }
 
-impl ReceivingBy {
-    /// Believes of a header what can be true.
+impl AnyReceiving {
+    /// Validates a header.
     ///
     /// # Errors
     /// As [`Receives::begin`].
     pub(crate) fn begin(
         mechanism: Mechanism,
-        keeps: &mut ReceiverKeeps,
+        states: &mut ReceiverStates,
         header: &Header,
         lane: &mut Lane,
     ) -> Result<Self, Error> {
-        let none = &mut keeps.nothing;
+        let none = &mut states.nothing;
         Ok(match mechanism {
             Mechanism::Inline => Self::Inline(Receives::begin(none, header, lane)?),
             _ if header.length == 0 => {
                 return Err(Error::protocol("length of a large message", 0, 1));
             }
-            Mechanism::Ring => Self::Ring(Receives::begin(&mut keeps.ring, header, lane)?),
+            Mechanism::Ring => Self::Ring(Receives::begin(&mut states.ring, header, lane)?),
             Mechanism::Staged => Self::Staged(Receives::begin(none, header, lane)?),
             Mechanism::Pull => Self::Pull(Receives::begin(none, header, lane)?),
             Mechanism::Sealed => Self::Sealed(Receives::begin(none, header, lane)?),
             Mechanism::Double => Self::Double(Receives::begin(none, header, lane)?),
-            Mechanism::Lease => Self::Lease(Receives::begin(&mut keeps.lease, header, lane)?),
+            Mechanism::Lease => Self::Lease(Receives::begin(&mut states.lease, header, lane)?),
             Mechanism::Vmsplice => {
-                Self::Vmsplice(Receives::begin(&mut keeps.vmsplice, header, lane)?)
+                Self::Vmsplice(Receives::begin(&mut states.vmsplice, header, lane)?)
             }
         })
     }
 
-    /// The rest of a message from `offset` on, which cannot be taken the way it came.
-    pub(crate) fn rest(link: &Link, offset: u64, length: u64) -> Self {
-        Self::Ring(ring::Drain::rest(link, offset, length))
+    /// The ring, for the remainder of a message from `offset` on that cannot be received by its
+    /// first mechanism.
+    pub(crate) fn remainder(link: &Link, offset: u64, length: u64) -> Self {
+        Self::Ring(ring::Receiving::remainder(link, offset, length))
     }
 
-    pub(crate) fn place(
+    pub(crate) fn destination(
         &mut self,
-        keeps: &mut ReceiverKeeps,
+        states: &mut ReceiverStates,
         lane: &mut Lane,
         length: usize,
-    ) -> Result<Option<Place>, Error> {
-        each!(self, keeps, |one, kept| one.place(kept, lane, length))
+    ) -> Result<Option<Destination>, Error> {
+        each!(self, states, |one, state| one.destination(state, lane, length))
     }
 
     pub(crate) fn step(
         &mut self,
-        keeps: &mut ReceiverKeeps,
+        states: &mut ReceiverStates,
         incoming: &mut Incoming<'_>,
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error> {
-        each!(self, keeps, |one, kept| one.step(kept, incoming, target))
+        each!(self, states, |one, state| one.step(state, incoming, target))
     }
 
     pub(crate) fn progress(&self) -> u64 {
@@ -259,22 +261,22 @@ impl ReceivingBy {
         each!(self, |one| is_fixed(one))
     }
 
-    pub(crate) fn comes_summed(&self) -> bool {
-        each!(self, |one| comes_summed(one))
+    pub(crate) fn has_sum_in_header(&self) -> bool {
+        each!(self, |one| has_sum_in_header(one))
     }
 
     pub(crate) fn is_inline(&self) -> bool {
         matches!(self, Self::Inline(_))
     }
 
-    pub(crate) fn settle(
+    pub(crate) fn revoke(
         &mut self,
-        keeps: &mut ReceiverKeeps,
+        states: &mut ReceiverStates,
         lane: &mut Lane,
         message: Message,
         target: &[u8],
     ) -> bool {
-        each!(self, keeps, |one, kept| one.settle(kept, lane, message, target))
+        each!(self, states, |one, state| one.revoke(state, lane, message, target))
     }
 
     pub(crate) fn end(self) {
@@ -286,8 +288,8 @@ fn receiver_sums<T: Receives>(_: &T) -> bool {
     T::SUMS
 }
 
-fn comes_summed<T: Receives>(_: &T) -> bool {
-    T::COMES_SUMMED
+fn has_sum_in_header<T: Receives>(_: &T) -> bool {
+    T::HAS_SUM_IN_HEADER
 }
 
 fn is_fixed<T: Receives>(_: &T) -> bool {

@@ -1,7 +1,6 @@
-//! `inline`: the bytes of a small message stand in its slot, behind the header.
+//! `inline`: the bytes of a small message are in its slot, behind the header.
 //!
-//! Most of these messages go a shorter way than is told here, see `send::at_once` and
-//! `receive::at_once`.
+//! Most of these messages go by the fast path of `send::at_once` and `receive::at_once` instead.
 
 use haul_copy::Hint;
 
@@ -19,12 +18,12 @@ use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::shared::transfer::Step;
 
-/// The sender's part: the bytes are in the slot before it is told of.
+/// The sender's part: the bytes are in the slot before the message is published.
 #[derive(Debug)]
-pub(crate) struct Put;
+pub(crate) struct Sending;
 
-impl Sends for Put {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = true;
 
@@ -33,7 +32,7 @@ impl Sends for Put {
     }
 
     fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
-        put(out.lane, out.message, out.source, out.length as usize);
+        write(out.lane, out.message, out.source, out.length as usize);
         out.account.copied_bytes = out.length;
         out.account.extra_memory_bytes = layout::SLOTS_BYTES as u64;
         Ok(Begun::Whole { detail: 0 })
@@ -42,10 +41,10 @@ impl Sends for Put {
 
 /// The receiver's part.
 #[derive(Debug)]
-pub(crate) struct Take;
+pub(crate) struct Receiving;
 
-impl Receives for Take {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
     const SUMS: bool = true;
     const IS_FIXED: bool = true;
@@ -64,20 +63,19 @@ impl Receives for Take {
         incoming: &mut Incoming<'_>,
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error> {
-        take(incoming.lane, incoming.message, target, incoming.sum.as_deref_mut());
+        read(incoming.lane, incoming.message, target, incoming.sum.as_deref_mut());
         incoming.account.copied_bytes = target.len() as u64;
         Ok(Step::Done(Taken::Whole))
     }
 }
 
 /// Copies the message into its slot.
-fn put(lane: &Lane, message: Message, source: &mut Source<'_>, length: usize) {
+fn write(lane: &Lane, message: Message, source: &mut Source<'_>, length: usize) {
     let at = lane.slot(message) + HEADER_BYTES;
     source.write_to(&lane.link.region, at, length, hint(lane, length));
 }
 
-/// What happens to a slot's lines after they are written: as in `ring`, whose smallest messages
-/// these would be.
+/// The fate of a slot's lines after they are written: as for the smallest messages of `ring`.
 pub(crate) fn hint(lane: &Lane, length: usize) -> Hint {
     match length >= CELL_BYTES && lane.distance.is_far() {
         true => Hint::Streamed,
@@ -85,8 +83,8 @@ pub(crate) fn hint(lane: &Lane, length: usize) -> Hint {
     }
 }
 
-/// How far a slot is asked for before such a message is written to it: all of it, but where its
-/// bytes go around the caches.
+/// How many bytes of a slot are prefetched before such a message is written to it: all of the
+/// message, but only the header if the bytes bypass the caches.
 pub(crate) fn bytes_to_fetch(lane: &Lane, length: usize) -> usize {
     match hint(lane, length) {
         Hint::Streamed => HEADER_BYTES,
@@ -95,7 +93,7 @@ pub(crate) fn bytes_to_fetch(lane: &Lane, length: usize) -> usize {
 }
 
 /// Copies the message out of its slot, and adds it to the checksum.
-fn take(lane: &Lane, message: Message, target: &mut [u8], sum: Option<&mut Sum>) {
+fn read(lane: &Lane, message: Message, target: &mut [u8], sum: Option<&mut Sum>) {
     let at = lane.slot(message) + HEADER_BYTES;
     match sum {
         Some(sum) => sum.read(0, (&lane.link.region, at), target, false),
@@ -103,7 +101,7 @@ fn take(lane: &Lane, message: Message, target: &mut [u8], sum: Option<&mut Sum>)
     }
 }
 
-/// The longest message that may go the short way on this channel; `None` where none may.
+/// The longest message that may go by the fast path on this channel; `None` if none may.
 pub(crate) fn longest_at_once(link: &Link) -> Option<usize> {
     let settings = &link.settings;
     let is_plain = matches!(settings.mechanism, None | Some(Mechanism::Inline));
@@ -115,7 +113,7 @@ pub(crate) fn longest_at_once(link: &Link) -> Option<usize> {
     (is_plain && !settings.integrity).then_some(longest)
 }
 
-/// What a message that went in its slot took at either end.
+/// The account of a message that went in its slot, at either end.
 pub(crate) fn account(length: u64, system_calls: u64) -> Account {
     Account {
         mechanism: Mechanism::Inline,

@@ -1,28 +1,33 @@
-//! `lease`: the sender copies straight into memory of the receiver's that both have mapped: one
-//! copy, by the processor, without a system call and without a fault once it is warm.
+//! `lease`: the sender copies directly into the receiver's memory, which both ends have mapped: one
+//! copy, by the processor, without a system call and, once the memory is warm, without a page
+//! fault.
 //!
 //! ```text
 //! sender:    publish the length,  wait for the offer
-//! receiver:  lease a place of the pool,  hand the pool over if it is new,  offer the place
-//! sender:    copy,  tell
+//! receiver:  lease a part of a pool,  hand the pool over if it is new,  offer the part
+//! sender:    copy,  publish
 //! ```
 //!
-//! Only between ends that trust each other: what the receiver gets stays within the sender's reach.
-//! A target that is not of the pool, or shares a page with other memory, is not offered; then the
-//! receiver says so, and the message goes through the ring. The pool gets its pages as the sender
-//! comes to them.
+//! Only between ends that trust each other: the sender can still write to the memory that the
+//! receiver gets. A target outside the pool, or one that shares a page with other memory, is not
+//! offered: the receiver reports that, and the message goes through the ring. The sender allocates
+//! the pool's pages as it reaches them.
 
 use std::sync::Arc;
 
 use haul_copy::Hint;
 
-use super::contract::{Begun, Incoming, NO_TRUST, Outgoing, Place, Receives, Sends, Taken, Then};
+use super::contract::{
+    Begun, Destination, Incoming, NO_TRUST, Outgoing, Receives, Sends, Taken, Then,
+};
 use crate::pages::buffer::Buffer;
 use crate::pages::pool::{POOLS_MAX, Pool, Pools};
 use crate::shared::error::Error;
 use crate::shared::header::Header;
 use crate::shared::lane::Lane;
-use crate::shared::layout::{ABANDONED, LAID, OFFERED, OFFERED_AT, OFFERED_KEPT, OFFERED_POOL};
+use crate::shared::layout::{
+    ABANDONED, LEASE_FILLED, OFFERED, OFFERED_AT, OFFERED_KEPT, OFFERED_POOL,
+};
 use crate::shared::link::Kind;
 use crate::shared::link::Link;
 use crate::shared::message::Message;
@@ -30,60 +35,59 @@ use crate::shared::transfer::Step;
 use haul_peer::memory::Sealed;
 use haul_peer::region::Region;
 
-/// Bytes copied between two looks at the clock and the peer: 0.1 ms.
+/// Bytes copied between two checks of the clock and the peer: 0.1 ms.
 const STEP_BYTES: u64 = 1 << 20;
-/// Bytes of a pool that are given pages at a time, one system call.
+/// Bytes of a pool whose pages are allocated at a time, by one system call.
 const BACKED_BYTES: usize = 4 << 20;
-/// From this size on the target goes past the caches, see `ring`.
+/// From this size on, stores to the target bypass the caches, see `ring`.
 const STREAMED_BYTES_MIN: u64 = 32 << 20;
 
-/// The receiver's pools that this end has mapped, each in its place.
+/// The receiver's pools that this end has mapped, each in its slot.
 #[derive(Debug, Default)]
-pub(crate) struct Mapped {
-    places: [Option<Known>; POOLS_MAX],
+pub(crate) struct MappedPools {
+    slots: [Option<MappedPool>; POOLS_MAX],
 }
 
 /// A pool that this end has mapped.
 #[derive(Debug)]
-struct Known {
+struct MappedPool {
     number: u64,
     region: Region,
-    /// So many bytes from its beginning have pages.
+    /// Bytes from its beginning whose pages are allocated.
     backed: usize,
 }
 
-impl Mapped {
-    /// Unmaps what was in places that have no pool any more.
+impl MappedPools {
+    /// Unmaps the pools of slots that the receiver has emptied.
     fn keep(&mut self, kept: u64) {
-        for (place, known) in self.places.iter_mut().enumerate() {
-            known.take_if(|_| kept >> place & 1 == 0);
+        for (slot, mapped_pool) in self.slots.iter_mut().enumerate() {
+            mapped_pool.take_if(|_| kept >> slot & 1 == 0);
         }
     }
 
-    /// The pool that was offered; mapped if it is new.
-    fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut Known> {
-        let place = &mut self.places[(number % POOLS_MAX as u64) as usize];
-        if place.as_ref().is_none_or(|known| known.number != number) {
-            *place = None;
+    /// The pool that was offered. A new pool is mapped.
+    fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut MappedPool> {
+        let slot = &mut self.slots[(number % POOLS_MAX as u64) as usize];
+        if slot.as_ref().is_none_or(|mapped_pool| mapped_pool.number != number) {
+            *slot = None;
             let file =
                 lane.link.take_file(Kind::Pool, number, "one memory file for a pool").ok()?;
             let size = usize::try_from(rustix::fs::fstat(&file).ok()?.st_size).ok()?;
             let region = Region::open(file, size, Sealed::Size).ok()?;
-            *place = Some(Known { number, region, backed: 0 });
+            *slot = Some(MappedPool { number, region, backed: 0 });
         }
-        place.as_mut()
+        slot.as_mut()
     }
 }
 
-impl Known {
-    /// Whether it has so many bytes from `offset` on.
+impl MappedPool {
+    /// Whether the pool has `length` bytes from `offset` on.
     fn has(&self, offset: u64, length: u64) -> bool {
         let end = offset.checked_add(length);
         end.is_some_and(|end| end <= self.region.size_bytes() as u64)
     }
 
-    /// Gives what comes before `end` pages, if it has none yet, and what comes after it ahead of
-    /// need.
+    /// Allocates the pages up to `end`, if they are not allocated, and some behind it in advance.
     fn back(&mut self, lane: &mut Lane, end: usize) -> Result<(), Error> {
         if end > self.backed {
             let wanted = end.next_multiple_of(BACKED_BYTES).min(self.region.size_bytes());
@@ -97,37 +101,38 @@ impl Known {
 
 /// The sender's part.
 #[derive(Debug)]
-pub(crate) struct Lay {
+pub(crate) struct Sending {
     length: u64,
     /// Bytes copied.
-    laid: u64,
+    copied: u64,
 }
 
-impl Lay {
+impl Sending {
     pub(crate) fn new(length: u64) -> Self {
-        Self { length, laid: 0 }
+        Self { length, copied: 0 }
     }
 
-    /// Where the next bytes go, if the whole message has room there, with pages under them.
-    fn place<'a>(
+    /// The location of the next bytes, with their pages allocated, if the whole message fits there.
+    fn location<'a>(
         &self,
         lane: &mut Lane,
-        mapped: &'a mut Mapped,
+        mapped: &'a mut MappedPools,
         step: usize,
     ) -> Option<(&'a Region, usize)> {
         let (number, offset) = (lane.load(OFFERED_POOL), lane.load(OFFERED_AT));
-        if self.laid == 0 {
+        if self.copied == 0 {
             mapped.keep(lane.load(OFFERED_KEPT));
         }
-        let known = mapped.find(lane, number).filter(|known| known.has(offset, self.length))?;
-        let at = (offset + self.laid) as usize;
-        known.back(lane, at + step).ok()?;
-        Some((&known.region, at))
+        let mapped_pool =
+            mapped.find(lane, number).filter(|mapped_pool| mapped_pool.has(offset, self.length))?;
+        let at = (offset + self.copied) as usize;
+        mapped_pool.back(lane, at + step).ok()?;
+        Some((&mapped_pool.region, at))
     }
 }
 
-impl Sends for Lay {
-    type Lasting = Mapped;
+impl Sends for Sending {
+    type State = MappedPools;
 
     const SUMS: bool = true;
 
@@ -135,14 +140,15 @@ impl Sends for Lay {
         (!link.is_trusted).then_some(NO_TRUST)
     }
 
-    fn begin(&mut self, _: &mut Mapped, _out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+    fn begin(&mut self, _: &mut MappedPools, _out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
         Ok(Begun::Moving { detail: 0 })
     }
 
-    /// Copies the next bytes, if the receiver has made its offer; tells it where that is not there.
+    /// Copies the next bytes, if the receiver has offered its target. Reports to the receiver if
+    /// the target cannot be mapped.
     fn step(
         &mut self,
-        mapped: &mut Mapped,
+        mapped: &mut MappedPools,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Step<Then>, Error> {
         if out.is_refused() {
@@ -151,9 +157,9 @@ impl Sends for Lay {
         if !out.lane.names(OFFERED, out.message) {
             return Ok(Step::Blocked);
         }
-        let step = (self.length - self.laid).min(STEP_BYTES) as usize;
-        let Some((region, at)) = self.place(out.lane, mapped, step) else {
-            out.lane.tell(ABANDONED, out.message.count());
+        let step = (self.length - self.copied).min(STEP_BYTES) as usize;
+        let Some((region, at)) = self.location(out.lane, mapped, step) else {
+            out.lane.signal(ABANDONED, out.message.count());
             return Ok(Step::Done(Then::Answer));
         };
         let hint = if self.length < STREAMED_BYTES_MIN { Hint::ReadSoon } else { Hint::Streamed };
@@ -161,30 +167,30 @@ impl Sends for Lay {
         if region.is_broken() {
             return Err(Error::memory_gone());
         }
-        self.laid += step as u64;
+        self.copied += step as u64;
         out.account.copied_bytes += step as u64;
-        if self.laid < self.length {
+        if self.copied < self.length {
             return Ok(Step::Moved);
         }
         out.lane.put_sum(out.message, out.source.sum());
-        out.lane.tell(LAID, out.message.count());
+        out.lane.signal(LEASE_FILLED, out.message.count());
         Ok(Step::Done(Then::Complete))
     }
 
     fn progress(&self) -> u64 {
-        self.laid
+        self.copied
     }
 }
 
 /// The receiver's part.
 #[derive(Debug, Default)]
-pub(crate) struct Let {
-    /// The pool that the target stands in, once it was offered.
+pub(crate) struct Receiving {
+    /// The pool of the target, once the target was offered.
     offered: Option<Arc<Pool>>,
 }
 
-impl Receives for Let {
-    type Lasting = Pools;
+impl Receives for Receiving {
+    type State = Pools;
 
     const SUMS: bool = false;
 
@@ -195,18 +201,19 @@ impl Receives for Let {
         }
     }
 
-    /// Without a pool the message goes through the ring, into memory of its own.
-    fn place(
+    /// Without a pool the message goes through the ring, into a separate buffer.
+    fn destination(
         &mut self,
         pools: &mut Pools,
         _lane: &mut Lane,
         length: usize,
-    ) -> Result<Option<Place>, Error> {
+    ) -> Result<Option<Destination>, Error> {
         let lease = pools.lease(length).ok();
-        Ok(lease.map(|lease| Place { memory: Buffer::leased(lease, length), is_whole: false }))
+        Ok(lease
+            .map(|lease| Destination { memory: Buffer::leased(lease, length), is_whole: false }))
     }
 
-    /// Offers the target, or sees whether the sender has filled it.
+    /// Offers the target, or polls whether the sender has filled it.
     fn step(
         &mut self,
         pools: &mut Pools,
@@ -217,7 +224,7 @@ impl Receives for Let {
         if self.offered.is_none() {
             return Ok(self.offer(lane, target, pools, message));
         }
-        if lane.names(LAID, message) {
+        if lane.names(LEASE_FILLED, message) {
             if self.offered.take().is_some_and(|pool| pool.is_broken()) {
                 return Err(Error::memory_gone());
             }
@@ -230,8 +237,8 @@ impl Receives for Let {
         Ok(Step::Blocked)
     }
 
-    /// What the sender still copies does not get into the target.
-    fn settle(
+    /// Nothing that the sender still copies reaches the target.
+    fn revoke(
         &mut self,
         _: &mut Pools,
         _lane: &mut Lane,
@@ -242,10 +249,10 @@ impl Receives for Let {
     }
 }
 
-/// The sender cannot reach the target; it has copied nothing.
+/// The sender cannot write to the target; it has copied nothing.
 const REFUSED: Taken = Taken::Part(0);
 
-impl Let {
+impl Receiving {
     fn offer(
         &mut self,
         lane: &mut Lane,
@@ -258,14 +265,14 @@ impl Let {
             lane.system_calls += 1;
             match lane.link.send_file(Kind::Pool, pool.number, pool.file()) {
                 Ok(()) => pool.set_handed_over(),
-                // A full socket too: nothing would tell that there is room again.
+                // A full socket too: no event would signal that it has room again.
                 Err(_) => return Step::Done(REFUSED),
             }
         }
-        lane.note(OFFERED_AT, offset as u64);
-        lane.note(OFFERED_POOL, pool.number);
-        lane.note(OFFERED_KEPT, pools.kept());
-        lane.tell(OFFERED, message.count());
+        lane.store(OFFERED_AT, offset as u64);
+        lane.store(OFFERED_POOL, pool.number);
+        lane.store(OFFERED_KEPT, pools.kept());
+        lane.signal(OFFERED, message.count());
         self.offered = Some(Arc::clone(pool));
         Step::Moved
     }

@@ -1,19 +1,20 @@
-//! The mechanisms, a file for each, and the choice of one.
+//! The mechanisms and the choice of one. Each mechanism is a file or a folder with two types,
+//! `Sending` and `Receiving`: its parts at the two ends.
 //!
 //! From the bottom up:
 //!
-//! - `contract`: what a mechanism does at each end;
-//! - `window`: how much memory goes round between the two ends;
+//! - `contract`: the interface of a mechanism at each end;
+//! - `window`: how much memory circulates between the two ends;
 //! - `inline`: in the slot of the message;
-//! - `ring`: piece by piece through memory that both ends have;
-//! - `staged`: all of it in shared memory;
+//! - `ring`: piece by piece through shared memory;
+//! - `staged`: the whole message through shared memory;
 //! - `pull`: read by the receiver;
 //! - `sealed`: built in shared memory, and handed over;
 //! - `double`: read and written by both ends at once;
-//! - `lease`: copied into memory of the receiver's;
-//! - `vmsplice`: pages through a pipe;
-//! - `dispatch`: the mechanism of a message, and calls to it;
-//! - `choose`: which of them a message takes.
+//! - `lease`: copied by the sender into the receiver's memory;
+//! - `vmsplice`: the sender's pages through a pipe;
+//! - `dispatch`: calls to the mechanism of a message;
+//! - `choose`: the choice of a message's mechanism.
 
 pub(crate) mod choose;
 pub(crate) mod contract;

@@ -1,10 +1,11 @@
-//! `pull`: the receiver has the kernel copy straight out of the sender's memory, once.
+//! `pull`: the kernel copies directly out of the sender's memory for the receiver: one copy.
 //!
-//! Only between ends that trust each other: a sender that lets its memory be read lets all of it be
-//! read, and a sender can have the receiver's system call wait for pages that never come, which no
-//! deadline ends. The slot holds a table of where the bytes stand; the receiver checks that it adds
-//! up, copies piece by piece, and answers by taking the message. Where a piece is refused
-//! (permission gone, pages gone) it says how far it came, and the rest goes through the ring.
+//! Only between ends that trust each other. A sender that permits reads permits reads of all its
+//! memory. A sender can also block the receiver's system call on pages that never arrive, and no
+//! deadline ends that call. The slot holds a table of the addresses of the bytes. The receiver
+//! checks the table's sum, copies piece by piece, and answers by consuming the message. If the
+//! kernel refuses a piece (permission gone, pages gone), the receiver reports how many bytes it
+//! has, and the ring carries the remainder.
 
 use std::io;
 
@@ -22,17 +23,17 @@ use haul_peer::reach;
 
 /// Address and length: one entry of the table.
 const ENTRY_BYTES: usize = 16;
-/// Most entries that a slot holds.
+/// Entries that a slot can hold.
 const ENTRIES_MAX: usize = INLINE_BYTES_MAX / ENTRY_BYTES;
-/// Bytes asked for in one system call: some 0.2 ms, so that the clock and the peer are looked at in
-/// between, and 7 ms where the target is a new huge page that the host has to bring first. The
-/// kernel's own limit is 0x7ffff000.
+/// Bytes of one system call: about 0.2 ms, so that the clock and the peer are checked in between,
+/// or 7 ms if the target is a new huge page that the host must allocate first. The kernel's own
+/// limit is 0x7ffff000.
 const CALL_BYTES_MAX: usize = 2 << 20;
 
-const NOT_READABLE: &str = "the peer may not read this process's memory";
+const NOT_READABLE: &str = "the peer has no permission to read this process's memory";
 const TABLE_IS_FULL: &str = "the message has more parts than the table has room for";
 
-/// What keeps a receiver from reading this end's memory.
+/// Why the receiver cannot read this end's memory.
 pub(crate) fn peer_obstacle(link: &Link) -> Option<&'static str> {
     match link {
         _ if !link.is_trusted => Some(NO_TRUST),
@@ -41,30 +42,31 @@ pub(crate) fn peer_obstacle(link: &Link) -> Option<&'static str> {
     }
 }
 
-/// What keeps the bytes of a message from being read where they are.
+/// Why the receiver cannot read the bytes of this message.
 pub(crate) fn obstacle(source: &Source<'_>) -> Option<&'static str> {
     (source.parts().len() > ENTRIES_MAX).then_some(TABLE_IS_FULL)
 }
 
-/// This end's memory, while the receiver may read it.
+/// This end's memory, while the receiver has permission to read it.
 #[derive(Debug, Default)]
 pub(crate) struct Exposed {
     readable: Option<Readable>,
 }
 
 impl Exposed {
-    /// Writes into the slot where the bytes stand; says how many entries that took, and why there
-    /// are none where the receiver cannot read them now.
+    /// Writes the addresses of the bytes into the slot and returns the number of entries. If the
+    /// receiver cannot read them now, the error says how the message goes on.
     pub(crate) fn begin(&mut self, out: &mut Outgoing<'_, '_>) -> Result<u64, Begun> {
         self.readable = Readable::to(out.lane.peer().identity);
         if self.readable.is_none() {
-            // Another peer is being read. Whoever asked for this way by name waits.
+            // Another peer is reading this process. A caller that selected this mechanism by name
+            // waits.
             let asked = out.lane.link.settings.mechanism;
             let is_asked_for = asked == Some(out.account.mechanism);
             return Err(if is_asked_for { Begun::Blocked } else { Begun::Impossible });
         }
-        out.lane.note(layout::PUSHED, 0);
-        Ok(put(out.lane, out.message, out.source))
+        out.lane.store(layout::PUSHED, 0);
+        Ok(write_table(out.lane, out.message, out.source))
     }
 
     pub(crate) fn end(&mut self) {
@@ -72,14 +74,14 @@ impl Exposed {
     }
 }
 
-/// The sender's part: nothing but to let its memory be read.
+/// The sender's part: only permits reads of its memory.
 #[derive(Debug, Default)]
-pub(crate) struct Offer {
+pub(crate) struct Sending {
     exposed: Exposed,
 }
 
-impl Sends for Offer {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = false;
 
@@ -96,26 +98,26 @@ impl Sends for Offer {
         Ok(detail.map_or_else(|why| why, |detail| Begun::Left { detail }))
     }
 
-    fn settle(&mut self, _: &mut (), _has_arrived: bool) {
+    fn release(&mut self, _: &mut (), _has_arrived: bool) {
         self.exposed.end();
     }
 }
 
 /// The receiver's part.
 #[derive(Debug)]
-pub(crate) struct Pull {
+pub(crate) struct Receiving {
     process: i32,
     table: Table,
     offset: usize,
 }
 
-impl Receives for Pull {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
     const SUMS: bool = false;
 
     fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
-        let (process, table) = Table::believe(header, lane, lane.link.can_pull)?;
+        let (process, table) = Table::validate(header, lane, lane.link.can_pull)?;
         Ok(Self { process, table, offset: 0 })
     }
 
@@ -135,10 +137,11 @@ impl Receives for Pull {
                 self.offset += count;
                 incoming.account.copied_bytes += count as u64;
                 let pulled = lane.load(layout::PULLED).wrapping_add(count as u64);
-                lane.note(layout::PULLED, pulled);
+                lane.store(layout::PULLED, pulled);
                 Ok(Step::Moved)
             }
-            // Whatever the reason, the sender still has the bytes and can bring the rest itself.
+            // Whatever the reason, the sender still has the bytes and can send the remainder
+            // through the ring.
             _ => Ok(Step::Done(Taken::Part(self.offset))),
         }
     }
@@ -148,7 +151,7 @@ impl Receives for Pull {
     }
 }
 
-/// Where the bytes of a message stand in the sender.
+/// The addresses of a message's bytes in the sender.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: Vec<(u64, u64)>,
@@ -156,15 +159,15 @@ pub(crate) struct Table {
     within: u64,
 }
 
-/// Writes the table into the message's slot and returns how many entries it has.
-fn put(lane: &Lane, message: Message, source: &Source<'_>) -> u64 {
+/// Writes the table into the message's slot and returns the number of its entries.
+fn write_table(lane: &Lane, message: Message, source: &Source<'_>) -> u64 {
     let parts = source.parts().iter().filter(|part| !part.is_empty());
     let at = lane.slot(message) + HEADER_BYTES;
     let mut count = 0;
     for part in parts {
         let address = part.as_ptr().expose_provenance() as u64;
-        for (place, word) in [(0, address), (8, part.len() as u64)] {
-            let offset = at + count * ENTRY_BYTES + place;
+        for (within, word) in [(0, address), (8, part.len() as u64)] {
+            let offset = at + count * ENTRY_BYTES + within;
             lane.link.region.word64(offset).store(word, std::sync::atomic::Ordering::Relaxed);
         }
         count += 1;
@@ -173,12 +176,12 @@ fn put(lane: &Lane, message: Message, source: &Source<'_>) -> u64 {
 }
 
 impl Table {
-    /// The process that a message is to be read from, and where its bytes stand there, if it may be
-    /// looked there at all.
+    /// The process to read a message from, and the addresses of its bytes there, if this end may
+    /// read that process at all.
     ///
     /// # Errors
     /// [`Error::Protocol`].
-    pub(crate) fn believe(
+    pub(crate) fn validate(
         header: &Header,
         lane: &Lane,
         is_allowed: bool,
@@ -187,10 +190,10 @@ impl Table {
         if !(link.is_trusted && is_allowed) {
             return Err(Error::protocol("mechanism", header.kind, 0));
         }
-        // Of a sender that no process says it is nothing is read: there is none of number 0.
+        // Process 0 does not exist: nothing is read from a sender whose process is unknown.
         let process = lane.peer().identity.process.unwrap_or(0);
         let message = Message::after(header.message);
-        let table = Self::take(lane, message, header.detail, header.length);
+        let table = Self::read(lane, message, header.detail, header.length);
         let table = table.ok_or_else(|| {
             let what = "table of parts for a length of";
             Error::protocol(what, header.detail, header.length)
@@ -198,8 +201,9 @@ impl Table {
         Ok((process, table))
     }
 
-    /// Reads the table of a message once; `None` where it does not add up to its length.
-    fn take(lane: &Lane, message: Message, entries: u64, length: u64) -> Option<Self> {
+    /// Reads the table of a message once; `None` if its lengths do not add up to the message's
+    /// length.
+    fn read(lane: &Lane, message: Message, entries: u64, length: u64) -> Option<Self> {
         let count = usize::try_from(entries).ok().filter(|count| *count <= ENTRIES_MAX)?;
         let at = lane.slot(message) + HEADER_BYTES;
         let word = |offset| {
@@ -215,7 +219,7 @@ impl Table {
         (sum == length).then_some(Self { entries, entry: 0, within: 0 })
     }
 
-    /// The next byte is the one at `offset` of the message.
+    /// Makes the byte at `offset` of the message the next one.
     pub(crate) fn seek(&mut self, offset: u64) {
         (self.entry, self.within) = (0, offset);
         while let Some(&(_, bytes)) = self.entries.get(self.entry)
@@ -225,10 +229,10 @@ impl Table {
         }
     }
 
-    /// Copies the next bytes to the start of `target` and says how many.
+    /// Copies the next bytes to the start of `target` and returns their number.
     ///
     /// # Errors
-    /// What the kernel said; nothing was copied by this call.
+    /// The kernel's error; this call copied nothing.
     pub(crate) fn pull(&mut self, process: i32, target: &mut [u8]) -> io::Result<usize> {
         while self.entries.get(self.entry).is_some_and(|entry| entry.1 == self.within) {
             (self.entry, self.within) = (self.entry + 1, 0);

@@ -1,22 +1,21 @@
 //! `sealed`: the sender builds the message in shared memory, seals it and hands it over; the
-//! receiver maps it as private. No copy at all, but of the pages that the receiver writes to.
+//! receiver maps it as private. Only pages that the receiver writes to are copied.
 //!
-//! The seal against writing is granted only while nobody can write, so it is the proof: the
-//! receiver needs no trust. Sealed memory cannot be used again, so each message is built in new
-//! memory, whose pages cost half a copy into warm memory if they are huge ones, see `huge`, and
-//! three times one if not: this way is for a producer that makes the message anyhow, once, in
+//! The kernel grants the seal against writing only while no process can write, so the seal is a
+//! proof and the receiver needs no trust. Sealed memory cannot be reused, so each message is built
+//! in new memory. Its pages cost half a copy into warm memory if they are huge (see `huge`),
+//! otherwise three copies. So this mechanism is for a producer that builds the message once, in
 //! place.
 //!
-//! Where both ends trust each other the memory changes hands instead, unsealed, if nobody else
-//! reaches it ([`alone`]): the receiver maps it as it is, huge pages and all, and no page is
-//! copied, whatever is written to. The seal proves more, that nobody has the pages pinned either,
-//! but it cannot be taken back.
+//! If both ends trust each other and no other process reaches the memory ([`exclusive`]), it is
+//! handed over unsealed: the receiver maps it shared, with its huge pages, and writes copy no page.
+//! The seal would prove more, namely that no pages are pinned either, but a seal cannot be removed.
 //!
-//! A page of a view that the receiver writes to is a fault and a copy of 4 KiB, huge page or not:
-//! 2.5 to 3.2 us on Zen 4 under KVM. One of ten written to costs 0.6 to 0.9 of a warm copy of all
-//! there. A receiver that knows beforehand where it will write says so, see `announced`: 0.08 to
-//! 0.2 of a warm copy for a tenth in one piece, from the second message on; the first pays for the
-//! huge pages.
+//! A write to a page of a view costs a fault and a copy of 4 KiB, huge page or not: 2.5 to 3.2 us
+//! on Zen 4 under KVM. Writing to one page of ten costs 0.6 to 0.9 of a warm copy of all pages. A
+//! receiver that knows beforehand where it will write can announce it, see `announced`: 0.08 to 0.2
+//! of a warm copy for a tenth in one piece, from the second message on; the first pays for the huge
+//! pages.
 
 use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
@@ -24,8 +23,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contract::{Begun, Incoming, Outgoing, Place, Receives, Sends, Taken};
-use super::staged::{self, CopyOut};
+use super::contract::{Begun, Destination, Incoming, Outgoing, Receives, Sends, Taken};
+use super::staged;
 use crate::shared::header::Header;
 use crate::shared::lane::Lane;
 use crate::shared::names::Mechanism;
@@ -40,40 +39,43 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::pages::buffer::Buffer;
 use crate::pages::registry::{self, Replaced};
-use crate::pages::{alone, huge};
+use crate::pages::{exclusive, huge};
 use crate::shared::checksum::{SUM_BYTES, Sum};
 use crate::shared::error::Error;
 use haul_peer as peer;
 use haul_peer::memory::{self, Sealed};
 
-/// Copy-on-write of 4 KiB pages against one warm copy of all: the reference's measure.
+/// Where copy-on-write of 4 KiB pages costs as much as one warm copy of all, as the reference
+/// measured it.
 const DIRTY_MAX: f64 = 0.11;
 
-/// How often memory is sealed that somebody else may still write to, and the time in between.
+/// How often a seal is tried on memory that another process may still write to, and the pause
+/// between two tries.
 const SEAL_TRIES: u32 = 100;
 const SEAL_PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether what was built in place is handed over, or copied by the receiver after all. What it
-/// gets whole is not, however much of it will be written to.
+/// Whether a message that was built in place is handed over, or copied by the receiver. Memory that
+/// is handed over unsealed is never copied, however much of it the receiver will write to.
 fn mechanism(settings: &Settings, is_whole: bool) -> Mechanism {
     let measured = table::installed().and_then(|table| table.sealed_dirty_max);
     let limit = measured.unwrap_or(DIRTY_MAX);
     if is_whole || settings.dirty_fraction <= limit { Mechanism::Sealed } else { Mechanism::Staged }
 }
 
-/// The sender's part: what was built in place, then the memory that it gave up.
+/// The sender's part: the message that was built in place, then the memory that this end has given
+/// up.
 #[derive(Debug, Default)]
-pub(crate) struct HandOver {
+pub(crate) struct Sending {
     built: Option<Built>,
     file: Option<OwnedFd>,
 }
 
-impl HandOver {
+impl Sending {
     pub(crate) fn new(building: Building) -> Self {
         Self { built: Some(Built::new(building)), file: None }
     }
 
-    /// Adds a piece of what was built to the checksum; as all of it is, gives it up.
+    /// Adds a piece of the message to the checksum. Once all of it is added, gives the memory up.
     fn give_up(&mut self, mut built: Built, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
         let link = Arc::clone(&out.lane.link);
         if link.settings.integrity {
@@ -90,8 +92,8 @@ impl HandOver {
     }
 }
 
-impl Sends for HandOver {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = true;
 
@@ -122,32 +124,32 @@ impl Sends for HandOver {
 
 /// The receiver's part.
 #[derive(Debug)]
-pub(crate) struct TakeOver(CopyOut);
+pub(crate) struct Receiving(staged::Receiving);
 
-impl Receives for TakeOver {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
-    const SUMS: bool = CopyOut::SUMS;
-    const COMES_SUMMED: bool = CopyOut::COMES_SUMMED;
-    const IS_FIXED: bool = CopyOut::IS_FIXED;
+    const SUMS: bool = staged::Receiving::SUMS;
+    const HAS_SUM_IN_HEADER: bool = staged::Receiving::HAS_SUM_IN_HEADER;
+    const IS_FIXED: bool = staged::Receiving::IS_FIXED;
 
-    fn begin(lasting: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
-        CopyOut::begin(lasting, header, lane).map(Self)
+    fn begin(state: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        staged::Receiving::begin(state, header, lane).map(Self)
     }
 
-    /// Memory that came sealed is given as it is.
-    fn place(
+    /// The memory that was handed over is itself the destination.
+    fn destination(
         &mut self,
         _: &mut (),
         lane: &mut Lane,
         length: usize,
-    ) -> Result<Option<Place>, Error> {
-        let memory = take(self.0.file.as_fd(), length, lane.link.is_trusted)?;
+    ) -> Result<Option<Destination>, Error> {
+        let memory = map_message(self.0.file.as_fd(), length, lane.link.is_trusted)?;
         lane.system_calls += staged::CALLS_TO_CHECK + 1;
-        Ok(Some(Place { memory, is_whole: true }))
+        Ok(Some(Destination { memory, is_whole: true }))
     }
 
-    /// Puts all pages that came in the place of the target's, or copies a piece of them.
+    /// Replaces the target's pages by those that were handed over, or copies a piece of them.
     fn step(
         &mut self,
         _: &mut (),
@@ -158,13 +160,13 @@ impl Receives for TakeOver {
         if copy.is_new() {
             incoming.lane.system_calls += staged::CALLS_TO_CHECK;
             let is_trusted = incoming.lane.link.is_trusted;
-            let kept = Kept::of(copy.file.as_fd(), target.len(), is_trusted)?;
-            if let Some(copied) = put_into(copy.file.as_fd(), target, kept)? {
+            let ownership = Ownership::of(copy.file.as_fd(), target.len(), is_trusted)?;
+            if let Some(copied) = put_into(copy.file.as_fd(), target, ownership)? {
                 incoming.account.copied_bytes = copied as u64;
                 return Ok(Step::Done(Taken::Whole));
             }
         }
-        copy.some(incoming, target)
+        copy.copy_next(incoming, target)
     }
 
     fn progress(&self) -> u64 {
@@ -176,28 +178,29 @@ impl Receives for TakeOver {
     }
 }
 
-/// What the memory of a message is to the receiver.
+/// How the receiver owns the memory of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
-    /// A private view of what can never change.
+enum Ownership {
+    /// A private view of memory that can never change.
     View,
-    /// All of it, to read and to write: a trusted sender gave it up, and nobody else reaches it.
+    /// Exclusive memory, to read and to write: a trusted sender gave it up, and no other process
+    /// reaches it.
     Whole,
 }
 
-impl Kept {
-    /// Which of them it is, once it is one. What a trusted sender gave up and this process cannot
-    /// be seen to be alone with is sealed here.
+impl Ownership {
+    /// Checks the memory and returns its ownership. If a trusted sender gave it up but this process
+    /// may not be the only one that reaches it, it is sealed here.
     ///
     /// # Errors
-    /// [`Error::Memory`] where it is neither, [`Error::System`].
+    /// [`Error::Memory`] if it is neither, [`Error::System`].
     fn of(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Self, Error> {
         if is_trusted && !memory::is_sealed(file, Sealed::Bytes) {
-            if alone::is_alone(file) {
+            if exclusive::is_exclusive(file) {
                 memory::check(file, length, Sealed::Handover)?;
                 return Ok(Self::Whole);
             }
-            // Where it is not granted the check tells.
+            // If the kernel refuses the seal, the check fails.
             let _ = memory::seal(file, Sealed::Bytes);
         }
         memory::check(file, length, Sealed::Bytes)?;
@@ -212,56 +215,60 @@ impl Kept {
     }
 }
 
-/// The message as memory of the receiver's own.
+/// Maps the message as the receiver's own memory.
 ///
 /// # Errors
-/// As for [`Kept::of`].
-fn take(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
-    Kept::of(file, length, is_trusted)?.map(file, length)
+/// As for [`Ownership::of`].
+fn map_message(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
+    Ownership::of(file, length, is_trusted)?.map(file, length)
 }
 
-/// Puts the message that came sealed into a target of this process's own pages: its whole pages
-/// themselves. Returns the bytes that were copied; `None` where that cannot be, and nothing was
-/// done.
+/// Replaces whole pages of a target, which must be haul's own mapping, by the pages of the message,
+/// and copies the remainder. Returns the number of bytes copied, or `None` if this is not possible;
+/// then the target is unchanged.
 ///
 /// # Errors
-/// [`Error::Memory`] where it is not such memory, [`Error::System`].
-fn put_into(file: BorrowedFd<'_>, target: &mut [u8], kept: Kept) -> Result<Option<usize>, Error> {
+/// [`Error::Memory`] if the memory is not safe to map, [`Error::System`].
+fn put_into(
+    file: BorrowedFd<'_>,
+    target: &mut [u8],
+    ownership: Ownership,
+) -> Result<Option<usize>, Error> {
     if !registry::are_own(target) {
         return Ok(None);
     }
-    let view = kept.map(file, target.len())?;
+    let view = ownership.map(file, target.len())?;
     let whole = target.len() / registry::PAGE_BYTES * registry::PAGE_BYTES;
-    let (place, protection) = (target.as_mut_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
-    let sharing = match kept {
-        Kept::View => MapFlags::PRIVATE,
-        Kept::Whole => MapFlags::SHARED,
+    let (address, protection) = (target.as_mut_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
+    let sharing = match ownership {
+        Ownership::View => MapFlags::PRIVATE,
+        Ownership::Whole => MapFlags::SHARED,
     };
     let flags = sharing | MapFlags::FIXED;
     let replaced = Replaced::mark(NonNull::from_mut(target).cast(), whole);
     // SAFETY: whole pages of a mapping that haul made, borrowed uniquely, are replaced by pages of
-    // the same length, readable and writable, of a file that was seen to be constant, or this
-    // process's alone.
-    let mapped = unsafe { rustix::mm::mmap(place, whole, protection, flags, file, 0) };
+    // the same length, readable and writable, of a file that was checked to be constant, or to be
+    // this process's alone.
+    let mapped = unsafe { rustix::mm::mmap(address, whole, protection, flags, file, 0) };
     if mapped.is_err() {
         replaced.keep_mapped();
         return Ok(None);
     }
     let start = target.as_ptr().addr();
-    match kept {
-        Kept::View => registry::note_view(start..start + whole),
-        Kept::Whole => registry::note_private(start..start + whole),
+    match ownership {
+        Ownership::View => registry::note_view(start..start + whole),
+        Ownership::Whole => registry::note_private(start..start + whole),
     }
     haul_copy::copy(&mut target[whole..], &view[whole..]);
     Ok(Some(target.len() - whole))
 }
 
-/// A message that is built where it will be handed over from: zeroed memory, writable, until
-/// [`send_built`](crate::Sender::send_built) takes it.
+/// Memory to build a message in: zeroed and writable until
+/// [`send_built`](crate::Sender::send_built) hands it over.
 #[derive(Debug)]
 pub struct Building {
     file: OwnedFd,
-    /// Whether `alone` can tell of it.
+    /// Whether the kernel counts this description, see `exclusive`.
     is_counted: bool,
     base: NonNull<u8>,
     length: usize,
@@ -273,30 +280,31 @@ unsafe impl Send for Building {}
 unsafe impl Sync for Building {}
 
 impl Building {
-    /// Memory for a message of this length. Its pages are there already, huge ones where the kernel
-    /// gives any: ten system calls, and one for each 2 MiB.
+    /// Memory for a message of this length, with its pages allocated: huge ones if the kernel has
+    /// any. Ten system calls, and one for each 2 MiB.
     ///
     /// # Errors
-    /// [`Error::System`] where there is not so much memory; also for a length of zero, of which
-    /// there is nothing to build: send an empty slice instead.
+    /// [`Error::System`] if there is not enough memory. Also for a length of zero: send an empty
+    /// slice instead.
     pub fn new(length: usize) -> Result<Self, Error> {
         let made = memory::create_file(length)?;
-        let counted = alone::open_anew(made.as_fd());
+        let counted = exclusive::open_anew(made.as_fd());
         let is_counted = counted.is_some();
         let file = counted.unwrap_or(made);
         let base = huge::map_whole(file.as_fd(), length)?;
         Ok(Self { file, is_counted, base, length })
     }
 
-    /// Takes this process's own access away. The receiver's to write to it is from here on, if it
-    /// may be and nobody else has it, which is said with it; else it is sealed, and so constant.
+    /// Drops this process's access. If `may_be_whole` and no other process reaches the memory, the
+    /// receiver may write to it, and the second value is true. Otherwise it is sealed, and so
+    /// constant.
     fn give_up(self, may_be_whole: bool) -> Result<(OwnedFd, bool), Error> {
         if may_be_whole
             && self.is_counted
-            && let Some(file) = alone::open_anew(self.file.as_fd())
+            && let Some(file) = exclusive::open_anew(self.file.as_fd())
         {
             drop(self);
-            let is_whole = alone::is_alone(file.as_fd());
+            let is_whole = exclusive::is_exclusive(file.as_fd());
             return seal(file, is_whole);
         }
         let file = self.file.try_clone().map_err(Error::system("hand memory over"))?;
@@ -305,11 +313,11 @@ impl Building {
     }
 }
 
-/// What was built, while it is added to a checksum.
+/// A message that was built in place, while it is added to a checksum.
 #[derive(Debug)]
 struct Built {
     building: Building,
-    /// The checksum of the first bytes, and how many those are.
+    /// The checksum of the first `summed` bytes.
     sum: Sum,
     summed: usize,
 }
@@ -319,7 +327,7 @@ impl Built {
         Self { building, sum: Sum::default(), summed: 0 }
     }
 
-    /// Adds the next bytes, some 0.1 ms of them; true as all are added.
+    /// Adds the next bytes, about 0.1 ms of work. Returns whether all are added.
     fn sum_some(&mut self) -> bool {
         let rest = &self.building[self.summed..];
         let next = &rest[..rest.len().min(SUM_BYTES)];
@@ -329,8 +337,8 @@ impl Built {
     }
 }
 
-/// Seals the size, and the bytes unless the memory changes hands whole. A process that another
-/// thread forks has this one's memory until its exec, for some milliseconds.
+/// Seals the size, and the bytes unless the memory is handed over whole. A child that another
+/// thread forks has this process's memory until its exec, for some milliseconds.
 fn seal(file: OwnedFd, is_whole: bool) -> Result<(OwnedFd, bool), Error> {
     let contract = if is_whole { Sealed::Handover } else { Sealed::Bytes };
     let mut tries = 1;

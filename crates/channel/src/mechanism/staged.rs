@@ -1,9 +1,9 @@
-//! `staged`: the whole message in shared memory of its own, copied in by the sender, then copied
-//! out by the receiver. The classic way, kept as the one to compare with: it takes as much memory
-//! again as the message, and nothing overlaps.
+//! `staged`: the sender copies the whole message into separate shared memory, then the receiver
+//! copies it out. The baseline to compare with: it needs as much memory again as the message, and
+//! the copies do not overlap.
 //!
-//! The memory is sealed against writing before it is handed over, so what the receiver copies
-//! cannot change under it.
+//! The memory is sealed against writing before it is handed over, so it cannot change while the
+//! receiver copies.
 
 use haul_copy::Hint;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,39 +20,38 @@ use crate::shared::transfer::Step;
 use haul_peer::closer;
 use haul_peer::memory::{self, Sealed};
 
-/// Bytes that are copied at a time, between two looks at the clock: some 1 ms. Less would be mapped
-/// and unmapped more often.
+/// Bytes that are copied at a time, between two checks of the clock: about 1 ms. Smaller pieces
+/// would be mapped and unmapped more often.
 const STEP_BYTES: usize = 4 << 20;
 
-/// System calls of making such memory: make, size, seal.
+/// System calls to make the memory: make, size, seal.
 const CALLS_TO_MAKE: u64 = 3;
-/// System calls of a piece of it: pages, map, unmap.
+/// System calls to fill a piece: allocate, map, unmap.
 const CALLS_TO_MAKE_SOME: u64 = 3;
-/// System calls of looking at memory that came.
+/// System calls to check memory that was handed over.
 pub(crate) const CALLS_TO_CHECK: u64 = 3;
-/// System calls of a piece of it: map, unmap.
+/// System calls to copy a piece out: map, unmap.
 const CALLS_TO_COPY_SOME: u64 = 2;
 
-/// Hands memory over that a message is in, ahead of the header.
+/// Hands over the memory of a message, ahead of the header.
 ///
 /// # Errors
-/// What the kernel said: a full socket too, of which polling would not tell that there is room
-/// again.
+/// The kernel's error. A full socket is one too: polling would not signal that it has room again.
 pub(crate) fn hand_over(file: &OwnedFd, out: &mut Outgoing<'_, '_>) -> Result<Begun, Errno> {
     out.lane.system_calls += 1;
     out.lane.link.send_file(Kind::Memory, out.message.index(), file.as_fd())?;
     Ok(Begun::Whole { detail: 0 })
 }
 
-/// The sender's part: all of it is copied before the header is out.
+/// The sender's part: it copies the whole message before the header is published.
 #[derive(Debug, Default)]
-pub(crate) struct CopyIn {
+pub(crate) struct Sending {
     making: Option<Making>,
 }
 
-impl CopyIn {
-    /// Copies a piece of the message; the memory as all of it is there.
-    fn some(&mut self, out: &mut Outgoing<'_, '_>) -> Result<Option<OwnedFd>, Error> {
+impl Sending {
+    /// Copies a piece of the message. Returns the memory once it holds the whole message.
+    fn copy_next(&mut self, out: &mut Outgoing<'_, '_>) -> Result<Option<OwnedFd>, Error> {
         let length = out.length as usize;
         let mut making = match self.making.take() {
             Some(making) => making,
@@ -71,8 +70,8 @@ impl CopyIn {
     }
 }
 
-impl Sends for CopyIn {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = true;
 
@@ -82,7 +81,7 @@ impl Sends for CopyIn {
     }
 
     fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
-        Ok(match self.some(out) {
+        Ok(match self.copy_next(out) {
             Ok(None) => Begun::NotYet,
             Ok(Some(file)) => hand_over(&file, out).unwrap_or(Begun::Impossible),
             Err(_) => Begun::Impossible,
@@ -90,15 +89,15 @@ impl Sends for CopyIn {
     }
 }
 
-/// The receiver's part: memory that came, and how many of its bytes were copied.
+/// The receiver's part: the memory that was handed over, and the number of bytes copied out of it.
 #[derive(Debug)]
-pub(crate) struct CopyOut {
+pub(crate) struct Receiving {
     pub(crate) file: OwnedFd,
     offset: usize,
 }
 
-impl CopyOut {
-    /// Whether nothing was done yet.
+impl Receiving {
+    /// Whether nothing was copied yet.
     pub(crate) fn is_new(&self) -> bool {
         self.offset == 0
     }
@@ -106,24 +105,24 @@ impl CopyOut {
     /// Copies the next piece of memory that was checked.
     ///
     /// # Errors
-    /// As [`copy_some`].
-    pub(crate) fn some(
+    /// As [`copy_piece`].
+    pub(crate) fn copy_next(
         &mut self,
         incoming: &mut Incoming<'_>,
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error> {
-        self.offset += copy_some(self.file.as_fd(), target, self.offset)?;
+        self.offset += copy_piece(self.file.as_fd(), target, self.offset)?;
         incoming.lane.system_calls += CALLS_TO_COPY_SOME;
         incoming.account.copied_bytes = self.offset as u64;
         Ok(if self.offset == target.len() { Step::Done(Taken::Whole) } else { Step::Moved })
     }
 }
 
-impl Receives for CopyOut {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
     const SUMS: bool = false;
-    const COMES_SUMMED: bool = true;
+    const HAS_SUM_IN_HEADER: bool = true;
     const IS_FIXED: bool = true;
 
     fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
@@ -143,7 +142,7 @@ impl Receives for CopyOut {
             incoming.lane.system_calls += CALLS_TO_CHECK;
             memory::check(self.file.as_fd(), target.len(), Sealed::Bytes)?;
         }
-        self.some(incoming, target)
+        self.copy_next(incoming, target)
     }
 
     fn progress(&self) -> u64 {
@@ -151,15 +150,15 @@ impl Receives for CopyOut {
     }
 
     fn end(self) {
-        if self.offset >= CLOSED_ASIDE_MIN {
+        if self.offset >= CLOSED_IN_BACKGROUND_BYTES_MIN {
             closer::close([self.file]);
         }
     }
 }
 
-/// Memory that so much was copied out of is closed by a thread of its own: the kernel takes the
-/// pages back in that one call, 0.15 s for a GiB.
-const CLOSED_ASIDE_MIN: usize = 16 << 20;
+/// From this size on the memory is closed by a background thread: the kernel frees its pages in
+/// that one call, which takes 0.15 s for a GiB.
+const CLOSED_IN_BACKGROUND_BYTES_MIN: usize = 16 << 20;
 
 /// A memory file that a message is being copied to.
 #[derive(Debug)]
@@ -175,7 +174,7 @@ impl Making {
         Ok(Self { file: memory::create_file(length)?, done: 0 })
     }
 
-    /// Copies the next bytes of a message of this length; true as all are there.
+    /// Copies the next bytes of a message of this length. Returns whether it is complete.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -203,12 +202,12 @@ impl Making {
     }
 }
 
-/// Copies the next bytes of memory that was checked, and that nobody changes, to their place in the
-/// target; says how many.
+/// Copies the next bytes of checked, constant memory to their location in the target and returns
+/// their number.
 ///
 /// # Errors
 /// [`Error::Memory`], [`Error::System`].
-fn copy_some(file: BorrowedFd<'_>, target: &mut [u8], offset: usize) -> Result<usize, Error> {
+fn copy_piece(file: BorrowedFd<'_>, target: &mut [u8], offset: usize) -> Result<usize, Error> {
     let length = (target.len() - offset).min(STEP_BYTES);
     let base = memory::map_part(file, offset, length, ProtFlags::READ)?;
     if let Err(error) = memory::fill_holes(base, length) {
@@ -216,7 +215,7 @@ fn copy_some(file: BorrowedFd<'_>, target: &mut [u8], offset: usize) -> Result<u
         return Err(error.into());
     }
     // SAFETY: a mapping of this length, made here, of a file whose size is sealed, and whose bytes
-    // are too, or nobody else's.
+    // are sealed or exclusive to this process.
     let source = unsafe { std::slice::from_raw_parts(base.as_ptr(), length) };
     Hint::Unknown.copy(&mut target[offset..offset + length], source);
     memory::unmap(base, length);

@@ -1,16 +1,16 @@
-//! `vmsplice`: the sender's pages go into a pipe as they are, and the receiver copies out of it
-//! into its own: one copy, by the kernel.
+//! `vmsplice`: the sender's pages themselves go into a pipe, and the receiver copies out of the
+//! pipe into its own memory: one copy, by the kernel.
 //!
-//! What stands in the pipe is the sender's memory itself, and the kernel does not say when it is
-//! done with it. So the message is complete only as the receiver acknowledges it, when the pipe is
-//! empty again. Bytes go in by whole pages: each takes one place of the pipe, whatever the size of
-//! the pages behind it, so a pipe of 1 MiB holds 256 of them, and a message that begins inside a
-//! page gives only its first piece less.
+//! The pipe holds the sender's memory itself, and the kernel does not report when it has released
+//! it. So the message is complete only when the receiver acknowledges it and the pipe is empty
+//! again. Bytes enter the pipe by pages of 4 KiB, one per slot of the pipe, even if the memory has
+//! huge pages. A pipe of 1 MiB holds 256 of them. If a message begins inside a page, only its first
+//! piece is smaller.
 //!
-//! Only between ends that trust each other: a sender can put pages into the pipe that never come,
-//! and the receiver's system call then waits as long. Where the kernel refuses, before the message
-//! or in the middle, the ring takes over. A kernel that makes a plain copy of what goes in is as
-//! right, and slower.
+//! Only between ends that trust each other: a sender can put pages into the pipe that never arrive,
+//! and the receiver's system call then waits for them. If the kernel refuses, before the message or
+//! within it, the ring carries the remainder. A kernel that copies the bytes into the pipe is also
+//! correct, but slower.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
@@ -29,13 +29,14 @@ use crate::shared::transfer::Step;
 use haul_peer::descriptor::keep;
 use haul_peer::received;
 
-/// The pipe that is asked for: what an ordinary user may have (/proc/sys/fs/pipe-max-size, its
-/// default); where the limit is lower the kernel's own 64 KiB will do.
+/// The size to request for the pipe: the default limit of an ordinary user
+/// (/proc/sys/fs/pipe-max-size). If the limit is lower, the pipe keeps the kernel's default of 64
+/// KiB.
 const PIPE_BYTES: usize = 1 << 20;
-/// Parts of the source that one system call takes.
+/// Parts of the source in one system call.
 const PARTS_MAX: usize = 64;
 
-/// A pipe of the size that is to be had.
+/// A pipe, of [`PIPE_BYTES`] if the kernel grants that.
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let ends = (keep(reader)?, keep(writer)?);
@@ -43,8 +44,8 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok(ends)
 }
 
-/// The sender's pipe. It keeps both ends: a pipe that nobody reads would end the process by
-/// SIGPIPE, and what stands in it goes only with both.
+/// The sender's pipe. It keeps both ends: a write to a pipe without a reader would end the process
+/// by SIGPIPE, and the kernel releases the pages in the pipe only when both ends are closed.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     reader: OwnedFd,
@@ -64,38 +65,38 @@ impl Pipe {
 
 /// The sender's part.
 #[derive(Debug)]
-pub(crate) struct Pour {
+pub(crate) struct Sending {
     length: u64,
-    /// Bytes in the pipe, or through it.
-    poured: u64,
+    /// Bytes that were put into the pipe.
+    spliced: u64,
     walk: Walk,
 }
 
-impl Pour {
+impl Sending {
     pub(crate) fn new(length: u64) -> Self {
-        Self { length, poured: 0, walk: Walk::default() }
+        Self { length, spliced: 0, walk: Walk::default() }
     }
 
-    /// Puts into the pipe what it has room for, and tells.
+    /// Puts as many bytes into the pipe as it has room for, and publishes their number.
     ///
     /// # Errors
-    /// What the kernel said; nothing was put in by this call.
-    fn some(
+    /// The kernel's error; this call put nothing into the pipe.
+    fn splice_next(
         &mut self,
         lane: &mut Lane,
         source: &Source<'_>,
         pipe: &Pipe,
     ) -> Result<Step<Then>, Errno> {
-        if self.poured == self.length {
+        if self.spliced == self.length {
             return Ok(Step::Done(Then::Answer));
         }
-        let left = usize::try_from(self.length - self.poured).unwrap_or(usize::MAX);
-        let slices = source.slices(&mut self.walk, self.poured, left, PARTS_MAX);
+        let left = usize::try_from(self.length - self.spliced).unwrap_or(usize::MAX);
+        let slices = source.slices(&mut self.walk, self.spliced, left, PARTS_MAX);
         lane.system_calls += 1;
         match splice_in(pipe.writer.as_fd(), &slices) {
             Ok(count) => {
-                self.poured += count as u64;
-                lane.tell(PUSHED, self.poured);
+                self.spliced += count as u64;
+                lane.signal(PUSHED, self.spliced);
                 Ok(Step::Moved)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(Step::Blocked),
@@ -103,16 +104,15 @@ impl Pour {
         }
     }
 
-    /// The first bytes go into the pipe, and the pipe to the receiver, before that knows of the
-    /// message: a kernel that refuses costs nothing then.
+    /// Puts the first bytes into the pipe and hands the pipe to the receiver, before the message is
+    /// published: then a refusal by the kernel costs nothing.
     fn open(&mut self, pipe: &mut Pipe, is_new: bool, out: &mut Outgoing<'_, '_>) -> Option<Begun> {
-        // First, so that where it is refused no message sends the receiver a pipe that nobody
-        // takes.
-        self.some(out.lane, out.source, pipe).ok()?;
+        // First, so that after a refusal the receiver does not get a pipe without a message.
+        self.splice_next(out.lane, out.source, pipe).ok()?;
         if !pipe.is_handed_over {
             out.account.system_calls += if is_new { 3 } else { 1 };
             let (link, number) = (&out.lane.link, out.message.index());
-            // A full socket too is a failure: polling would not tell that there is room again.
+            // A full socket is a failure too: polling would not signal that it has room again.
             link.send_file(Kind::Pipe, number, pipe.reader.as_fd()).ok()?;
             pipe.is_handed_over = true;
         }
@@ -121,8 +121,8 @@ impl Pour {
     }
 }
 
-impl Sends for Pour {
-    type Lasting = Option<Pipe>;
+impl Sends for Sending {
+    type State = Option<Pipe>;
 
     const SUMS: bool = false;
 
@@ -132,62 +132,63 @@ impl Sends for Pour {
 
     fn begin(
         &mut self,
-        lasting: &mut Option<Pipe>,
+        state: &mut Option<Pipe>,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Begun, Error> {
-        // What it poured into a pipe that could not be handed over went with that.
+        // If a pipe could not be handed over, the bytes that were put into it were dropped with it.
         *self = Self::new(self.length);
-        let (is_new, pipe) = (lasting.is_none(), lasting.take().or_else(|| Pipe::new().ok()));
+        let (is_new, pipe) = (state.is_none(), state.take().or_else(|| Pipe::new().ok()));
         let Some(mut pipe) = pipe else { return Ok(Begun::Impossible) };
         let Some(begun) = self.open(&mut pipe, is_new, out) else { return Ok(Begun::Impossible) };
-        *lasting = Some(pipe);
+        *state = Some(pipe);
         Ok(begun)
     }
 
     fn step(
         &mut self,
-        lasting: &mut Option<Pipe>,
+        state: &mut Option<Pipe>,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Step<Then>, Error> {
         if out.is_refused() {
             return Ok(Step::Done(Then::Answer));
         }
-        let pipe = lasting.as_ref().expect("a message that began this way has one");
-        Ok(self.some(out.lane, out.source, pipe).unwrap_or_else(|_| {
-            // The receiver takes what is in the pipe, and says how much that was.
-            out.lane.tell(ABANDONED, out.message.count());
+        let pipe = state.as_ref().expect("a message that began this way has one");
+        Ok(self.splice_next(out.lane, out.source, pipe).unwrap_or_else(|_| {
+            // The receiver reads the bytes in the pipe and reports their number.
+            out.lane.signal(ABANDONED, out.message.count());
             Step::Done(Then::Answer)
         }))
     }
 
     fn progress(&self) -> u64 {
-        self.poured
+        self.spliced
     }
 
-    /// What may still be in the pipe goes with it.
-    fn settle(&mut self, lasting: &mut Option<Pipe>, has_arrived: bool) {
+    /// If the message did not arrive, its bytes may still be in the pipe, so the pipe is dropped.
+    fn release(&mut self, state: &mut Option<Pipe>, has_arrived: bool) {
         if !has_arrived {
-            *lasting = None;
+            *state = None;
         }
     }
 }
 
-/// Puts pages into a pipe; they stay the caller's, who must not change them before they are read.
+/// Puts pages into a pipe. The pages remain the caller's, which must not change them before the
+/// reader has copied them.
 fn splice_in(pipe: BorrowedFd<'_>, slices: &[&[u8]]) -> Result<usize, Errno> {
     let slices: Vec<IoSliceRaw<'_>> = slices.iter().map(|s| IoSliceRaw::from_slice(s)).collect();
-    // SAFETY: the slices are borrowed and only read; that what the reader gets are the bytes of
-    // now is kept by the caller, who lets nobody write to them before the reader has them.
+    // SAFETY: the slices are borrowed and only read. The caller makes sure that they do not change
+    // before the reader has copied them.
     unsafe { rustix::pipe::vmsplice(pipe, &slices, SpliceFlags::NONBLOCK) }
 }
 
-/// Copies out of a pipe, as far as the call goes.
+/// Copies bytes out of a pipe, possibly fewer than fit into the target.
 fn splice_out(pipe: BorrowedFd<'_>, target: &mut [u8]) -> Result<usize, Errno> {
     let slices = [IoSliceRaw::from_slice_mut(target)];
     // SAFETY: out of a pipe the kernel copies into the slice, which is borrowed uniquely.
     unsafe { rustix::pipe::vmsplice(pipe, &slices, SpliceFlags::NONBLOCK) }
 }
 
-/// Whether a descriptor of the peer's is the reading end of a pipe.
+/// Whether a descriptor is the reading end of a pipe.
 fn is_reader(file: &OwnedFd) -> bool {
     received::is_pipe(file)
         && rustix::fs::fcntl_getfl(file)
@@ -196,13 +197,13 @@ fn is_reader(file: &OwnedFd) -> bool {
 
 /// The receiver's part.
 #[derive(Debug, Default)]
-pub(crate) struct Drain {
+pub(crate) struct Receiving {
     offset: usize,
 }
 
-impl Receives for Drain {
+impl Receives for Receiving {
     /// The pipe's reading end.
-    type Lasting = Option<OwnedFd>;
+    type State = Option<OwnedFd>;
 
     const SUMS: bool = false;
 
@@ -222,10 +223,10 @@ impl Receives for Drain {
         }
     }
 
-    /// Copies what stands in the pipe to its place in the target.
+    /// Copies the bytes in the pipe to their location in the target.
     fn step(
         &mut self,
-        lasting: &mut Option<OwnedFd>,
+        state: &mut Option<OwnedFd>,
         incoming: &mut Incoming<'_>,
         target: &mut [u8],
     ) -> Result<Step<Taken>, Error> {
@@ -233,8 +234,9 @@ impl Receives for Drain {
             return Ok(Step::Done(Taken::Whole));
         }
         let lane = &mut *incoming.lane;
-        let pipe = lasting.as_ref().expect("a message that began this way has one");
-        // Before the pipe is looked at: what was put in before it was abandoned must be seen.
+        let pipe = state.as_ref().expect("a message that began this way has one");
+        // Before the pipe is read, so that bytes which were put in before the message was abandoned
+        // are found.
         let is_abandoned = lane.names(ABANDONED, incoming.message);
         lane.system_calls += 1;
         match splice_out(pipe.as_fd(), &mut target[self.offset..]) {
@@ -242,13 +244,13 @@ impl Receives for Drain {
                 self.offset += count;
                 incoming.account.copied_bytes += count as u64;
                 let pulled = lane.load(layout::PULLED).wrapping_add(count as u64);
-                lane.tell(layout::PULLED, pulled);
+                lane.signal(layout::PULLED, pulled);
                 Ok(Step::Moved)
             }
             Err(Errno::AGAIN | Errno::INTR) if !is_abandoned => Ok(Step::Blocked),
-            // No more comes out of it.
+            // The pipe is at its end or failed.
             _ => {
-                *lasting = None;
+                *state = None;
                 Ok(Step::Done(Taken::Part(self.offset)))
             }
         }
@@ -260,17 +262,17 @@ impl Receives for Drain {
 }
 
 /// A copy within this process through a pipe: `mymemcpy` of the 2014 memcpy against vmsplice
-/// experiment, for the bench alone. Twice the work of a copy, and a system call more for each
-/// piece.
+/// experiment, for the bench alone. It does twice the work of a copy and makes two system calls for
+/// each piece.
 ///
 /// `piece_bytes` go in and out at a time: 4096 in the experiment, or up to the megabyte that the
 /// pipe holds.
 ///
 /// # Errors
-/// [`Error::System`] where there is no pipe to be had, or vmsplice is refused.
+/// [`Error::System`] if no pipe can be made, or the kernel refuses vmsplice.
 ///
 /// # Panics
-/// Where source and target differ in length, or pieces have none.
+/// If source and target differ in length, or `piece_bytes` is zero.
 pub fn vmsplice_copy(target: &mut [u8], source: &[u8], piece_bytes: usize) -> Result<(), Error> {
     assert_eq!(target.len(), source.len(), "source and target differ in length");
     assert!(piece_bytes > 0, "pieces of no bytes");
@@ -293,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_through_a_pipe_is_a_copy() {
+    fn vmsplice_copy_copies_all_bytes_with_any_piece() {
         let source: Vec<u8> = (0..3_000_001_u32).map(|n| (n % 251) as u8).collect();
         for piece in [usize::MAX, 1 << 20, 4096, 100_003] {
             let mut target = vec![0; source.len()];
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_reading_end_of_a_pipe_is_one() {
+    fn is_reader_accepts_only_reading_end_of_pipe() {
         let (reader, writer) = pipe().unwrap();
         assert!(is_reader(&reader) && !is_reader(&writer));
         assert!(!is_reader(&std::fs::File::open("/dev/null").unwrap().into()));

@@ -1,11 +1,11 @@
-//! Pages of a view of sealed memory that the receiver says it will write to: copied now, at once,
-//! and not one by one as each is first touched.
+//! Pages of a view of sealed memory to which the receiver announces that it will write. They are
+//! copied at once, not one by one at the first write to each.
 //!
-//! A page of a private view of a file is copied by a fault as it is first written to, 4 KiB each,
-//! however large the file's own pages are. Told ahead, the copy goes into huge pages, 2 MiB each,
-//! which then take the place of the view's; parts of such are copied by one system call. Measured
-//! on Zen 4 under KVM, kernel 6.18, a tenth of a view of 256 MiB, one warm copy of which takes 24.5
-//! ms, in ms of processor time:
+//! The first write to a page of a private view of a file causes a fault and a copy of 4 KiB,
+//! however large the file's own pages are. Announced bytes are copied into huge pages of 2 MiB,
+//! which then replace the view's pages; parts of a huge page are copied by one system call.
+//! Measured on Zen 4 under KVM, kernel 6.18, for a tenth of a view of 256 MiB, one warm copy of
+//! which takes 24.5 ms, in ms of processor time:
 //!
 //! | | in one piece | in pieces of 256 KiB | of 64 KiB | one page of ten |
 //! |---|---|---|---|---|
@@ -29,19 +29,19 @@ use super::spares;
 use crate::shared::machine;
 use haul_peer::memory;
 
-/// Less of a huge page than this is copied page by page: 190 of its 512 pages take as long as all
+/// A smaller part of a huge page is copied page by page: 190 of its 512 pages take as long as all
 /// of it.
 const MOST_BYTES: usize = HUGE_BYTES / 2;
-/// Fewer pages than this are left to their faults: a call takes longer than one of them.
+/// Fewer pages are left to their faults: a call takes longer than a fault.
 const POPULATED_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
-/// Huge pages that are copied before the first of them are moved: what is there twice until then. A
-/// multiple of a huge page.
+/// Bytes of huge pages that are copied before they replace the view's pages; so much memory exists
+/// twice. A multiple of a huge page.
 const STEP_BYTES: usize = 32 * HUGE_BYTES;
 
-/// Copies what is still a view in this part of a mapping that belongs to the caller alone, who has
-/// it borrowed uniquely. Returns the bytes that were copied; where the kernel cannot, the pages
-/// stay as they are, and each is copied as it is written to.
+/// Copies the pages of a part of a mapping that are still a view. The caller owns the mapping and
+/// has borrowed it uniquely. Returns the number of bytes copied. If the kernel cannot copy pages,
+/// they stay as they are, and each is copied at its first write.
 pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     let start = base.addr().get();
     let part = start + part.start..start + part.end;
@@ -62,7 +62,7 @@ pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     copied
 }
 
-/// The huge pages of a view of which most is wanted; none where there are none.
+/// The huge pages of a view of which at least half is wanted; empty if there are none.
 fn huge_pages(wanted: &Range<usize>, view: &Range<usize>) -> Range<usize> {
     static ARE_GIVEN: LazyLock<bool> = LazyLock::new(machine::has_transparent_huge_pages);
     let mut first = wanted.start / HUGE_BYTES * HUGE_BYTES;
@@ -77,8 +77,8 @@ fn huge_pages(wanted: &Range<usize>, view: &Range<usize>) -> Range<usize> {
     if *ARE_GIVEN && first < last { first..last } else { wanted.start..wanted.start }
 }
 
-/// Puts huge pages with the same content in the place of the first of these; says of how many
-/// bytes.
+/// Replaces the first of these pages by huge pages with the same content. Returns the number of
+/// bytes replaced.
 fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     let (new, length) = match spares::take(addresses.len()) {
         Some(spare) => spare,
@@ -91,12 +91,13 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     let flags = MremapFlags::MAYMOVE;
     let (from, to) = (new.as_ptr().cast(), view.as_ptr().cast());
     let replaced = Replaced::mark(view, length);
-    // SAFETY: a mapping that is this function's, to which there is no reference, takes the place of
-    // pages that the caller has borrowed uniquely, of the same length and the same content.
+    // SAFETY: a mapping of this function, to which there is no reference, replaces pages that the
+    // caller has borrowed uniquely, of the same length and the same content.
     let moved = unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) };
     if moved.is_err() {
         replaced.keep_mapped();
-        // SAFETY: both are mapped, of this length, and the caller's and this function's alone.
+        // SAFETY: both mappings have this length; one is the caller's alone, the other this
+        // function's.
         unsafe { Hint::Unknown.copy_raw(view.as_ptr(), new.as_ptr(), length) };
         memory::unmap(new, length);
         registry::note_private(addresses.start..addresses.start + length);
@@ -106,12 +107,12 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     Some(length)
 }
 
-/// Huge pages, if there are any: private, zeroed, of addresses alone until they are touched.
+/// Huge pages, if there are any: private and zeroed. Memory is allocated at the first access.
 fn new_pages(length: usize) -> Option<NonNull<u8>> {
-    let place = std::ptr::without_provenance_mut(huge::aligned_place(length));
+    let address = std::ptr::without_provenance_mut(huge::aligned_address(length));
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
-    let new = unsafe { rustix::mm::mmap_anonymous(place, length, protection, MapFlags::PRIVATE) };
+    // SAFETY: a new mapping at an unused address affects no other memory.
+    let new = unsafe { rustix::mm::mmap_anonymous(address, length, protection, MapFlags::PRIVATE) };
     let new = NonNull::new(new.ok()?.cast::<u8>())?;
     // SAFETY: advice about a mapping made here.
     let _ = unsafe { rustix::mm::madvise(new.as_ptr().cast(), length, Advice::LinuxHugepage) };
@@ -124,27 +125,27 @@ fn copy_one(view: NonNull<u8>, new: NonNull<u8>, offset: usize) {
     let to = unsafe { new.add(offset) }.as_ptr();
     // SAFETY: likewise.
     let from = unsafe { view.add(offset) }.as_ptr();
-    // SAFETY: the first byte of it, which is writable. Touched by itself, it brings the huge page:
-    // a copy that runs into the fault starts again slowly.
+    // SAFETY: its first byte, which is writable. This write alone allocates the huge page: a copy
+    // that is interrupted by the fault restarts slowly.
     unsafe { to.write_volatile(0) };
-    // SAFETY: so many bytes of either mapping, which do not overlap; nobody else has the new one,
-    // and the view's are constant but for what the caller writes, who has them borrowed uniquely.
+    // SAFETY: the bytes are inside the two mappings, which do not overlap. Only this function has
+    // the new one, and the view changes only by the caller, which has borrowed it uniquely.
     unsafe { Hint::ReadSoon.copy_raw(to, from, HUGE_BYTES) };
 }
 
-/// Copies these pages by one call, where that is worth it and the kernel has it (Linux 5.14).
-/// Returns the bytes that were copied.
+/// Copies these pages by one call, if they are enough and the kernel has the call (Linux 5.14).
+/// Returns the number of bytes copied.
 fn populate(base: NonNull<u8>, addresses: Range<usize>) -> usize {
     let start = addresses.start / PAGE_BYTES * PAGE_BYTES;
     let end = addresses.end.next_multiple_of(PAGE_BYTES);
     if addresses.is_empty() || end - start < POPULATED_BYTES_MIN {
         return 0;
     }
-    let place = base.with_addr(start.try_into().expect("nothing is mapped at zero"));
-    // SAFETY: whole pages of a mapping that the caller has borrowed uniquely get pages of their
-    // own; what they hold stays.
+    let address = base.with_addr(start.try_into().expect("nothing is mapped at zero"));
+    // SAFETY: whole pages of a mapping that the caller has borrowed uniquely become private pages
+    // with the same content.
     let populated = unsafe {
-        rustix::mm::madvise(place.as_ptr().cast(), end - start, Advice::LinuxPopulateWrite)
+        rustix::mm::madvise(address.as_ptr().cast(), end - start, Advice::LinuxPopulateWrite)
     };
     if populated.is_err() {
         return 0;

@@ -1,4 +1,4 @@
-//! What `recv` gives: memory of this process alone, to read and to write.
+//! The memory that `recv` returns: private to this process, to read and to write.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -14,10 +14,11 @@ use crate::shared::account::Account;
 use crate::shared::error::Error;
 use haul_peer::memory;
 
-/// A received message, or memory for one. Private: nothing that the sender does changes it (what
-/// came by `lease`, or was built in place, it could, if it were not to be trusted), and nothing
-/// done to it reaches the sender. After a fork both processes share such memory. Begins at a page,
-/// unless it is smaller than 64 KiB; given back as it is dropped.
+/// A received message, or memory for one. It is private: the sender cannot change it, and the
+/// sender does not see changes to it. The exceptions are messages that a trusted sender sent by
+/// `lease` or handed over unsealed: an untrustworthy sender could change those, and after a fork
+/// both processes share their memory. A buffer begins at a page unless it is smaller than 64 KiB.
+/// It is freed when it is dropped.
 pub struct Buffer {
     base: NonNull<u8>,
     length: usize,
@@ -25,19 +26,19 @@ pub struct Buffer {
     account: Account,
 }
 
-/// Below this a mapping and its faults cost more than zeroing.
+/// Below this size, a mapping and its faults cost more than zeroing.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// Where it came from, and goes back to.
+/// The origin of the memory, to which it is freed.
 enum Memory {
-    /// There is none.
+    /// No memory.
     Nothing,
-    /// Little, of the allocator: a mapping would cost more than the message.
-    Small(#[expect(dead_code, reason = "it is kept for the memory that it owns")] Vec<u8>),
-    /// A mapping of its own.
+    /// A small message, from the allocator: a mapping would cost more than the message.
+    Small(#[expect(dead_code, reason = "it owns the memory")] Vec<u8>),
+    /// A separate mapping.
     Mapped,
     /// A part of the receiver's pool.
-    Leased(#[expect(dead_code, reason = "it gives the memory back as it is dropped")] Lease),
+    Leased(#[expect(dead_code, reason = "it frees the memory when it is dropped")] Lease),
 }
 
 // SAFETY: the memory belongs to this value alone, as a `Vec`'s does.
@@ -46,47 +47,46 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Zeroed memory to receive into. Where a message stands in pages of its own already as
-    /// [`recv_into`](crate::Receiver::recv_into) gets a page-aligned part of this memory,
-    /// its pages take their place, without a copy.
+    /// Zeroed memory to receive into. If [`recv_into`](crate::Receiver::recv_into) gets a
+    /// page-aligned part of this memory, and the message is already in separate pages, these pages
+    /// replace the target's, without a copy.
     ///
     /// # Errors
-    /// [`Error::System`] where there is not so much memory.
+    /// [`Error::System`] if there is not enough memory.
     pub fn new(length: usize) -> Result<Self, Error> {
         Self::zeroed(length)
     }
 
-    /// Zeroed memory. Nothing is taken from the system before it is touched, so that a length that
-    /// the peer lied about costs addresses, not memory.
+    /// Zeroed memory. The system allocates pages at the first access, so a false length from the
+    /// peer costs addresses, not memory.
     pub(crate) fn zeroed(length: usize) -> Result<Self, Error> {
         if length < SMALL_BYTES {
             return Ok(Self::small(length));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address of the kernel's choice affects no other memory.
         let base =
             unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) };
-        let base = base.map_err(Error::system("have memory for the message"))?;
+        let base = base.map_err(Error::system("allocate memory for the message"))?;
         let base: NonNull<u8> =
             NonNull::new(base.cast()).expect("the kernel maps nothing at zero unasked");
-        // SAFETY: advice about a mapping made here; huge pages spare most faults of a large one,
-        // and where there are none the advice is ignored.
+        // SAFETY: advice about a mapping made here. Huge pages avoid most faults of a large one; a
+        // kernel without them ignores the advice.
         let _ = unsafe {
             rustix::mm::madvise(base.as_ptr().cast(), length, rustix::mm::Advice::LinuxHugepage)
         };
         Ok(Self::mapped(base, length))
     }
 
-    /// A private view of a memory file that can no longer be written: copied page by page, and
-    /// only where it is written to.
+    /// A private view of a memory file that can no longer change. A write to a page copies it.
     pub(crate) fn view(file: BorrowedFd<'_>, length: usize) -> Result<Self, Error> {
         if length == 0 {
             return Ok(Self::small(0));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let place = huge::aligned_place(length);
-        let base = memory::map_file_at(place, file, length, protection, MapFlags::PRIVATE)?;
+        let address = huge::aligned_address(length);
+        let base = memory::map_file_at(address, file, length, protection, MapFlags::PRIVATE)?;
         let view = Self::mapped(base, length);
         let start = base.addr().get();
         registry::note_view(start..start + length);
@@ -94,20 +94,20 @@ impl Buffer {
         Ok(view)
     }
 
-    /// Memory of a file that nobody else reaches.
+    /// A shared mapping of a file that no other process reaches.
     pub(crate) fn whole(file: BorrowedFd<'_>, length: usize) -> Result<Self, Error> {
         if length == 0 {
             return Ok(Self::small(0));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let place = huge::aligned_place(length);
-        let base = memory::map_file_at(place, file, length, protection, MapFlags::SHARED)?;
+        let address = huge::aligned_address(length);
+        let base = memory::map_file_at(address, file, length, protection, MapFlags::SHARED)?;
         let whole = Self::mapped(base, length);
         memory::fill_holes(base, length)?;
         Ok(whole)
     }
 
-    /// Memory of a pool, of which the lease has `length` bytes at least.
+    /// Leased memory of a pool. The lease has at least `length` bytes.
     pub(crate) fn leased(lease: Lease, length: usize) -> Self {
         let base = lease.base();
         Self { base, length, memory: Memory::Leased(lease), account: Account::default() }
@@ -128,29 +128,29 @@ impl Buffer {
         Self { base, length, memory: Memory::Small(bytes), account: Account::default() }
     }
 
-    /// What the transfer took at this end.
+    /// The cost of the transfer at this end.
     #[must_use]
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Says that these bytes will be written to. What came sealed, from a peer without trust, is a
-    /// view of which each page of 4 KiB is copied as it is first written to, by a page fault; told
-    /// ahead, what is in this range is copied now, in huge pages where most of one will be written
-    /// to: a quarter of the time for 2 MiB and more. Under 64 KiB, and of any other memory, nothing
-    /// is done, and nothing ever changes in what the bytes are. The account counts what was copied.
-    /// As the buffer is dropped, its huge pages wait for the next message that is announced: up to
-    /// 64 MiB of them, and none as the process has no receiver any more. Undo before then what was
-    /// done to the memory itself: locks, protection, a device's registration.
+    /// Announces writes to these bytes. A message that arrived sealed, from a peer without trust,
+    /// is a view: the first write to each page of 4 KiB causes a page fault and a copy. This call
+    /// copies the range now, into huge pages where at least half of one is in the range. That takes
+    /// a quarter of the time for 2 MiB and more. Ranges under 64 KiB and other memory are left as
+    /// they are. The bytes never change. The account counts the bytes copied. When the buffer is
+    /// dropped, haul keeps its huge pages for the next announcement: up to 64 MiB, as long as the
+    /// process has a receiver. Before then, undo changes to the memory itself: locks, protection, a
+    /// device's registration.
     ///
-    /// Copies the whole of a huge page, 2 MiB, for 1 MiB of it or more: up to 1 MiB at either end.
-    /// Say it before the memory is registered with a device: other pages come to be there. Whoever
-    /// expects to announce more than 0.11 of a message keeps
-    /// [`Settings::dirty_fraction`](crate::Settings) below that, or the sender makes no
-    /// view of it.
+    /// For 1 MiB or more of a huge page, all of its 2 MiB are copied: up to 1 MiB more at either
+    /// end of the range. Announce before you register the memory with a device, because the pages
+    /// are replaced. To announce more than 0.11 of a message, keep
+    /// [`Settings::dirty_fraction`](crate::Settings) below that, or the receiver copies the whole
+    /// message instead.
     ///
     /// # Panics
-    /// The range is not inside the buffer.
+    /// If the range is not inside the buffer.
     pub fn will_write(&mut self, range: Range<usize>) {
         let (start, end) = (range.start, range.end);
         assert!(
@@ -168,20 +168,20 @@ impl Buffer {
         self
     }
 
-    /// Puts its bytes into a target of the same length: its whole pages themselves, where the
-    /// target is of this process's own pages, else copies. What it holds afterwards is nothing.
-    pub(crate) fn place(&mut self, target: &mut [u8]) {
+    /// Moves its bytes into a target of the same length. If the target is haul's own mapping, whole
+    /// pages are moved, and the remainder is copied. Afterwards its content is undefined.
+    pub(crate) fn move_into(&mut self, target: &mut [u8]) {
         let mut placed = 0;
         if matches!(self.memory, Memory::Mapped) && registry::are_own(target) {
             let whole = self.length / registry::PAGE_BYTES * registry::PAGE_BYTES;
-            // The old addresses stay mapped, so that nobody else can come to be there.
+            // The old addresses stay mapped, so that no other mapping can get them.
             let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
             let (from, to) = (self.base.as_ptr().cast(), target.as_mut_ptr().cast());
             let replaced = Replaced::mark(NonNull::from_mut(target).cast(), whole);
             let own = self.base.addr().get();
             let is_view = !registry::views(&(own..own + whole)).is_empty();
-            // SAFETY: whole pages of this value's own mapping, to which there is no reference as it
-            // is borrowed uniquely, take the place of whole pages of another such mapping, which
+            // SAFETY: whole pages of this value's own mapping, to which there is no reference
+            // because it is borrowed uniquely, replace whole pages of another such mapping, which
             // are borrowed uniquely as well; both stay mapped, readable and writable.
             let moved = unsafe { rustix::mm::mremap_fixed(from, whole, whole, flags, to) };
             match moved {
@@ -205,7 +205,7 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: `length` initialised bytes that live as long as `self` and are written only
-        // through a unique borrow of it; dangling and of length zero where there are none.
+        // through a unique borrow of it; dangling and of length zero for an empty buffer.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length) }
     }
 }
@@ -239,7 +239,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Takes a part of a mapping away that the caller owns and gives up.
+/// Unmaps a part of a mapping that the caller owns and gives up.
 fn unmap_between(start: NonNull<u8>, end: usize) {
     let bytes = end - start.addr().get();
     if bytes > 0 {
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_pages_are_placed_and_the_rest_is_copied() {
+    fn move_into_moves_whole_pages_and_copies_remainder() {
         let length = 30 * registry::PAGE_BYTES + 100;
         for (start, is_placed) in [(0, true), (registry::PAGE_BYTES, true), (1, false)] {
             let mut target = Buffer::new(50 * registry::PAGE_BYTES).unwrap();
@@ -262,11 +262,11 @@ mod tests {
                 *byte = (index * 7) as u8;
             }
             let expected = source.to_vec();
-            source.place(&mut target[start..start + length]);
+            source.move_into(&mut target[start..start + length]);
             assert_eq!(target[start..start + length], expected);
             let outside = target[..start].iter().chain(&target[start + length..]);
             assert!(outside.into_iter().all(|byte| *byte == 9), "{start}");
-            // What was placed is there no more, unless this kernel had to copy.
+            // The moved pages are no longer in the source, unless this kernel had to copy.
             let has_gone = source[..registry::PAGE_BYTES].iter().all(|byte| *byte == 0);
             assert!(is_placed || !has_gone, "{start}");
             target.fill(1);
@@ -274,7 +274,7 @@ mod tests {
         let mut target = vec![0; length];
         let mut source = Buffer::new(length).unwrap();
         source.fill(3);
-        source.place(&mut target);
+        source.move_into(&mut target);
         assert!(target.iter().all(|byte| *byte == 3));
     }
 }

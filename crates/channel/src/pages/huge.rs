@@ -1,7 +1,7 @@
-//! Huge pages for a new memory file that one message is built in. Files take none by themselves
-//! while `shmem_enabled` is `never`, the default, whatever is advised; but `MADV_COLLAPSE` (Linux
-//! 6.1) puts one in the place of the pages of 2 MiB there and then. A file that is empty but for
-//! one page of each has next to nothing to be copied.
+//! Huge pages for a new memory file in which a message is built. The kernel gives files none while
+//! `shmem_enabled` is `never`, the default, whatever the advice. But `MADV_COLLAPSE` (Linux 6.1)
+//! replaces the pages of 2 MiB by a huge page at once. If the file has only one page in each 2 MiB,
+//! this copies almost nothing.
 //!
 //! Measured on Zen 4, kernel 6.18, 256 MiB, one warm copy of which takes 29 ms, in ms of processor
 //! time:
@@ -23,23 +23,23 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::shared::error::Error;
 use haul_peer::memory;
 
-/// A huge page of x86-64, and of AArch64 with pages of 4 KiB. Where it is another, the kernel
-/// refuses.
+/// The size of a huge page of x86-64, and of AArch64 with pages of 4 KiB. On other machines the
+/// kernel refuses.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
-/// Collapsed by one call: some 3 ms.
+/// Bytes that one call collapses: about 3 ms.
 const STEP_BYTES: usize = 64 << 20;
 
-/// Maps a new, empty memory file of this size to read and write, and gives it all of its pages:
-/// huge ones as far as there are any, else ordinary ones.
+/// Maps a new, empty memory file of this size to read and write, and allocates all of its pages:
+/// huge ones as far as there are any, otherwise ordinary ones.
 ///
 /// # Errors
-/// [`Error::System`] where there is not so much memory.
+/// [`Error::System`] if there is not enough memory.
 pub(crate) fn map_whole(file: BorrowedFd<'_>, size_bytes: usize) -> Result<NonNull<u8>, Error> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    let place = aligned_place(size_bytes);
-    let base = memory::map_file_at(place, file, size_bytes, protection, flags)?;
+    let address = aligned_address(size_bytes);
+    let base = memory::map_file_at(address, file, size_bytes, protection, flags)?;
     collapse(file, base, size_bytes);
-    // What is there already stays as it is.
+    // Pages that exist stay as they are.
     match memory::reserve(file, 0, size_bytes) {
         Ok(()) => Ok(base),
         Err(error) => {
@@ -49,9 +49,10 @@ pub(crate) fn map_whole(file: BorrowedFd<'_>, size_bytes: usize) -> Result<NonNu
     }
 }
 
-/// An address where a mapping of this size would begin at a huge page, if nobody takes it
-/// meanwhile: only with that do huge pages fit. Zero, any address, for what is smaller than one.
-pub(crate) fn aligned_place(size_bytes: usize) -> usize {
+/// An address for a mapping of this size that is aligned to a huge page, so that huge pages fit.
+/// Another thread may use it meanwhile. Zero, for any address, if the size is smaller than a huge
+/// page.
+pub(crate) fn aligned_address(size_bytes: usize) -> usize {
     let around = match size_bytes.checked_add(HUGE_BYTES) {
         Some(around) if size_bytes >= HUGE_BYTES => around,
         _ => return 0,
@@ -65,8 +66,8 @@ pub(crate) fn aligned_place(size_bytes: usize) -> usize {
     room.as_ptr().addr().next_multiple_of(HUGE_BYTES)
 }
 
-/// Puts a huge page in the place of each 2 MiB of a file that is mapped here from its start on, as
-/// far as there are any; what is left has the pages that it had, or one more.
+/// Replaces each 2 MiB of a file, which is mapped at `base` from its start on, by a huge page, as
+/// far as there are any. The remainder keeps its pages, or has one more.
 fn collapse(file: BorrowedFd<'_>, base: NonNull<u8>, size_bytes: usize) {
     static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
     if !base.addr().get().is_multiple_of(HUGE_BYTES) || IS_UNKNOWN.load(Relaxed) {
@@ -76,7 +77,7 @@ fn collapse(file: BorrowedFd<'_>, base: NonNull<u8>, size_bytes: usize) {
     for start in (0..whole).step_by(STEP_BYTES) {
         let length = STEP_BYTES.min(whole - start);
         for page in (start..start + length).step_by(HUGE_BYTES) {
-            // Of nothing at all no huge page is made.
+            // The kernel makes no huge page of an empty range.
             let made = rustix::fs::fallocate(file, FallocateFlags::empty(), page as u64, 1);
             if made.is_err() {
                 return;
@@ -84,7 +85,7 @@ fn collapse(file: BorrowedFd<'_>, base: NonNull<u8>, size_bytes: usize) {
         }
         // SAFETY: inside the mapping, as the caller promises of its size.
         let piece = unsafe { base.add(start) }.as_ptr().cast();
-        // SAFETY: pages of a mapping of the caller's change places; what they hold stays.
+        // SAFETY: the pages of the caller's mapping move; their content stays.
         if unsafe { libc::madvise(piece, length, libc::MADV_COLLAPSE) } != 0 {
             let reason = std::io::Error::last_os_error().raw_os_error();
             IS_UNKNOWN.store(reason == Some(libc::EINVAL), Relaxed);
@@ -100,13 +101,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_page_is_there_zeroed_and_no_other_whatever_the_size() {
+    fn map_whole_allocates_exactly_all_pages_zeroed() {
         for size_bytes in [1, 4096, HUGE_BYTES - 1, HUGE_BYTES, 3 * HUGE_BYTES + 5000] {
             let file = memory::create_file(size_bytes).unwrap();
             let base = map_whole(file.as_fd(), size_bytes).unwrap();
             let blocks = rustix::fs::fstat(&file).unwrap().st_blocks as usize;
             assert_eq!(blocks * 512, size_bytes.next_multiple_of(4096), "{size_bytes}");
-            // SAFETY: a mapping of this size, which nobody else has.
+            // SAFETY: a mapping of this size, which only this test has.
             let bytes = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), size_bytes) };
             assert!(bytes.iter().all(|byte| *byte == 0), "{size_bytes}");
             bytes.fill(7);
@@ -118,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn places_begin_at_huge_pages_or_anywhere() {
-        assert_eq!(aligned_place(HUGE_BYTES - 1), 0);
-        assert_eq!(aligned_place(usize::MAX), 0);
-        let place = aligned_place(5 << 20);
-        assert!(place.is_multiple_of(HUGE_BYTES));
+    fn aligned_address_is_multiple_of_huge_page_or_zero() {
+        assert_eq!(aligned_address(HUGE_BYTES - 1), 0);
+        assert_eq!(aligned_address(usize::MAX), 0);
+        let address = aligned_address(5 << 20);
+        assert!(address.is_multiple_of(HUGE_BYTES));
     }
 }

@@ -1,19 +1,19 @@
-//! Memory that messages come in, and pages of theirs that take the place of others.
+//! Memory of messages, and pages of messages that replace other pages.
 //!
 //! From the bottom up:
 //!
-//! - `alone`: whether nobody else reaches a memory file;
+//! - `exclusive`: whether this process alone reaches a memory file;
 //! - `huge`: huge pages for a memory file;
-//! - `ranges`: addresses of a kind;
+//! - `ranges`: sets of address ranges;
 //! - `registry`: which pages haul has mapped for messages;
-//! - `spares`: huge pages of messages that are gone;
-//! - `announced`: pages of a view that the receiver will write to;
+//! - `spares`: huge pages of dropped messages;
+//! - `announced`: pages of a view to which the receiver will write;
 //! - `pool`: memory that a trusted sender copies into;
-//! - `buffer`: what `recv` gives.
+//! - `buffer`: the memory that `recv` returns.
 
-pub(crate) mod alone;
 pub(crate) mod announced;
 pub(crate) mod buffer;
+pub(crate) mod exclusive;
 pub(crate) mod huge;
 pub(crate) mod pool;
 pub(crate) mod ranges;

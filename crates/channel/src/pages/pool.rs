@@ -1,11 +1,11 @@
-//! Memory of the receiver's that a trusted sender copies straight into: shared, mapped at both
-//! ends, and warm, as it is used again and again.
+//! Memory of the receiver that a trusted sender copies into directly: shared, mapped at both ends,
+//! and warm, because it is reused.
 //!
-//! A pool belongs to the receiver and is made as the first message asks for one. What was leased
-//! goes back as its [`Buffer`](crate::Buffer) is dropped; a message for which no pool has
-//! room gets a new one. A new pool is addresses alone: the sender gives it pages as it copies, so
-//! that a length which is only announced takes no memory. The peer maps each pool once, and unmaps
-//! it as it hears that the pool has gone.
+//! A pool belongs to the receiver and is made when the first message needs one. Leased memory
+//! returns to the pool when its [`Buffer`](crate::Buffer) is dropped. A message for which no pool
+//! has room gets a new pool. A new pool has no pages: the sender allocates them as it copies, so a
+//! false length takes no memory. The peer maps each pool once, and unmaps it when it learns that
+//! the pool was dropped.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
@@ -23,46 +23,48 @@ use haul_peer::memory::{self, Sealed};
 
 /// Leases begin and end at pages, so that they can be cut off one by one.
 const PAGE_BYTES: usize = 4096;
-/// Pools are multiples of this, a huge page: small messages share one.
+/// Pools are multiples of this, a huge page, so that small messages share one.
 const POOL_BYTES_MIN: usize = 2 << 20;
-/// A receiver that keeps several messages at once gets pools for more and more of them, up to this:
-/// making one costs more than a copy into it. What is larger was made for one message of its size.
+/// For a receiver that keeps several messages at once, each new pool is twice as large, up to this
+/// size, because making a pool costs more than a copy into it. A larger pool was made for one
+/// message of its size.
 const GROWN_BYTES_MAX: usize = 64 << 20;
-/// Pools that are kept to be used again; the peer maps no more at once.
+/// Pools that are kept for reuse; the peer maps no more at once.
 pub(crate) const POOLS_MAX: usize = 4;
-/// Messages for which a large pool that nobody leases is kept: as many as can be under way, so that
-/// one that is used now and then among small ones stays warm.
+/// For this many messages a large pool without a lease is kept: as many as can be in transit, so
+/// that a pool which is used now and then among small messages stays warm.
 const IDLE_MESSAGES_MAX: u64 = crate::shared::layout::SLOTS;
 
-/// One piece of shared memory, mapped here as long as anything in it is leased.
+/// A piece of shared memory, mapped here as long as a part of it is leased.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// Its place among the pools is what is left of this by [`POOLS_MAX`]; none has it again.
+    /// A unique number. Its remainder by [`POOLS_MAX`] is the pool's slot.
     pub(crate) number: u64,
     base: NonNull<u8>,
     size_bytes: usize,
     file: OwnedFd,
-    /// None as it is dropped: before the mapping goes.
+    /// `None` while this is dropped: the guard ends before the mapping.
     guard: Option<Guard>,
-    /// The peer has it.
+    /// Whether the peer has the pool.
     is_handed_over: AtomicBool,
     space: Mutex<Space>,
-    /// The process that leases of it: a child of fork only maps what was leased before.
+    /// The process that leases parts of it. A child of fork only maps the parts that were leased
+    /// before.
     here: Here,
 }
 
-/// What of a pool is whose.
+/// The free and the leased parts of a pool.
 #[derive(Debug)]
 struct Space {
-    /// Offset and length of what is not leased, in order, never adjacent.
+    /// Offset and length of the free parts, in order, never adjacent.
     free: Vec<(usize, usize)>,
-    /// Offset of what is, and the bytes that were asked for: whole pages, but for the last.
+    /// Offset and length of the leased parts. They occupy whole pages.
     leased: Vec<(usize, usize)>,
-    /// The message that it was last leased for.
+    /// The last message with a lease of this pool.
     used: u64,
 }
 
-// SAFETY: the mapping belongs to this value; its parts are handed out once each, by `lease`.
+// SAFETY: the mapping belongs to this value; `lease` hands out each part once.
 unsafe impl Send for Pool {}
 // SAFETY: as above, under a lock.
 unsafe impl Sync for Pool {}
@@ -81,7 +83,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Whether memory of it was gone as it was touched.
+    /// Whether a page of it was missing when it was accessed.
     pub(crate) fn is_broken(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_broken)
     }
@@ -102,14 +104,14 @@ impl Pool {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a target stands in it, if it does.
+    /// The offset of a target in the pool, if it is inside.
     fn offset_of(&self, target: &[u8]) -> Option<usize> {
         let offset = target.as_ptr().addr().checked_sub(self.base.as_ptr().addr())?;
         (offset < self.size_bytes && target.len() <= self.size_bytes - offset).then_some(offset)
     }
 
-    /// Where a target stands whose pages are all its own, so that they can be cut off: it begins at
-    /// a page, and ends at one or where its lease does.
+    /// The offset of a target that shares no page with other memory, so that its pages can be cut
+    /// off: it begins at a page, and ends at a page or at the end of its lease.
     fn offset_of_pages(&self, target: &[u8]) -> Option<usize> {
         let offset = self.offset_of(target)?;
         let end = offset + target.len();
@@ -159,18 +161,18 @@ impl Pool {
         }
     }
 
-    /// Whether it was made for one large message, not for many.
+    /// Whether the pool was made for one large message.
     fn is_large(&self) -> bool {
         self.size_bytes > GROWN_BYTES_MAX
     }
 
-    /// Whether it is large, and nobody leases anything of it.
+    /// Whether the pool is large and no part of it is leased.
     fn is_spare(&self) -> bool {
         self.is_large() && self.space().leased.is_empty()
     }
 
-    /// Puts private pages, which hold nothing, in the place of those of a target that was found by
-    /// [`Pools::of`]: nothing that the peer still writes to the pool gets there.
+    /// Replaces the pages of a target that [`Pools::of`] found by private, zeroed pages, so that
+    /// later writes of the peer to the pool do not reach them.
     pub(crate) fn cut_off(&self, target: &[u8]) -> Result<(), Error> {
         let Some(offset) = self.offset_of(target) else { return Ok(()) };
         let length = target.len().next_multiple_of(PAGE_BYTES);
@@ -178,14 +180,14 @@ impl Pool {
         let pages = unsafe { self.base.add(offset) };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        let place = pages.as_ptr().cast();
-        // SAFETY: whole pages of this pool's mapping, which belong to the target alone (the rest of
-        // a last page is its lease's, and nobody's) and which its owner lends for this call; what
-        // replaces them can be read and written as they could.
-        let mapped = unsafe { rustix::mm::mmap_anonymous(place, length, protection, flags) };
+        let address = pages.as_ptr().cast();
+        // SAFETY: whole pages of this pool's mapping, which belong to the target alone (the
+        // remainder of the last page belongs to its lease and is unused) and which the owner lends
+        // for this call; the new pages are readable and writable too.
+        let mapped = unsafe { rustix::mm::mmap_anonymous(address, length, protection, flags) };
         mapped.map(drop).map_err(|reason| {
             keep_mapped(pages, length);
-            Error::system("put memory in the place of the pool's")(reason)
+            Error::system("replace pages of the pool")(reason)
         })
     }
 }
@@ -220,75 +222,75 @@ impl Drop for Lease {
 /// The pools of one receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
-    places: [Option<Arc<Pool>>; POOLS_MAX],
-    /// Pools made.
+    slots: [Option<Arc<Pool>>; POOLS_MAX],
+    /// The number of pools made.
     made: u64,
-    /// Messages that had memory of a pool.
+    /// The number of messages with a lease.
     messages: u64,
 }
 
 impl Pools {
-    /// Memory for a message, of the smallest pool that has room, else of a new one.
+    /// Memory for a message, from the smallest pool with room, otherwise from a new one.
     ///
     /// # Errors
-    /// [`Error::System`] where there is no memory for a new pool.
+    /// [`Error::System`] if there is no memory for a new pool.
     pub(crate) fn lease(&mut self, length: usize) -> Result<Lease, Error> {
         self.messages += 1;
-        // Small messages leave large pools alone, so that those can go.
+        // Small messages do not use large pools, so that these become unused.
         let is_fit = |pool: &&Arc<Pool>| length > GROWN_BYTES_MAX || !pool.is_large();
-        let mut pools: Vec<&Arc<Pool>> = self.places.iter().flatten().filter(is_fit).collect();
+        let mut pools: Vec<&Arc<Pool>> = self.slots.iter().flatten().filter(is_fit).collect();
         pools.sort_by_key(|pool| (pool.size_bytes, pool.number));
         if let Some(lease) = pools.iter().find_map(|pool| pool.lease(length, self.messages)) {
             self.drop_spare(IDLE_MESSAGES_MAX);
             return Ok(lease);
         }
-        // None of those is large enough.
+        // No pool has room.
         self.drop_spare(0);
-        let newest = self.places.iter().flatten().max_by_key(|pool| pool.number);
+        let newest = self.slots.iter().flatten().max_by_key(|pool| pool.number);
         let doubled = newest.map_or(0, |pool| 2 * pool.size_bytes);
         let wanted = length.max(doubled.min(GROWN_BYTES_MAX));
         let size_bytes = wanted.checked_next_multiple_of(POOL_BYTES_MIN).unwrap_or(usize::MAX);
-        // As large as a file may be, but no less than the message.
+        // At most the limit on files, but not less than the message.
         let limit = usize::try_from(memory::file_bytes_max()).unwrap_or(usize::MAX);
         let least = length.checked_next_multiple_of(PAGE_BYTES).unwrap_or(usize::MAX);
         let size_bytes = size_bytes.min(limit / PAGE_BYTES * PAGE_BYTES).max(least);
-        // The one whose place is taken goes as what is leased of it goes.
+        // The pool that is replaced is dropped with its last lease.
         let used = |pool: &Option<Arc<Pool>>| pool.as_ref().map(|pool| pool.space().used);
-        let place = (0..POOLS_MAX).min_by_key(|place| used(&self.places[*place])).unwrap_or(0);
+        let slot = (0..POOLS_MAX).min_by_key(|slot| used(&self.slots[*slot])).unwrap_or(0);
         self.made += 1;
-        let number = self.made * POOLS_MAX as u64 + place as u64;
+        let number = self.made * POOLS_MAX as u64 + slot as u64;
         let pool = Arc::new(Pool::create(number, size_bytes)?);
         let lease = pool.lease(length, self.messages);
-        self.places[place] = Some(pool);
-        Ok(lease.expect("a new pool has room for what it was made for"))
+        self.slots[slot] = Some(pool);
+        Ok(lease.expect("a new pool has room for its first message"))
     }
 
-    /// Drops large pools that nobody leases, and has not for so many messages; never more than one
-    /// of them is kept.
+    /// Drops large pools without a lease that were not used for `messages_max` messages. At most
+    /// one of them is kept.
     fn drop_spare(&mut self, messages_max: u64) {
         let spare = |pool: &Option<Arc<Pool>>| pool.as_ref().is_some_and(|pool| pool.is_spare());
         let spare_used = |pool: &Arc<Pool>| pool.is_spare().then(|| pool.space().used);
-        let newest = self.places.iter().flatten().filter_map(spare_used).max();
+        let newest = self.slots.iter().flatten().filter_map(spare_used).max();
         let oldest_kept = newest.unwrap_or(0).max((self.messages + 1).saturating_sub(messages_max));
-        for place in self.places.iter_mut().filter(|place| spare(place)) {
-            place.take_if(|pool| pool.space().used < oldest_kept);
+        for slot in self.slots.iter_mut().filter(|slot| spare(slot)) {
+            slot.take_if(|pool| pool.space().used < oldest_kept);
         }
     }
 
-    /// The pool that a target stands in, and where, if its pages are its own.
+    /// The pool of a target and the target's offset, if it shares no page with other memory.
     pub(crate) fn of(&self, target: &[u8]) -> Option<(&Arc<Pool>, usize)> {
-        self.places.iter().flatten().find_map(|pool| Some((pool, pool.offset_of_pages(target)?)))
+        self.slots.iter().flatten().find_map(|pool| Some((pool, pool.offset_of_pages(target)?)))
     }
 
-    /// The places that have a pool, a bit for each.
+    /// The slots that hold a pool, a bit for each.
     pub(crate) fn kept(&self) -> u64 {
-        let bits = self.places.iter().enumerate();
-        bits.map(|(place, pool)| u64::from(pool.is_some()) << place).sum()
+        let bits = self.slots.iter().enumerate();
+        bits.map(|(slot, pool)| u64::from(pool.is_some()) << slot).sum()
     }
 
-    /// No pool is used again.
+    /// Drops all pools; none is used again.
     pub(crate) fn retire(&mut self) {
-        self.places = Default::default();
+        self.slots = Default::default();
     }
 }
 
@@ -297,23 +299,23 @@ mod tests {
     use super::*;
 
     fn live(pools: &Pools) -> Vec<usize> {
-        pools.places.iter().flatten().map(|pool| pool.size_bytes).collect()
+        pools.slots.iter().flatten().map(|pool| pool.size_bytes).collect()
     }
 
     fn bytes_of(lease: &Lease, length: usize) -> &[u8] {
-        // SAFETY: bytes that the lease has, which nothing writes to while they are borrowed.
+        // SAFETY: bytes of the lease, which do not change while they are borrowed.
         unsafe { std::slice::from_raw_parts(lease.base().as_ptr(), length) }
     }
 
     #[test]
-    fn what_goes_back_can_be_leased_again_in_one_piece() {
+    fn returned_memory_can_be_leased_again_in_one_piece() {
         let mut pools = Pools::default();
         let size = POOL_BYTES_MIN;
         for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [0, 2, 1]] {
             let mut leases: Vec<Option<Lease>> =
                 (0..3).map(|_| Some(pools.lease(size / 4).unwrap())).collect();
-            let places: Vec<usize> = leases.iter().flatten().map(|lease| lease.offset).collect();
-            assert_eq!(places, [0, size / 4, size / 2]);
+            let offsets: Vec<usize> = leases.iter().flatten().map(|lease| lease.offset).collect();
+            assert_eq!(offsets, [0, size / 4, size / 2]);
             for index in order {
                 leases[index] = None;
             }
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn large_pools_go_as_nobody_leases_them_any_more() {
+    fn unused_large_pools_are_dropped() {
         let mut pools = Pools::default();
         let (small, large) = (POOL_BYTES_MIN, 2 * GROWN_BYTES_MAX);
         drop(pools.lease(small).unwrap());
@@ -336,14 +338,14 @@ mod tests {
             assert_eq!(live(&pools), [small, times * large], "one at a time");
         }
         drop(pools.lease(large).unwrap());
-        assert_eq!(live(&pools), [small, 3 * large], "what is there is used again");
+        assert_eq!(live(&pools), [small, 3 * large], "an existing pool is reused");
         for _ in 1..IDLE_MESSAGES_MAX {
             drop(pools.lease(1).unwrap());
         }
         assert_eq!(live(&pools), [small, 3 * large]);
         drop(pools.lease(1).unwrap());
         assert_eq!((live(&pools), pools.kept()), (vec![small], 1));
-        // What is leased stays, and is dropped only afterwards.
+        // Leased pools stay, and are dropped only afterwards.
         let leases = [large, large].map(|length| pools.lease(length).unwrap());
         for _ in 0..=IDLE_MESSAGES_MAX {
             drop(pools.lease(1).unwrap());
@@ -355,28 +357,28 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_whose_memory_was_taken_away_is_known() {
+    fn is_broken_reports_pool_whose_memory_was_removed() {
         let mut pools = Pools::default();
         let lease = pools.lease(POOL_BYTES_MIN).unwrap();
         assert_eq!((bytes_of(&lease, 1)[0], lease.pool.is_broken()), (0, false));
         let gone = rustix::fs::memfd_create(c"gone", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let (base, rights) = (lease.base().as_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the pool's own mapping, whose users bear any bytes there.
+        // SAFETY: the pool's own mapping, whose users tolerate any bytes there.
         unsafe { rustix::mm::mmap(base, POOL_BYTES_MIN, rights, flags, &gone, 0) }.unwrap();
         assert_eq!(bytes_of(&lease, POOL_BYTES_MIN)[PAGE_BYTES], 0);
         assert!(lease.pool.is_broken());
     }
 
     #[test]
-    fn a_new_pool_takes_no_memory() {
+    fn new_pool_takes_no_memory() {
         let mut pools = Pools::default();
         let lease = pools.lease(GROWN_BYTES_MAX).unwrap();
         assert_eq!(rustix::fs::fstat(lease.pool.file()).unwrap().st_blocks, 0);
     }
 
     #[test]
-    fn only_whole_pages_of_its_own_are_offered() {
+    fn only_targets_with_unshared_pages_are_offered() {
         let mut pools = Pools::default();
         let length = 3 * PAGE_BYTES + 100;
         let lease = pools.lease(length).unwrap();
@@ -390,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_cut_off_see_nothing_new_and_others_do() {
+    fn later_writes_reach_only_pages_that_were_not_cut_off() {
         let mut pools = Pools::default();
         let lease = pools.lease(3 * PAGE_BYTES).unwrap();
         let pool = Arc::clone(&lease.pool);

@@ -1,4 +1,4 @@
-//! Which addresses of a mapping are of a kind: ranges that do not overlap.
+//! Sets of addresses of a mapping, as ranges that do not overlap.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(crate) struct Ranges(BTreeMap<usize, usize>);
 
 impl Ranges {
-    /// These are, whatever they were before.
+    /// Adds these addresses.
     pub(crate) fn add(&mut self, range: Range<usize>) {
         self.cut(&range);
         if !range.is_empty() {
@@ -16,7 +16,7 @@ impl Ranges {
         }
     }
 
-    /// These are not.
+    /// Removes these addresses.
     pub(crate) fn cut(&mut self, range: &Range<usize>) {
         for around in self.around(range) {
             self.0.remove(&around.start);
@@ -29,7 +29,7 @@ impl Ranges {
         }
     }
 
-    /// The ranges that have some of these, as far as they reach, from the first on.
+    /// The ranges that contain some of these addresses, in full and in order.
     pub(crate) fn around(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         let before = self.0.range(..range.end).rev();
         let touched = before.take_while(|(_, end)| **end > range.start);
@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_added_and_not_cut_is_there_and_nothing_else(
+        fn ranges_hold_exactly_addresses_that_were_added_and_not_cut(
             steps in proptest::collection::vec((any::<bool>(), 0..40_usize, 0..12_usize), 1..40),
             (start, length) in (0..40_usize, 1..12_usize),
         ) {

@@ -1,7 +1,7 @@
-//! Which pages of this process haul has mapped for messages: private, anonymous or a view of sealed
-//! memory, or memory that a sender gave up; each mapping owned by one
-//! [`Buffer`](crate::Buffer). Into these, and into no others, pages can be placed: what a
-//! caller has behind a slice of its own is not haul's to unmap.
+//! The mappings of this process that haul made for messages: private memory, anonymous or a view of
+//! sealed memory, or memory that a sender gave up. One [`Buffer`](crate::Buffer) owns each. Haul
+//! replaces pages only inside these mappings: it must not unmap the memory behind a caller's own
+//! slice.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,12 +19,12 @@ use super::huge::HUGE_BYTES;
 use super::ranges::Ranges;
 use haul_peer::fork::Lock;
 
-/// The page of every machine that haul is built for; where pages are larger nothing is placed,
-/// because the kernel refuses it.
+/// The page size of every machine that haul is built for. With larger pages the kernel refuses to
+/// replace them.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// A mapping: its length, and the addresses in it that are views of sealed memory, where a page
-/// that is written to is copied first, or huge pages that came in the place of such.
+/// A mapping: its length, the addresses that are views of sealed memory, whose pages are copied at
+/// the first write, and the addresses of huge pages that replaced such views.
 #[derive(Debug)]
 struct Mapping {
     length: usize,
@@ -44,8 +44,8 @@ pub(crate) fn register(base: NonNull<u8>, length: usize) {
     own().insert(base.as_ptr().addr(), Mapping { length, views, huge });
 }
 
-/// A mapping is no longer haul's; says which of its addresses are huge pages that came in the place
-/// of views: whole ones. Of some a part may have been replaced since, and what is left is none.
+/// Removes a mapping. Returns its addresses of huge pages that replaced views. Only whole ones: a
+/// part of a huge page may have been replaced since, and the remainder is not a huge page any more.
 pub(crate) fn forget(base: NonNull<u8>) -> Vec<Range<usize>> {
     let start = base.as_ptr().addr();
     let Some(mapping) = own().remove(&start) else { return Vec::new() };
@@ -56,7 +56,7 @@ pub(crate) fn forget(base: NonNull<u8>) -> Vec<Range<usize>> {
     noted.into_iter().map(whole).filter(|range| range.start < range.end).collect()
 }
 
-/// Whether a target begins at a page and stands wholly inside one such mapping.
+/// Whether a target begins at a page and is entirely inside one of haul's mappings.
 pub(crate) fn are_own(target: &[u8]) -> bool {
     let start = target.as_ptr().addr();
     if !start.is_multiple_of(PAGE_BYTES) || target.len() < PAGE_BYTES {
@@ -69,7 +69,7 @@ pub(crate) fn are_own(target: &[u8]) -> bool {
     .unwrap_or(false)
 }
 
-/// These addresses of a mapping are a view of sealed memory from now on.
+/// Records that these addresses of a mapping are a view of sealed memory from now on.
 pub(crate) fn note_view(addresses: Range<usize>) {
     with_mapping(addresses.start, |_, mapping| {
         mapping.huge.cut(&addresses);
@@ -77,7 +77,7 @@ pub(crate) fn note_view(addresses: Range<usize>) {
     });
 }
 
-/// These addresses of a mapping are pages of this process alone from now on.
+/// Records that these addresses of a mapping are private pages from now on.
 pub(crate) fn note_private(addresses: Range<usize>) {
     with_mapping(addresses.start, |_, mapping| {
         mapping.views.cut(&addresses);
@@ -85,7 +85,7 @@ pub(crate) fn note_private(addresses: Range<usize>) {
     });
 }
 
-/// These are huge pages of this process alone, in the place of a view: whole ones.
+/// Records that these addresses are whole, private huge pages that replaced a view.
 pub(crate) fn note_huge(addresses: Range<usize>) {
     with_mapping(addresses.start, |_, mapping| {
         mapping.views.cut(&addresses);
@@ -93,24 +93,23 @@ pub(crate) fn note_huge(addresses: Range<usize>) {
     });
 }
 
-/// Which of these addresses of a mapping are views of sealed memory, and how far each view reaches.
+/// The views of sealed memory that contain some of these addresses of a mapping, each in full.
 pub(crate) fn views(addresses: &Range<usize>) -> Vec<Range<usize>> {
     with_mapping(addresses.start, |_, mapping| mapping.views.around(addresses)).unwrap_or_default()
 }
 
-/// What is done with the mapping that begins at this address or before.
+/// Calls `act` with the mapping that begins at this address or before.
 fn with_mapping<T>(start: usize, act: impl FnOnce(usize, &mut Mapping) -> T) -> Option<T> {
     let mut own = own();
     own.range_mut(..=start).next_back().map(|(base, mapping)| act(*base, mapping))
 }
 
-/// Pages of haul's own that a call is about to put others in the place of. What they hold is
-/// nothing.
+/// Pages of haul's own that a call is about to replace. Their content is undefined.
 ///
 /// Kernels unmap the target and may fail afterwards (mremap(2): before 6.17; mmap(2): before 6.12).
-/// What another thread maps in that moment can come to be there, and nobody could tell it from what
-/// was there before. So the pages are marked: as a call fails, either the mark is there, and with
-/// it all of them, for the kernel unmaps all or none; or they have gone.
+/// Another thread may map memory there in that moment, and it could not be distinguished from the
+/// old pages. So the pages are marked. When a call fails, either the mark is still there, and with
+/// it all pages, because the kernel unmaps all or none; or the pages are gone.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Replaced {
@@ -120,30 +119,29 @@ pub(crate) struct Replaced {
 }
 
 impl Replaced {
-    /// Marks the pages of a mapping of the caller's own, of which nothing is kept and nobody else
-    /// writes to the first.
+    /// Marks pages of the caller's own mapping. Their content is lost, and no other process may
+    /// write to the first page.
     pub(crate) fn mark(start: NonNull<u8>, length: usize) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let mark = SEED.hash_one(COUNT.fetch_add(1, Relaxed));
         let mark = [mark as u32, (mark >> 32) as u32];
         if !is_there(start) {
-            // Else the mark would bring a huge page, to be thrown away at once: 61 us of marking
-            // and placing instead of 12 on Zen 4 under KVM, and up to 27 ms where the host has that
-            // memory. SAFETY: advice about the first page of a mapping of the caller's; what it
-            // holds stays.
+            // Otherwise the mark would allocate a huge page, which would be dropped at once:
+            // marking and replacing would take 61 us instead of 12 on Zen 4 under KVM, and up to 27
+            // ms if the host holds that memory. SAFETY: advice about the first page of the caller's
+            // mapping; its content stays.
             let _ = unsafe {
                 rustix::mm::madvise(start.as_ptr().cast(), PAGE_BYTES, Advice::LinuxNoHugepage)
             };
         }
-        // SAFETY: the first bytes of pages that are the caller's, readable and writable, aligned as
-        // pages are.
+        // SAFETY: the first bytes of the caller's pages, which are readable, writable and aligned.
         unsafe { start.cast::<[u32; 2]>().write_volatile(mark) };
         Self { start, length, mark }
     }
 
-    /// After the call failed: sees to it that pages of haul's own are mapped there. Where they
-    /// cannot be had, nothing sound is left to do.
+    /// After a failed call: makes sure that haul's own pages are mapped there. Aborts if that is
+    /// impossible, because nothing sound is left to do.
     pub(crate) fn keep_mapped(self) {
         match map_what_is_free(self.start, self.length) {
             Ok(()) => {}
@@ -152,15 +150,15 @@ impl Replaced {
         }
     }
 
-    /// Whether the mark is. Asked of the kernel, which can look where nothing may be mapped: a
-    /// futex whose word is as expected is waited for, and for no time at all.
+    /// Whether the mark is still there. The kernel checks, because the address may be unmapped: a
+    /// futex call waits for a word with the expected value, for no time at all.
     fn are_there(&self) -> bool {
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
         let says = |index: usize, expected: u32| loop {
             let word = self.start.as_ptr().wrapping_add(index * size_of::<u32>());
-            // SAFETY: the kernel looks at the word, or says that nothing is there; it changes
-            // nothing, and the time is a valid structure that outlives the call.
+            // SAFETY: the kernel reads the word, or reports that the address is unmapped; it
+            // changes nothing, and the time is a valid structure that outlives the call.
             let waited = unsafe {
                 libc::syscall(libc::SYS_futex, word, operation, expected, &raw const none)
             };
@@ -173,16 +171,16 @@ impl Replaced {
     }
 }
 
-/// Whether an address of the caller's own has a page by now.
+/// Whether the page at an address of the caller's mapping is allocated.
 fn is_there(start: NonNull<u8>) -> bool {
     let mut state = 0;
-    // SAFETY: asks of one page, and writes one byte, which is there.
+    // SAFETY: queries one page and writes one byte, which is valid.
     let result = unsafe { libc::mincore(start.as_ptr().cast(), PAGE_BYTES, &raw mut state) };
     result == 0 && state & 1 != 0
 }
 
-/// As [`Replaced::keep_mapped`], for pages that another process writes to, so that no mark need
-/// stay: believes that what is there is what was.
+/// As [`Replaced::keep_mapped`], for pages to which another process writes, so that a mark may not
+/// stay: assumes that existing pages are the old ones.
 pub(crate) fn keep_mapped(start: NonNull<u8>, length: usize) {
     match map_what_is_free(start, length) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -190,19 +188,19 @@ pub(crate) fn keep_mapped(start: NonNull<u8>, length: usize) {
     }
 }
 
-/// Maps new pages where there are none.
+/// Maps new pages if the addresses are unmapped.
 ///
 /// # Errors
-/// [`Errno::EXIST`] where there are some; else there is no memory.
+/// [`Errno::EXIST`] if pages are mapped there; otherwise there is no memory.
 fn map_what_is_free(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-    let place = start.as_ptr().cast();
-    // SAFETY: nothing that is mapped is replaced, so this touches only what was haul's and has
-    // gone.
-    let there = unsafe { rustix::mm::mmap_anonymous(place, length, protection, flags) }?;
+    let address = start.as_ptr().cast();
+    // SAFETY: the call replaces no mapping, so it affects only addresses that were haul's and are
+    // unmapped.
+    let there = unsafe { rustix::mm::mmap_anonymous(address, length, protection, flags) }?;
     // Kernels before 4.17 do not know the flag, and map elsewhere.
-    if there == place { Ok(()) } else { Err(Errno::NOMEM) }
+    if there == address { Ok(()) } else { Err(Errno::NOMEM) }
 }
 
 #[cfg(test)]
@@ -211,7 +209,7 @@ mod tests {
     use haul_peer::memory;
 
     #[test]
-    fn what_was_unmapped_is_there_again_and_what_was_not_stays() {
+    fn keep_mapped_maps_missing_pages_and_keeps_existing_ones() {
         let length = 3 * PAGE_BYTES;
         let mut buffer = super::super::buffer::Buffer::new(64 << 10).unwrap();
         buffer.fill(7);
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_brings_no_huge_page_and_leaves_those_that_are_there() {
+    fn mark_allocates_no_huge_page_and_keeps_existing_ones() {
         for is_there_before in [false, true] {
             let mut buffer = super::super::buffer::Buffer::new(4 * HUGE_BYTES).unwrap();
             let offset =
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_thread_mapped_meanwhile_is_not_taken_for_ones_own() {
+    fn mapping_of_another_thread_does_not_count_as_marked() {
         let length = 3 * PAGE_BYTES;
         let mut buffer = super::super::buffer::Buffer::new(64 << 10).unwrap();
         let start = NonNull::new(buffer.as_mut_ptr()).unwrap();

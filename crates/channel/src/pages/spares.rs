@@ -1,13 +1,12 @@
-//! Huge pages of messages that are gone: what the next message's receiver announces is copied into
-//! them.
+//! Huge pages of dropped messages. The next announced bytes are copied into them.
 //!
-//! A new huge page is zeroed first, which takes as long as the copy into it. And a guest whose
-//! balloon reports free pages has given the memory back: its host finds it anew as it is touched.
-//! Measured on Zen 4 under KVM, kernel 6.18: 0.2 ms for 2 MiB that were in use shortly before, 7.4
-//! ms for those that were free for some seconds.
+//! The kernel zeroes a new huge page first, which takes as long as the copy into it. And a guest
+//! whose balloon reports free pages has returned the memory: its host allocates it again at the
+//! first access. Measured on Zen 4 under KVM, kernel 6.18: 0.2 ms for 2 MiB that were in use
+//! shortly before, 7.4 ms for 2 MiB that were free for some seconds.
 //!
-//! They belong to the process, as buffers outlive the channel that they came by, and go back to the
-//! system with its last receiver.
+//! They belong to the process, because buffers outlive their channel, and return to the system with
+//! its last receiver.
 
 use std::ptr::NonNull;
 use std::sync::MutexGuard;
@@ -16,7 +15,7 @@ use super::huge::HUGE_BYTES;
 use haul_peer::fork::Lock;
 use haul_peer::memory;
 
-/// So many bytes wait for more messages, as of a pool of `lease`: a tenth of 640 MiB.
+/// The bytes that are kept, as many as of a pool of `lease`: a tenth of 640 MiB.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 static SPARES: Lock<Spares> = Lock::new(Spares::new(), |_| ());
@@ -25,12 +24,12 @@ fn spares() -> MutexGuard<'static, Spares> {
     SPARES.lock()
 }
 
-/// Someone receives from here on.
+/// Records one more receiver in the process.
 pub(crate) fn add_receiver() {
     spares().receivers += 1;
 }
 
-/// Someone who did receives no more: with the last all memory goes back.
+/// Records one receiver less. With the last one all memory is freed.
 pub(crate) fn remove_receiver() {
     let gone = {
         let mut spares = spares();
@@ -44,14 +43,14 @@ pub(crate) fn remove_receiver() {
     gone.into_iter().for_each(|(base, bytes)| memory::unmap(base, bytes));
 }
 
-/// Takes whole huge pages, as many as lie together, of `bytes` at most. What they hold is anything.
-/// They are the caller's to unmap.
+/// Takes adjacent, whole huge pages of at most `bytes`. Their content is undefined. The caller must
+/// unmap them.
 pub(crate) fn take(bytes: usize) -> Option<(NonNull<u8>, usize)> {
     spares().take(bytes)
 }
 
-/// Keeps whole huge pages for others, as many as there is room for, and unmaps the rest: private
-/// and anonymous, the caller's until now, with no reference into them.
+/// Keeps whole huge pages, as many as there is room for, and unmaps the remainder. They must be
+/// private and anonymous, the caller's own, and without references to them.
 pub(crate) fn give(base: NonNull<u8>, bytes: usize) {
     let kept = {
         let mut spares = spares();
@@ -68,9 +67,9 @@ pub(crate) fn give(base: NonNull<u8>, bytes: usize) {
 
 #[derive(Debug)]
 struct Spares {
-    /// Mappings that are nobody else's, and their lengths.
+    /// Mappings that belong to this value alone, and their lengths.
     ranges: Vec<(NonNull<u8>, usize)>,
-    /// Of all of them.
+    /// The sum of the lengths.
     bytes: usize,
     receivers: usize,
 }
@@ -83,7 +82,7 @@ impl Spares {
         Self { ranges: Vec::new(), bytes: 0, receivers: 0 }
     }
 
-    /// How many bytes more are kept: none where nobody receives.
+    /// The bytes that there is room for: zero without a receiver.
     fn room(&self) -> usize {
         if self.receivers > 0 { KEPT_BYTES_MAX - self.bytes } else { 0 }
     }
@@ -101,10 +100,10 @@ impl Spares {
     }
 
     fn give(&mut self, base: NonNull<u8>, bytes: usize) {
-        // Whoever takes them writes to all of each huge page.
+        // The copy into them writes whole huge pages.
         assert!(
             (base.addr().get() | bytes).is_multiple_of(HUGE_BYTES),
-            "{bytes} B at {base:p} are no whole huge pages"
+            "{bytes} B at {base:p} are not whole huge pages"
         );
         if bytes > 0 {
             self.ranges.push((base, bytes));
@@ -118,18 +117,19 @@ mod tests {
     use super::super::huge;
     use super::*;
 
-    /// Mapped memory of so many huge pages.
+    /// Mapped memory of `count` huge pages.
     fn pages(count: usize) -> (NonNull<u8>, usize) {
         let bytes = count * HUGE_BYTES;
-        let place = std::ptr::without_provenance_mut(huge::aligned_place(bytes));
+        let address = std::ptr::without_provenance_mut(huge::aligned_address(bytes));
         let (protection, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::PRIVATE);
-        // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
-        let base = unsafe { rustix::mm::mmap_anonymous(place, bytes, protection, flags) }.unwrap();
+        // SAFETY: a new mapping at an unused address affects no other memory.
+        let base =
+            unsafe { rustix::mm::mmap_anonymous(address, bytes, protection, flags) }.unwrap();
         (NonNull::new(base.cast()).unwrap(), bytes)
     }
 
     #[test]
-    fn what_was_given_is_taken_again_piece_by_piece() {
+    fn take_returns_given_pages_piece_by_piece() {
         let mut spares = Spares::new();
         assert_eq!(spares.take(HUGE_BYTES), None);
         let (base, bytes) = pages(3);
@@ -142,15 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_there_is_room_for_and_nothing_without_a_receiver() {
-        // The process's own, which other tests share: what is theirs may be there as well.
+    fn give_keeps_limited_pages_and_none_without_receiver() {
+        // The process's own spares, which other tests share: theirs may be among them.
         add_receiver();
         let (base, bytes) = pages(KEPT_BYTES_MAX / HUGE_BYTES + 3);
         give(base, bytes);
         assert!(spares().bytes <= KEPT_BYTES_MAX);
         remove_receiver();
         let mut alone = Spares::new();
-        assert_eq!(alone.room(), 0, "nobody receives");
+        assert_eq!(alone.room(), 0, "there is no receiver");
         alone.receivers = 1;
         assert_eq!(alone.room(), KEPT_BYTES_MAX);
         let (base, bytes) = pages(1);
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no whole huge pages")]
-    fn what_is_no_whole_huge_page_is_not_kept() {
+    #[should_panic(expected = "not whole huge pages")]
+    fn give_refuses_part_of_huge_page() {
         Spares::new().give(NonNull::without_provenance(HUGE_BYTES.try_into().unwrap()), 4096);
     }
 }

@@ -1,5 +1,5 @@
-//! A small message that is found in its slot at once, see `send::at_once`: the long way took 920
-//! instructions for a message of 64 B on Cascade Lake.
+//! The fast path of a small message that is in its slot, see `send::at_once`. The slow path took
+//! 920 instructions for a message of 64 B on Cascade Lake.
 
 use haul_copy::Hint;
 
@@ -10,30 +10,31 @@ use crate::shared::header::SumState;
 use crate::shared::layout::{self, HEADER_BYTES, INLINE_BYTES_MAX, SLOTS};
 use crate::shared::message::Message;
 use crate::shared::names::Mechanism;
-use crate::shared::transfer::look;
-use crate::shared::waiting::looks_unasked;
+use crate::shared::transfer::poll;
+use crate::shared::waiting::polls_before_asking;
 use haul_peer::region::Fetch;
 
-/// A message up to this length, header included, that is there already is asked for while the one
-/// before it is taken.
+/// A published message of up to this length, header included, is prefetched while the one before it
+/// is received.
 const FETCH_NEXT_BYTES_MAX: usize = 192;
 
 impl Inbox {
-    /// Receives a message whose bytes travel in its slot, if it is there within a microsecond and
-    /// fits; `None` where nothing happened.
+    /// Receives an inline message, if it is published within a microsecond and fits. Returns `None`
+    /// if it did nothing.
     #[inline]
     pub(crate) fn receive_at_once(&mut self, target: &mut [u8]) -> Option<Account> {
         self.enter().ok()?;
-        look(looks_unasked(&self.lane), || self.is_published().then_some(()))?;
+        poll(polls_before_asking(&self.lane), || self.is_published().then_some(()))?;
         let at = self.lane.slot(self.consumed);
         let region = &self.lane.link.region;
-        // All lines at once, while the header is on its way: what it says is needed for the copy.
+        // Prefetches all lines at once, because the copy has to wait for the header.
         let bytes = HEADER_BYTES + self.inline_before;
         region.fetch(at, bytes, Fetch::ToRead);
         if self.consumed.next() < self.published && bytes <= FETCH_NEXT_BYTES_MAX {
             region.fetch(self.lane.slot(self.consumed.next()), bytes, Fetch::ToRead);
         }
-        // Read once. What is not believed here is read anew, and told, by the long way.
+        // Read once. If the header is not the usual one, the slow path reads it again and reports
+        // errors.
         let header = self.lane.header(self.consumed);
         let length = usize::try_from(header.length).ok()?;
         let is_usual = header.message == self.consumed.index()
@@ -49,27 +50,28 @@ impl Inbox {
         self.inline_before = length;
         let calls_before = self.lane.system_calls;
         self.consumed = self.consumed.next();
-        // The slot is as it was until this is told, whether the sender gave up meanwhile or not.
+        // Until this is published, the slot does not change, even if the sender has given up
+        // meanwhile.
         let left = self.published.index() - self.consumed.index();
-        self.lane.tell_in_turn(layout::CONSUMED, self.consumed.index(), left > SLOTS / 2);
+        self.lane.signal_lazily(layout::CONSUMED, self.consumed.index(), left > SLOTS / 2);
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 
-    /// Whether there is a message behind those that were taken. What the sender published before is
-    /// not looked for again: its line would have to come from there.
+    /// Whether a message is published behind the consumed ones. The sender's count is only read
+    /// again when all known messages are consumed, because its line comes from the sender's cache.
     fn is_published(&mut self) -> bool {
         if self.published <= self.consumed {
-            let told = self.lane.load(layout::PUBLISHED);
+            let reported = self.lane.load(layout::PUBLISHED);
             let consumed = self.consumed.index();
-            if (consumed..=consumed + SLOTS).contains(&told) {
-                self.published = Message::after(told);
+            if (consumed..=consumed + SLOTS).contains(&reported) {
+                self.published = Message::after(reported);
             }
         }
         self.published > self.consumed
     }
 }
 
-/// Both halves of the short way.
+/// Tests of both halves of the fast path.
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_goes_the_short_way_and_says_what_the_long_one_does() {
+    fn fast_path_gives_same_account_as_slow_path() {
         let asked = Settings { mechanism: Some(Mechanism::Inline), ..Settings::default() };
         let (mut one, mut other) = ends(&Settings::default());
         for length in [0, 1, 63, 64, 1000, window::inline_bytes_max(true), INLINE_BYTES_MAX] {
@@ -113,15 +115,15 @@ mod tests {
         }
     }
 
-    /// Has no page of this end's mapping be there any more, as after a hole where the system has no
-    /// page for the touch.
+    /// Replaces this end's mapping by an empty file, as after a hole for which the system has no
+    /// page.
     fn lose(end: &Channel) {
         let region = &end.sender.outbox.lane.link.region;
         let base = region.at(0, region.size_bytes());
         let file = rustix::fs::memfd_create(c"gone", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let rights = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
         let flags = rustix::mm::MapFlags::SHARED | rustix::mm::MapFlags::FIXED;
-        // SAFETY: the mapping is this end's own, whose users bear any bytes there.
+        // SAFETY: the mapping is this end's own, whose users tolerate any bytes there.
         let lost = unsafe {
             rustix::mm::mmap(base.as_ptr().cast(), region.size_bytes(), rights, flags, &file, 0)
         };
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_a_peer_takes_away_ends_the_channel_with_an_error() {
+    fn missing_shared_memory_ends_channel_with_error() {
         let settings =
             Settings { wait: Some(std::time::Duration::from_secs(5)), ..Settings::default() };
         for length in [8, 20_000, 1 << 20] {
@@ -148,14 +150,14 @@ mod tests {
                 let error = other.recv_into(&mut vec![0; length]).unwrap_err();
                 assert!(matches!(error, Error::Memory { .. }), "{length}: {error}");
                 drop(other);
-                // It was there already, or its receiver has gone.
+                // It had arrived already, or the receiver is gone.
                 let _ = sent.join().unwrap();
             });
         }
     }
 
     #[test]
-    fn what_goes_around_the_caches_to_a_far_end_is_whole() {
+    fn messages_that_bypass_caches_arrive_whole() {
         for integrity in [false, true] {
             let (mut one, mut other) = ends(&Settings {
                 integrity,
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_usual_is_left_to_the_long_way_untouched() {
+    fn fast_path_leaves_other_messages_untouched() {
         let (mut one, mut other) = ends(&Settings::default());
         assert!(one.sender.outbox.send_at_once(&[1; INLINE_BYTES_MAX + 1]).is_none());
         assert!(other.receiver.inbox.receive_at_once(&mut [0; 9]).is_none(), "there is none");
@@ -188,7 +190,7 @@ mod tests {
         assert!(other.receiver.inbox.receive_at_once(&mut [0; 9]).is_none(), "it does not fit");
         let too_small = other.recv_into(&mut [0; 9]).unwrap_err();
         assert!(matches!(too_small, Error::TooSmall { .. }), "{too_small}");
-        // Begun with by the long way, which has to end it: the short one knows nothing of it.
+        // The slow path began with it and must end it: the fast path does not know of it.
         for message in 0..SLOTS {
             let mut target = [99; 12];
             assert_eq!(other.recv_into(&mut target).unwrap().size_bytes, 10);
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_more_than_its_slot_has_no_short_way() {
+    fn messages_that_need_more_than_slot_have_no_fast_path() {
         let plain = Settings::default();
         for settings in [
             Settings { integrity: true, ..plain.clone() },
@@ -224,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_whole_before_its_sender_gave_up_is_whole() {
+    fn complete_message_arrives_though_sender_gave_up_next_one() {
         for is_short in [true, false] {
             let (mut one, mut other) = ends(&Settings::default());
             let large = vec![3; 8 << 20];
             one.send(b"whole").unwrap();
             let mut sending = one.start_send(&large).unwrap();
-            assert!(!sending.advance().unwrap(), "nobody receives");
+            assert!(!sending.advance().unwrap(), "no receiver has read it");
             drop(sending);
             let mut target = [0; 5];
             if !is_short {

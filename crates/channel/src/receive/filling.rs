@@ -1,10 +1,10 @@
-//! How a message that was believed comes to its target, and how it is made sure that it is whole.
+//! The transfer of a validated message to its target, and the checks that it is whole.
 
 use haul_model::Bytes;
 
 use super::inbox::Inbox;
 use crate::mechanism::contract::{Incoming, Taken};
-use crate::mechanism::dispatch::ReceivingBy;
+use crate::mechanism::dispatch::AnyReceiving;
 use crate::pages::buffer::Buffer;
 use crate::shared::account::Account;
 use crate::shared::checksum::{SUM_BYTES, Sum};
@@ -16,22 +16,22 @@ use crate::shared::layout;
 use crate::shared::names::Mechanism;
 use crate::shared::transfer::{Step, Transfer};
 
-/// Why there is a message under way.
-const BELIEVED: &str = "a header was taken before";
+/// Why there is a current message.
+const VALIDATED: &str = "a header was validated before";
 
 impl Inbox {
-    /// Memory that the message under way came in, or is to come to.
-    pub(crate) fn place(&mut self, length: usize) -> Result<Option<Buffer>, Error> {
-        let pending = self.pending.as_mut().expect(BELIEVED);
-        let place = pending.by.place(&mut self.keeps, &mut self.lane, length)?;
-        pending.is_moved |= place.as_ref().is_some_and(|place| place.is_whole);
-        Ok(place.map(|place| place.memory))
+    /// The memory of the current message, if its mechanism provides it.
+    pub(crate) fn destination(&mut self, length: usize) -> Result<Option<Buffer>, Error> {
+        let pending = self.pending.as_mut().expect(VALIDATED);
+        let destination = pending.by.destination(&mut self.states, &mut self.lane, length)?;
+        pending.is_moved |= destination.as_ref().is_some_and(|destination| destination.is_whole);
+        Ok(destination.map(|destination| destination.memory))
     }
 
-    /// Moves bytes of the message under way into a target of exactly its length.
+    /// Moves bytes of the current message into a target of exactly its length.
     fn fill(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Account>, Error> {
-        // Before looking for anything, as in `closing`: what the sender told before it closed is
-        // found.
+        // Before any other word is read, as in `closing`: then every word that the sender published
+        // before it closed is found.
         let state = self.lane.state(layout::SENDER_STATE);
         match self.move_some(target, is_exposed)? {
             Step::Done(Taken::Part(bytes)) => {
@@ -58,9 +58,9 @@ impl Inbox {
         }
     }
 
-    /// The mechanism of the message under way moves a piece of it.
+    /// Moves a piece of the current message by its mechanism.
     fn move_some(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Taken>, Error> {
-        let pending = self.pending.as_mut().expect(BELIEVED);
+        let pending = self.pending.as_mut().expect(VALIDATED);
         pending.is_begun = true;
         if pending.is_moved {
             return Ok(Step::Done(Taken::Whole));
@@ -68,28 +68,28 @@ impl Inbox {
         let (lane, account, message) = (&mut self.lane, &mut pending.account, self.consumed);
         let sum = pending.check.as_mut().map(|(sum, _)| sum);
         let mut incoming = Incoming { lane, account, message, sum, is_exposed };
-        pending.by.step(&mut self.keeps, &mut incoming, target)
+        pending.by.step(&mut self.states, &mut incoming, target)
     }
 
-    /// Has the sender bring the rest of the message, which is there up to here, through the ring.
+    /// Asks the sender for the remainder of the message, from `refused_at` on, through the ring.
     fn refuse(&mut self, refused_at: usize) {
         let offset = refused_at as u64;
-        let pending = self.pending.as_mut().expect(BELIEVED);
+        let pending = self.pending.as_mut().expect(VALIDATED);
         pending.refused_at = refused_at;
         if let Some(check) = &mut pending.check {
             *check = (Sum::default(), 0);
         }
-        pending.by = ReceivingBy::rest(&self.lane.link, offset, pending.length as u64);
+        pending.by = AnyReceiving::remainder(&self.lane.link, offset, pending.length as u64);
         pending.account.fell_back_from = Some(pending.account.mechanism);
         pending.account.mechanism = Mechanism::Ring;
-        self.lane.note(layout::REFUSED_AT, offset);
-        self.lane.tell(layout::REFUSED, self.consumed.count());
+        self.lane.store(layout::REFUSED_AT, offset);
+        self.lane.signal(layout::REFUSED, self.consumed.count());
     }
 
-    /// Compares the bytes that are kept with the checksum, if there is one. What the processor
-    /// copied was added then; what others brought is added here.
+    /// Compares the kept bytes with the checksum, if there is one. Bytes that the processor copied
+    /// are already added; the others are added here.
     fn compare(&mut self, target: &[u8]) -> Result<Step<()>, Error> {
-        let pending = self.pending.as_mut().expect(BELIEVED);
+        let pending = self.pending.as_mut().expect(VALIDATED);
         pending.is_moved = true;
         let Some((sum, summed)) = &mut pending.check else { return Ok(Step::Done(())) };
         let by_others = if pending.by.sums() { pending.refused_at } else { target.len() };
@@ -102,7 +102,7 @@ impl Inbox {
         }
         let expected = match self.lane.sum(self.consumed) {
             SumState::Known(expected) => expected,
-            state if pending.by.comes_summed() => {
+            state if pending.by.has_sum_in_header() => {
                 return Err(Error::protocol("state of a checksum", state.words()[0], 2));
             }
             _ => return Ok(Step::Blocked),
@@ -115,16 +115,16 @@ impl Inbox {
         Ok(Step::Done(()))
     }
 
-    /// Makes sure that nothing is written to a target any more; false where that is not sure.
-    pub(crate) fn settle(&mut self, target: &[u8]) -> bool {
-        self.keeps.retire();
+    /// Revokes the peer's access to a target. Returns false if the peer may still write to it.
+    pub(crate) fn revoke_target(&mut self, target: &[u8]) -> bool {
+        self.states.retire();
         let Some(pending) = &mut self.pending else { return true };
-        pending.by.settle(&mut self.keeps, &mut self.lane, self.consumed, target)
+        pending.by.revoke(&mut self.states, &mut self.lane, self.consumed, target)
     }
 
-    /// Bytes read from a sender that had given up by then may have changed already; but not those
-    /// in the slot of a message that is told, which nobody touches before it is taken, nor memory
-    /// that was handed over.
+    /// Checks that the sender had not given up, because bytes that were read from its memory
+    /// afterwards may have changed. The bytes in a published slot, and memory that was handed over,
+    /// do not change.
     fn check_not_given_up(&self, length: usize) -> Result<(), Error> {
         if self.pending.as_ref().is_some_and(|pending| pending.by.is_fixed()) {
             return Ok(());
@@ -136,7 +136,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// What was read from a process of the peer's number was the peer's if it lives.
+    /// Checks that the peer lives: only then did bytes that were read by its process number come
+    /// from it.
     fn check_still_the_peer(&mut self, length: usize) -> Result<(), Error> {
         let mechanism = self.pending.as_ref().map(|pending| pending.account.mechanism);
         if mechanism.is_some_and(Mechanism::reads_the_peer) && self.lane.is_peer_gone(true) {
@@ -146,8 +147,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Whoever had closed in the middle of a message, before there was nothing to be found of it,
-    /// brings nothing more.
+    /// Checks that the sender had not closed within the message before no bytes were found: then it
+    /// sends no more of it.
     fn check_still_coming(&self, state: u32) -> Result<(), Error> {
         let (done, size) = self.progress();
         let (done, size) = (Bytes(done), Bytes(size));
@@ -163,21 +164,21 @@ impl Inbox {
         (pending.by.progress(), pending.length as u64)
     }
 
-    /// The message is whole: its slot, and what else it took, is the sender's again.
+    /// Completes a whole message: the sender may reuse its slot and its other resources.
     fn complete(&mut self) -> Account {
         self.consumed = self.consumed.next();
-        self.lane.tell(layout::CONSUMED, self.consumed.index());
-        let pending = self.pending.take().expect("only what was taken completes");
+        self.lane.signal(layout::CONSUMED, self.consumed.index());
+        let pending = self.pending.take().expect("only a validated message completes");
         pending.by.end();
         let mut account = pending.account;
         account.system_calls = self.lane.system_calls - pending.calls_before;
         if let Some(meter) = pending.meter {
             meter.write_to(&mut account);
-            // For the sender's choice: that it comes late, or never, costs time alone. Written only
-            // as it changes, for the sender looks at this line.
-            let is_new = u64::from(account.took_into_new());
-            if self.lane.load(layout::TOOK_INTO_NEW) != is_new {
-                self.lane.note(layout::TOOK_INTO_NEW, is_new);
+            // For the sender's choice of a mechanism: a late value only costs time. Written only
+            // when it changes, because the sender reads this line.
+            let is_new = u64::from(account.received_into_new());
+            if self.lane.load(layout::INTO_NEW_MEMORY) != is_new {
+                self.lane.store(layout::INTO_NEW_MEMORY, is_new);
             }
         }
         account
@@ -185,7 +186,7 @@ impl Inbox {
 }
 
 /// Waits for a header.
-pub(crate) struct Taking<'a> {
+pub(crate) struct AwaitingHeader<'a> {
     pub(crate) inbox: &'a mut Inbox,
 }
 
@@ -198,17 +199,17 @@ pub(crate) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    /// Into memory of haul's, which whoever fills it keeps where the peer may still write there.
+    /// Fills haul's own memory, which the caller must not reuse if the peer may still write to it.
     pub(crate) fn into_own(inbox: &'a mut Inbox, memory: &'a mut Buffer) -> Self {
         Self { inbox, target: memory, is_exposed: true }
     }
 }
 
-impl Transfer for Taking<'_> {
+impl Transfer for AwaitingHeader<'_> {
     type Output = usize;
 
     fn step(&mut self) -> Result<Step<usize>, Error> {
-        self.inbox.take_header()
+        self.inbox.poll_header()
     }
 
     fn lane(&mut self) -> &mut Lane {

@@ -1,11 +1,11 @@
-//! What the receiving half keeps: its lane, which message is next, and the one under way, whose
-//! header was read once, and of which only what can be true is believed.
+//! The state of the receiving half: its lane, the next message, and the current one, whose header
+//! was read once and validated.
 
 use std::sync::Arc;
 
 use haul_model::Bytes;
 
-use crate::mechanism::dispatch::{ReceiverKeeps, ReceivingBy};
+use crate::mechanism::dispatch::{AnyReceiving, ReceiverStates};
 use crate::shared::account::{Account, Meter};
 use crate::shared::checksum::Sum;
 use crate::shared::closing;
@@ -20,34 +20,33 @@ use crate::shared::transfer::Step;
 use haul_peer::life::Life;
 use haul_peer::region::Fetch;
 
-/// The receiving half, but for memory that a message is being put into.
+/// The receiving half, without the target of a message.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) lane: Lane,
-    /// The first message that was not taken whole.
+    /// The first message that is not consumed.
     pub(crate) consumed: Message,
-    /// The first one that was not published, as last known; those that were taken the long way are
-    /// not looked at.
+    /// The first message that was not published when the fast path last read the count.
     pub(crate) published: Message,
     pub(crate) pending: Option<Pending>,
-    /// Length of the last message, if it came inline: the next one is expected to be as long.
+    /// The length of the last message, if it was inline: the next one is expected to have the same.
     pub(crate) inline_before: usize,
-    pub(crate) keeps: ReceiverKeeps,
+    pub(crate) states: ReceiverStates,
 }
 
-/// A message whose header was read and believed.
+/// A message whose header was read and validated.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) length: usize,
-    pub(crate) by: ReceivingBy,
-    /// This process has begun to move it.
+    pub(crate) by: AnyReceiving,
+    /// Whether this process has begun to move it.
     pub(crate) is_begun: bool,
-    /// Every byte is in its place; what is left is to compare the checksum.
+    /// Whether every byte has arrived, so that only the checksum remains to be compared.
     pub(crate) is_moved: bool,
-    /// Bytes from the first on that came another way, before the ring took over.
+    /// Bytes from the first on that arrived by another mechanism before the ring.
     pub(crate) refused_at: usize,
-    /// The checksum of the first bytes, and of those that the processor copied, where the message
-    /// has one, and how many of the others were added.
+    /// If the message has a checksum: the sum so far, and how many of the bytes that the processor
+    /// did not copy were added.
     pub(crate) check: Option<(Sum, usize)>,
     pub(crate) account: Account,
     pub(crate) meter: Option<Meter>,
@@ -58,11 +57,11 @@ impl Inbox {
     pub(crate) fn new(link: Arc<Link>, index: usize, life: Life) -> Self {
         let lane = Lane::for_receiving(link, index, life);
         let (consumed, published) = (Message::default(), Message::default());
-        let keeps = ReceiverKeeps::default();
-        Self { lane, consumed, published, pending: None, inline_before: 0, keeps }
+        let states = ReceiverStates::default();
+        Self { lane, consumed, published, pending: None, inline_before: 0, states }
     }
 
-    /// A call begins, see [`Lane::enter`].
+    /// Begins a call, see [`Lane::enter`].
     ///
     /// # Errors
     /// As there.
@@ -72,24 +71,24 @@ impl Inbox {
         let is_free = self.pending.as_ref().is_none_or(|pending| !pending.is_begun);
         let is_current = |lane: &Lane| is_free && lane.load(layout::CONSUMED) == consumed;
         if self.lane.enter(is_current)? {
-            // What the process before this one has of them stays its own.
-            self.keeps.retire();
+            // The pools of the process before this one belong to it.
+            self.states.retire();
         }
         Ok(())
     }
 
-    /// Looks for a message; reads its header once and believes what can be true.
-    pub(crate) fn take_header(&mut self) -> Result<Step<usize>, Error> {
+    /// Polls for a message. Reads its header once and validates it.
+    pub(crate) fn poll_header(&mut self) -> Result<Step<usize>, Error> {
         if let Some(pending) = &self.pending {
             return Ok(Step::Done(pending.length));
         }
         let state = self.lane.state_word(layout::SENDER_STATE);
-        let (state, told) = closing::look(state, || self.lane.load(layout::PUBLISHED));
+        let (state, reported) = closing::poll(state, || self.lane.load(layout::PUBLISHED));
         let consumed = self.consumed.index();
-        if !(consumed..=consumed + SLOTS).contains(&told) {
-            return Err(Error::protocol("count of messages", told, consumed + SLOTS));
+        if !(consumed..=consumed + SLOTS).contains(&reported) {
+            return Err(Error::protocol("count of messages", reported, consumed + SLOTS));
         }
-        if told == consumed {
+        if reported == consumed {
             return match state {
                 layout::OPEN => Ok(Step::Blocked),
                 layout::CLOSED => Err(Error::Closed),
@@ -99,14 +98,14 @@ impl Inbox {
         let at = self.lane.slot(self.consumed);
         // All lines at once, while the header is on its way: what it says is needed for the copy.
         self.lane.link.region.fetch(at, layout::HEADER_BYTES + self.inline_before, Fetch::ToRead);
-        let pending = self.believe(self.lane.header(self.consumed))?;
+        let pending = self.validate(self.lane.header(self.consumed))?;
         let length = pending.length;
         self.inline_before = if pending.by.is_inline() { length } else { 0 };
         self.pending = Some(pending);
         Ok(Step::Done(length))
     }
 
-    fn believe(&mut self, header: Header) -> Result<Pending, Error> {
+    fn validate(&mut self, header: Header) -> Result<Pending, Error> {
         if header.message != self.consumed.index() {
             let expected = self.consumed.index();
             return Err(Error::protocol("message number", header.message, expected));
@@ -120,7 +119,7 @@ impl Inbox {
             .ok_or_else(|| Error::protocol("mechanism", header.kind, kinds))?;
         let calls_before = self.lane.system_calls;
         let meter = Meter::of(header.length);
-        let by = ReceivingBy::begin(mechanism, &mut self.keeps, &header, &mut self.lane)?;
+        let by = AnyReceiving::begin(mechanism, &mut self.states, &header, &mut self.lane)?;
         let account = Account { mechanism, size_bytes: header.length, ..Account::default() };
         let check = (header.sum != SumState::None).then_some((Sum::default(), 0));
         let length = header.length as usize;

@@ -2,10 +2,10 @@
 //!
 //! From the bottom up:
 //!
-//! - `inbox`: what the half keeps, and the header of the message under way;
-//! - `at_once`: a small message that is found in its slot at once;
-//! - `filling`: how any other message comes to its target;
-//! - `receiver`: the half, for who receives.
+//! - `inbox`: the state of the half, and the header of the current message;
+//! - `at_once`: the fast path of a small message that is in its slot;
+//! - `filling`: the transfer of any other message to its target;
+//! - `receiver`: the public interface of the half.
 
 mod at_once;
 mod filling;

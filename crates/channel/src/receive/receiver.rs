@@ -1,11 +1,11 @@
-//! The receiving half, for who receives.
+//! The public interface of the receiving half.
 
 use std::sync::Arc;
 
 use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd};
 
-use super::filling::{Filling, Taking};
+use super::filling::{AwaitingHeader, Filling};
 use super::inbox::Inbox;
 use crate::mechanism::dispatch;
 use crate::pages::buffer::Buffer;
@@ -19,48 +19,49 @@ use crate::shared::transfer;
 use haul_peer::life::Life;
 use haul_peer::process::Identity;
 
-/// The end that messages come out of.
+/// The half of a channel that receives.
 #[derive(Debug)]
 pub struct Receiver {
     pub(crate) inbox: Inbox,
-    /// What `try_recv` has built so far.
+    /// The buffer of a message that `try_recv` has begun.
     building: Option<Buffer>,
-    /// The peer may still write where the last message would have come to.
-    is_unsettled: bool,
+    /// Whether the peer may still write to the target of the last message.
+    can_peer_write: bool,
 }
 
 impl Receiver {
     pub(crate) fn new(link: Arc<Link>, index: usize, life: Life) -> Self {
         let inbox = Inbox::new(link, index, life);
         spares::add_receiver();
-        Self { inbox, building: None, is_unsettled: false }
+        Self { inbox, building: None, can_peer_write: false }
     }
 
-    /// Waits for a message and copies it to the start of `target`. The account says how long it is.
+    /// Waits for a message and copies it to the start of `target`. The account has its length.
     ///
     /// # Errors
-    /// [`Error::TooSmall`]: the message stays, for a larger target. [`Error::Closed`]: there are no
-    /// more. [`Error::Deadline`] with no size: no message came. Everything else ends the channel,
-    /// and what `target` holds then is indeterminate.
+    /// [`Error::TooSmall`]: the message stays, for a call with a larger target. [`Error::Closed`]:
+    /// there are no more messages. [`Error::Deadline`] without a size: no message arrived. Every
+    /// other error ends the channel, and the content of `target` is then undefined.
     ///
-    /// The peer never writes to `target`: what a trusted one sends by `double` is read by this end
-    /// alone. [`recv`](Self::recv) and [`recv_into_exposed`](Self::recv_into_exposed) have both
-    /// ends move it.
+    /// The peer never writes to `target`: if a trusted peer sends by `double`, this end alone reads
+    /// the message. With [`recv`](Self::recv) and [`recv_into_exposed`](Self::recv_into_exposed),
+    /// both ends move it.
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
         self.recv_to(target, false)
     }
 
-    /// As [`recv_into`](Self::recv_into), and a trusted peer may write to `target`: by `double`
-    /// both ends move the message at once. A peer that was stopped in the middle of a piece writes
-    /// the rest of it as it goes on, whatever became of this call.
+    /// As [`recv_into`](Self::recv_into), but a trusted peer may write to `target`: by `double`
+    /// both ends move the message at once. A peer that was stopped within a piece writes the
+    /// remainder of the piece when it continues, even after this call has returned.
     ///
     /// # Errors
     /// As [`recv_into`](Self::recv_into).
     ///
     /// # Safety
-    /// Where this fails, `target` stays mapped, and is neither read nor written, until the peer is
-    /// gone; after [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
-    /// [`Error::TakenOver`] and a [`Error::Deadline`] with no size it is the caller's as before.
+    /// If this fails, `target` must stay mapped and must be neither read nor written until the peer
+    /// is gone. After [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
+    /// [`Error::TakenOver`] and a [`Error::Deadline`] without a size, the caller may use it as
+    /// before.
     ///
     /// ```
     /// # mod haul { pub use haul_channel as channel; }
@@ -73,7 +74,7 @@ impl Receiver {
     /// # let peer = std::thread::spawn(send);
     /// let mut channel = Channel::accept_over(other, &trusting)?;
     /// let mut target = vec![0; 1 << 20];
-    /// // SAFETY: where this fails the program ends with the memory in place.
+    /// // SAFETY: if this fails, the program ends with the memory in place.
     /// let received = unsafe { channel.recv_into_exposed(&mut target) };
     /// let length = received.unwrap_or_else(|_| std::process::abort()).size_bytes;
     /// # assert_eq!((length, target[0]), (4096, 7));
@@ -98,39 +99,39 @@ impl Receiver {
             return Err(Error::TooSmall { needed: Bytes(needed as u64), has: Bytes(has as u64) });
         };
         if let Some(building) = self.building.take() {
-            // `try_recv` had begun with it.
+            // `try_recv` had begun with this message.
             let mut buffer = self.finish_building(building)?;
-            buffer.place(target);
+            buffer.move_into(target);
             return Ok(buffer.account().clone());
         }
         let inbox = &mut self.inbox;
         let result = transfer::drive(&mut Filling { inbox, target, is_exposed });
-        self.told_of(result, target)
+        self.end_on_error_with(result, target)
     }
 
-    /// Waits for a message and gives it in memory of its own.
+    /// Waits for a message and returns it in a new buffer.
     ///
     /// # Errors
-    /// As [`recv_into`](Self::recv_into), and [`Error::System`] where there is no memory for it.
+    /// As [`recv_into`](Self::recv_into), and [`Error::System`] if there is no memory for it.
     pub fn recv(&mut self) -> Result<Buffer, Error> {
         let length = self.wait_length()?;
         let building = self.memory(length)?;
         self.finish_building(building)
     }
 
-    /// A message, if one is there whole or can be made so without waiting; `None` where
-    /// [`as_fd`](Self::as_fd) is to be polled for reading first. Each call goes on where the one
-    /// before it ended, and moves things for some milliseconds at most.
+    /// Returns a message if it is complete or can be completed without waiting. Returns `None` if
+    /// [`as_fd`](Self::as_fd) must be polled for reading before the next call. Each call continues
+    /// where the last one ended, and moves bytes for some milliseconds at most.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv). The deadline is the caller's to keep.
+    /// As [`recv`](Self::recv). The caller must check the deadline.
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.inbox.enter()?;
-        let result = transfer::advance(&mut Taking { inbox: &mut self.inbox });
-        let Some(length) = self.told(result)? else { return Ok(None) };
+        let result = transfer::advance(&mut AwaitingHeader { inbox: &mut self.inbox });
+        let Some(length) = self.end_on_error(result)? else { return Ok(None) };
         let mut building = self.memory(length)?;
         let result = transfer::advance(&mut Filling::into_own(&mut self.inbox, &mut building));
-        match self.told_of(result, &building) {
+        match self.end_on_error_with(result, &building) {
             Ok(Some(account)) => Ok(Some(building.with(account))),
             Ok(None) => {
                 self.building = Some(building);
@@ -143,29 +144,29 @@ impl Receiver {
         }
     }
 
-    /// Waits for a message and says how long it is; the message stays.
+    /// Waits for a message and returns its length. The message stays in the channel.
     ///
     /// # Errors
     /// As [`recv_into`](Self::recv_into).
     pub fn wait_length(&mut self) -> Result<usize, Error> {
         self.inbox.enter()?;
-        let result = transfer::drive(&mut Taking { inbox: &mut self.inbox });
-        self.told(result)
+        let result = transfer::drive(&mut AwaitingHeader { inbox: &mut self.inbox });
+        self.end_on_error(result)
     }
 
-    /// What to poll for reading before [`try_recv`](Self::try_recv) is called again.
+    /// The descriptor to poll for reading before the next call of [`try_recv`](Self::try_recv).
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.inbox.lane.link.as_fd()
     }
 
-    /// Who is at the other end.
+    /// The process at the other end.
     #[must_use]
     pub fn peer(&self) -> Identity {
         self.inbox.lane.peer().identity
     }
 
-    /// Whether the mechanism can be used to send to this peer.
+    /// Whether the mechanism is available for messages to this peer.
     pub(crate) fn offers(&self, mechanism: Mechanism) -> bool {
         dispatch::offers(self.link(), mechanism)
     }
@@ -176,7 +177,7 @@ impl Receiver {
 
     fn finish_building(&mut self, mut building: Buffer) -> Result<Buffer, Error> {
         let result = transfer::drive(&mut Filling::into_own(&mut self.inbox, &mut building));
-        match self.told_of(result, &building) {
+        match self.end_on_error_with(result, &building) {
             Ok(account) => Ok(building.with(account)),
             Err(error) => {
                 self.let_go(building);
@@ -185,37 +186,43 @@ impl Receiver {
         }
     }
 
-    /// Memory for the message under way: what was begun with, what it came in, or new.
+    /// The memory of the current message: the buffer that a call began with, the mechanism's
+    /// memory, or a new buffer.
     fn memory(&mut self, length: usize) -> Result<Buffer, Error> {
         if let Some(building) = self.building.take() {
             return Ok(building);
         }
-        let placed = self.inbox.place(length);
-        match self.told(placed)? {
+        let placed = self.inbox.destination(length);
+        match self.end_on_error(placed)? {
             Some(memory) => Ok(memory),
             None => Buffer::zeroed(length),
         }
     }
 
-    /// Gives memory back that a message did not come to, unless the peer may still write there:
-    /// then its addresses stay taken, which costs memory once, as the channel is at its end.
+    /// Frees the memory of a message that did not arrive. If the peer may still write to it, the
+    /// memory is leaked; that happens once, because the channel has ended.
     fn let_go(&self, building: Buffer) {
-        if self.is_unsettled {
+        if self.can_peer_write {
             std::mem::forget(building);
         }
     }
 
-    /// There will be no more of the message that was on its way to this target.
+    /// Gives up the message whose target this was.
     fn abandon(&mut self, target: &[u8]) {
-        self.is_unsettled = !self.inbox.settle(target);
+        self.can_peer_write = !self.inbox.revoke_target(target);
     }
 
-    fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        self.told_of(result, &[])
+    fn end_on_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        self.end_on_error_with(result, &[])
     }
 
-    /// What ends the channel, and what does not: waiting in vain, and a target too small.
-    fn told_of<T>(&mut self, result: Result<T, Error>, target: &[u8]) -> Result<T, Error> {
+    /// Ends the channel after an error, except for errors that leave it usable: a deadline without
+    /// a message, and a target that is too small.
+    fn end_on_error_with<T>(
+        &mut self,
+        result: Result<T, Error>,
+        target: &[u8],
+    ) -> Result<T, Error> {
         if let Err(error) = &result {
             let is_idle = self.inbox.pending.is_none();
             let is_harmless = match error {
@@ -238,8 +245,8 @@ impl Drop for Receiver {
         spares::remove_receiver();
         let building = self.building.take();
         if self.inbox.lane.is_own() {
-            // Nobody goes on with what was left.
-            self.inbox.lane.take_up();
+            // No later call continues this work.
+            self.inbox.lane.clear_pending();
             self.abandon(building.as_deref().unwrap_or_default());
             if let Some(building) = building {
                 self.let_go(building);

@@ -1,9 +1,8 @@
-//! A small message that finds its slot at once.
+//! The fast path of a small message whose slot is free.
 //!
-//! Most messages that travel in their slots do. They go the short way: what [`Sending`] does with
-//! them, without what it keeps for messages that wait, go another way or fail. On Cascade Lake a
-//! message of 64 B took 890 instructions by the long way. Whatever is not as usual is left,
-//! untouched, to that one.
+//! Most inline messages go by this path. It does what [`Sending`] does, without the state for
+//! messages that wait, use another mechanism or fail. On Cascade Lake a message of 64 B took 890
+//! instructions by the slow path. Every other case is left, without side effects, to the slow path.
 //!
 //! [`Sending`]: crate::Sending
 
@@ -16,24 +15,24 @@ use crate::shared::error::Error;
 use crate::shared::header::{Header, SumState};
 use crate::shared::layout::{self, HEADER_BYTES};
 use crate::shared::names::Mechanism;
-use crate::shared::transfer::look;
-use crate::shared::waiting::looks_unasked;
+use crate::shared::transfer::poll;
+use crate::shared::waiting::polls_before_asking;
 
 impl Outbox {
-    /// Sends a message whose bytes travel in its slot, if there is one within a microsecond; `None`
-    /// where nothing happened.
+    /// Sends an inline message, if a slot is free within a microsecond. Returns `None` if it did
+    /// nothing.
     ///
     /// # Errors
-    /// [`Error::Memory`], of shared memory that the receiver took away; [`Error::PeerGone`], of a
-    /// receiver that has not taken the message. Looked at last: the receiver does not wait for what
-    /// it costs.
+    /// [`Error::Memory`] if the receiver removed shared memory; [`Error::PeerGone`] if the receiver
+    /// died before it consumed the message. These are checked last, so that the receiver does not
+    /// wait for the checks.
     #[inline]
     pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> Option<Result<Account, Error>> {
         if self.longest_at_once.is_none_or(|longest| bytes.len() > longest) {
             return None;
         }
         self.enter().ok().filter(|()| !self.is_closed())?;
-        look(looks_unasked(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
+        poll(polls_before_asking(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
         let calls_before = self.lane.system_calls;
         let length = bytes.len() as u64;
         let at = self.lane.slot(self.next);
@@ -45,7 +44,7 @@ impl Outbox {
         let (message, kind, sum) = (self.next.index(), Mechanism::Inline.number(), SumState::None);
         self.lane.put_header(Header { message, kind, length, detail: 0, sum });
         self.next = self.next.next();
-        self.lane.tell(layout::PUBLISHED, self.next.index());
+        self.lane.signal(layout::PUBLISHED, self.next.index());
         self.fetch_slots(bytes.len());
         if let Err(error) = self.lane.link.check_memory() {
             return Some(Err(error));
@@ -59,7 +58,7 @@ impl Outbox {
     }
 }
 
-/// There is no receiver for a message of this length.
+/// The error for a message of this length to a receiver that is gone.
 #[cold]
 pub(crate) fn gone(length: u64) -> Error {
     Error::PeerGone { attempt: "send", done: Bytes(0), size: Bytes(length) }

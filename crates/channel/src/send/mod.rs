@@ -2,10 +2,10 @@
 //!
 //! From the bottom up:
 //!
-//! - `outbox`: what the half keeps from message to message;
-//! - `at_once`: a small message that finds its slot at once;
-//! - `sending`: any other message on its way;
-//! - `sender`: the half, for who sends.
+//! - `outbox`: the state of the half between messages;
+//! - `at_once`: the fast path of a small message whose slot is free;
+//! - `sending`: any other message in transit;
+//! - `sender`: the public interface of the half.
 
 mod at_once;
 pub(crate) mod outbox;

@@ -1,8 +1,8 @@
-//! What the sending half keeps: its lane, which message is next, and what mechanisms keep.
+//! The state of the sending half: its lane, the next message, and the state of the mechanisms.
 
 use std::sync::Arc;
 
-use crate::mechanism::dispatch::SenderKeeps;
+use crate::mechanism::dispatch::SenderStates;
 use crate::mechanism::{inline, ring};
 use crate::shared::error::Error;
 use crate::shared::lane::Lane;
@@ -12,26 +12,27 @@ use crate::shared::message::Message;
 use haul_peer::life::Life;
 use haul_peer::region::Fetch;
 
-/// So many slots ahead of the next message are asked for, where they are short: messages of 64 B go
-/// at 0.83 GB/s on Emerald Rapids, at 0.59 where one is. An end that looks away for a moment as it
-/// finds nothing adds nothing to that.
+/// Slots ahead of the next message that are prefetched, for short messages: messages of 64 B go at
+/// 0.83 GB/s on Emerald Rapids, and at 0.59 if only one slot is. Pauses between the polls of the
+/// other end gain nothing in addition.
 const FETCH_AHEAD: u64 = 4;
-/// What counts as short: the lines of so many slots are those that a core asks for at once.
+/// Up to this length, header included, a message is short: a core can fetch the lines of that many
+/// slots at once.
 const FETCH_SEVERAL_BYTES_MAX: usize = 192;
 
-/// The sending half, but for a message on its way.
+/// The sending half, without a message in transit.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) lane: Lane,
-    /// The next message to be published.
+    /// The next message to publish.
     pub(crate) next: Message,
-    /// The first one that the receiver has not taken, as last known.
+    /// The first message that the receiver had not consumed at the last read.
     pub(crate) consumed: Message,
     /// See `inline::longest_at_once`.
     pub(crate) longest_at_once: Option<usize>,
-    /// Messages whose slots were asked for.
+    /// The number of messages whose slots were prefetched.
     fetched: u64,
-    pub(crate) keeps: SenderKeeps,
+    pub(crate) states: SenderStates,
 }
 
 impl Outbox {
@@ -39,11 +40,11 @@ impl Outbox {
         let longest_at_once = inline::longest_at_once(&link);
         let lane = Lane::for_sending(link, index, life);
         let (next, consumed) = (Message::default(), Message::default());
-        let keeps = SenderKeeps::default();
-        Self { lane, next, consumed, longest_at_once, fetched: 0, keeps }
+        let states = SenderStates::default();
+        Self { lane, next, consumed, longest_at_once, fetched: 0, states }
     }
 
-    /// A call begins, see [`Lane::enter`].
+    /// Begins a call, see [`Lane::enter`].
     ///
     /// # Errors
     /// As there.
@@ -53,21 +54,22 @@ impl Outbox {
         self.lane.enter(|lane| lane.load(layout::PUBLISHED) == next).map(drop)
     }
 
-    /// Whether the receiver takes nothing more.
+    /// Whether the receiver is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.lane.state(layout::RECEIVER_STATE) != layout::OPEN
     }
 
-    /// Whether the sender keeps going, or has slept of late.
-    pub(crate) fn rests(&mut self) -> &mut ring::Rests {
-        &mut self.keeps.ring.rests
+    /// Whether the sender has slept recently.
+    pub(crate) fn sleep_history(&mut self) -> &mut ring::SleepHistory {
+        &mut self.states.ring.sleep_history
     }
 
-    /// Asks for the next slots, as many as are free, as far as a message as long as the last one
-    /// reaches. As they are written to, their lines would have to come from the receiver's cache;
-    /// now nobody waits. Of short messages several, for a line takes longer than such a message.
+    /// Prefetches the next free slots, for messages of the same length as the last one. A later
+    /// write would wait for the lines from the receiver's cache; a prefetch does not wait. For
+    /// short messages it prefetches several slots, because a line's transfer takes longer than such
+    /// a message.
     pub(crate) fn fetch_slots(&mut self, length: usize) {
-        // What the receiver said wrongly is found, and told, as the slot is needed.
+        // A false count of the receiver is reported when the slot is needed.
         if !matches!(self.has_slot(), Ok(true)) {
             return;
         }
@@ -88,11 +90,11 @@ impl Outbox {
         if next - consumed < SLOTS {
             return Ok(true);
         }
-        let told = self.lane.load_timed(layout::CONSUMED, consumed);
-        if !(consumed..=next).contains(&told) {
-            return Err(Error::protocol("count of messages taken", told, next));
+        let reported = self.lane.load_timed(layout::CONSUMED, consumed);
+        if !(consumed..=next).contains(&reported) {
+            return Err(Error::protocol("count of messages taken", reported, next));
         }
-        self.consumed = Message::after(told);
-        Ok(next - told < SLOTS)
+        self.consumed = Message::after(reported);
+        Ok(next - reported < SLOTS)
     }
 }

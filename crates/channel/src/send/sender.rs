@@ -1,4 +1,4 @@
-//! The sending half, for who sends.
+//! The public interface of the sending half.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::at_once::gone;
 use super::outbox::Outbox;
 use super::sending::Sending;
 use crate::mechanism::choose::Reason;
-use crate::mechanism::dispatch::{self, SendingBy};
+use crate::mechanism::dispatch::{self, AnySending};
 use crate::mechanism::sealed::Building;
 use crate::mechanism::{choose, window};
 use crate::shared::account::{Account, Meter};
@@ -21,22 +21,22 @@ use crate::shared::source::Source;
 use haul_peer::life::Life;
 use haul_peer::process::Identity;
 
-/// What a message would go by, see [`Sender::explain`].
+/// The mechanism of a message and its reason, see [`Sender::explain`].
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The mechanism.
     pub mechanism: Mechanism,
-    /// Why it is this one.
+    /// The reason for it.
     pub reason: Reason,
     /// Whether both ends trust each other.
     pub is_trusted: bool,
-    /// Whether a table of what was measured on this machine is in force.
+    /// Whether a table that was measured on this machine is in force.
     pub is_measured: bool,
-    /// Each mechanism, and what keeps this message from it.
+    /// Each mechanism, and why it cannot carry this message, if it cannot.
     pub obstacles: Vec<(Mechanism, Option<&'static str>)>,
 }
 
-/// The end that messages go into.
+/// The half of a channel that sends.
 #[derive(Debug)]
 pub struct Sender {
     pub(crate) outbox: Outbox,
@@ -47,16 +47,16 @@ impl Sender {
         Self { outbox: Outbox::new(link, index, life) }
     }
 
-    /// Sends a message and returns as the bytes are the caller's again: nothing that is written to
-    /// them afterwards is ever seen by the receiver. Whether the receiver has the message by then
-    /// depends on the mechanism: small ones and the last chunks may still be in shared memory.
+    /// Sends a message. Once this returns, the caller may reuse the bytes: the receiver never sees
+    /// later writes to them. Whether the receiver has the message by then depends on the mechanism:
+    /// small messages and the last pieces may still be in shared memory.
     ///
     /// # Errors
-    /// [`Error::PeerGone`] at once where the receiver closed, or died 0.1 ms ago or more;
-    /// [`Error::TakenOver`] where a fork gave the channel to another process.
-    /// [`Error::TooLong`], [`Error::Unavailable`]: nothing happened. [`Error::Deadline`] with
-    /// nothing moved: the receiver takes nothing, the message can be sent again. Everything else
-    /// ends the channel.
+    /// [`Error::PeerGone`] at once if the receiver closed the channel, or died at least 0.1 ms ago;
+    /// [`Error::TakenOver`] if another process uses the channel since a fork. [`Error::TooLong`],
+    /// [`Error::Unavailable`]: nothing was sent. [`Error::Deadline`] without moved bytes: the
+    /// receiver consumes nothing, and the message can be sent again. Every other error ends the
+    /// channel.
     pub fn send(&mut self, bytes: &[u8]) -> Result<Account, Error> {
         if let Some(sent) = self.outbox.send_at_once(bytes) {
             return sent;
@@ -72,16 +72,16 @@ impl Sender {
         self.start(Source::many(parts), None)?.finish()
     }
 
-    /// Hands over what was built in place, without a copy. Where a process that another thread
-    /// forked has that memory until its exec, waits for it, for 0.1 s at most.
+    /// Hands over a message that was built in place, without a copy. If a child that another thread
+    /// forked has the memory until its exec, waits for that, at most 0.1 s.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and [`Error::System`] where the memory cannot be handed over.
+    /// As [`send`](Self::send), and [`Error::System`] if the memory cannot be handed over.
     pub fn send_built(&mut self, building: Building) -> Result<Account, Error> {
         self.start(Source::one(&[]), Some(building))?.finish()
     }
 
-    /// Begins to send, and does what can be done without waiting.
+    /// Begins to send a message, without waiting.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -107,31 +107,32 @@ impl Sender {
         let calls_before = outbox.lane.system_calls;
         let meter = Meter::of(length);
         if meter.is_some() {
-            outbox.lane.look_around();
+            outbox.lane.refresh_affinity();
         }
         if outbox.lane.link.settings.integrity {
             source.begin_sum();
         }
         let (mechanism, by) = match building {
-            // Whether it is sealed shows as it is given up.
-            Some(building) => (Mechanism::Sealed, SendingBy::built(building)),
+            // Whether it will be sealed is only known when the memory is given up.
+            Some(building) => (Mechanism::Sealed, AnySending::built(building)),
             None => {
                 let sleeps = outbox.lane.sleeps;
-                outbox.rests().note(sleeps);
-                let longest_inline = window::inline_bytes_max(outbox.rests().is_awake());
+                outbox.sleep_history().note(sleeps);
+                let longest_inline = window::inline_bytes_max(outbox.sleep_history().is_awake());
                 let mechanism = choose::choose(&outbox.lane, &source, length, longest_inline)?;
-                (mechanism, SendingBy::new(mechanism, &outbox.lane.link, length))
+                (mechanism, AnySending::new(mechanism, &outbox.lane.link, length))
             }
         };
         let account = Account { mechanism, size_bytes: length, ..Account::default() };
         Ok(Sending::new(outbox, source, by, account, (meter, calls_before)))
     }
 
-    /// Which mechanism a message of so many bytes, in one piece, would go by now, and why. What
-    /// that stands on may have changed by the next message: the load, and the receiver's memory.
+    /// The mechanism that a message of `length` bytes in one slice would use now, and the reason.
+    /// The load and the receiver's memory, on which that depends, may change before the next
+    /// message.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::Unavailable`], and what ended the channel before.
+    /// [`Error::TooLong`], [`Error::Unavailable`], and the error of a channel that has ended.
     pub fn explain(&mut self, length: u64) -> Result<Explanation, Error> {
         let outbox = &mut self.outbox;
         outbox.enter()?;
@@ -139,15 +140,16 @@ impl Sender {
         if length > limit {
             return Err(Error::TooLong { size: Bytes(length), limit: Bytes(limit) });
         }
-        outbox.lane.look_around();
-        // How many pieces there are is all that a mechanism asks of the source.
+        outbox.lane.refresh_affinity();
+        // Mechanisms only check the number of the source's slices.
         let mut source = Source::one(&[]);
         if outbox.lane.link.settings.integrity {
             source.begin_sum();
         }
-        let longest_inline = window::inline_bytes_max(outbox.rests().is_awake());
+        let longest_inline = window::inline_bytes_max(outbox.sleep_history().is_awake());
         let lane = &outbox.lane;
-        let (mechanism, reason) = choose::choose_and_say(lane, &source, length, longest_inline)?;
+        let (mechanism, reason) =
+            choose::choose_with_reason(lane, &source, length, longest_inline)?;
         let obstacle = |other| dispatch::obstacle(other, &lane.link, &source, length);
         Ok(Explanation {
             mechanism,
@@ -158,19 +160,20 @@ impl Sender {
         })
     }
 
-    /// What to poll for reading before [`Sending::advance`] is called again.
+    /// The descriptor to poll for reading before the next call of [`Sending::advance`].
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.outbox.lane.link.as_fd()
     }
 
-    /// Who is at the other end.
+    /// The process at the other end.
     #[must_use]
     pub fn peer(&self) -> Identity {
         self.outbox.lane.peer().identity
     }
 
-    /// Whether the mechanism can be used to send to this peer, as it was tried when they met.
+    /// Whether the mechanism is available for messages to this peer, as the handshake determined
+    /// it.
     #[must_use]
     pub fn offers(&self, mechanism: Mechanism) -> bool {
         dispatch::offers(&self.outbox.lane.link, mechanism)

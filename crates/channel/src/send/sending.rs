@@ -1,4 +1,4 @@
-//! A message on its way: what it waits for, how it moves on, and when it is over.
+//! A message in transit: the states of its transfer.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 
 use super::outbox::Outbox;
 use crate::mechanism::contract::{Begun, Outgoing, Then};
-use crate::mechanism::dispatch::{SenderKeeps, SendingBy};
+use crate::mechanism::dispatch::{AnySending, SenderStates};
 use crate::shared::account::{Account, Meter};
 use crate::shared::error::Error;
 use crate::shared::header::{Header, SumState};
@@ -18,18 +18,18 @@ use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::shared::transfer::{self, Step, Transfer};
 
-/// A message on its way. Its bytes stay borrowed until it is complete.
+/// A message in transit. Its bytes stay borrowed until it is complete.
 ///
-/// Dropped before that it is given up: the receiver gets an error, and the channel can do no more.
-/// (Forgotten, with [`std::mem::forget`], and the bytes changed, the receiver may get them
-/// changed.)
+/// If it is dropped before it is complete, the message is given up: the receiver gets an error, and
+/// the channel has ended. (If it is forgotten, with [`std::mem::forget`], and the bytes are
+/// changed, the receiver may get changed bytes.)
 #[derive(Debug)]
 pub struct Sending<'a> {
     outbox: &'a mut Outbox,
     message: Message,
     source: Source<'a>,
     length: u64,
-    by: SendingBy,
+    by: AnySending,
     state: State,
     account: Account,
     meter: Option<Meter>,
@@ -39,15 +39,15 @@ pub struct Sending<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Waits for a free slot; the receiver knows nothing yet.
+    /// Waits for a free slot; the message is not published.
     Slot,
-    /// Its mechanism moves it.
+    /// The sender's part of the mechanism moves it.
     Moving,
-    /// The receiver does the rest by itself and will answer.
+    /// The receiver moves the remainder and will answer.
     Answer,
-    /// The sender's bytes are its own again.
+    /// The caller may reuse the bytes.
     Complete,
-    /// An error was told.
+    /// A call has returned an error.
     Failed,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Sending<'a> {
     pub(crate) fn new(
         outbox: &'a mut Outbox,
         source: Source<'a>,
-        by: SendingBy,
+        by: AnySending,
         account: Account,
         (meter, calls_before): (Option<Meter>, u64),
     ) -> Self {
@@ -64,33 +64,34 @@ impl<'a> Sending<'a> {
         Self { outbox, message, source, length, by, state, account, meter, before, calls_before }
     }
 
-    /// Moves on without waiting, for some milliseconds at most: true as the message is complete and
-    /// its bytes are the caller's again; false where [`as_fd`](Self::as_fd) is to be polled for
-    /// reading first.
+    /// Moves bytes without waiting, for some milliseconds at most. Returns true if the message is
+    /// complete: the caller may reuse the bytes. Returns false if [`as_fd`](Self::as_fd) must be
+    /// polled for reading before the next call.
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send). The deadline is the caller's to keep.
+    /// As [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn advance(&mut self) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::advance(self);
-        Ok(self.told(result)?.is_some())
+        Ok(self.end_on_error(result)?.is_some())
     }
 
-    /// What to poll for reading before [`advance`](Self::advance) is called again.
+    /// The descriptor to poll for reading before the next call of [`advance`](Self::advance).
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.outbox.lane.link.as_fd()
     }
 
-    /// Waits until the message is complete, for so long at most: true as it is; false where it goes
-    /// on, to be waited for again, or advanced, or finished.
+    /// Waits until the message is complete, for `time` at most. Returns whether it is complete. If
+    /// not, it continues with a later call of `wait`, [`advance`](Self::advance) or
+    /// [`finish`](Self::finish).
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send). The deadline is the caller's to keep.
+    /// As [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::drive_for(self, time);
-        Ok(self.told(result)?.is_some())
+        Ok(self.end_on_error(result)?.is_some())
     }
 
     /// Waits until the message is complete.
@@ -100,7 +101,7 @@ impl<'a> Sending<'a> {
     pub fn finish(mut self) -> Result<Account, Error> {
         self.check_own()?;
         let result = transfer::drive(&mut self);
-        self.told(result)?;
+        self.end_on_error(result)?;
         self.account.system_calls += self.outbox.lane.system_calls - self.calls_before;
         if let Some(meter) = &self.meter {
             meter.write_to(&mut self.account);
@@ -108,13 +109,13 @@ impl<'a> Sending<'a> {
         Ok(std::mem::take(&mut self.account))
     }
 
-    /// In a process that was forked in the middle of the message it cannot go on.
+    /// An error in a process that was forked within the message, which cannot continue it.
     fn check_own(&mut self) -> Result<(), Error> {
         self.outbox.lane.check_own()
     }
 
-    /// An error in the middle of a message is the end of the channel.
-    fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+    /// Ends the channel after an error within a message.
+    fn end_on_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if result.is_err() {
             if self.state != State::Slot {
                 self.give_up();
@@ -124,7 +125,7 @@ impl<'a> Sending<'a> {
         result
     }
 
-    /// Whether the receiver knows of the message, and the bytes are not the caller's yet.
+    /// Whether the message is published and not complete.
     fn is_out(&self) -> bool {
         !matches!(self.state, State::Slot | State::Complete | State::Failed)
     }
@@ -132,23 +133,23 @@ impl<'a> Sending<'a> {
     fn give_up(&mut self) {
         self.outbox.lane.link.break_off();
         self.outbox.lane.set_state(layout::SENDER_STATE, layout::GIVEN_UP);
-        self.by.settle(&mut self.outbox.keeps, false);
+        self.by.release(&mut self.outbox.states, false);
     }
 
-    /// The message for its mechanism, that, and what is kept for it.
-    fn parts(&mut self) -> (&mut SendingBy, &mut SenderKeeps, Outgoing<'_, 'a>) {
-        let Outbox { lane, keeps, .. } = &mut *self.outbox;
+    /// The mechanism, its state, and the message for it.
+    fn parts(&mut self) -> (&mut AnySending, &mut SenderStates, Outgoing<'_, 'a>) {
+        let Outbox { lane, states, .. } = &mut *self.outbox;
         let (source, account) = (&mut self.source, &mut self.account);
         let (message, length) = (self.message, self.length);
-        (&mut self.by, keeps, Outgoing { lane, source, account, message, length })
+        (&mut self.by, states, Outgoing { lane, source, account, message, length })
     }
 
-    /// There is room: the message begins. Until the header is out the receiver knows nothing of it,
-    /// and it can still go another way.
+    /// Begins the message in a free slot. Until the header is published, the message can still use
+    /// another mechanism.
     fn begin(&mut self) -> Result<Step<()>, Error> {
         self.before = Before::of(self.outbox);
-        let (by, keeps, mut out) = self.parts();
-        let (detail, state) = match by.begin(keeps, &mut out)? {
+        let (by, states, mut out) = self.parts();
+        let (detail, state) = match by.begin(states, &mut out)? {
             Begun::Whole { detail } => (detail, State::Complete),
             Begun::Moving { detail } => (detail, State::Moving),
             Begun::Left { detail } => (detail, State::Answer),
@@ -167,34 +168,34 @@ impl<'a> Sending<'a> {
         Ok(Step::Moved)
     }
 
-    /// Before anything was published: through the ring instead.
+    /// Uses the ring instead, before the message is published.
     fn fall_back(&mut self) {
-        self.note_the_ring();
+        self.note_fallback();
         self.account.copied_bytes = 0;
         self.source.seek(0);
-        self.by.settle(&mut self.outbox.keeps, false);
-        self.by = SendingBy::new(Mechanism::Ring, &self.outbox.lane.link, self.length);
+        self.by.release(&mut self.outbox.states, false);
+        self.by = AnySending::new(Mechanism::Ring, &self.outbox.lane.link, self.length);
     }
 
-    fn note_the_ring(&mut self) {
+    fn note_fallback(&mut self) {
         self.account.fell_back_from = Some(self.account.mechanism);
         self.account.mechanism = Mechanism::Ring;
     }
 
-    /// Writes the header and lets the receiver know.
+    /// Writes the header and publishes the message.
     fn publish(&mut self, detail: u64) {
         let (kind, length) = (self.account.mechanism.number(), self.length);
         let (message, sum) = (self.message.index(), self.source.sum());
         let outbox = &mut *self.outbox;
         outbox.lane.put_header(Header { message, kind, length, detail, sum });
         outbox.next = self.message.next();
-        outbox.lane.tell(layout::PUBLISHED, outbox.next.index());
+        outbox.lane.signal(layout::PUBLISHED, outbox.next.index());
     }
 
-    /// Its mechanism moves a piece.
+    /// Moves a piece by the mechanism.
     fn move_on(&mut self) -> Result<Step<()>, Error> {
-        let (by, keeps, mut out) = self.parts();
-        Ok(match by.step(keeps, &mut out)? {
+        let (by, states, mut out) = self.parts();
+        Ok(match by.step(states, &mut out)? {
             Step::Moved => Step::Moved,
             Step::Blocked => Step::Blocked,
             Step::Done(then) => {
@@ -207,7 +208,7 @@ impl<'a> Sending<'a> {
         })
     }
 
-    /// While others move the bytes, this end sums them.
+    /// Adds bytes to the checksum while the kernel or the receiver moves them.
     fn sum_some(&mut self) -> Step<()> {
         self.source.sum_some();
         if self.source.sum() != SumState::Due {
@@ -217,16 +218,17 @@ impl<'a> Sending<'a> {
         Step::Moved
     }
 
-    /// Has the receiver taken the message, or said that it cannot take all of it?
-    fn look_for_answer(&mut self) -> Result<Step<()>, Error> {
+    /// Polls whether the receiver has consumed the message, or reported that it cannot receive all
+    /// of it.
+    fn poll_answer(&mut self) -> Result<Step<()>, Error> {
         let count = self.message.count();
         let lane = &self.outbox.lane;
-        let told = lane.load(layout::CONSUMED);
-        if !(self.outbox.consumed.index()..=count).contains(&told) {
-            return Err(Error::protocol("count of messages taken", told, count));
+        let reported = lane.load(layout::CONSUMED);
+        if !(self.outbox.consumed.index()..=count).contains(&reported) {
+            return Err(Error::protocol("count of messages taken", reported, count));
         }
-        if told == count {
-            self.by.settle(&mut self.outbox.keeps, true);
+        if reported == count {
+            self.by.release(&mut self.outbox.states, true);
             self.state = State::Complete;
             return Ok(Step::Moved);
         }
@@ -237,32 +239,33 @@ impl<'a> Sending<'a> {
         if offset >= self.length {
             return Err(Error::protocol("count of bytes taken", offset, self.length - 1));
         }
-        self.by.settle(&mut self.outbox.keeps, false);
-        // What the receiver has is in the checksum of the whole as well.
+        self.by.release(&mut self.outbox.states, false);
+        // The checksum must also include the bytes that the receiver already has.
         if !self.source.is_summed_to(offset) {
             self.source.sum_some();
             return Ok(Step::Moved);
         }
-        self.note_the_ring();
-        let (_, keeps, mut out) = self.parts();
-        self.by = SendingBy::rest(keeps, &mut out, offset)?;
+        self.note_fallback();
+        let (_, states, mut out) = self.parts();
+        self.by = AnySending::remainder(states, &mut out, offset)?;
         self.state = State::Moving;
         Ok(Step::Moved)
     }
 }
 
-/// What the receiver's words say as long as it has not begun with a message.
+/// The receiver's words before it begins with a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
-    /// Chunks of the messages before it, which the receiver may still be emptying.
+    /// The cells of earlier messages, which the receiver may still be emptying.
     chunks: u64,
-    /// Other ways are answered before the next message begins, so these stand still until then.
+    /// The words of mechanisms whose messages are answered before the next one begins, so that
+    /// these do not change until then.
     words: [u64; 2],
 }
 
 impl Before {
     fn of(outbox: &Outbox) -> Self {
-        Self { chunks: outbox.keeps.ring.cells(), words: Self::words(&outbox.lane) }
+        Self { chunks: outbox.states.ring.cells(), words: Self::words(&outbox.lane) }
     }
 
     fn words(lane: &Lane) -> [u64; 2] {
@@ -278,8 +281,8 @@ impl Transfer for Sending<'_> {
     type Output = ();
 
     fn step(&mut self) -> Result<Step<()>, Error> {
-        // Before the step, as in `closing`: what the receiver told before it closed is seen by it.
-        // Not before there is a message, whose sending need not look at the receiver's words.
+        // Before the step, as in `closing`: then the step sees every word that the receiver
+        // published before it closed. A message without a slot need not read the receiver's words.
         let was_closed = self.state != State::Slot && self.outbox.is_closed();
         let step = match self.state {
             State::Complete => return Ok(Step::Done(())),
@@ -290,7 +293,7 @@ impl Transfer for Sending<'_> {
             },
             State::Slot => Step::Blocked,
             State::Moving => self.move_on()?,
-            State::Answer => self.look_for_answer()?,
+            State::Answer => self.poll_answer()?,
         };
         let is_by_others = match self.state {
             State::Moving => !self.by.sums(),
@@ -335,8 +338,8 @@ impl Drop for Sending<'_> {
         if !self.outbox.lane.is_own() {
             return;
         }
-        // Nobody goes on with what was left.
-        self.outbox.lane.take_up();
+        // No later call continues this work.
+        self.outbox.lane.clear_pending();
         if self.is_out() {
             self.give_up();
         }

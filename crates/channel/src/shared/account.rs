@@ -1,44 +1,44 @@
-//! What a transfer took.
+//! The cost of a transfer.
 
 use std::time::Duration;
 
 use super::names::Mechanism;
 
-/// What one end of one transfer took. Both ends together are the transfer's cost.
+/// The cost of a transfer at one end. The transfer's cost is the sum of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// How the bytes moved; the last of several where one was given up for another.
+    /// The mechanism that moved the bytes; the last one if another one was given up for it.
     pub mechanism: Mechanism,
-    /// The mechanism that the transfer began with, where it was given up in the middle.
+    /// The mechanism that the transfer began with, if it was given up.
     pub fell_back_from: Option<Mechanism>,
     /// The message's size in bytes.
     pub size_bytes: u64,
     /// Bytes that this end copied, by the processor or by the kernel on its behalf. A mechanism's
-    /// copies per byte are the sum of both ends over the size.
+    /// copies per byte are the sum of both ends divided by the size.
     pub copied_bytes: u64,
-    /// The receiver compared the bytes that it keeps with a checksum.
+    /// Whether the receiver compared the bytes that it keeps with a checksum.
     pub is_checked: bool,
     /// Processor time of the calling thread, user and system. `None` for a message under 128 KiB:
-    /// the system calls that tell it would be a tenth of the transfer or more.
+    /// the system calls to read it would take a tenth of the transfer or more.
     pub cpu: Option<Duration>,
     /// Page faults of the calling thread, minor and major. `None` as for `cpu`.
     pub faults: Option<u64>,
-    /// System calls of the transfer, those for this account not counted, nor one that asks before a
+    /// System calls of the transfer, except those for this account and the one that checks before a
     /// message whether the peer lives.
     pub system_calls: u64,
-    /// Memory beyond source and target that this end had for the transfer, at its peak. The part
-    /// that both ends share is counted by the sender.
+    /// Memory beyond source and target that this end used for the transfer, at its peak. The sender
+    /// counts the part that both ends share.
     pub extra_memory_bytes: u64,
 }
 
-/// From this size on a transfer takes much longer than the four system calls that measure it: 1.2
-/// us at either end in a guest, of 10 that 64 KiB take.
+/// From this size on, a transfer takes much longer than the four system calls that measure it: 1.2
+/// us at either end in a guest, of the 10 us of a transfer of 64 KiB.
 const METERED_BYTES_MIN: u64 = 128 << 10;
 
 impl Account {
-    /// Whether much of the target had no pages before: a fault for an eighth of them at least.
-    /// Where both ends copy, this one meets half of them.
-    pub(crate) fn took_into_new(&self) -> bool {
+    /// Whether much of the target had no pages before: there were faults for at least an eighth of
+    /// its pages. If both ends copy, this one handles half of the faults.
+    pub(crate) fn received_into_new(&self) -> bool {
         let pages = self.size_bytes / PAGE_BYTES;
         self.faults.is_some_and(|faults| faults > 0 && faults >= pages / 8)
     }
@@ -55,17 +55,17 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Begins now, where the size is worth it.
+    /// Begins now, if the message is large enough.
     pub(crate) fn of(length: u64) -> Option<Self> {
         (length >= METERED_BYTES_MIN).then(Self::start)
     }
 
-    /// Begins now. Two system calls.
+    /// Begins now. Costs two system calls.
     fn start() -> Self {
         Self { cpu: time_of_thread(), faults: faults_of_thread() }
     }
 
-    /// What the calling thread, which must be the one that began, took since.
+    /// Writes the time and faults since the beginning. Must be called by the thread that began.
     pub(crate) fn write_to(&self, account: &mut Account) {
         let now = Self::start();
         account.cpu = Some(now.cpu.saturating_sub(self.cpu));
@@ -73,7 +73,7 @@ impl Meter {
     }
 }
 
-/// By libc: rustix reads the vDSO by itself, which valgrind takes away.
+/// By libc: rustix reads the vDSO itself, which does not exist under valgrind.
 fn time_of_thread() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the target is a structure of the right type that nothing else refers to.
@@ -97,9 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_new_where_it_faults_at_every_eighth_page() {
-        let account =
-            |faults| Account { size_bytes: 1 << 20, faults, ..Account::default() }.took_into_new();
+    fn memory_counts_as_new_from_fault_per_eight_pages_on() {
+        let account = |faults| {
+            Account { size_bytes: 1 << 20, faults, ..Account::default() }.received_into_new()
+        };
         assert!(account(Some(256)) && account(Some(128)) && account(Some(32)));
         assert!(!account(Some(31)) && !account(Some(0)) && !account(None));
     }

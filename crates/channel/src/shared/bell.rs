@@ -1,21 +1,21 @@
-//! How an end is woken that sleeps: by telling, then looking whether the other sleeps, while the
-//! other announces that it sleeps, then looks whether something was told. One of the two sees the
-//! other.
+//! How a sleeping end is woken. The publisher writes its word, then checks whether the other end
+//! sleeps. The sleeper announces that it sleeps, then polls the word once more. At least one of the
+//! two sees the other's write.
 //!
 //! ```text
-//! teller:   word = told;          fence;  how?  -> wake
-//! sleeper:  how |= asleep;        fence;  word? -> go on, else sleep while the bell has not rung
+//! publisher:  word = value;     fence;  how?  -> wake
+//! sleeper:    how |= asleep;    fence;  word? -> go on, else sleep while the bell has not rung
 //! ```
 
 use super::words::Flags;
 
-/// How the owner of a bell sleeps: on the futex.
+/// The owner of the bell sleeps on the futex.
 pub(crate) const ASLEEP: u32 = 1;
-/// Or in poll, on the socket.
+/// The owner of the bell sleeps in poll(2), on the socket.
 pub(crate) const POLLING: u32 = 2;
 
-/// Announces that this end is about to sleep, and says which ring it is to wait for; it must look
-/// once more before it sleeps.
+/// Announces that this end is about to sleep and returns the bell's value to wait on. The caller
+/// must poll once more before it sleeps.
 pub(crate) fn announce<F: Flags>(bell: &F, how: &F, way: u32) -> u32 {
     let seen = bell.get();
     // SYNC: sleep announced.
@@ -24,15 +24,15 @@ pub(crate) fn announce<F: Flags>(bell: &F, how: &F, way: u32) -> u32 {
     seen
 }
 
-/// After something was told: how the other end sleeps, if it does.
-pub(crate) fn look<F: Flags>(how: &F) -> u32 {
-    // SYNC: sleep announced: either this sees that the other end sleeps, or the other end, which
-    // looks once more after it announced that, sees what was just told.
+/// How the other end sleeps, if it does. To be called after a word was published.
+pub(crate) fn sleep_state<F: Flags>(how: &F) -> u32 {
+    // SYNC: sleep announced: either this end sees that the other end sleeps, or the other end,
+    // which polls once more after its announcement, sees the word that was just published.
     F::fence();
     how.peek()
 }
 
-/// Rings: who waits for this ring is to be woken.
+/// Rings the bell. The caller then wakes the sleeper.
 pub(crate) fn ring<F: Flags>(bell: &F, how: &F) {
     how.clear(ASLEEP);
     bell.count_up();

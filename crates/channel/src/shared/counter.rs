@@ -1,14 +1,14 @@
-//! The one counter that both ends of `double` claim pieces off: the sender from the front, the
-//! receiver from the back, until they meet.
+//! The counter by which both ends of `double` claim pieces: the sender from the front, the receiver
+//! from the back, until they meet.
 //!
 //! ```text
 //! 63      48 47          24 23           0
 //! | message | from the back | from the front |
 //! ```
 //!
-//! The word is shared, so each end believes only what it did itself. The sender touches nothing but
-//! pieces of its own message, whatever the word says. The receiver counts its own pieces in private
-//! memory, and the message is whole when those and what the sender says that it *finished* meet:
+//! The word is shared, so each end trusts only its own operations. The sender writes only pieces of
+//! its own message, whatever the word says. The receiver counts its own pieces in private memory.
+//! The message is complete when these and the pieces that the sender reports as *finished* meet:
 //! then every piece from the front up was written, and every piece from there to the end was read.
 
 use super::words::Word;
@@ -16,19 +16,19 @@ use super::words::Word;
 /// Bits of a count of pieces.
 const BITS: u32 = 24;
 const MASK: u64 = (1 << BITS) - 1;
-/// Most pieces of a message.
+/// The largest number of pieces of a message.
 pub(crate) const PIECES_MAX: u64 = MASK;
-/// Bits of the message's number that tell a message from those around it.
+/// Bits of the message's number in the word: enough to distinguish adjacent messages.
 const TAG_MASK: u64 = 0xffff;
 
-/// What an end gets that asks for a piece.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// This piece is its own to move.
+    /// The end must move this piece.
     Piece(u64),
-    /// The ends have met.
+    /// No piece is left: the ends have met.
     Nothing,
-    /// The word says what it cannot say.
+    /// The word has this impossible value.
     Nonsense(u64),
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn begin(word: &impl Word, message: u64) {
     word.put(pack(message, 0, 0));
 }
 
-/// The sender asks for the next piece from the front.
+/// The sender claims the next piece from the front.
 pub(crate) fn claim_front(word: &impl Word, message: u64, count: u64) -> Claim {
     let mut seen = word.get();
     loop {
@@ -67,7 +67,7 @@ pub(crate) fn claim_front(word: &impl Word, message: u64, count: u64) -> Claim {
     }
 }
 
-/// The receiver, which has claimed `own` pieces so far, asks for the next one from the back.
+/// The receiver, which has claimed `own` pieces so far, claims the next one from the back.
 pub(crate) fn claim_back(word: &impl Word, message: u64, count: u64, own: u64) -> Claim {
     let mut seen = word.get();
     loop {
@@ -85,8 +85,8 @@ pub(crate) fn claim_back(word: &impl Word, message: u64, count: u64, own: u64) -
     }
 }
 
-/// The receiver takes everything that is left, and says how many pieces the sender had claimed by
-/// then: it will touch no other.
+/// The receiver claims all remaining pieces. Returns how many pieces the sender had claimed by
+/// then: it will write no others.
 pub(crate) fn close(word: &impl Word, message: u64, count: u64) -> u64 {
     let mut seen = word.get();
     loop {
@@ -105,7 +105,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn the_two_ends_meet_wherever_it_is() {
+    fn ends_meet_at_every_piece() {
         for fronts in 0..=5 {
             let word = AtomicU64::new(u64::MAX);
             begin(&word, 70_000);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn after_closing_there_is_nothing_for_the_sender() {
+    fn sender_claims_nothing_after_close() {
         let word = AtomicU64::new(0);
         begin(&word, 3);
         assert_eq!(claim_front(&word, 3, 9), Claim::Piece(0));
@@ -131,9 +131,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the word says, nobody claims a piece that does not exist or is not its own.
+        /// For any word, neither end claims a piece that does not exist or belongs to the other
+        /// end.
         #[test]
-        fn no_word_leads_outside(seen: u64, message: u64, count in 1..=PIECES_MAX, own: u64) {
+        fn any_word_yields_claims_within_message(seen: u64, message: u64, count in 1..=PIECES_MAX, own: u64) {
             let own = own % (count + 1);
             let word = AtomicU64::new(seen);
             if let Claim::Piece(piece) = claim_front(&word, message, count) {
@@ -148,7 +149,7 @@ mod tests {
         }
 
         #[test]
-        fn nearly_right_words_are_told(message: u64, count in 1..1000_u64, own in 0..1000_u64, flip in 24..64_u32) {
+        fn claim_reports_words_with_one_flipped_bit(message: u64, count in 1..1000_u64, own in 0..1000_u64, flip in 24..64_u32) {
             let own = own % count;
             let word = AtomicU64::new(pack(message, own, 0) ^ 1 << flip);
             prop_assert!(matches!(claim_back(&word, message, count, own), Claim::Nonsense(_)));

@@ -1,40 +1,40 @@
-//! How far the other end's cache is: the time that a line takes from there to here.
+//! The distance of the other end's cache: the time of a line's transfer from there.
 //!
-//! Two processors that share their last cache hand a line over faster than memory could; two that
-//! do not, slower: a word goes there and back in 140 against 560 ns on Zen 4, where memory takes
-//! 110. Which of the two it is changes as threads move, and in a guest without any notice. So it is
-//! measured where a line comes from the other end anyway: a look at a word that the other end has
-//! changed meanwhile.
+//! Between two processors that share their last cache, a line's transfer is faster than memory;
+//! between two that do not, it is slower: a round trip of a word takes 140 or 560 ns on Zen 4, and
+//! memory takes 110. Which case applies changes when threads migrate, in a guest without notice. So
+//! the time is measured when a line comes from the other end anyway: at a read of a word that the
+//! other end has changed.
 
 use std::time::{Duration, Instant};
 
-/// From this time on bytes get to the other end sooner by way of memory: what memory takes.
-/// Measured as here, the clock's own 30 ns included: 30 to 90 where the cache is shared, 150 and
-/// more where not.
+/// From this time on, bytes reach the other end sooner by way of memory. It is the latency of
+/// memory. Times measured as here, including the clock's own 30 ns, are 30 to 90 ns if the cache is
+/// shared, and 150 or more otherwise.
 const FAR: Duration = Duration::from_nanos(110);
-/// No line takes longer: what is over was interrupted.
+/// No line takes longer: a read that does was interrupted.
 const LONGEST: Duration = Duration::from_nanos(300);
-/// Each look counts an eighth, so that one that was interrupted does not decide.
+/// Each read has the weight of an eighth, so that a single interrupted one does not decide.
 const WEIGHT: u32 = 8;
-/// One look of so many is timed: an end that waits looks again and again.
-const LOOKS: u32 = 4;
+/// One of this many reads is timed, because an end that waits reads many times.
+const READS: u32 = 4;
 
-/// What was measured so far; near before anything was.
+/// The average of the measured times. It is near until one was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Distance {
     average: Duration,
-    looks: u32,
+    reads: u32,
 }
 
 impl Distance {
-    /// Looks at a word, and notes how long that took if it is another than the one `known`.
-    pub(crate) fn timed(&mut self, known: u64, look: impl FnOnce() -> u64) -> u64 {
-        self.looks = self.looks.wrapping_add(1);
-        if !self.looks.is_multiple_of(LOOKS) {
-            return look();
+    /// Reads a word by `read`, and records the time if the word differs from `known`.
+    pub(crate) fn timed(&mut self, known: u64, read: impl FnOnce() -> u64) -> u64 {
+        self.reads = self.reads.wrapping_add(1);
+        if !self.reads.is_multiple_of(READS) {
+            return read();
         }
         let start = Instant::now();
-        let value = look();
+        let value = read();
         let time = start.elapsed();
         if value != known {
             self.note(time);
@@ -42,17 +42,17 @@ impl Distance {
         value
     }
 
-    /// The longest there is.
+    /// The longest distance.
     #[cfg(test)]
     pub(crate) fn farthest() -> Self {
-        Self { average: LONGEST, looks: 0 }
+        Self { average: LONGEST, reads: 0 }
     }
 
     fn note(&mut self, time: Duration) {
         self.average = self.average * (WEIGHT - 1) / WEIGHT + time.min(LONGEST) / WEIGHT;
     }
 
-    /// Whether the way by memory is the shorter one.
+    /// Whether bytes reach the other end sooner by way of memory.
     pub(crate) fn is_far(self) -> bool {
         self.average >= FAR
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_what_is_measured_and_a_single_interruption_changes_nothing() {
+    fn distance_follows_times_and_ignores_single_interruption() {
         let mut distance = Distance::default();
         assert!(!distance.is_far());
         for (nanoseconds, is_far) in [(60, false), (170, true), (60, false)] {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_word_that_changed_counts() {
+    fn only_reads_of_changed_words_count() {
         let slow = |value| {
             move || {
                 std::thread::sleep(Duration::from_micros(10));
@@ -88,11 +88,11 @@ mod tests {
             }
         };
         let mut distance = Distance::default();
-        for _ in 0..32 * LOOKS {
+        for _ in 0..32 * READS {
             assert_eq!(distance.timed(7, slow(7)), 7);
         }
         assert!(!distance.is_far());
-        for _ in 0..32 * LOOKS {
+        for _ in 0..32 * READS {
             assert_eq!(distance.timed(7, slow(8)), 8);
         }
         assert!(distance.is_far());

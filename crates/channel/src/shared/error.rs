@@ -1,4 +1,4 @@
-//! What can go wrong on a channel.
+//! The errors of a channel.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,160 +10,161 @@ use haul_peer as peer;
 
 use super::names::Mechanism;
 
-/// Why a channel could not be made, or a transfer did not happen. Whatever the variant, nothing of
-/// a message that did not arrive whole is handed out.
+/// Why a channel could not be made, or a transfer failed. In every case, no part of an incomplete
+/// message is handed out.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// The Unix socket could not be made, bound or connected.
     Socket {
-        /// What was tried: `bind`, `connect to`.
+        /// The attempt: `bind`, `connect to`.
         attempt: &'static str,
         /// The socket's path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's reason.
         reason: io::Error,
     },
     /// The system refused something else.
     System {
-        /// What was tried.
+        /// The attempt.
         attempt: &'static str,
-        /// What the system said.
+        /// The system's reason.
         reason: io::Error,
     },
-    /// What came over the socket is not the handshake of a channel, or not of this version.
+    /// The peer's packet is not a handshake of a channel, or not of this version.
     Handshake {
-        /// Which part of it.
+        /// The part of the handshake.
         what: &'static str,
-        /// What came.
+        /// The value that arrived.
         found: String,
-        /// What would have been right.
+        /// The value that was expected.
         expected: String,
     },
-    /// The other end is a process of a user that may not be there, see [`Settings::users`].
+    /// The process at the other end belongs to a user that is not allowed, see [`Settings::users`].
     ///
     /// [`Settings::users`]: crate::Settings::users
     OtherUser {
-        /// `connect`, `accept`.
+        /// The attempt: `connect`, `accept`.
         attempt: &'static str,
-        /// Its process; `None` where it lives in a PID namespace that this one cannot see.
+        /// Its process; `None` if this PID namespace cannot see it.
         process: Option<i32>,
         /// Its user.
         user: u32,
-        /// Whether that number stands for all users that have none in this user namespace.
+        /// Whether that number stands for all users without one in this user namespace.
         is_unknown: bool,
-        /// Users that are.
+        /// The users that are allowed.
         allowed: Vec<u32>,
     },
-    /// The descriptor or the memory that was handed over could not be used in safety.
+    /// The descriptor or the memory that the peer handed over is not safe to use.
     Memory {
-        /// What came.
+        /// The value that arrived.
         found: String,
-        /// What would have been safe.
+        /// What is safe.
         expected: &'static str,
     },
-    /// A length, a count or an index from the peer that cannot be true.
+    /// The peer sent an impossible length, count or index.
     Protocol {
-        /// Which value it is.
+        /// The name of the value.
         what: &'static str,
-        /// What was said.
+        /// The value.
         value: u64,
-        /// What can be true.
+        /// The limit, or the expected value.
         limit: u64,
     },
-    /// So much that peers handed over is not closed yet that nobody new is met: it is of a kind
-    /// that is closed only as the peer lets it.
+    /// Too many descriptors that peers handed over are not closed yet, so no new channel begins: a
+    /// peer can delay the closing of some kinds of descriptors.
     Unclosed {
         /// Descriptors that are not closed yet.
         held: usize,
-        /// From so many on nobody new is met.
+        /// The number from which on no new channel begins.
         limit: usize,
     },
     /// The peer died, or closed its end, before the transfer was complete.
     PeerGone {
-        /// `send`, `receive`, `connect`.
+        /// The attempt: `send`, `receive`, `connect`.
         attempt: &'static str,
-        /// How much had moved.
+        /// Bytes that had moved.
         done: Bytes,
-        /// How much there was to move; zero where the message had not begun.
+        /// Bytes of the message; zero if it had not begun.
         size: Bytes,
     },
-    /// The peer closed its end between two messages: there is nothing more to come.
+    /// The peer closed its end between two messages: it sends no more.
     Closed,
-    /// The peer lives and does not move.
+    /// The peer lives but makes no progress.
     Deadline {
-        /// `send`, `receive`, `connect`.
+        /// The attempt: `send`, `receive`, `connect`.
         attempt: &'static str,
-        /// How much had moved.
+        /// Bytes that had moved.
         done: Bytes,
-        /// How much there was to move.
+        /// Bytes of the message.
         size: Bytes,
-        /// How long it was waited for.
+        /// The time waited.
         waited: Duration,
-        /// How long it may last.
+        /// The time allowed.
         limit: Duration,
     },
-    /// The target is smaller than the message, which stays where it is.
+    /// The target is smaller than the message. The message stays in the channel.
     TooSmall {
         /// The message's size.
         needed: Bytes,
         /// The target's size.
         has: Bytes,
     },
-    /// More than one message may have.
+    /// The message is longer than the limit.
     TooLong {
         /// The message's size.
         size: Bytes,
         /// The limit in force.
         limit: Bytes,
     },
-    /// A mechanism that was asked for by name and cannot be had.
+    /// The mechanism that the settings name is not available.
     Unavailable {
-        /// What was asked for.
+        /// The mechanism.
         mechanism: Mechanism,
-        /// Why not.
+        /// Why it is not available.
         reason: &'static str,
     },
-    /// The bytes that arrived are not those that were sent, see [`Settings::integrity`].
+    /// The bytes that arrived differ from those that were sent, see [`Settings::integrity`].
     ///
     /// [`Settings::integrity`]: crate::Settings::integrity
     Damaged {
         /// The message's size.
         size: Bytes,
-        /// The checksum of what arrived.
+        /// The checksum of the bytes that arrived.
         found: u64,
-        /// The checksum that came with it.
+        /// The checksum that the sender sent.
         expected: u64,
     },
-    /// A transfer was given up by its owner before it was complete.
+    /// The sender gave the transfer up before it was complete.
     GivenUp {
-        /// How much had moved.
+        /// Bytes that had moved.
         done: Bytes,
-        /// How much there was to move.
+        /// Bytes of the message.
         size: Bytes,
     },
-    /// A fork made copies of this end, and a process may not use its own any more, or not yet.
+    /// A fork copied this end, and another process uses it.
     TakenOver {
-        /// The one that may.
+        /// The process that uses it.
         by: &'static str,
     },
-    /// A transfer failed earlier, and nothing after it can be believed.
+    /// A transfer failed earlier, so the shared state is not reliable any more.
     Broken,
 }
 
 impl Error {
-    /// Memory that both ends share was gone as it was touched.
+    /// A page of the shared memory was missing when it was accessed.
     #[cold]
     pub(crate) fn memory_gone() -> Self {
         let found = "shared memory with a hole, which the system has no page for".into();
         Self::Memory { found, expected: "memory that stays" }
     }
 
-    /// A value that the peer cannot have, see [`Error::Protocol`].
+    /// An impossible value from the peer, see [`Error::Protocol`].
     pub(crate) fn protocol(what: &'static str, value: u64, limit: u64) -> Self {
         Self::Protocol { what, value, limit }
     }
 
-    /// Maps what the system said, see [`Error::System`].
+    /// Maps the system's reason, see [`Error::System`].
     pub(crate) fn system<E: Into<io::Error>>(attempt: &'static str) -> impl FnOnce(E) -> Self {
         move |reason| Self::System { attempt, reason: reason.into() }
     }

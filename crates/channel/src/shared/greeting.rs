@@ -1,30 +1,31 @@
-//! What both ends say as they meet.
+//! The packets of the handshake.
 
 use super::error::Error;
 
-/// Marks a packet of the handshake.
+/// The first word of a handshake packet.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulchan");
-/// The version of everything on this page.
+/// The version of the protocol.
 const VERSION: u32 = 9;
-/// One packet of the handshake.
+/// The length of a handshake packet.
 pub(crate) const GREETING_BYTES: usize = 64;
 
-/// What both ends say as they meet.
+/// The packets of the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Greeting {
     /// 1 to 4: see `handshake`.
     pub(crate) step: u32,
-    /// Bytes of a chunk; 0 in step 1.
+    /// The length of a chunk in bytes; 0 in step 1.
     pub(crate) chunk_bytes: u32,
-    /// Whether the sender of this trusts its peer.
+    /// Whether the sender of the packet trusts its peer.
     pub(crate) trusts: bool,
-    /// Whether the sender of this has read `probe` in the other's memory.
+    /// Whether the sender of the packet has read the number at `probe` in the other's memory.
     pub(crate) can_pull: bool,
-    /// A number of the sender's choice, to be sent back.
+    /// A random number of the sender, which the other end must send back.
     pub(crate) nonce: u64,
-    /// The other's number.
+    /// The other end's number.
     pub(crate) echo: u64,
-    /// Where in the sender's memory the number stands, to try whether it can be read; 0 for no.
+    /// The address of the sender's number in its memory, at which the other end tries to read it; 0
+    /// if it must not try.
     pub(crate) probe: u64,
 }
 
@@ -49,7 +50,7 @@ impl Greeting {
     }
 
     /// # Errors
-    /// [`Error::Handshake`] where it is not the greeting that is due.
+    /// [`Error::Handshake`] if the packet is not the expected one.
     pub(crate) fn from_bytes(bytes: &[u8], step: u32) -> Result<Self, Error> {
         let check = |what, found: u64, expected: u64| match found == expected {
             true => Ok(()),
@@ -90,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_greeting_survives_and_anything_else_is_refused_or_read(bytes: Vec<u8>, nonce: u64, step in 1..5_u32) {
+        fn from_bytes_reads_greeting_and_refuses_other_bytes(bytes: Vec<u8>, nonce: u64, step in 1..5_u32) {
             let greeting = Greeting { step, nonce, trusts: nonce & 1 == 0, probe: !nonce, ..Default::default() };
             prop_assert_eq!(Greeting::from_bytes(&greeting.to_bytes(), step).unwrap(), greeting);
             prop_assert!(Greeting::from_bytes(&greeting.to_bytes(), step + 1).is_err());

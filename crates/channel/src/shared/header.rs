@@ -1,32 +1,32 @@
-//! What the header of a message says: eight words at the beginning of its slot.
+//! The header of a message: eight words at the beginning of its slot.
 
 use super::checksum::Sum;
 use super::layout::HEADER_BYTES;
 
-/// What stands at the beginning of a slot: eight words of 64 bits.
+/// The header: eight words of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Which message it is, from 0.
+    /// The number of the message, from 0.
     pub(crate) message: u64,
-    /// How its bytes travel, see [`Mechanism`](super::names::Mechanism).
+    /// The mechanism, see [`Mechanism`](super::names::Mechanism).
     pub(crate) kind: u64,
-    /// How many bytes it has.
+    /// The length in bytes.
     pub(crate) length: u64,
-    /// What its way needs to be known. Pull and double: entries of the table in the slot. Vmsplice:
-    /// whether a pipe comes with it. Ring: [`Pace`].
+    /// A detail of the mechanism. Pull and double: the number of entries of the table in the slot.
+    /// Vmsplice: whether a pipe comes with the message. Ring: [`Pace`](super::pace::Pace).
     pub(crate) detail: u64,
-    /// The checksum, if there is one and it is known already.
+    /// The checksum, if there is one and it is already known.
     pub(crate) sum: SumState,
 }
 
-/// What a header says of the message's checksum.
+/// The state of the message's checksum in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SumState {
-    /// There is none.
+    /// The message has no checksum.
     None,
-    /// It comes, before the message is complete.
+    /// The checksum follows before the message is complete.
     Due,
-    /// This one.
+    /// The checksum.
     Known(Sum),
 }
 
@@ -42,7 +42,7 @@ impl SumState {
         }
     }
 
-    /// Anything but a known sum is one that is still due.
+    /// An unknown state counts as due.
     pub(crate) fn from_words([state, plain, weighted]: [u64; 3]) -> Self {
         match state {
             0 => Self::None,
@@ -52,10 +52,10 @@ impl SumState {
     }
 }
 
-/// Where the words of [`SumState`] stand in a header.
+/// The offset of the words of [`SumState`] in a header.
 pub(crate) const SUM_AT: usize = 4 * 8;
 
-/// The words of a header in the order in which they stand in the slot.
+/// The number of words in a header.
 pub(crate) const HEADER_WORDS: usize = HEADER_BYTES / 8;
 
 impl Header {

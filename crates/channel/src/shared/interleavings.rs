@@ -1,6 +1,6 @@
-//! The protocols of the counter, the bell, the ring, closing and leasing in every order that two
-//! ends can run in, up to three preemptions, under loom: `RUSTFLAGS="--cfg loom" cargo test -p haul
-//! --lib --release interleavings`.
+//! The protocols of the counter, the bell, the ring, closing and leasing in every interleaving of
+//! two ends with up to three preemptions, under loom: `RUSTFLAGS="--cfg loom" cargo test -p
+//! haul-channel --lib --release interleavings`.
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64};
@@ -19,43 +19,45 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
     builder.check(check);
 }
 
-/// What two ends of `double` share: the counter, what the sender finished, and the target.
-struct Ground {
+/// The memory that two ends of `double` share: the counter, the count of finished pieces, and the
+/// target.
+struct Shared {
     claimed: AtomicU64,
     pushed: AtomicU64,
     target: Vec<UnsafeCell<u64>>,
 }
 
-impl Ground {
+impl Shared {
     fn new(pieces: usize) -> Arc<Self> {
         let target = (0..pieces).map(|_| UnsafeCell::new(0)).collect();
-        let ground = Self { claimed: AtomicU64::new(0), pushed: AtomicU64::new(0), target };
-        counter::begin(&ground.claimed, 1);
-        Arc::new(ground)
+        let shared = Self { claimed: AtomicU64::new(0), pushed: AtomicU64::new(0), target };
+        counter::begin(&shared.claimed, 1);
+        Arc::new(shared)
     }
 
     fn pieces(&self) -> u64 {
         self.target.len() as u64
     }
 
-    /// The sender moves what it can, at most so many pieces.
-    fn push(&self, pieces_max: u64) {
+    /// The sender moves as many pieces as it can claim, at most `pieces_max`.
+    fn send(&self, pieces_max: u64) {
         for pushed in 0..pieces_max {
             let Claim::Piece(piece) = counter::claim_front(&self.claimed, 1, self.pieces()) else {
                 return;
             };
             assert_eq!(piece, pushed);
-            // loom finds it out if anybody else touches this piece meanwhile.
+            // loom fails the test if the other end accesses this piece meanwhile.
             self.target[piece as usize].with_mut(|cell| {
-                // SAFETY: loom lets nobody else have it meanwhile, or fails the test.
+                // SAFETY: loom fails the test if the other end accesses it meanwhile.
                 unsafe { *cell += 1 }
             });
             self.pushed.put(pushed + 1);
         }
     }
 
-    /// The receiver moves what it can, and says how many pieces those were.
-    fn draw(&self, pieces_max: u64) -> u64 {
+    /// The receiver moves as many pieces as it can claim, at most `pieces_max`, and returns their
+    /// number.
+    fn receive(&self, pieces_max: u64) -> u64 {
         let mut own = 0;
         while own < pieces_max {
             let claim = counter::claim_back(&self.claimed, 1, self.pieces(), own);
@@ -69,7 +71,7 @@ impl Ground {
         own
     }
 
-    /// Every piece from `start` on was moved once, seen by who looks now.
+    /// Checks that each of these pieces was moved once and is visible to this thread.
     fn check(&self, pieces: std::ops::Range<u64>) {
         for piece in pieces {
             // SAFETY: as above.
@@ -79,71 +81,71 @@ impl Ground {
 }
 
 #[test]
-fn what_both_moved_is_all_there_is_and_is_seen() {
+fn both_ends_move_every_piece_once_and_receiver_sees_all() {
     model(|| {
-        let ground = Ground::new(3);
-        let sender = Arc::clone(&ground);
-        let thread = thread::spawn(move || sender.push(u64::MAX));
-        let own = ground.draw(u64::MAX);
-        while ground.pushed.get() != ground.pieces() - own {
+        let shared = Shared::new(3);
+        let sender = Arc::clone(&shared);
+        let thread = thread::spawn(move || sender.send(u64::MAX));
+        let own = shared.receive(u64::MAX);
+        while shared.pushed.get() != shared.pieces() - own {
             thread::yield_now();
         }
         // Without a join: the count alone must make the pieces visible.
-        ground.check(0..ground.pieces());
+        shared.check(0..shared.pieces());
         thread.join().unwrap();
     });
 }
 
 #[test]
-fn a_receiver_that_closes_is_touched_no_more_than_it_says() {
+fn sender_writes_only_pieces_claimed_before_close() {
     model(|| {
-        let ground = Ground::new(3);
-        let sender = Arc::clone(&ground);
-        let thread = thread::spawn(move || sender.push(u64::MAX));
-        let own = ground.draw(1);
-        let front = counter::close(&ground.claimed, 1, ground.pieces());
-        assert!(front + own <= ground.pieces());
-        while ground.pushed.get() < front {
+        let shared = Shared::new(3);
+        let sender = Arc::clone(&shared);
+        let thread = thread::spawn(move || sender.send(u64::MAX));
+        let own = shared.receive(1);
+        let front = counter::close(&shared.claimed, 1, shared.pieces());
+        assert!(front + own <= shared.pieces());
+        while shared.pushed.get() < front {
             thread::yield_now();
         }
-        // Whatever is beyond is the receiver's alone from here on: it may write there.
-        ground.check(0..front);
-        for piece in front..ground.pieces() - own {
-            ground.target[piece as usize].with_mut(|cell| {
+        // From here on the receiver may write to the pieces behind `front`.
+        shared.check(0..front);
+        for piece in front..shared.pieces() - own {
+            shared.target[piece as usize].with_mut(|cell| {
                 // SAFETY: loom fails the test if the sender still writes there.
                 unsafe { *cell += 1 }
             });
         }
         thread.join().unwrap();
-        ground.check(0..ground.pieces());
+        shared.check(0..shared.pieces());
     });
 }
 
-/// One end's place to sleep: the bell, how it sleeps, and the futex.
-struct Bed {
+/// One end that sleeps: the bell, how it sleeps, and the futex.
+struct Sleeper {
     bell: AtomicU32,
     how: AtomicU32,
     futex: Mutex<()>,
     woken: Condvar,
 }
 
-impl Bed {
+impl Sleeper {
     fn new() -> Self {
         let (bell, how) = (AtomicU32::new(0), AtomicU32::new(0));
         Self { bell, how, futex: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// What `Lane::ring` does to the other end.
+    /// As `Lane::ring_bell` does to the other end.
     fn ring(&self) {
-        if bell::look(&self.how) & ASLEEP != 0 {
+        if bell::sleep_state(&self.how) & ASLEEP != 0 {
             bell::ring(&self.bell, &self.how);
             let _guard = self.futex.lock().unwrap();
             self.woken.notify_one();
         }
     }
 
-    /// What `drive` does: announces, looks once more, sleeps. Without the time limit that a real
-    /// sleep has: a ring that gets lost is a test that never ends, which loom tells.
+    /// As `drive` does: announces, polls once more, sleeps. It has no time limit, unlike a real
+    /// sleep, so that loom reports a lost wake-up as a deadlock.
     fn sleep_until(&self, mut is_there: impl FnMut() -> bool) {
         loop {
             let seen = bell::announce(&self.bell, &self.how, ASLEEP);
@@ -162,37 +164,37 @@ impl Bed {
 }
 
 #[test]
-fn nobody_sleeps_through_what_was_told() {
+fn sleeper_wakes_for_published_word() {
     model(|| {
-        let ground = Arc::new((AtomicU64::new(0), Bed::new()));
-        let teller = Arc::clone(&ground);
+        let shared = Arc::new((AtomicU64::new(0), Sleeper::new()));
+        let publisher = Arc::clone(&shared);
         let thread = thread::spawn(move || {
-            teller.0.put(1);
-            teller.1.ring();
+            publisher.0.put(1);
+            publisher.1.ring();
         });
-        ground.1.sleep_until(|| ground.0.get() == 1);
+        shared.1.sleep_until(|| shared.0.get() == 1);
         thread.join().unwrap();
     });
 }
 
-/// The ring with one chunk: each end sleeps where it cannot go on.
+/// The ring with one chunk: each end sleeps while it cannot continue.
 #[test]
-fn chunks_come_in_order_and_whole() {
+fn chunks_arrive_whole_and_in_order() {
     const MESSAGES: u64 = 2;
     struct Ring {
         filled: AtomicU64,
         drained: AtomicU64,
         chunk: UnsafeCell<u64>,
-        sender: Bed,
-        receiver: Bed,
+        sender: Sleeper,
+        receiver: Sleeper,
     }
     model(|| {
         let ring = Arc::new(Ring {
             filled: AtomicU64::new(0),
             drained: AtomicU64::new(0),
             chunk: UnsafeCell::new(0),
-            sender: Bed::new(),
-            receiver: Bed::new(),
+            sender: Sleeper::new(),
+            receiver: Sleeper::new(),
         });
         let other = Arc::clone(&ring);
         let thread = thread::spawn(move || {
@@ -221,29 +223,30 @@ fn chunks_come_in_order_and_whole() {
     });
 }
 
-/// An end that looks, sees the other end closed and nothing told, was told nothing: the receiver
-/// that looks for a message, and the sender for the answer to one.
+/// If an end sees the other end closed and no word published, none was published before the close.
+/// This holds for the receiver that polls for a message and for the sender that polls for an
+/// answer.
 #[test]
-fn what_was_told_before_closing_is_found() {
+fn poll_finds_word_published_before_close() {
     model(|| {
-        let ground = Arc::new((AtomicU64::new(0), AtomicU32::new(OPEN), UnsafeCell::new(0)));
-        let teller = Arc::clone(&ground);
+        let shared = Arc::new((AtomicU64::new(0), AtomicU32::new(OPEN), UnsafeCell::new(0)));
+        let publisher = Arc::clone(&shared);
         let thread = thread::spawn(move || {
-            teller.2.with_mut(|message| {
+            publisher.2.with_mut(|message| {
                 // SAFETY: loom fails the test if the other end reads it meanwhile.
                 unsafe { *message = 7 }
             });
-            teller.0.put(1);
-            closing::say(&teller.1, CLOSED);
+            publisher.0.put(1);
+            closing::publish(&publisher.1, CLOSED);
         });
         loop {
-            let (state, told) = closing::look(&ground.1, || ground.0.get());
-            if told == 1 {
+            let (state, published) = closing::poll(&shared.1, || shared.0.get());
+            if published == 1 {
                 // SAFETY: loom fails the test if the other end still writes it.
-                ground.2.with(|message| assert_eq!(unsafe { *message }, 7));
+                shared.2.with(|message| assert_eq!(unsafe { *message }, 7));
                 break;
             }
-            assert_eq!(state, OPEN, "closed, and what was told before is not found");
+            assert_eq!(state, OPEN, "closed, but the word published before is not found");
             thread::yield_now();
         }
         thread.join().unwrap();
@@ -251,65 +254,64 @@ fn what_was_told_before_closing_is_found() {
 }
 
 #[test]
-fn nobody_sleeps_through_a_closing() {
+fn sleeper_wakes_for_close() {
     model(|| {
-        let ground = Arc::new((AtomicU32::new(OPEN), Bed::new()));
-        let closer = Arc::clone(&ground);
+        let shared = Arc::new((AtomicU32::new(OPEN), Sleeper::new()));
+        let closer = Arc::clone(&shared);
         let thread = thread::spawn(move || {
-            closing::say(&closer.0, CLOSED);
+            closing::publish(&closer.0, CLOSED);
             closer.1.ring();
         });
-        ground.1.sleep_until(|| closing::look(&ground.0, || ()).0 == CLOSED);
+        shared.1.sleep_until(|| closing::poll(&shared.0, || ()).0 == CLOSED);
         thread.join().unwrap();
     });
 }
 
-/// Bytes that are read where they stand, by `pull`, while their owner gives them up and changes
-/// them.
+/// Bytes that `pull` reads in place while their owner gives them up and changes them.
 #[test]
-fn bytes_that_changed_are_known_to_be_given_up() {
+fn receiver_of_changed_bytes_sees_that_sender_gave_up() {
     use loom::sync::atomic::Ordering::Relaxed;
     model(|| {
-        let ground = Arc::new((AtomicU32::new(OPEN), [AtomicU64::new(7), AtomicU64::new(7)]));
-        let owner = Arc::clone(&ground);
+        let shared = Arc::new((AtomicU32::new(OPEN), [AtomicU64::new(7), AtomicU64::new(7)]));
+        let owner = Arc::clone(&shared);
         let thread = thread::spawn(move || {
-            closing::say(&owner.0, GIVEN_UP);
-            // What another process reads meanwhile has no order of its own.
+            closing::publish(&owner.0, GIVEN_UP);
+            // Reads by another process have no order.
             owner.1[1].store(8, Relaxed);
             owner.1[0].store(8, Relaxed);
         });
-        let bytes = [0, 1].map(|index: usize| ground.1[index].load(Relaxed));
-        if !closing::has_given_up(&ground.0) {
-            assert_eq!(bytes, [7, 7], "changed bytes are taken for whole");
+        let bytes = [0, 1].map(|index: usize| shared.1[index].load(Relaxed));
+        if !closing::has_given_up(&shared.0) {
+            assert_eq!(bytes, [7, 7], "changed bytes count as whole");
         }
         thread.join().unwrap();
     });
 }
 
-/// A place in a pool, leased for one message after the other: the sender writes there only what was
-/// offered, and the receiver reads only what was laid.
+/// Memory of a pool, leased for one message after the other: the sender writes it only after the
+/// offer, and the receiver reads it only after the sender has published it.
 #[test]
-fn a_lease_is_written_by_one_and_read_by_the_other() {
+fn lease_passes_between_sender_and_receiver() {
     const MESSAGES: u64 = 2;
-    struct Place {
+    struct Leased {
         offered: AtomicU64,
-        laid: AtomicU64,
+        filled_lease: AtomicU64,
         abandoned: AtomicU64,
         bytes: UnsafeCell<u64>,
-        sender: Bed,
-        receiver: Bed,
+        sender: Sleeper,
+        receiver: Sleeper,
     }
     model(|| {
-        let place = Arc::new(Place {
+        let leased = Arc::new(Leased {
             offered: AtomicU64::new(0),
-            laid: AtomicU64::new(0),
+            filled_lease: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
             bytes: UnsafeCell::new(0),
-            sender: Bed::new(),
-            receiver: Bed::new(),
+            sender: Sleeper::new(),
+            receiver: Sleeper::new(),
         });
-        let other = Arc::clone(&place);
-        // `Lay::step`: of the second message the sender cannot reach the target.
+        let other = Arc::clone(&leased);
+        // `lease::Sending::step`: for the second message, the sender cannot map the target.
         let thread = thread::spawn(move || {
             for message in 1..=MESSAGES {
                 if other.offered.get() != message {
@@ -322,24 +324,24 @@ fn a_lease_is_written_by_one_and_read_by_the_other() {
                         // SAFETY: loom fails the test if the receiver has it meanwhile.
                         unsafe { *bytes = message + 10 }
                     });
-                    other.laid.put(message);
+                    other.filled_lease.put(message);
                 }
                 other.receiver.ring();
             }
         });
-        // `Let::step`.
+        // `lease::Receiving::step`.
         for message in 1..=MESSAGES {
-            place.offered.put(message);
-            place.sender.ring();
-            let is_told = || place.laid.get() == message || place.abandoned.get() == message;
-            if !is_told() {
-                place.receiver.sleep_until(is_told);
+            leased.offered.put(message);
+            leased.sender.ring();
+            let is_published =
+                || leased.filled_lease.get() == message || leased.abandoned.get() == message;
+            if !is_published() {
+                leased.receiver.sleep_until(is_published);
             }
-            place.bytes.with_mut(|bytes| {
-                // SAFETY: loom fails the test if the sender still has it; the receiver's own from
-                // here.
+            leased.bytes.with_mut(|bytes| {
+                // SAFETY: loom fails the test if the sender still accesses it.
                 let found = unsafe { std::mem::replace(&mut *bytes, 99) };
-                let expected = if place.laid.get() == message { message + 10 } else { 99 };
+                let expected = if leased.filled_lease.get() == message { message + 10 } else { 99 };
                 assert_eq!(found, expected);
             });
         }

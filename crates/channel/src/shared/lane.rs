@@ -10,14 +10,14 @@ use haul_heap::guard;
 use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 
+use super::affinity::Affinity;
 use super::bell::{self, ASLEEP, POLLING};
+use super::cpu::Cpu;
 use super::distance::Distance;
 use super::error::Error;
 use super::header::{Header, SUM_AT, SumState};
 use super::link::{Half, Link};
 use super::message::Message;
-use super::place::Place;
-use super::seat::Seat;
 use super::turns::Turns;
 use super::words::{Flags, Word};
 use super::{closing, idle, layout, ticks};
@@ -26,56 +26,55 @@ use haul_peer::life::Life;
 use haul_peer::process::{Left, Peer};
 use haul_peer::socket;
 
-/// Where an end says how it is, among the words of a direction.
+/// The offsets of the words in which an end publishes its state.
 #[derive(Clone, Copy, Debug)]
 struct Words {
-    /// Where it sleeps.
+    /// The bell that it sleeps on.
     bell: usize,
-    /// Where it may run.
-    place: usize,
-    /// Where it runs.
-    seat: usize,
+    /// The processors that it may run on.
+    affinity: usize,
+    /// The processor that it runs on.
+    cpu: usize,
 }
 
 const SENDER: Words =
-    Words { bell: layout::SENDER_BELL, place: layout::SENDER_PLACE, seat: layout::SENDER_SEAT };
+    Words { bell: layout::SENDER_BELL, affinity: layout::SENDER_AFFINITY, cpu: layout::SENDER_CPU };
 const RECEIVER: Words = Words {
     bell: layout::RECEIVER_BELL,
-    place: layout::RECEIVER_PLACE,
-    seat: layout::RECEIVER_SEAT,
+    affinity: layout::RECEIVER_AFFINITY,
+    cpu: layout::RECEIVER_CPU,
 };
 
 /// One direction of a channel, seen by one end of it.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) link: Arc<Link>,
-    /// 0: from the one that connected; 1: to it.
+    /// 0: from the connecting end; 1: to it.
     index: usize,
     half: Half,
-    /// Forks that had been noticed as it was used last, and whether there was one since the two
-    /// ends met.
+    /// The number of forks noticed at the last call, and whether there was one since the handshake.
     forks: u64,
     has_copies: bool,
-    /// What the half has in common with its copies in other processes.
+    /// Shared with the copies of this half in other processes.
     life: Option<Life>,
-    /// When it was last asked whether the peer lives, in ticks.
-    asked: u64,
-    /// What this end says of itself, and what the other one does.
+    /// The time of the last check whether the peer lives, in ticks.
+    checked: u64,
+    /// The words of this end and of the other one.
     own: Words,
     other: Words,
-    /// Where this end may run, as last said, and when that was, see `idle`.
-    place: Place,
-    looked: u64,
-    /// Both ends ran on one processor, as last seen.
-    was_together: bool,
+    /// The affinity that this end last published, and when that was, see `idle`.
+    affinity: Affinity,
+    refreshed: u64,
+    /// Whether both ends ran on one processor at the last check.
+    was_on_same_cpu: bool,
     turns: Turns,
-    /// Both ends share the only processor that they may run on.
-    is_alone: bool,
+    /// Whether both ends share the only processor that they may run on.
+    has_one_cpu: bool,
     /// System calls made so far.
     pub(crate) system_calls: u64,
-    /// How often this end slept, or gave way, until the other moved.
+    /// How often this end slept or yielded until the other moved.
     pub(crate) sleeps: u64,
-    /// How far the other end is.
+    /// The distance of the other end's cache.
     pub(crate) distance: Distance,
 }
 
@@ -101,83 +100,83 @@ impl Lane {
             forks: fork::forks(),
             has_copies: false,
             life: Some(life),
-            asked: ticks::now(),
+            checked: ticks::now(),
             own,
             other,
-            place: Place::default(),
-            looked: 0,
-            was_together: false,
+            affinity: Affinity::default(),
+            refreshed: 0,
+            was_on_same_cpu: false,
             turns: Turns::default(),
-            is_alone: idle::is_single(),
+            has_one_cpu: idle::is_single(),
             system_calls: 0,
             sleeps: 0,
             distance: Distance::default(),
         };
-        lane.look_around();
+        lane.refresh_affinity();
         lane
     }
 
-    /// Whether both ends share the only processor that they may run on, as last seen.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.is_alone
+    /// Whether both ends shared the only processor that they may run on at the last check.
+    pub(crate) fn has_one_cpu(&self) -> bool {
+        self.has_one_cpu
     }
 
-    /// Says where this end may run, and sees where the other may, every 10 ms at most: threads are
-    /// pinned before they meet and afterwards.
-    pub(crate) fn look_around(&mut self) {
+    /// Publishes the processors that this end may run on and reads those of the other end, at most
+    /// every 10 ms: a program may pin its threads before the handshake or afterwards.
+    pub(crate) fn refresh_affinity(&mut self) {
         let now = idle::now();
-        if !idle::is_due(now, self.looked) {
+        if !idle::is_due(now, self.refreshed) {
             return;
         }
-        self.looked = now;
-        // The program may have set a handler of its own for SIGBUS since. What is refused is tried
-        // again.
+        self.refreshed = now;
+        // The program may have set its own handler for SIGBUS since. A refusal is tried again
+        // later.
         let _ = guard::install();
         self.system_calls += 3;
-        let place = Place::of_this_thread();
-        if place != self.place {
-            self.place = place;
-            // A hint, which nothing else hangs on.
-            self.word(self.own.place).store(place.word(), Relaxed);
+        let affinity = Affinity::of_this_thread();
+        if affinity != self.affinity {
+            self.affinity = affinity;
+            // A hint: nothing else depends on it.
+            self.word(self.own.affinity).store(affinity.word(), Relaxed);
         }
-        let other = Place::from_word(self.word(self.other.place).load(Relaxed));
-        self.is_alone = idle::is_single() || place.is_the_one_of(other);
+        let other = Affinity::from_word(self.word(self.other.affinity).load(Relaxed));
+        self.has_one_cpu = idle::is_single() || affinity.is_the_one_of(other);
     }
 
-    /// Says on which processor this end runs, in both directions unless each half of the channel
-    /// has a thread of its own; sees whether the other end was on the same one when it last said
-    /// so.
-    pub(crate) fn is_together(&mut self) -> bool {
-        let seat = Seat::of_this_thread();
-        self.sit(seat);
-        let other = Seat::from_word(self.word(self.other.seat).load(Relaxed));
-        self.was_together = seat.is_the_one_of(other);
-        self.was_together
+    /// Publishes the processor that this end runs on, in both directions unless the channel is
+    /// split into two threads. Returns whether the other end last published the same one.
+    pub(crate) fn update_same_cpu(&mut self) -> bool {
+        let cpu = Cpu::of_this_thread();
+        self.publish_cpu(cpu);
+        let other = Cpu::from_word(self.word(self.other.cpu).load(Relaxed));
+        self.was_on_same_cpu = cpu.is_the_one_of(other);
+        self.was_on_same_cpu
     }
 
-    /// As last seen.
-    pub(crate) fn was_together(&self) -> bool {
-        self.was_together
+    /// The result of the last [`update_same_cpu`](Self::update_same_cpu).
+    pub(crate) fn was_on_same_cpu(&self) -> bool {
+        self.was_on_same_cpu
     }
 
-    fn sit(&self, seat: Seat) {
-        let own = self.word(self.own.seat);
-        // Written only as it changes: the other end looks at this line at each step.
-        if own.load(Relaxed) != seat.word() {
-            own.store(seat.word(), Relaxed);
+    fn publish_cpu(&self, cpu: Cpu) {
+        let own = self.word(self.own.cpu);
+        // Written only when it changes: the other end reads this line at each step.
+        if own.load(Relaxed) != cpu.word() {
+            own.store(cpu.word(), Relaxed);
             if !self.link.is_split.load(Relaxed) {
-                let back = layout::words_start(1 - self.index) + self.other.seat;
-                self.link.region.word64(back).store(seat.word(), Relaxed);
+                let back = layout::words_start(1 - self.index) + self.other.cpu;
+                self.link.region.word64(back).store(cpu.word(), Relaxed);
             }
         }
     }
 
-    /// Whether this end, which waits, should let the other one run, so often in this wait already.
+    /// Whether this end, which waits, should yield to the other one, after it yielded `before`
+    /// times in this wait.
     pub(crate) fn may_give_way(&mut self, before: u32) -> bool {
-        self.is_together() && self.turns.may(Instant::now(), before == 0)
+        self.update_same_cpu() && self.turns.may(Instant::now(), before == 0)
     }
 
-    /// Lets the other end run, which is on the same processor.
+    /// Yields to the other end, which is on the same processor.
     pub(crate) fn give_way(&mut self) {
         let start = Instant::now();
         std::thread::yield_now();
@@ -186,24 +185,25 @@ impl Lane {
         self.sleeps += 1;
     }
 
-    /// Reads a word of the other end's, once.
+    /// Reads a word of the other end once.
     pub(crate) fn load(&self, word: usize) -> u64 {
-        // SYNC: word told.
+        // SYNC: word published.
         self.word(word).get()
     }
 
-    /// Whether a word of the other end's names this message.
+    /// Whether a word of the other end names this message.
     pub(crate) fn names(&self, word: usize, message: Message) -> bool {
         self.load(word) == message.count()
     }
 
-    /// Whether the receiver has said that it cannot take all of a message the way it came.
+    /// Whether the receiver has reported that it cannot receive all of a message by its first
+    /// mechanism.
     pub(crate) fn is_refused(&self, message: Message) -> bool {
         self.names(layout::REFUSED, message)
     }
 
-    /// Reads a word of the other end's, once, of which `known` was seen before; sees how far the
-    /// other end is.
+    /// Reads a word of the other end once, whose last value was `known`, and measures the distance
+    /// of the other end.
     pub(crate) fn load_timed(&mut self, word: usize, known: u64) -> u64 {
         let mut distance = self.distance;
         let value = distance.timed(known, || self.load(word));
@@ -211,39 +211,39 @@ impl Lane {
         value
     }
 
-    /// A word that both ends change.
+    /// A word of this direction.
     pub(crate) fn word(&self, word: usize) -> &AtomicU64 {
         self.link.region.word64(layout::words_start(self.index) + word)
     }
 
-    /// Writes a word of this end's, and lets the other end know where it sleeps.
-    pub(crate) fn tell(&mut self, word: usize, value: u64) {
-        // SYNC: word told: everything written before is seen by whoever reads the value.
+    /// Writes a word of this end, and wakes the other end if it sleeps.
+    pub(crate) fn signal(&mut self, word: usize, value: u64) {
+        // SYNC: word published: an end that reads the value also sees everything written before.
         self.word(word).put(value);
         self.ring_bell();
     }
 
-    /// As [`tell`](Self::tell); where both ends share a processor and this one goes on at once, the
-    /// other end is left asleep until then: woken now it would take turns with this one at each
-    /// piece.
-    pub(crate) fn tell_in_turn(&mut self, word: usize, value: u64, goes_on: bool) {
-        match goes_on && self.was_together {
-            true => self.note(word, value),
-            false => self.tell(word, value),
+    /// As [`signal`](Self::signal). But if both ends share a processor and this one goes on at
+    /// once, it does not wake the other end yet: otherwise the two would take turns at each piece.
+    pub(crate) fn signal_lazily(&mut self, word: usize, value: u64, goes_on: bool) {
+        match goes_on && self.was_on_same_cpu {
+            true => self.store(word, value),
+            false => self.signal(word, value),
         }
     }
 
-    /// Writes a word of this end's; another one, told later, wakes who waits for it.
-    pub(crate) fn note(&self, word: usize, value: u64) {
-        // SYNC: word told.
+    /// Writes a word of this end without a wake-up: a later [`signal`](Self::signal) wakes the
+    /// other end.
+    pub(crate) fn store(&self, word: usize, value: u64) {
+        // SYNC: word published.
         self.word(word).put(value);
     }
 
     /// Writes a message's header into its slot.
     pub(crate) fn put_header(&self, header: Header) {
         let words = self.link.region.line(self.slot(Message::after(header.message)));
-        for (place, word) in words.iter().zip(header.words()) {
-            place.store(word, Relaxed);
+        for (location, word) in words.iter().zip(header.words()) {
+            location.store(word, Relaxed);
         }
     }
 
@@ -253,24 +253,24 @@ impl Lane {
         Header::from_words(words.each_ref().map(|word| word.load(Relaxed)))
     }
 
-    /// Writes the checksum of a message, if it is known now, into its slot.
+    /// Writes the checksum of a message into its slot, if it is known.
     pub(crate) fn put_sum(&self, message: Message, sum: SumState) {
         if let SumState::Known(_) = sum {
             let at = self.slot(message) + SUM_AT;
             let [state, plain, weighted] = sum.words();
             self.link.region.word64(at + 8).store(plain, Relaxed);
             self.link.region.word64(at + 16).store(weighted, Relaxed);
-            // SYNC: sum told.
+            // SYNC: sum published.
             self.link.region.word64(at).put(state);
         }
     }
 
-    /// The checksum of a message, if it is known by now.
+    /// The checksum of a message, if it is published.
     pub(crate) fn sum(&self, message: Message) -> SumState {
         let at = self.slot(message) + SUM_AT;
-        // SYNC: sum told.
+        // SYNC: sum published.
         let state = self.link.region.word64(at).get();
-        let words = [8, 16].map(|place| self.link.region.word64(at + place).load(Relaxed));
+        let words = [8, 16].map(|within| self.link.region.word64(at + within).load(Relaxed));
         SumState::from_words([state, words[0], words[1]])
     }
 
@@ -278,14 +278,14 @@ impl Lane {
         self.state_word(word).get()
     }
 
-    /// Whether an end is closed, see `closing`.
+    /// The word with the state of an end, see `closing`.
     pub(crate) fn state_word(&self, word: usize) -> &AtomicU32 {
         self.link.region.word32(layout::words_start(self.index) + word)
     }
 
-    /// Says that this end is done, or gave up; before anything that follows it in this thread.
+    /// Publishes that this end is closed, or gave up, before any later operation of this thread.
     pub(crate) fn set_state(&mut self, word: usize, state: u32) {
-        closing::say(self.state_word(word), state);
+        closing::publish(self.state_word(word), state);
         self.ring_bell();
     }
 
@@ -293,7 +293,7 @@ impl Lane {
         layout::slot_start(self.index, message.index())
     }
 
-    /// Where a cell of the ring stands, counted over the life of the channel.
+    /// The offset of a cell of the ring, counted over the life of the channel.
     pub(crate) fn cell(&self, cell: u64) -> usize {
         let index = (cell % self.cells()) as usize;
         self.chunks() + index * layout::CELL_BYTES
@@ -304,16 +304,16 @@ impl Lane {
         layout::cells(self.link.chunk_bytes)
     }
 
-    /// Where the chunks of this direction begin.
+    /// The offset of the chunks of this direction.
     pub(crate) fn chunks(&self) -> usize {
         layout::chunks_start(self.index, self.link.chunk_bytes)
     }
 
-    /// Wakes the other end where it sleeps.
+    /// Wakes the other end if it sleeps.
     #[inline]
     pub(crate) fn ring_bell(&mut self) {
         let at = layout::words_start(self.index) + self.other.bell;
-        let sleeps = bell::look(self.link.region.word32(at + 4));
+        let sleeps = bell::sleep_state(self.link.region.word32(at + 4));
         if sleeps != 0 {
             self.wake(sleeps);
         }
@@ -323,7 +323,7 @@ impl Lane {
     fn wake(&mut self, sleeps: u32) {
         let at = layout::words_start(self.index) + self.other.bell;
         let (word, how) = (self.link.region.word32(at), self.link.region.word32(at + 4));
-        self.sit(Seat::of_this_thread());
+        self.publish_cpu(Cpu::of_this_thread());
         if sleeps & ASLEEP != 0 {
             bell::ring(word, how);
             let _ = futex::wake(word, futex::Flags::empty(), 1);
@@ -336,38 +336,39 @@ impl Lane {
         }
     }
 
-    /// Announces that this end is about to sleep; it must look once more before it does.
+    /// Announces that this end is about to sleep. The caller must poll once more before it sleeps.
     pub(crate) fn announce(&self, way: u32) -> u32 {
         let at = layout::words_start(self.index) + self.own.bell;
         bell::announce(self.link.region.word32(at), self.link.region.word32(at + 4), way)
     }
 
-    /// Sleeps until the bell that showed `seen` rings, or for so long: false where it is known that
-    /// nobody rang.
+    /// Sleeps until the bell, whose value was `seen`, rings, at most for `time`. Returns false if
+    /// the time ended.
     pub(crate) fn sleep(&mut self, seen: u32, time: Duration) -> bool {
         let bell = layout::words_start(self.index) + self.own.bell;
         let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         let word = self.link.region.word32(bell);
-        // Woken, interrupted, too late or over: in each case the caller looks again.
+        // Woken, interrupted, already rung or timed out: in each case the caller polls again.
         let result = futex::wait(word, futex::Flags::empty(), seen, Some(&time));
         self.system_calls += 1;
         self.sleeps += 1;
         result != Err(Errno::TIMEDOUT)
     }
 
-    /// Says that this end has something to do in this direction without being told; see
-    /// [`Poller::leave`].
-    pub(crate) fn leave(&self) -> bool {
-        self.link.poller.leave(self.index)
+    /// Marks that this end has work left in this direction that no event of the peer signals; see
+    /// [`Poller`](haul_peer::poller::Poller).
+    pub(crate) fn set_pending(&self) -> bool {
+        self.link.poller.set_pending(self.index)
     }
 
-    /// What was left in this direction is looked at now.
-    pub(crate) fn take_up(&self) {
-        self.link.poller.take_up(self.index);
+    /// Clears the mark of [`set_pending`](Self::set_pending).
+    pub(crate) fn clear_pending(&self) {
+        self.link.poller.clear_pending(self.index);
     }
 
-    /// A call to this half begins. The first one after a fork takes the half over from the process
-    /// that used it, if nothing has happened to it since, as `is_current` says; true where it did.
+    /// Begins a call to this half. The first call after a fork takes the half over from the process
+    /// that used it, if `is_current` returns that it has not been used since. Returns whether this
+    /// call took the half over.
     ///
     /// # Errors
     /// [`Error::TakenOver`], [`Error::System`], [`Error::Broken`].
@@ -400,34 +401,34 @@ impl Lane {
         Ok(is_new)
     }
 
-    /// This process uses the half from now on, and the peer hears of it.
+    /// Makes this process the user of the half, and reports that to the peer.
     fn take_over(&mut self) -> Result<(), Error> {
         let (user, word) = self.link.user(self.half);
         let number = user.next();
         match self.link.send_user(self.half, number) {
-            // A peer that is gone is found as it is needed.
+            // A later call notices that the peer is gone.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {}
             Err(reason) => {
-                return Err(Error::system("tell the peer which process goes on")(reason));
+                return Err(Error::system("report to the peer which process continues")(reason));
             }
         }
         if !user.take_over(word, number) {
             return Err(Error::TakenOver { by: "another process" });
         }
-        (self.place, self.looked) = (Place::default(), 0);
+        (self.affinity, self.refreshed) = (Affinity::default(), 0);
         Ok(())
     }
 
-    /// Whether this process uses the half; in the others that have it nothing is to be done for the
+    /// Whether this process uses the half. A process that only has a copy does nothing for the
     /// peer.
     pub(crate) fn is_own(&self) -> bool {
         self.link.is_own(self.half)
     }
 
-    /// A call goes on with what this process has begun.
+    /// Continues a call that this process has begun.
     ///
     /// # Errors
-    /// [`Error::TakenOver`] where another process has begun it, or uses the half by now.
+    /// [`Error::TakenOver`] if another process has begun it, or uses the half now.
     pub(crate) fn check_own(&mut self) -> Result<(), Error> {
         if self.has_copies || self.forks != fork::forks() {
             if !self.is_own() {
@@ -445,19 +446,19 @@ impl Lane {
         }
     }
 
-    /// As the half is dropped: says that it is closed, unless another process may go on with it. A
-    /// process may that has a copy of it, and of which this one has not used it since.
+    /// Closes the half when it is dropped, unless another process may continue with it. That is a
+    /// process with a copy of the half, if this process has not used it since the fork.
     pub(crate) fn close(&mut self) {
         let (user, word) = self.link.user(self.half);
         let is_used_since = user.is_here() && self.forks == fork::forks();
-        let is_nobodys = user.is_last(word);
+        let is_last_user = user.is_last(word);
         let was_last = self.life.take().is_none_or(Life::was_last);
-        let is_over = was_last || is_used_since && is_nobodys;
+        let is_over = was_last || is_used_since && is_last_user;
         if !is_over {
             return;
         }
         self.link.end_half();
-        if is_nobodys && self.state(self.own_state()) == layout::OPEN {
+        if is_last_user && self.state(self.own_state()) == layout::OPEN {
             self.set_state(self.own_state(), layout::CLOSED);
         }
     }
@@ -468,20 +469,19 @@ impl Lane {
             Half::Sending => layout::RECEIVER_USER,
             Half::Receiving => layout::SENDER_USER,
         };
-        // SYNC: user told.
+        // SYNC: user published.
         self.link.peer(self.half, self.load(word))
     }
 
-    /// Whether the peer may have memory of this process's as it is, and can see that it is alone
-    /// with it: of a file of another user the kernel tells the superuser alone.
+    /// Whether memory may be handed over to the peer unsealed, and the peer can check that no other
+    /// process reaches it: for a file of another user, only the superuser can.
     pub(crate) fn may_give_memory(&self) -> bool {
         let (own, peer) = (rustix::process::geteuid().as_raw(), self.peer().identity.user);
         self.link.is_trusted && (peer == own || peer == 0)
     }
 
-    /// Whether nothing more comes of the peer. One that died while another process has its end of
-    /// the socket, which it forked, may go on with the next message there; not in the middle of
-    /// one.
+    /// Whether the peer sends nothing more. If the peer died while a child of it still has its end
+    /// of the socket, the child may continue with the next message, but not within one.
     pub(crate) fn is_peer_gone(&mut self, is_under_way: bool) -> bool {
         self.system_calls += 1;
         self.is_gone(is_under_way)
@@ -495,20 +495,20 @@ impl Lane {
         }
     }
 
-    /// Whether the peer is known to be gone. The kernel is asked where that was a while ago, so
-    /// that small messages go without a system call.
+    /// Whether the peer is known to be gone. Asks the kernel only if the last check was a while
+    /// ago, so that small messages need no system call.
     #[inline]
     pub(crate) fn is_known_gone(&mut self) -> bool {
         let now = ticks::now();
-        now.wrapping_sub(self.asked) >= ticks::of_a_while() && self.ask(now)
+        now.wrapping_sub(self.checked) >= ticks::of_a_while() && self.check_gone(now)
     }
 
     #[cold]
-    fn ask(&mut self, now: u64) -> bool {
-        // No part of the message, and so in no account.
+    fn check_gone(&mut self, now: u64) -> bool {
+        // Not a part of a message, so no account counts it.
         let is_gone = self.is_gone(false);
         if !is_gone {
-            self.asked = now;
+            self.checked = now;
         }
         is_gone
     }

@@ -1,124 +1,126 @@
-//! What stands where in the memory that both ends share: places and sizes alone.
+//! Offsets and sizes in the memory that both ends share.
 
-/// Messages that may be under way in one direction, a power of two.
+/// Messages that may be in transit in one direction, a power of two.
 pub(crate) const SLOTS: u64 = 16;
-/// What stands at the beginning of a slot, before the bytes: one cache line.
+/// The header at the beginning of a slot, before the bytes: one cache line.
 pub(crate) const HEADER_BYTES: usize = 64;
-/// Longest message that travels inside its slot. On Cascade Lake, in turns with the ring, GB/s and
+/// The longest message that fits into its slot. On Cascade Lake, in turns with the ring, GB/s and
 /// half a round trip in ns: 4 KiB 11.4 and 1050 (the ring 5.6 and 1580), 8 KiB 12.8 and 1850 (7.9
 /// and 2500), 16 KiB 12.0 and 2900 (9.4 and 4000); but slots of 16 KiB and the whole ring together
 /// are more than 2 MiB.
 pub(crate) const INLINE_BYTES_MAX: usize = 8192;
-/// From one slot to the next: its header, and the bytes of a message that travels inline, or a
-/// table. No multiple of a page, so that slots do not meet in the same sets of a cache.
+/// The stride of the slots: a header, and the bytes of an inline message or a table. Not a multiple
+/// of a page, so that slots do not share the same sets of a cache.
 const SLOT_BYTES: usize = (HEADER_BYTES + INLINE_BYTES_MAX).next_multiple_of(LINE_BYTES);
 
-/// Chunks of the ring that messages of less than [`CHUNKS_ALL_BYTES_MIN`] go through.
+/// Chunks of the ring that messages of less than `pace::CHUNKS_ALL_BYTES_MIN` go through.
 pub(crate) const CHUNKS: u64 = 4;
 /// Chunks of the ring in one direction: 1.75 MiB at most, so that no message takes 2 MiB.
 pub(crate) const CHUNKS_ALL: u64 = 7;
 /// Largest chunk: four of them are 1 MiB, the L2 of the servers of 2021 to 2025 (1 to 2 MiB).
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
-/// Smallest chunk: what a small message takes is no more.
+/// Smallest chunk: the piece of a small message is no larger.
 pub(crate) const CHUNK_BYTES_MIN: usize = 16 << 10;
-/// What the ring is counted in: a page, the least that is copied past the caches.
+/// The unit in which the ring is counted: a page, the smallest size that is copied past the caches.
 pub(crate) const CELL_BYTES: usize = 4096;
-/// The words of one direction, each on cache lines of its own. Two lines each: processors fetch
-/// lines in pairs.
+/// The distance of the words of one direction: two cache lines, because processors fetch lines in
+/// pairs.
 const LINE_BYTES: usize = 128;
 /// u64, sender: messages published.
 pub(crate) const PUBLISHED: usize = 0;
-/// u64, receiver: messages taken whole.
+/// u64, receiver: messages consumed.
 pub(crate) const CONSUMED: usize = LINE_BYTES;
 /// u64, sender: cells of the ring filled.
 pub(crate) const FILLED: usize = 2 * LINE_BYTES;
 /// u64, receiver: cells of the ring emptied.
 pub(crate) const DRAINED: usize = 3 * LINE_BYTES;
-/// u64, receiver: which message it could not pull any further, counted from 1.
+/// u64, receiver: the message of which it cannot receive more by its mechanism, counted from 1.
 pub(crate) const REFUSED: usize = 4 * LINE_BYTES;
-/// u64, receiver: how many bytes of that message it has.
+/// u64, receiver: the number of bytes of that message that it has.
 pub(crate) const REFUSED_AT: usize = REFUSED + 8;
-/// u64, receiver: bytes of the message under way that it has pulled; tells that it moves.
+/// u64, receiver: bytes of the current message that it has pulled; shows that it makes progress.
 pub(crate) const PULLED: usize = REFUSED + 16;
-/// u64, receiver: whether the memory that it took its last large message into was new, 1 or 0.
-pub(crate) const TOOK_INTO_NEW: usize = REFUSED + 24;
-/// u32: what the sender sleeps on, and behind it how it sleeps.
+/// u64, receiver: whether it put its last large message into new memory, 1 or 0.
+pub(crate) const INTO_NEW_MEMORY: usize = REFUSED + 24;
+/// u32: the bell of the sender, and behind it how the sender sleeps.
 pub(crate) const SENDER_BELL: usize = 5 * LINE_BYTES;
-/// u32: what the receiver sleeps on, and behind it how it sleeps.
+/// u32: the bell of the receiver, and behind it how the receiver sleeps.
 pub(crate) const RECEIVER_BELL: usize = 6 * LINE_BYTES;
-/// u32, sender: whether there is more to come, see [`OPEN`].
+/// u32, sender: the state of its end, see [`OPEN`].
 pub(crate) const SENDER_STATE: usize = 7 * LINE_BYTES;
-/// u64, sender: where it may run, see `place`.
-pub(crate) const SENDER_PLACE: usize = SENDER_STATE + 8;
-/// u64, sender's end: which process uses it, 0 for the one that met the peer, see `lane`.
+/// u64, sender: the processors that it may run on, see `affinity`.
+pub(crate) const SENDER_AFFINITY: usize = SENDER_STATE + 8;
+/// u64, sender: the process that uses its end, 0 for the process of the handshake, see `lane`.
 pub(crate) const SENDER_USER: usize = SENDER_STATE + 16;
-/// u64, sender: where it runs, see `seat`.
-pub(crate) const SENDER_SEAT: usize = SENDER_STATE + 24;
+/// u64, sender: the processor that it runs on, see `cpu`.
+pub(crate) const SENDER_CPU: usize = SENDER_STATE + 24;
 /// u32, receiver: likewise.
 pub(crate) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
 /// u64, receiver: likewise.
-pub(crate) const RECEIVER_PLACE: usize = RECEIVER_STATE + 8;
-/// u64, receiver's end: which process uses it.
+pub(crate) const RECEIVER_AFFINITY: usize = RECEIVER_STATE + 8;
+/// u64, receiver: the process that uses its end.
 pub(crate) const RECEIVER_USER: usize = RECEIVER_STATE + 16;
 /// u64, receiver: likewise.
-pub(crate) const RECEIVER_SEAT: usize = RECEIVER_STATE + 24;
+pub(crate) const RECEIVER_CPU: usize = RECEIVER_STATE + 24;
 
 /// u64, receiver: the message whose target the sender may write to, counted from 1.
 pub(crate) const OFFERED: usize = 9 * LINE_BYTES;
-/// u64, receiver: where that target stands: an address, or an offset into the pool.
+/// u64, receiver: the location of that target: an address, or an offset into the pool.
 pub(crate) const OFFERED_AT: usize = OFFERED + 8;
-/// u64, receiver: the pool that the target stands in.
+/// u64, receiver: the pool of the target.
 pub(crate) const OFFERED_POOL: usize = OFFERED + 16;
-/// u64, receiver: which places have a pool, a bit for each; the sender unmaps what was in others.
+/// u64, receiver: the slots that hold a pool, a bit for each; the sender unmaps the pools of the
+/// others.
 pub(crate) const OFFERED_KEPT: usize = OFFERED + 24;
 /// u64, both: the pieces that either end has claimed, see `counter`.
 pub(crate) const CLAIMED: usize = 10 * LINE_BYTES;
-/// u64, sender: what it has put into the target of the message under way: pieces of `double`, bytes
-/// that went into the pipe of `vmsplice`.
+/// u64, sender: its progress with the current message: pieces written by `double`, or bytes put
+/// into the pipe by `vmsplice`.
 pub(crate) const PUSHED: usize = 11 * LINE_BYTES;
-/// u64, sender: the message that it pushes no more of, counted from 1.
+/// u64, sender: the message that it has abandoned, counted from 1.
 pub(crate) const ABANDONED: usize = PUSHED + 8;
-/// u64, sender: the last message that it has put into its lease, counted from 1. It may be at the
-/// next one by the time the receiver looks.
-pub(crate) const LAID: usize = PUSHED + 16;
+/// u64, sender: the last message that it has copied into its lease, counted from 1. The sender may
+/// have begun the next one when the receiver reads this.
+pub(crate) const LEASE_FILLED: usize = PUSHED + 16;
 
 /// The end is in use.
 pub(crate) const OPEN: u32 = 0;
 /// The end was closed after a whole message.
 pub(crate) const CLOSED: u32 = 1;
-/// The end gave a message up in the middle.
+/// The end gave up a message before it was complete.
 pub(crate) const GIVEN_UP: u32 = 2;
 
-/// The words of a direction have a page of their own.
+/// The words of a direction have their own page.
 const WORDS_BYTES: usize = 4096;
 const _: () = assert!(PUSHED + LINE_BYTES <= WORDS_BYTES);
 const _: () = assert!(SLOTS.is_power_of_two() && CHUNKS.is_power_of_two() && CHUNKS < CHUNKS_ALL);
 
-/// Shared memory for both directions: words, slots, then chunks, which only some channels use.
+/// The length of the shared memory: words and slots of both directions, then the chunks, which only
+/// some channels use.
 pub(crate) const fn region_bytes(chunk_bytes: usize) -> usize {
     chunks_start(2, chunk_bytes)
 }
 
-/// Words and slots of both directions, which every channel uses.
+/// The length of the words and slots of both directions, which every channel uses.
 pub(crate) const fn fixed_bytes() -> usize {
     chunks_start(0, 0)
 }
 
-/// Where the words of a direction begin.
+/// The offset of the words of a direction.
 pub(crate) const fn words_start(lane: usize) -> usize {
     lane * WORDS_BYTES
 }
 
-/// Where a slot begins.
+/// The offset of a slot.
 pub(crate) const fn slot_start(lane: usize, message: u64) -> usize {
     let index = (message % SLOTS) as usize;
     2 * WORDS_BYTES + (lane * SLOTS as usize + index) * SLOT_BYTES
 }
 
-/// The slots of one direction.
+/// The length of the slots of one direction.
 pub(crate) const SLOTS_BYTES: usize = SLOTS as usize * SLOT_BYTES;
 
-/// Where the chunks of a direction begin.
+/// The offset of the chunks of a direction.
 pub(crate) const fn chunks_start(lane: usize, chunk_bytes: usize) -> usize {
     slot_start(2, 0).next_multiple_of(CELL_BYTES) + lane * CHUNKS_ALL as usize * chunk_bytes
 }
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_overlaps() {
+    fn words_slots_and_chunks_do_not_overlap() {
         let chunk = CHUNK_BYTES_MAX;
         assert!(words_start(1) + WORDS_BYTES <= slot_start(0, 0));
         assert!(slot_start(0, SLOTS - 1) + SLOT_BYTES <= slot_start(1, 0));

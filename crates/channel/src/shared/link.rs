@@ -1,4 +1,5 @@
-//! What both halves of a channel stand on: the socket and what came by it, and the shared memory.
+//! The socket of a channel, the descriptors that arrived by it, and the shared memory, which both
+//! halves use.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,10 +22,10 @@ use haul_peer::received::Received;
 use haul_peer::region::Region;
 use haul_peer::socket::{self, Socket};
 
-/// Length of a packet that carries a descriptor: its kind, then a number.
+/// The length of a packet with a descriptor: the descriptor's kind, then a number.
 const FILE_BYTES: usize = 9;
 
-/// What a descriptor that comes with a packet is. A packet that begins with 0 only wakes.
+/// The kind of a packet's descriptor. A packet that begins with 0 only wakes the peer's poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The memory of the message of this number.
@@ -33,14 +34,14 @@ pub(crate) enum Kind {
     Pool = 2,
     /// The pipe that begins with the message of this number.
     Pipe = 3,
-    /// The process that uses the sending half of the peer from now on, by this number.
+    /// The process that uses the peer's sending half from now on, by this number.
     Sender = 4,
-    /// The one that uses its receiving half.
+    /// The process that uses the peer's receiving half from now on.
     Receiver = 5,
 }
 
 impl Kind {
-    /// The half that a descriptor is for, at the end that it comes to.
+    /// The half of the receiving end that uses a descriptor of this kind.
     fn half(self) -> Option<Half> {
         match self {
             Self::Memory | Self::Pipe => Some(Half::Receiving),
@@ -61,39 +62,38 @@ pub(crate) struct Link {
     pub(crate) socket: Socket,
     pub(crate) poller: Poller,
     /// The processes that use the halves of the other end, by direction.
-    peers: [Mutex<Known>; 2],
+    peers: [Mutex<KnownPeer>; 2],
     pub(crate) region: Region,
     pub(crate) chunk_bytes: usize,
     pub(crate) is_trusted: bool,
     pub(crate) can_pull: bool,
     pub(crate) peer_can_pull: bool,
     pub(crate) settings: Settings,
-    /// A transfer failed in the middle: what the words say means nothing any more.
+    /// Whether a transfer failed: the shared words are not reliable any more.
     pub(crate) is_broken: AtomicBool,
-    /// Each half of the channel has a thread of its own.
+    /// Whether each half of the channel has its own thread.
     pub(crate) is_split: AtomicBool,
-    /// Descriptors that came and were not asked for yet, or what came in the place of one and could
-    /// not be kept.
-    came: Mutex<VecDeque<Came>>,
-    /// Halves of this end that are over, and in no other process either.
+    /// Descriptors that arrived and were not used yet, or the reason why one could not be kept.
+    arrivals: Mutex<VecDeque<Arrival>>,
+    /// The number of halves of this end that are closed in all processes.
     ended: AtomicU8,
-    /// Who uses the halves of this end, and where their words are.
+    /// The users of the two halves of this end, and the offsets of their words.
     users: [(User, usize); 2],
-    /// Forks that had been noticed as the two ends met.
+    /// The number of forks noticed at the handshake.
     forks: u64,
 }
 
-/// A process that uses half of the other end.
+/// A process that uses a half of the other end.
 #[derive(Debug)]
-struct Known {
-    /// What its word says, see `lane`.
+struct KnownPeer {
+    /// The value of its word, see `lane`.
     number: u64,
     peer: Arc<Peer>,
 }
 
-/// A descriptor that came, or what came in its place.
+/// A descriptor that arrived, or the reason why it could not be kept.
 #[derive(Debug)]
-struct Came {
+struct Arrival {
     kind: Kind,
     number: u64,
     file: Received,
@@ -101,10 +101,10 @@ struct Came {
 }
 
 impl Link {
-    /// Of the end that sends on this lane.
+    /// A link for the end that sends on `lane`.
     ///
     /// # Errors
-    /// [`Error::System`] where there is no descriptor to poll.
+    /// [`Error::System`] if no descriptor to poll can be made.
     pub(crate) fn new(
         socket: Socket,
         agreed: Agreement,
@@ -117,7 +117,7 @@ impl Link {
         Ok(Self {
             socket,
             poller,
-            peers: peers.map(|peer| Mutex::new(Known { number: 0, peer })),
+            peers: peers.map(|peer| Mutex::new(KnownPeer { number: 0, peer })),
             region: agreed.region,
             chunk_bytes: agreed.chunk_bytes,
             is_trusted: agreed.is_trusted,
@@ -126,7 +126,7 @@ impl Link {
             settings,
             is_broken: AtomicBool::new(false),
             is_split: AtomicBool::new(false),
-            came: Mutex::default(),
+            arrivals: Mutex::default(),
             ended: AtomicU8::new(0),
             users: [Half::Sending, Half::Receiving].map(|half| (User::new(), half.word(lane))),
             forks: fork::forks(),
@@ -140,17 +140,17 @@ impl Link {
     }
 
     /// # Errors
-    /// [`Error::Memory`]: the peer has taken memory away that both ends share.
+    /// [`Error::Memory`]: the peer has removed pages of the shared memory.
     pub(crate) fn check_memory(&self) -> Result<(), Error> {
         if self.region.is_broken() { Err(Error::memory_gone()) } else { Ok(()) }
     }
 
-    /// Nothing after this is believed.
+    /// Marks the channel as broken: from here on the shared words are not used any more.
     pub(crate) fn break_off(&self) {
         self.is_broken.store(true, Relaxed);
     }
 
-    /// Hands a descriptor over, ahead of the word that tells of it.
+    /// Hands over a descriptor, ahead of the word that names it.
     pub(crate) fn send_file(
         &self,
         kind: Kind,
@@ -162,8 +162,8 @@ impl Link {
         socket::send(&self.socket, &bytes, Some(file))
     }
 
-    /// Tells the peer that the calling process uses half of this end, by this number, ahead of the
-    /// word that says so.
+    /// Reports to the peer that the calling process uses a half of this end, by this number, ahead
+    /// of the word that says so.
     pub(crate) fn send_user(&self, half: Half, number: u64) -> Result<(), Errno> {
         let mut bytes = [half.kind() as u8; FILE_BYTES];
         bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -171,20 +171,20 @@ impl Link {
         socket::send(&self.socket, &bytes, watch.as_ref().map(AsFd::as_fd))
     }
 
-    /// Who uses a half of this end, and the word that says so.
+    /// The user of a half of this end, and the word that names it.
     pub(crate) fn user(&self, half: Half) -> (&User, &AtomicU64) {
         let (user, word) = &self.users[half as usize];
         (user, self.region.word64(*word))
     }
 
-    /// Whether this process uses a half of this end, and no other has taken it over.
+    /// Whether this process uses a half of this end, and no other process has taken it over.
     pub(crate) fn is_own(&self, half: Half) -> bool {
         let (user, word) = self.user(half);
         user.is_here() && user.is_last(word)
     }
 
-    /// The process that uses the other end of a half, whose word says this number. Where no process
-    /// has said so, it is one that is heard of by the socket alone.
+    /// The process that uses the other end of a half, whose word has this number. If no packet
+    /// named that process, it is unknown, and only the socket shows its death.
     pub(crate) fn peer(&self, half: Half, number: u64) -> Arc<Peer> {
         let known = &self.peers[half as usize];
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,33 +193,33 @@ impl Link {
         }
         self.read_socket();
         let Identity { user, group, .. } = known.peer.identity;
-        match self.take(half.other().kind(), number) {
-            Some(Came { file, sender: Some(sender), .. }) => {
+        match self.take_arrival(half.other().kind(), number) {
+            Some(Arrival { file, sender: Some(sender), .. }) => {
                 let watch = match file {
                     Received::File(watch) => Some(watch),
                     _ => None,
                 };
-                *known = Known { number, peer: Arc::new(Peer::named(sender, watch)) };
+                *known = KnownPeer { number, peer: Arc::new(Peer::named(sender, watch)) };
                 Arc::clone(&known.peer)
             }
             _ => Arc::new(Peer::unknown(user, group)),
         }
     }
 
-    /// What came of this kind with this number; what came with lower ones goes.
-    fn take(&self, kind: Kind, number: u64) -> Option<Came> {
-        let mut came = self.came();
-        came.retain(|it| it.kind != kind || it.number >= number);
-        let index = came.iter().position(|it| (it.kind, it.number) == (kind, number))?;
-        came.remove(index)
+    /// Removes the arrival of this kind and number. Drops those of this kind with lower numbers.
+    fn take_arrival(&self, kind: Kind, number: u64) -> Option<Arrival> {
+        let mut arrivals = self.arrivals();
+        arrivals.retain(|it| it.kind != kind || it.number >= number);
+        let index = arrivals.iter().position(|it| (it.kind, it.number) == (kind, number))?;
+        arrivals.remove(index)
     }
 
-    /// A half of this end is over, and no other process has it.
+    /// Records that a half of this end is closed in all processes.
     pub(crate) fn end_half(&self) {
         self.ended.fetch_add(1, Relaxed);
     }
 
-    /// The descriptor of this kind that came with this number; those of lower numbers are closed.
+    /// The descriptor of this kind with this number. Those with lower numbers are closed.
     ///
     /// # Errors
     /// As [`Received::file`].
@@ -230,45 +230,47 @@ impl Link {
         expected: &'static str,
     ) -> Result<OwnedFd, Error> {
         self.read_socket();
-        let found = self.take(kind, number);
-        Ok(found.map_or(Received::Nothing, |came| came.file).file(expected)?)
+        let found = self.take_arrival(kind, number);
+        Ok(found.map_or(Received::Nothing, |arrival| arrival.file).file(expected)?)
     }
 
-    fn came(&self) -> MutexGuard<'_, VecDeque<Came>> {
-        self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    fn arrivals(&self) -> MutexGuard<'_, VecDeque<Arrival>> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the packets that came. As many at once as a peer in order can have sent; what is
-    /// malformed, or beyond what can be under way, is closed and forgotten. A peer that hands over
-    /// what is none of a channel's is at its end.
+    /// Reads the packets that arrived, at most as many as a correct peer can have sent. Malformed
+    /// packets, and more than can be in transit, are closed and dropped. If the peer hands over a
+    /// descriptor of a foreign kind, the channel is broken.
     pub(crate) fn read_socket(&self) {
         for _ in 0..4 * layout::SLOTS {
-            if self.is_broken.load(Relaxed) || self.is_next_for_others() {
+            if self.is_broken.load(Relaxed) || self.is_next_for_other_process() {
                 return;
             }
             let Ok(Some(packet)) = socket::receive(&self.socket, self.is_trusted) else { return };
             if matches!(packet.file, Received::Foreign) {
                 self.break_off();
             }
-            let Some((kind, number)) = named(&packet.bytes[..packet.length]) else { continue };
+            let Some((kind, number)) = parse_packet(&packet.bytes[..packet.length]) else {
+                continue;
+            };
             let is_user = matches!(kind, Kind::Sender | Kind::Receiver);
             if matches!(packet.file, Received::Nothing) && !is_user {
                 continue;
             }
-            let mut came = self.came();
-            if (came.len() as u64) < layout::SLOTS + PACKETS_BESIDE {
+            let mut arrivals = self.arrivals();
+            if (arrivals.len() as u64) < layout::SLOTS + PACKETS_BESIDE {
                 let (file, sender) = (packet.file, packet.sender);
-                came.push_back(Came { kind, number, file, sender });
+                arrivals.push_back(Arrival { kind, number, file, sender });
             }
         }
     }
 }
 
 impl Link {
-    /// Whether the next packet has a descriptor for a half that another process uses, which will
-    /// take it. Where there was no fork nobody else does. What it says of the peer is taken by
-    /// either: without it, mechanisms that reach into the peer give way to the ring.
-    fn is_next_for_others(&self) -> bool {
+    /// Whether the next packet has a descriptor for a half that another process uses and will read.
+    /// Without a fork there is no such process. Either process reads a packet about the peer's
+    /// users: without it, mechanisms that access the peer's memory are replaced by the ring.
+    fn is_next_for_other_process(&self) -> bool {
         if self.forks == fork::forks() {
             return false;
         }
@@ -276,7 +278,7 @@ impl Link {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let there = rustix::net::recv(&*self.socket, &mut bytes, flags);
         let length = there.map_or(0, |(_, length)| length);
-        let half = named(&bytes[..length]).and_then(|(kind, _)| kind.half());
+        let half = parse_packet(&bytes[..length]).and_then(|(kind, _)| kind.half());
         half.is_some_and(|half| !self.is_own(half))
     }
 }
@@ -289,7 +291,7 @@ pub(crate) enum Half {
 }
 
 impl Half {
-    /// The half of the other end that it moves bytes to or from.
+    /// The half of the other end with which this half exchanges bytes.
     pub(crate) fn other(self) -> Self {
         match self {
             Self::Sending => Self::Receiving,
@@ -297,7 +299,7 @@ impl Half {
         }
     }
 
-    /// How a packet says that a process uses this half.
+    /// The kind of a packet that names the user of this half.
     fn kind(self) -> Kind {
         match self {
             Self::Sending => Kind::Sender,
@@ -305,8 +307,7 @@ impl Half {
         }
     }
 
-    /// Where the region has the word that says which process uses it, at the end that sends on
-    /// `lane`.
+    /// The offset of the word with the user of this half, at the end that sends on `lane`.
     fn word(self, lane: usize) -> usize {
         match self {
             Self::Sending => layout::words_start(lane) + layout::SENDER_USER,
@@ -315,18 +316,18 @@ impl Half {
     }
 }
 
-/// Packets that can be under way beside those of messages: a pool and a pipe, and processes that
-/// use either half, of which several may say so and one does.
+/// Packets that can be in transit beside those of messages: a pool and a pipe, and the users of
+/// either half, of which several may send a packet and one takes over.
 const PACKETS_BESIDE: u64 = 18;
 
-/// What a packet that carries a descriptor says of it.
-pub(crate) fn named(bytes: &[u8]) -> Option<(Kind, u64)> {
+/// The kind and the number in a packet with a descriptor.
+pub(crate) fn parse_packet(bytes: &[u8]) -> Option<(Kind, u64)> {
     let (kind, number) = bytes.split_first()?;
     Some((Kind::of(*kind)?, u64::from_le_bytes(number.try_into().ok()?)))
 }
 
 impl Drop for Link {
-    /// The socket is shut down with the last process that has it.
+    /// Leaves the socket open if another process has a copy of a half.
     fn drop(&mut self) {
         if *self.ended.get_mut() < 2 {
             self.socket.leave_to_others();
@@ -335,7 +336,7 @@ impl Drop for Link {
 }
 
 impl AsFd for Link {
-    /// What an event loop polls.
+    /// The descriptor that an event loop polls.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }

@@ -1,42 +1,44 @@
-//! What both ends of a channel have.
+//! What both ends of a channel share: shared memory, its protocols, and how an end waits.
 //!
 //! From the bottom up:
 //!
 //! - `names`: the mechanisms by name;
 //! - `machine`: facts about this machine;
-//! - `error`: what can go wrong;
+//! - `error`: the errors of a channel;
 //! - `remedy`: the text of an error, with its remedy;
-//! - `account`: what a transfer took;
-//! - `message`: which message of a direction;
-//! - `layout`: what stands where in the shared memory;
-//! - `settings`: how a channel behaves;
-//! - `pace`: how much of the ring a message goes through, and in which pieces;
+//! - `account`: the cost of a transfer;
+//! - `message`: the number of a message in its direction;
+//! - `layout`: offsets and sizes in the shared memory;
+//! - `settings`: settings of a channel;
+//! - `pace`: how much of the ring a message uses, and in which pieces;
 //! - `checksum`: two sums over the bytes of a message;
-//! - `header`: what a message's slot says of it;
-//! - `greeting`: what the two ends say as they meet;
-//! - `ticks`: a clock that costs next to nothing;
-//! - `words`: words that both ends change;
+//! - `header`: the header in a message's slot;
+//! - `greeting`: the packets of the handshake;
+//! - `ticks`: a cheap, inexact clock;
+//! - `words`: atomic words that two processes share;
 //! - `user`: which process uses a half of this end, after a fork;
 //! - `counter`: pieces of a message that either end claims;
-//! - `bell`: what an end sleeps on;
-//! - `closing`: the end of a channel, told and seen;
+//! - `bell`: how a sleeping end is woken;
+//! - `closing`: how an end publishes that it is closed, and how the other end sees that;
 //! - `distance`: how far the other end's cache is;
-//! - `place`: where an end may run;
-//! - `seat`: where an end runs;
-//! - `turns`: whether an end gives way to the other one;
+//! - `affinity`: the processors that an end may run on;
+//! - `cpu`: the processor that an end ran on last;
+//! - `turns`: whether an end yields its processor to the other one;
 //! - `idle`: whether there is a processor for each end;
 //! - `handshake`: how the two ends meet;
-//! - `link`: socket, shared memory and what came by them;
-//! - `lane`: one direction, as one end sees it;
+//! - `link`: the socket, the descriptors that arrived by it, and the shared memory;
+//! - `lane`: one direction of a channel, as one end sees it;
 //! - `waiting`: how an end waits for the other one;
-//! - `transfer`: a transfer, step by step;
-//! - `source`: what is sent.
+//! - `transfer`: the loop of a transfer, step by step;
+//! - `source`: the bytes of a message to send.
 
 pub(crate) mod account;
+pub(crate) mod affinity;
 pub(crate) mod bell;
 pub(crate) mod checksum;
 pub(crate) mod closing;
 pub(crate) mod counter;
+pub(crate) mod cpu;
 pub(crate) mod distance;
 pub(crate) mod error;
 pub(crate) mod greeting;
@@ -52,9 +54,7 @@ pub(crate) mod machine;
 pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod pace;
-pub(crate) mod place;
 mod remedy;
-pub(crate) mod seat;
 pub(crate) mod settings;
 pub(crate) mod source;
 pub(crate) mod ticks;

@@ -3,31 +3,30 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A way for bytes to get from one process to another.
+/// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Small messages, inside their descriptor: two copies.
+    /// Small messages, inside their slot: two copies.
     #[default]
     Inline,
-    /// Piece by piece through 1 to 1.75 MiB that both ends have: two copies that overlap.
+    /// Piece by piece through 1 to 1.75 MiB of shared memory: two copies that overlap.
     Ring,
-    /// The whole message in shared memory: two copies, one after the other.
+    /// The whole message through shared memory: two copies, one after the other.
     Staged,
     /// The receiver reads the sender's memory: one copy.
     Pull,
     /// Built in shared memory, sealed and mapped: no copy.
     Sealed,
-    /// The sender writes the receiver's memory and the receiver reads the sender's, at once: one
-    /// copy.
+    /// The sender writes the receiver's memory while the receiver reads the sender's: one copy.
     Double,
-    /// The sender copies into mapped memory of the receiver's: one copy.
+    /// The sender copies into memory of the receiver that it has mapped: one copy.
     Lease,
     /// The sender's pages go through a pipe: one copy.
     Vmsplice,
 }
 
 impl Mechanism {
-    /// All of them.
+    /// All mechanisms.
     pub const ALL: [Self; 8] = [
         Self::Inline,
         Self::Ring,
@@ -39,7 +38,7 @@ impl Mechanism {
         Self::Vmsplice,
     ];
 
-    /// Its name, in every place where it has one.
+    /// Its name in settings, records and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,24 +53,24 @@ impl Mechanism {
         }
     }
 
-    /// What it does, in a line.
+    /// A summary in one line.
     #[must_use]
     pub fn summary(self) -> &'static str {
         match self {
-            Self::Inline => "up to 8 KiB inside the descriptor",
-            Self::Ring => "1 to 1.75 MiB that both ends have, both copies overlapped",
-            Self::Staged => "the whole message in shared memory, copied in, then out",
-            Self::Pull => "process_vm_readv by the receiver, the ring where it is refused",
+            Self::Inline => "up to 8 KiB inside the message's slot",
+            Self::Ring => "1 to 1.75 MiB of shared memory, both copies overlapped",
+            Self::Staged => "the whole message copied into shared memory, then out of it",
+            Self::Pull => "process_vm_readv by the receiver; the ring if it is refused",
             Self::Sealed => {
-                "built in place, write-sealed, mapped private; with trust handed over as it is"
+                "built in place, write-sealed, mapped private; with trust, handed over unsealed"
             }
-            Self::Double => "process_vm_writev and process_vm_readv at once, off one counter",
-            Self::Lease => "copied by the sender into mapped, warm memory of the receiver's",
+            Self::Double => "process_vm_writev and process_vm_readv at once, by one counter",
+            Self::Lease => "copied by the sender into mapped, warm memory of the receiver",
             Self::Vmsplice => "vmsplice into a pipe and out of it, reuse on acknowledgement",
         }
     }
 
-    /// What it needs.
+    /// Its requirements.
     #[must_use]
     pub fn needs(self) -> &'static str {
         match self {
@@ -79,13 +78,13 @@ impl Mechanism {
             Self::Staged => "sealed memory, as much again as the message",
             Self::Pull => "trust at both ends, process_vm_readv, ptrace permission",
             Self::Double => "as pull, both ways, and a processor for each end",
-            Self::Lease => "trust at both ends, a target of the receiver's pool",
+            Self::Lease => "trust at both ends, a target in the receiver's pool",
             Self::Vmsplice => "trust at both ends, vmsplice",
             Self::Sealed => "sealed memory, a producer that builds there",
         }
     }
 
-    /// Copies of each byte, both ends together.
+    /// Copies of each byte, at both ends together.
     #[must_use]
     pub fn copies(self) -> u32 {
         match self {
@@ -95,7 +94,7 @@ impl Mechanism {
         }
     }
 
-    /// Whether it needs the permission to reach into the other process.
+    /// Whether it needs permission to access the other process's memory.
     #[must_use]
     pub fn reads_the_peer(self) -> bool {
         matches!(self, Self::Pull | Self::Double)
@@ -132,7 +131,7 @@ impl FromStr for Mechanism {
     fn from_str(text: &str) -> Result<Self, String> {
         let names = Self::ALL.map(Self::name);
         Self::ALL.into_iter().find(|mechanism| mechanism.name() == text).ok_or_else(|| {
-            format!("no mechanism is called {text:?}; there are {}", names.join(", "))
+            format!("no mechanism has the name {text:?}; the names are {}", names.join(", "))
         })
     }
 }

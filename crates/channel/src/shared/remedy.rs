@@ -1,4 +1,4 @@
-//! The text of an [`Error`]: each ends with the remedy.
+//! The text of an [`Error`]. Each ends with the remedy.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,7 @@ impl fmt::Display for Error {
             }
             Self::Handshake { what, found, expected } => write!(
                 f,
-                "the peer's {what} is {found}, not {expected}; use the same haul at both ends"
+                "the peer's {what} is {found}; expected {expected}; use the same version of haul at both ends"
             ),
             Self::OtherUser { attempt, process, user, is_unknown, allowed } => write!(
                 f,
@@ -35,7 +35,7 @@ impl fmt::Display for Error {
             ),
             Self::Memory { found, expected } => write!(
                 f,
-                "the peer handed over {found}, not {expected}; it was refused: do not trust this peer"
+                "the peer handed over {found}; expected {expected}; haul refused it: do not trust this peer"
             ),
             Self::Protocol { what, value, limit } => write!(
                 f,
@@ -48,14 +48,14 @@ impl fmt::Display for Error {
             }
             Self::Closed => write!(
                 f,
-                "the peer closed the channel; there is nothing more to receive: connect anew for more"
+                "the peer closed the channel and sends no more messages; connect again to receive more"
             ),
             Self::Deadline { attempt, done, size, waited, limit } => {
                 write!(f, "cannot {attempt}: the peer {}", stopped(*done, *size, *waited, *limit))
             }
             Self::TooSmall { needed, has } => write!(
                 f,
-                "a message of {needed} does not fit into a target of {has}; give a larger one, or call recv()"
+                "a message of {needed} does not fit into a target of {has}; pass a larger one, or call recv()"
             ),
             Self::TooLong { size, limit } => write!(
                 f,
@@ -63,16 +63,16 @@ impl fmt::Display for Error {
             ),
             Self::Unavailable { mechanism, reason } => write!(
                 f,
-                "{mechanism} cannot be used with this peer: {reason}; leave the choice to haul"
+                "{mechanism} is not available with this peer: {reason}; leave the choice to haul"
             ),
             Self::Damaged { size, found, expected } => {
                 f.write_str(&damaged(*size, *found, *expected))
             }
             Self::GivenUp { done, size } => {
-                write!(f, "the transfer was given up after {done} of {size}; connect anew")
+                write!(f, "the sender gave up the transfer after {done} of {size}; connect again")
             }
             Self::TakenOver { by } => f.write_str(&taken_over(by)),
-            Self::Broken => write!(f, "the channel failed earlier; connect anew"),
+            Self::Broken => write!(f, "an earlier transfer on this channel failed; connect again"),
         }
     }
 }
@@ -82,47 +82,47 @@ impl std::error::Error for Error {}
 fn unclosed(held: usize, limit: usize) -> String {
     format!(
         "cannot begin a channel: {held} descriptors that peers handed over are still being closed, \
-         and the limit is {limit}; end the peers that hold them up, or this process"
+         and the limit is {limit}; end the peers that delay this, or this process"
     )
 }
 
 fn stopped(done: Bytes, size: Bytes, waited: Duration, limit: Duration) -> String {
     format!(
-        "has stopped at {done} of {size} for {waited:?}, and the limit is {limit:?}; check whether \
-         it is stopped, or allow more time (the deadline of the settings, --deadline of `haul \
-         channel`)"
+        "made no progress at {done} of {size} for {waited:?}, and the limit is {limit:?}; check \
+         whether it is stopped or its machine is busy, or allow more time (the deadline of the \
+         settings, --deadline of `haul channel`)"
     )
 }
 
 fn damaged(size: Bytes, found: u64, expected: u64) -> String {
     format!(
         "a message of {size} changed in transit: its checksum is {found:016x}, not \
-         {expected:016x}; connect anew and send it again, and test this machine's memory"
+         {expected:016x}; connect again and send it again, and test this machine's memory"
     )
 }
 
 fn taken_over(by: &str) -> String {
     format!(
-        "this end of the channel is not this process's: {by} has used it since they were forked, \
-         or is in the middle of a message; let one process use it, and connect anew in the others"
+        "this process cannot use its copy of the channel: {by} has used the channel since the fork, \
+         or is within a message; use it in one process, and connect again in the others"
     )
 }
 
-/// What became of it by then, and what to do.
+/// How far the attempt had come, and the remedy.
 fn went(attempt: &str, done: Bytes, size: Bytes) -> String {
     match attempt {
         "connect" => {
-            "before the two had met: it may not allow this user, which it would say itself; look \
-             what it says, and connect anew"
+            "before the handshake was complete: it may not allow this user, which it would report \
+             itself; read its message, and connect again"
                 .into()
         }
         _ => format!(
-            "after {done} of {size}; nothing of the message counts: connect anew and send it again"
+            "after {done} of {size}; no part of the message counts: connect again and send it again"
         ),
     }
 }
 
-/// A path that can be seen where there is none.
+/// A path for messages: quotes show an empty one.
 fn shown(path: &Path) -> String {
     if path.as_os_str().is_empty() { "\"\"".into() } else { path.display().to_string() }
 }
@@ -134,7 +134,7 @@ fn remedy_of_socket(attempt: &str, path: &Path, reason: &io::Error) -> &'static 
     match reason.kind() {
         io::ErrorKind::InvalidInput if path.as_os_str().is_empty() => "name a path",
         io::ErrorKind::NotFound if attempt != "connect to" => {
-            "make the folder that it is to lie in, or name another socket"
+            "make the folder of the socket, or name another socket"
         }
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "start the receiver first: haul channel recv SOCKET"
@@ -154,7 +154,7 @@ fn remedy_of_system(reason: &io::Error) -> String {
             format!("free memory, raise the limit ({}), or send in parts", limits_of_memory())
         }
         io::ErrorKind::FileTooLarge => "raise the limit (ulimit -f), or send in parts".into(),
-        // What mmap(2) says of memory that is locked as it is mapped.
+        // The error of mmap(2) if the memory cannot be locked when it is mapped.
         io::ErrorKind::WouldBlock => {
             "raise the limit of locked memory (ulimit -l), or lock less (mlockall)".into()
         }
@@ -164,7 +164,7 @@ fn remedy_of_system(reason: &io::Error) -> String {
     }
 }
 
-/// The limits that this process is under, of those that memory ends at; else the container's.
+/// The limits on memory that are in force for this process, and the container's.
 fn limits_of_memory() -> String {
     let all = [(Resource::As, 'v'), (Resource::Data, 'd')];
     let in_force = all.into_iter().filter_map(|(resource, letter)| {

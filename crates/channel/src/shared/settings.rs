@@ -1,4 +1,4 @@
-//! How a channel behaves, as its owner wants it.
+//! The settings of a channel.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,38 +8,38 @@ use super::machine;
 use super::names::Mechanism;
 use haul_peer::users::Users;
 
-/// How a channel behaves at this end. The other end has its own.
+/// The settings of one end of a channel. The other end has its own.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Longest that a transfer may take from the moment the peer begins with it, and longest that
-    /// the two ends may take to meet.
+    /// The longest time of a transfer from the moment at which the peer begins with it, and of the
+    /// handshake.
     pub deadline: Duration,
-    /// Longest that a call waits for the peer to begin: a message to come, or room to be made.
-    /// `None` is for as long as the peer lives.
+    /// The longest time that a call waits for the peer to begin: for a message, or for room. `None`
+    /// waits as long as the peer lives.
     pub wait: Option<Duration>,
-    /// Users whose processes may be at the other end: others are refused before a word is said.
+    /// Users whose processes may be at the other end. Others are refused before any packet is sent.
     pub users: Users,
-    /// Largest message, in bytes, to send or to take.
+    /// The largest message to send or to receive, in bytes.
     pub size_max: u64,
-    /// Whether the peer is one of one's own. If both ends say so, mechanisms are allowed that a
-    /// hostile peer could abuse: `pull`, `double`, `lease`, `vmsplice`; and what was built in place
-    /// changes hands as it is.
+    /// Whether this end trusts the peer. If both ends do, haul may use mechanisms that a hostile
+    /// peer could abuse: `pull`, `double`, `lease`, `vmsplice`. It may also hand over messages that
+    /// were built in place unsealed.
     pub trusts_peer: bool,
-    /// The part of a message, 0 to 1, that the receiver is expected to write to. Where the ends do
-    /// not trust each other, handing over what was built in place is cheap only while that is
-    /// small; above what `haul.toml` says, or 0.11, the receiver copies it.
+    /// The part of a message, 0 to 1, that the receiver will probably write to. Without trust,
+    /// handing over a message that was built in place is cheap only if this part is small. Above
+    /// the limit in `haul.toml`, or 0.11, the receiver copies the message.
     pub dirty_fraction: f64,
-    /// Whether what is sent carries a checksum of the whole message, which the receiver compares
-    /// with the bytes that it keeps. It is fused into the copies that the processors make, and a
-    /// pass of its own where the kernel makes them.
+    /// Whether each message carries a checksum, which the receiver compares with the bytes that it
+    /// keeps. It is fused into copies by the processor, and is a separate pass if the kernel
+    /// copies.
     pub integrity: bool,
-    /// The mechanism to send by, whatever haul would choose. Messages of length zero are inline.
+    /// The mechanism of all messages; `None` for haul's choice. Messages of length zero are inline.
     pub mechanism: Option<Mechanism>,
 }
 
 impl Default for Settings {
-    /// 30 seconds to begin, 30 to end; one's own user and root; 64 GiB; no trust; nothing written
-    /// to; no checksum; haul's choice.
+    /// 30 seconds to begin, 30 to end; the calling user and root; 64 GiB; no trust; a receiver that
+    /// does not write; no checksum; haul's choice of the mechanism.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(30),
@@ -55,7 +55,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// A chunk of the ring in bytes: a quarter of the core's own L2, a power of two.
+    /// The length of a chunk of the ring in bytes: a quarter of a core's L2, a power of two.
     pub(crate) fn chunk_bytes(&self) -> usize {
         static BYTES: OnceLock<usize> = OnceLock::new();
         *BYTES.get_or_init(|| {

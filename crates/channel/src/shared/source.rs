@@ -1,4 +1,4 @@
-//! What is sent: one slice, or several that make one message.
+//! The bytes of a message to send: one slice, or several.
 
 use std::io::IoSlice;
 
@@ -8,7 +8,7 @@ use super::checksum::{SUM_BYTES, Sum};
 use super::header::SumState;
 use haul_peer::region::Region;
 
-/// The bytes of a message, and how far they have been taken.
+/// The bytes of a message, and how many of them were read.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     parts: Parts<'a>,
@@ -16,18 +16,18 @@ pub(crate) struct Source<'a> {
     length: u64,
     part: usize,
     within: usize,
-    /// Bytes taken.
+    /// Bytes read.
     offset: u64,
-    /// The checksum of the first bytes, where one is asked for, and how many those are.
+    /// The checksum of the first `summed` bytes, if the message has one.
     sum: Option<Sum>,
     summed: u64,
 }
 
-/// Where a walk over the parts has come to: so that what follows need not begin at the first.
+/// The position of a walk over the parts, so that the next call need not begin at the first part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Walk {
     part: usize,
-    /// Bytes before that part.
+    /// Bytes before this part.
     start: u64,
 }
 
@@ -51,27 +51,27 @@ impl<'a> Source<'a> {
             Parts::One(one) => &one[..],
             Parts::Many(many) => many,
         };
-        // Parts may be the same bytes many times over.
+        // Several parts may be the same bytes, so the sum can overflow.
         let length = all.iter().fold(0, |sum: u64, part| sum.saturating_add(part.len() as u64));
         Self { parts, length, part: 0, within: 0, offset: 0, sum: None, summed: 0 }
     }
 
-    /// From here on a checksum is kept.
+    /// Computes a checksum from here on.
     pub(crate) fn begin_sum(&mut self) {
         self.sum = Some(Sum::default());
     }
 
-    /// The checksum is this, of bytes that are not here.
+    /// Sets the checksum of bytes that are not in this source.
     pub(crate) fn set_sum(&mut self, sum: Sum) {
         self.sum = Some(sum);
     }
 
-    /// Whether the first so many bytes are in the checksum, if one is kept.
+    /// Whether the checksum, if there is one, includes the first `offset` bytes.
     pub(crate) fn is_summed_to(&self, offset: u64) -> bool {
         self.sum.is_none() || self.summed >= offset
     }
 
-    /// What is known of the checksum.
+    /// The state of the checksum.
     pub(crate) fn sum(&self) -> SumState {
         match self.sum {
             None => SumState::None,
@@ -80,8 +80,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Adds the next bytes to the checksum, some 0.1 ms of them, where they go another way than
-    /// through here.
+    /// Adds the next bytes to the checksum, about 0.1 ms of work, for a mechanism that does not
+    /// read them here.
     pub(crate) fn sum_some(&mut self) {
         let left = self.length() - self.summed;
         self.seek(self.summed);
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
         self.length
     }
 
-    /// Takes the next `length` bytes and copies them into shared memory at `offset`.
+    /// Reads the next `length` bytes and copies them into shared memory at `offset`.
     pub(crate) fn write_to(&mut self, region: &Region, offset: usize, length: usize, hint: Hint) {
         self.take(length, |at, piece, sum| match sum {
             Some((sum, place)) => {
@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// Takes the next `length` bytes and copies them into `target`.
+    /// Reads the next bytes and copies them into `target`.
     pub(crate) fn copy_to(&mut self, target: &mut [u8], hint: Hint) {
         let length = target.len();
         self.take(length, |at, piece, sum| {
@@ -121,8 +121,8 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// Leaves out what has arrived another way: the next byte is the one at `offset`. No byte is
-    /// added to the checksum twice, and none that is passed over is.
+    /// Makes the byte at `offset` the next one, after another mechanism moved those before. No byte
+    /// is added to the checksum twice, and skipped bytes are not added.
     pub(crate) fn seek(&mut self, offset: u64) {
         if offset < self.offset {
             (self.part, self.within, self.offset) = (0, 0, 0);
@@ -139,9 +139,9 @@ impl<'a> Source<'a> {
         self.offset = offset;
     }
 
-    /// The parts of the `length` bytes from `offset` on, as many as `parts_max`; how far the bytes
-    /// have been taken does not matter and does not change. The walk is where the call before it,
-    /// of a lower offset, ended.
+    /// The parts of the `length` bytes from `offset` on, at most `parts_max`. The position of the
+    /// source neither matters nor changes. The walk is the one of an earlier call with a lower
+    /// offset.
     pub(crate) fn slices(
         &self,
         walk: &mut Walk,
@@ -173,7 +173,7 @@ impl<'a> Source<'a> {
         slices
     }
 
-    /// Takes bytes that go another way than through here.
+    /// Skips bytes that another mechanism moves, and adds them to the checksum.
     fn pass(&mut self, length: usize) {
         self.take(length, |_, piece, sum| {
             if let Some((sum, place)) = sum {
@@ -182,8 +182,9 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// Calls `each` with the place in this taking and the bytes, part by part, and with the
-    /// checksum that the bytes are to be added to, and their place in the message.
+    /// Reads `length` bytes part by part. Calls `each` with the offset within these bytes, the
+    /// bytes, and, if they are to be added to a checksum, the checksum with their offset in the
+    /// message.
     fn take(&mut self, length: usize, mut each: impl FnMut(usize, &[u8], Option<(&mut Sum, u64)>)) {
         let mut done = 0;
         let mut sum = self.sum;
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_taken_in_order_whatever_the_cuts() {
+    fn parts_are_read_in_order_with_any_cut() {
         let bytes: Vec<u8> = (0..=255).collect();
         let parts = [&bytes[..0], &bytes[..100], &bytes[100..100], &bytes[100..255], &bytes[255..]]
             .map(IoSlice::new);
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_goes_on_where_it_ended_and_back_if_it_must() {
+    fn walk_continues_where_it_ended_and_restarts_for_lower_offset() {
         let bytes: Vec<u8> = (0..240).collect();
         let parts: Vec<IoSlice<'_>> = bytes.chunks(3).map(IoSlice::new).collect();
         let source = Source::many(&parts);
@@ -251,7 +252,7 @@ mod tests {
         while offset < 240 {
             let slices = source.slices(&mut walk, offset as u64, 240, 7).concat();
             assert_eq!(slices, bytes[offset..240.min(offset + 21)]);
-            assert_eq!(walk.part, offset / 3, "each part is looked at once");
+            assert_eq!(walk.part, offset / 3, "each part is visited once");
             offset += slices.len();
         }
         assert!(source.slices(&mut walk, 240, 9, 7).is_empty());

@@ -1,8 +1,6 @@
-//! A clock that costs next to nothing, for what need not be exact: whether something was a while
-//! ago.
+//! A cheap, inexact clock: whether an event was a while ago.
 
-/// How the processor counts time, at a rate of its own that does not change; where it cannot be
-/// asked, nanoseconds.
+/// The processor's time counter, whose rate is constant; nanoseconds if it cannot be read.
 #[inline]
 pub(crate) fn now() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -14,8 +12,8 @@ pub(crate) fn now() -> u64 {
     return nanoseconds();
 }
 
-/// Ticks of some 0.1 ms. The counter of x86-64 goes at the processor's nominal rate, 2 to 5 GHz: 40
-/// to 100 us.
+/// The ticks of about 0.1 ms. The counter of x86-64 runs at the processor's nominal rate, 2 to 5
+/// GHz: 40 to 100 us.
 #[inline]
 pub(crate) fn of_a_while() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -60,7 +58,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_while_is_over_within_milliseconds() {
+    fn a_while_ends_within_milliseconds() {
         let (start, since) = (Instant::now(), now());
         while now().wrapping_sub(since) < of_a_while() {
             assert!(start.elapsed() < Duration::from_secs(30), "the clock stands still");

@@ -1,5 +1,5 @@
-//! How a transfer goes on: step by step, and never without a look at the peer and the clock. How an
-//! end waits meanwhile: see `waiting`.
+//! The loop of a transfer: step by step, with a check of the peer and the clock between two steps.
+//! How an end waits meanwhile: see `waiting`.
 
 use std::hint;
 use std::time::{Duration, Instant};
@@ -12,20 +12,19 @@ use super::lane::Lane;
 use super::waiting::{Next, Waiting};
 use haul_peer::deadline::Clock;
 
-/// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
+/// The first sleep, after which the peer and the clock are checked. Each later sleep is longer.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
-/// How long a call that does not wait moves things: some 10 MB. What is left by then is for the
-/// next call.
+/// How long a call that does not wait moves bytes: about 10 MB. The next call continues.
 const TURN: Duration = Duration::from_millis(1);
-/// Longest sleep: how late the death of a peer is noticed.
+/// The longest sleep, and so the longest delay until the death of a peer is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
-/// What one look at a transfer brought.
+/// The result of one step of a transfer.
 #[derive(Debug)]
 pub(crate) enum Step<T> {
-    /// It is complete.
+    /// The transfer is complete.
     Done(T),
-    /// Something moved, and more may.
+    /// Bytes moved, and more may.
     Moved,
     /// Nothing can move before the peer does.
     Blocked,
@@ -41,12 +40,12 @@ impl<T> Step<T> {
     }
 }
 
-/// A transfer, or a part of one, that is moved on step by step and never waits by itself.
+/// A transfer, or a part of one. A step never waits.
 pub(crate) trait Transfer {
     type Output;
 
-    /// Moves what can be moved now, of a large message a piece: some 0.1 ms, and a few at most, for
-    /// the clock is looked at between two steps alone.
+    /// Moves the bytes that can be moved now; of a large message, one piece. A step takes about 0.1
+    /// ms, a few ms at most, because the clock is only checked between steps.
     fn step(&mut self) -> Result<Step<Self::Output>, Error>;
 
     fn lane(&mut self) -> &mut Lane;
@@ -54,22 +53,22 @@ pub(crate) trait Transfer {
     /// `send` or `receive`.
     fn attempt(&self) -> &'static str;
 
-    /// Bytes moved, and bytes there are.
+    /// Bytes moved, and bytes of the message.
     fn progress(&self) -> (u64, u64);
 
-    /// Whether the peer has begun with this message: from then on it must go on.
+    /// Whether the peer has begun with this message. From then on the deadline applies.
     fn has_begun(&self) -> bool;
 }
 
-/// Moves a transfer on until it is complete, or the peer is gone, or the time is over.
+/// Steps a transfer until it is complete, the peer is gone, or the time has ended.
 pub(crate) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
     let settings = &transfer.lane().link.settings;
     let clock = Clock::new(settings.wait, settings.deadline);
-    Ok(drive_until(transfer, clock)?.expect("only a pause ends before it is complete"))
+    Ok(drive_until(transfer, clock)?.expect("only a pause ends before the transfer is complete"))
 }
 
-/// As [`drive`], for so long at most: `None` where it is not complete by then. The deadline is the
-/// caller's to keep.
+/// As [`drive`], for `time` at most. Returns `None` if the transfer is not complete by then. The
+/// caller must check the deadline.
 pub(crate) fn drive_for<T: Transfer>(
     transfer: &mut T,
     time: Duration,
@@ -77,16 +76,16 @@ pub(crate) fn drive_for<T: Transfer>(
     drive_until(transfer, Clock::of_a_pause(time))
 }
 
-/// `None` only where the clock says that the caller goes on.
+/// Returns `None` only if the clock is that of a pause.
 fn drive_until<T: Transfer>(
     transfer: &mut T,
     mut clock: Clock,
 ) -> Result<Option<T::Output>, Error> {
-    transfer.lane().take_up();
+    transfer.lane().clear_pending();
     let (mut waiting, mut announced, mut sleep) = (Waiting::default(), None, SLEEP_MIN);
     loop {
         let step = transfer.step();
-        // First, for what was read there means nothing then.
+        // First: if memory was missing, the values that were read are meaningless.
         transfer.lane().link.check_memory()?;
         match step? {
             Step::Done(output) => return Ok(Some(output)),
@@ -99,7 +98,7 @@ fn drive_until<T: Transfer>(
             Step::Blocked => {
                 let Some(seen) = announced.take() else {
                     match waiting.next(transfer.lane(), &mut clock) {
-                        Next::Look => hint::spin_loop(),
+                        Next::Poll => hint::spin_loop(),
                         Next::GiveWay => transfer.lane().give_way(),
                         Next::Sleep => announced = Some(transfer.lane().announce(ASLEEP)),
                     }
@@ -111,8 +110,7 @@ fn drive_until<T: Transfer>(
                 sleep = (sleep * 2).min(SLEEP_MAX);
                 transfer.lane().check_own()?;
                 let has_begun = transfer.has_begun();
-                // Asking takes two system calls. A peer that rang was there, and one that is gone
-                // rings no more.
+                // The check takes two system calls. A peer that rang the bell was alive.
                 if !was_woken && transfer.lane().is_peer_gone(has_begun) {
                     return finish_without_peer(transfer, |transfer| is_over(&mut clock, transfer));
                 }
@@ -125,9 +123,9 @@ fn drive_until<T: Transfer>(
     }
 }
 
-/// Looks for something so many times, and once.
+/// Calls `find` until it returns a value, at most `spins` + 1 times.
 #[inline]
-pub(crate) fn look<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn poll<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..spins {
         if let Some(found) = find() {
             return Some(found);
@@ -137,15 +135,15 @@ pub(crate) fn look<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option
     find()
 }
 
-/// Moves a transfer on as far as it goes now, for [`TURN`] at most; `None` where the link's
-/// descriptor tells when to come again.
+/// Steps a transfer as far as possible now, for [`TURN`] at most. Returns `None` if the caller
+/// should poll the link's descriptor.
 pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>, Error> {
-    transfer.lane().take_up();
+    transfer.lane().clear_pending();
     transfer.lane().link.read_socket();
     let mut start = None;
     let mut has_left = |transfer: &mut T| {
         let is_over = start.get_or_insert_with(Instant::now).elapsed() >= TURN;
-        Ok(is_over && transfer.lane().leave())
+        Ok(is_over && transfer.lane().set_pending())
     };
     let mut has_announced = false;
     loop {
@@ -172,14 +170,14 @@ pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>
     if transfer.lane().is_peer_gone(has_begun) {
         return finish_without_peer(transfer, has_left);
     }
-    // Nothing is read from the socket any more, so it would stay readable: nobody must poll it
-    // again.
+    // On a broken channel the socket is not read any more and stays readable, so the caller must
+    // not poll it again.
     transfer.lane().link.check_whole()?;
     Ok(None)
 }
 
-/// What a peer told before it went still counts; `None` where the caller goes on, as `is_over`
-/// says.
+/// Words that a peer published before it died still count. Returns `None` if `is_over` returns
+/// true.
 fn finish_without_peer<T: Transfer>(
     transfer: &mut T,
     mut is_over: impl FnMut(&mut T) -> Result<bool, Error>,
@@ -200,7 +198,7 @@ fn finish_without_peer<T: Transfer>(
     }
 }
 
-/// Whether the caller goes on.
+/// Whether a pause has ended. An error if another time limit has.
 fn is_over<T: Transfer>(clock: &mut Clock, transfer: &T) -> Result<bool, Error> {
     let Some((waited, limit)) = clock.over(|| transfer.has_begun()) else { return Ok(false) };
     if clock.is_a_pause() {

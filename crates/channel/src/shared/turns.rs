@@ -1,32 +1,33 @@
-//! Whether an end that shares a processor with the other one gives way to it (`sched_yield`).
+//! Whether an end that shares a processor with the other one yields to it (`sched_yield`).
 //!
-//! Where a third program wants that processor as well, an end that gives way may have it back a
-//! time slice later. So it looks at the clock, and gives way no more for [`PAUSE`] times as long.
+//! If a third program also uses that processor, an end that yields may get it back only after a
+//! time slice. So the end measures the time, and after a long one does not yield again for
+//! [`PAUSE`] times as long.
 
 use std::time::{Duration, Instant};
 
-/// After so long of giving way one wait is slept through: the kernel looks for an idle processor as
-/// it wakes an end, and seldom for one that is ready to run. Two ends that something has put on one
-/// processor, say a pipe between the two, so have two again within this time, if there is a free
-/// one. If there is none, a sleep and a wake-up take some 2 us of it.
+/// After this long without a sleep, an end sleeps in one wait: the kernel searches for an idle
+/// processor when it wakes a thread, but seldom for a thread that is ready to run. So two ends that
+/// were placed on one processor, say by a pipe between the two, get two again within this time, if
+/// one is free. If none is, a sleep and a wake-up take about 2 us of it.
 const AWAKE_MAX: Duration = Duration::from_millis(1);
-/// Longer than this a third program ran, or the other end had so much to do that to sleep would
-/// have cost nothing beside it.
+/// After a yield of this length, a third program ran, or the other end had so much to do that the
+/// cost of a sleep would not have mattered.
 const LONG: Duration = Duration::from_micros(200);
-/// How many times as long as it took nobody gives way after that: 2% of the time is lost at most.
+/// After a long yield, no yield for this many times its length: at most 2% of the time is lost.
 const PAUSE: u32 = 50;
 
-/// What giving way has brought an end so far.
+/// The history of an end's yields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turns {
-    /// When it slept through a wait.
+    /// When it last slept in a wait for an idle processor.
     slept: Option<Instant>,
-    /// It gives way no more until then.
+    /// No yield until then.
     paused_until: Option<Instant>,
 }
 
 impl Turns {
-    /// Whether to give way at this time, for the first time in a wait or once more.
+    /// Whether to yield at this time, for the first time in a wait or once more.
     pub(crate) fn may(&mut self, now: Instant, is_first: bool) -> bool {
         if self.paused_until.is_some_and(|until| now < until) {
             return false;
@@ -39,10 +40,10 @@ impl Turns {
         false
     }
 
-    /// It gave way, and had the processor again after so long.
-    pub(crate) fn note(&mut self, now: Instant, took: Duration) {
-        if took >= LONG {
-            self.paused_until = now.checked_add(took * PAUSE);
+    /// Records a yield after which the end got the processor back after `elapsed`.
+    pub(crate) fn note(&mut self, now: Instant, elapsed: Duration) {
+        if elapsed >= LONG {
+            self.paused_until = now.checked_add(elapsed * PAUSE);
         }
     }
 }

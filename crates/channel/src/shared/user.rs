@@ -1,15 +1,15 @@
-//! Which process uses a half of this end, where a fork has copied it.
+//! Which process uses a half of this end, if a fork has copied it.
 //!
-//! The process that met the peer does, until another one that has a copy uses it: that one takes it
-//! over, if nothing was done with the half since the fork. Each half has a word for that in the
-//! shared memory, which only this end changes: 0 at first, and then a number that the process makes
-//! up. Before the word says it, a packet tells the peer: the kernel names its sender, and with it
-//! comes a descriptor that the peer watches it by.
+//! The process of the handshake uses it first. Another process with a copy takes the half over by
+//! its first call, if the half was not used since the fork. For each half, the shared memory has a
+//! word that only this end changes: 0 at first, then a number that the process chooses. Before the
+//! process changes the word, it sends a packet to the peer. The kernel names the packet's sender,
+//! and the packet carries a descriptor by which the peer watches the process.
 //!
 //! ```text
-//! takes over:  sends the number;   word: the number that was known -> the new one
+//! takes over:  sends the number;   word: the known number -> the new one
 //! uses:        word?               another number: another process has taken it over
-//! peer:        word?               another number: reads the packet that tells of it
+//! peer:        word?               another number: reads the packet with that number
 //! ```
 
 use std::sync::atomic::AtomicU64;
@@ -18,42 +18,42 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::words::Word;
 use haul_peer::fork::Here;
 
-/// A half, as this process knows it.
+/// The user of a half, as this process knows it.
 #[derive(Debug)]
 pub(crate) struct User {
-    /// What the word says as long as nobody else takes the half over.
+    /// The value of the word until another process takes the half over.
     number: AtomicU64,
-    /// The process that has it, see [`Here`].
+    /// The process that uses the half, see [`Here`].
     here: AtomicU64,
 }
 
 impl User {
-    /// Of the process that met the peer.
+    /// The process of the handshake.
     pub(crate) fn new() -> Self {
         Self { number: AtomicU64::new(0), here: AtomicU64::new(Here::now().number()) }
     }
 
-    /// Whether the calling process has taken it over, or met the peer.
+    /// Whether the calling process uses the half: it made the handshake or has taken the half over.
     pub(crate) fn is_here(&self) -> bool {
         Here::of(self.here.load(Relaxed)).is_here()
     }
 
-    /// Whether no process has taken it over since this one came to know it.
+    /// Whether no process has taken the half over since this one last knew its user.
     pub(crate) fn is_last(&self, word: &impl Word) -> bool {
-        // SYNC: user told.
+        // SYNC: user published.
         word.get() == self.number.load(Relaxed)
     }
 
-    /// The number by which the calling process would take it over: no two processes make up the
-    /// same.
+    /// The number with which the calling process would take the half over. No two processes choose
+    /// the same.
     pub(crate) fn next(&self) -> u64 {
         let turns = (self.number.load(Relaxed) >> 32).wrapping_add(1);
         turns << 32 | u64::from(std::process::id())
     }
 
-    /// Takes it over by this number; false where another process was first.
+    /// Takes the half over with this number. Returns false if another process was first.
     pub(crate) fn take_over(&self, word: &impl Word, number: u64) -> bool {
-        // SYNC: user told: after the packet.
+        // SYNC: user published: after the packet.
         if word.exchange(self.number.load(Relaxed), number).is_err() {
             return false;
         }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_copies_one_takes_it_over_and_the_other_sees_that() {
+    fn one_of_two_copies_takes_half_over_and_other_sees_that() {
         let word = AtomicU64::new(0);
         let (one, other) = (User::new(), User::new());
         assert!(one.is_here() && one.is_last(&word) && other.is_last(&word));

@@ -1,63 +1,63 @@
-//! How an end waits for the other one: awake, by letting it run, or asleep.
+//! How an end waits for the other one: it polls, yields or sleeps.
 //!
 //! ```text
-//! both run on one processor:  give way, a few times;             then sleep
-//! else:                       look again and again, for 50 us;   then sleep
+//! both run on one processor:  yield a few times;   then sleep
+//! else:                       poll for 50 us;      then sleep
 //! ```
 //!
-//! Two ends share a processor as soon as another program keeps the others busy. One that looks
-//! again and again then keeps the other from moving, and to sleep and be woken costs more than the
-//! transfer. To give way (`sched_yield`) is one switch from the one to the other. Half a round trip
-//! of 64 B and a message of a stream of them, in ns, one of two processors of Zen 4 busy and both
-//! ends on the other one: 1570 and 230 by giving way, 2840 and 1100 by sleeping, 2570 and 620
-//! through a pipe. Where each end has a processor, and one of them shares it with that program, the
-//! two run side by side half of the time, and move more in it than they would in all of it on one.
+//! Two ends share a processor as soon as another program keeps the others busy. An end that polls
+//! then keeps the other one from running, and a sleep and a wake-up cost more than the transfer. A
+//! yield (`sched_yield`) is one switch from the one end to the other. Half a round trip of 64 B,
+//! and a message of 64 B in a stream, in ns, with one of two processors of Zen 4 busy and both ends
+//! on the other one: 1570 and 230 by yielding, 2840 and 1100 by sleeping, 2570 and 620 through a
+//! pipe. If each end has a processor, and one of them shares it with that program, both ends run at
+//! once half of the time, and move more in it than they would in all of the time on one processor.
 //!
-//! Where a third program wants that processor as well it does not go so, see `turns`.
+//! If a third program also uses that processor, an end yields less, see `turns`.
 
 use super::lane::Lane;
 use haul_peer::deadline::Clock;
 
-/// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
-/// cost together.
-const LOOKS: u32 = 1000;
-/// The looks, some 1 us, before the clock and the machine are asked: an answer to a small message
-/// comes sooner than that, and asking takes 25 ns, and 1 us every 10 ms.
-const LOOKS_UNASKED: u32 = 20;
-/// How often an end gives way before it sleeps. What brings nothing takes 0.3 us.
+/// Polls of the other end's words before a sleep: about 50 us, about the cost of a sleep and a
+/// wake-up together.
+const POLLS: u32 = 1000;
+/// Polls, about 1 us, before the clock and the processors are read: an answer to a small message
+/// arrives sooner, and the reads take 25 ns, and 1 us every 10 ms.
+const POLLS_BEFORE_ASKING: u32 = 20;
+/// How often an end yields before it sleeps. A yield without effect takes 0.3 us.
 const TURNS: u32 = 3;
-/// What an end does before it looks once more.
+/// What an end does before its next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    Look,
+    Poll,
     GiveWay,
     Sleep,
 }
 
-/// A wait, which begins anew as something moves, or after a sleep.
+/// A wait. A new one begins when bytes move, or after a sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waiting {
-    looks: u32,
-    /// How many there are before it sleeps, once asked.
-    looks_max: Option<u32>,
+    polls: u32,
+    /// The number of polls before a sleep, once it is known.
+    polls_max: Option<u32>,
     turns: u32,
 }
 
 impl Waiting {
     pub(crate) fn next(&mut self, lane: &mut Lane, clock: &mut Clock) -> Next {
-        let looks_max = match self.looks_max {
-            None if self.looks < looks_unasked(lane) => LOOKS_UNASKED,
+        let polls_max = match self.polls_max {
+            None if self.polls < polls_before_asking(lane) => POLLS_BEFORE_ASKING,
             None => {
                 clock.start();
-                lane.look_around();
-                let looks = if lane.is_alone() || lane.is_together() { 0 } else { LOOKS };
-                *self.looks_max.insert(looks)
+                lane.refresh_affinity();
+                let polls = if lane.has_one_cpu() || lane.update_same_cpu() { 0 } else { POLLS };
+                *self.polls_max.insert(polls)
             }
-            Some(looks) => looks,
+            Some(polls) => polls,
         };
-        if self.looks < looks_max {
-            self.looks += 1;
-            return Next::Look;
+        if self.polls < polls_max {
+            self.polls += 1;
+            return Next::Poll;
         }
         if self.turns < TURNS && lane.may_give_way(self.turns) {
             self.turns += 1;
@@ -67,9 +67,9 @@ impl Waiting {
     }
 }
 
-/// How often to look before anything is asked.
-pub(crate) fn looks_unasked(lane: &Lane) -> u32 {
-    if lane.is_alone() || lane.was_together() { 0 } else { LOOKS_UNASKED }
+/// How often to poll before the clock and the processors are read.
+pub(crate) fn polls_before_asking(lane: &Lane) -> u32 {
+    if lane.has_one_cpu() || lane.was_on_same_cpu() { 0 } else { POLLS_BEFORE_ASKING }
 }
 
 #[cfg(test)]
@@ -92,16 +92,16 @@ mod tests {
             let accepting = scope.spawn(|| Channel::accept_over(other, settings).unwrap());
             (Channel::connect_over(one, settings).unwrap(), accepting.join().unwrap())
         });
-        // Each looks around again by now, after both have said where they may run.
+        // By now each reads the other's affinity again, after both have published theirs.
         thread::sleep(Duration::from_millis(30));
         for end in [&mut one, &mut other] {
-            end.sender.outbox.lane.look_around();
-            end.receiver.inbox.lane.look_around();
+            end.sender.outbox.lane.refresh_affinity();
+            end.receiver.inbox.lane.refresh_affinity();
         }
         (one, other)
     }
 
-    /// What a wait of this lane goes through, and how often, until it sleeps.
+    /// The steps of a wait of this lane until it sleeps, with their counts.
     fn course(lane: &mut Lane) -> Vec<(Next, u32)> {
         let mut clock = Clock::new(None, Duration::from_secs(9));
         let mut waiting = Waiting::default();
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// On a thread that may run on this processor only.
+    /// Runs a test on a thread that may run on one processor only.
     fn on_one_processor<T: Send>(test: impl FnOnce() -> T + Send) -> T {
         let allowed = sched_getaffinity(None).unwrap();
         let first = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
@@ -132,52 +132,52 @@ mod tests {
     }
 
     #[test]
-    fn an_end_on_the_processor_of_the_other_gives_way_and_does_not_look() {
+    fn end_on_processor_of_other_yields_and_does_not_poll() {
         on_one_processor(|| {
             let (mut one, mut other) = ends();
-            // The half that sends says where it runs for the half that is waited for, too.
-            other.receiver.inbox.lane.is_together();
+            // The sending half also publishes its processor for the half that is waited for.
+            other.receiver.inbox.lane.update_same_cpu();
             let lane = &mut one.receiver.inbox.lane;
-            assert!(lane.is_together(), "the other half of the channel did not say it");
+            assert!(lane.update_same_cpu(), "the other half of the channel did not publish it");
             assert_eq!(course(lane), [(Next::Sleep, 1)], "the kernel may move it to a free one");
             assert_eq!(course(lane), [(Next::GiveWay, TURNS), (Next::Sleep, 1)]);
         });
     }
 
     #[test]
-    fn an_end_on_another_processor_than_the_other_looks_for_long_and_gives_nothing_away() {
+    fn end_on_another_processor_polls_and_does_not_yield() {
         let (mut one, _other) = ends();
         let lane = &mut one.receiver.inbox.lane;
-        lane.word(layout::SENDER_SEAT).store(u64::MAX, Relaxed);
-        let looks = if lane.is_alone() { vec![] } else { vec![(Next::Look, LOOKS)] };
-        assert_eq!(course(lane), [looks, vec![(Next::Sleep, 1)]].concat());
+        lane.word(layout::SENDER_CPU).store(u64::MAX, Relaxed);
+        let polls = if lane.has_one_cpu() { vec![] } else { vec![(Next::Poll, POLLS)] };
+        assert_eq!(course(lane), [polls, vec![(Next::Sleep, 1)]].concat());
     }
 
     #[test]
-    fn an_end_whose_other_is_moved_to_its_processor_sees_it_at_the_next_wait() {
+    fn end_yields_at_next_wait_after_other_moves_to_its_processor() {
         on_one_processor(|| {
             let (mut one, mut other) = ends();
             let lane = &mut one.sender.outbox.lane;
-            lane.word(layout::RECEIVER_SEAT).store(u64::MAX, Relaxed);
+            lane.word(layout::RECEIVER_CPU).store(u64::MAX, Relaxed);
             assert!(!course(lane).iter().any(|(next, _)| *next == Next::GiveWay));
-            other.receiver.inbox.lane.is_together();
+            other.receiver.inbox.lane.update_same_cpu();
             course(lane);
             assert!(course(lane).iter().any(|(next, _)| *next == Next::GiveWay));
         });
     }
 
-    /// Each half of a split channel has a thread, and a processor, of its own.
+    /// Each half of a split channel has its own thread and processor.
     #[test]
-    fn a_half_of_a_split_channel_speaks_for_itself_alone() {
+    fn half_of_split_channel_publishes_its_cpu_alone() {
         let (one, other) = ends();
         let (mut sender, _receiver) = other.split();
-        sender.outbox.lane.is_together();
-        let told = |lane: &Lane, word| lane.word(word).load(Relaxed);
-        assert_ne!(told(&one.receiver.inbox.lane, layout::SENDER_SEAT), 0);
-        assert_eq!(told(&one.sender.outbox.lane, layout::RECEIVER_SEAT), 0);
+        sender.outbox.lane.update_same_cpu();
+        let published = |lane: &Lane, word| lane.word(word).load(Relaxed);
+        assert_ne!(published(&one.receiver.inbox.lane, layout::SENDER_CPU), 0);
+        assert_eq!(published(&one.sender.outbox.lane, layout::RECEIVER_CPU), 0);
     }
 
-    /// Ends that share a processor pass messages on in both directions, asleep or not.
+    /// Ends that share a processor exchange messages in both directions, asleep or not.
     #[test]
     fn messages_arrive_between_ends_on_one_processor() {
         on_one_processor(|| {

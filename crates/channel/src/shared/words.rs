@@ -1,45 +1,45 @@
-//! Words that two processes share, as the protocols see it: the processor's own, or loom's where
-//! loom runs every order of them (`interleavings`). The orders are written once, for both.
+//! Atomic words that two processes share, as the protocols use them: the standard library's, or
+//! loom's in `interleavings`. The memory orders are written once, for both.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// 64 bits that several can change at once.
+/// An atomic word of 64 bits.
 pub(crate) trait Word {
-    /// What it says; everything told by it is seen from here on.
+    /// The value. Everything written before it was published is visible afterwards.
     fn get(&self) -> u64;
 
-    /// Says something, and with it everything that was written before.
+    /// Publishes a value, and with it everything written before.
     fn put(&self, value: u64);
 
-    /// Puts `new` in the place of `old`, or says what is there instead.
+    /// Replaces `old` by `new`, or returns the value that is there instead.
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64>;
 }
 
-/// 32 bits that say whether, and how, an end sleeps, or whether it is closed.
+/// An atomic word of 32 bits: how an end sleeps, or its state.
 pub(crate) trait Flags {
-    /// What they say; everything told by it is seen from here on.
+    /// The value. Everything written before it was published is visible afterwards.
     fn get(&self) -> u32;
 
-    /// Says something, and with it everything that was written before.
+    /// Publishes a value, and with it everything written before.
     fn put(&self, value: u32);
 
-    /// What they say, with no order but that of fences.
+    /// The value, ordered by fences alone.
     fn peek(&self) -> u32;
 
-    /// Sets bits, in one order with all fences.
+    /// Sets bits, sequentially consistent with all fences.
     fn set(&self, bits: u32);
 
-    /// Takes bits away, with no order.
+    /// Clears bits, without an order.
     fn clear(&self, bits: u32);
 
-    /// Counts one up, and tells with it everything that was written before.
+    /// Adds one, and publishes everything written before.
     fn count_up(&self);
 
-    /// One order of everything before and after it, for all that have such a fence.
+    /// A sequentially consistent fence.
     fn fence();
 }
 
-/// What each of them asks of the atomics, whoever makes those.
+/// Implements the traits for the atomics of the standard library or of loom.
 macro_rules! with_orders {
     ($Word:ty, $Flags:ty, $fence:path) => {
         impl Word for $Word {

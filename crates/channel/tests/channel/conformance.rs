@@ -1,4 +1,4 @@
-//! What holds for every mechanism.
+//! Properties that hold for every mechanism.
 
 use std::io::IoSlice;
 use std::thread;
@@ -8,8 +8,8 @@ use haul_model::Bytes;
 
 use crate::support::{BY_COPY, by, ends, pattern};
 
-/// Around every boundary: the inline slot, a page, the smallest and the largest chunk, the ring,
-/// and what goes through all of it.
+/// Sizes around every boundary: the inline slot, a page, the smallest and the largest chunk, the
+/// ring, and the size from which on a message uses all of it.
 const SIZES: [usize; 24] = [
     1, 63, 64, 4032, 4096, 8191, 8192, 8193, 16383, 16384, 16385, 65535, 65537, 262_143, 262_144,
     262_145, 1_048_575, 1_048_576, 1_048_577, 3_000_001, 4_194_303, 4_194_304, 8_388_608,
@@ -31,20 +31,20 @@ fn round_trip(sender: &mut Channel, receiver: &mut Channel, bytes: &[u8], mechan
 }
 
 #[test]
-fn every_size_arrives() {
+fn message_of_every_size_arrives() {
     for mechanism in BY_COPY {
         let (mut one, mut other) = ends(&by(mechanism));
         for (seed, size) in SIZES.into_iter().enumerate() {
             round_trip(&mut one, &mut other, &pattern(size, seed as u64), mechanism);
-            // And the other way.
+            // In the other direction.
             round_trip(&mut other, &mut one, &pattern(size, !(seed as u64)), mechanism);
         }
     }
 }
 
-/// By every mechanism, in one slice and in several, and where a fallback changes hands.
+/// By every mechanism, in one slice and in several, and with a fallback to the ring.
 #[test]
-fn checksums_are_compared_over_what_is_kept() {
+fn receiver_compares_checksum_of_kept_bytes() {
     for mechanism in BY_COPY {
         let (mut one, mut other) = ends(&Settings { integrity: true, ..by(mechanism) });
         for (seed, size) in [1, 100, 8193, 70_001, 1_048_577, 9_000_001].into_iter().enumerate() {
@@ -60,7 +60,7 @@ fn checksums_are_compared_over_what_is_kept() {
                 });
                 let got = other.recv().unwrap();
                 assert!(got[..] == bytes && got.account().is_checked, "{mechanism}, {size}");
-                // A lease falls back to the ring here.
+                // Here a lease falls back to the ring.
                 let mut target = vec![0; size];
                 let account = other.recv_into(&mut target).unwrap();
                 assert!(target == bytes && account.is_checked, "{mechanism}, {size}");
@@ -83,10 +83,10 @@ fn checksums_are_compared_over_what_is_kept() {
     assert!(other.recv().unwrap().account().is_checked);
 }
 
-/// A lease is given only pages that are the target's alone: what shares one could be lost to
-/// whoever writes there meanwhile.
+/// A lease gets only pages that the target does not share: a concurrent write to a shared page
+/// could be lost.
 #[test]
-fn a_part_of_a_page_is_not_lent() {
+fn lease_does_not_offer_part_of_page() {
     let (mut one, mut other) = ends(&by(Mechanism::Lease));
     let mut round = |target: Option<(&mut Buffer, usize)>, size: usize| {
         let bytes = pattern(size, size as u64);
@@ -117,19 +117,19 @@ fn small_messages_are_inline() {
     for size in (0..200).chain([4095, 4096]) {
         round_trip(&mut one, &mut other, &pattern(size, size as u64), Mechanism::Inline);
     }
-    // By whose processor it is.
-    let way = one.send(&[1; 8192]).unwrap().mechanism;
-    assert!([Mechanism::Inline, Mechanism::Ring].contains(&way), "{way}");
+    // This depends on the processor's vendor.
+    let mechanism = one.send(&[1; 8192]).unwrap().mechanism;
+    assert!([Mechanism::Inline, Mechanism::Ring].contains(&mechanism), "{mechanism}");
     assert_eq!(&other.recv().unwrap()[..], [1; 8192]);
     for size in [4097, 8191, 8192] {
-        round_trip(&mut one, &mut other, &pattern(size, size as u64), way);
+        round_trip(&mut one, &mut other, &pattern(size, size as u64), mechanism);
     }
     let account = one.send(&[1; 8193]).unwrap();
     assert_eq!(account.mechanism, Mechanism::Ring);
 }
 
 #[test]
-fn a_large_message_arrives() {
+fn large_message_arrives() {
     let bytes = pattern(64 << 20, 7);
     for mechanism in BY_COPY {
         let (mut one, mut other) = ends(&by(mechanism));
@@ -138,7 +138,7 @@ fn a_large_message_arrives() {
 }
 
 #[test]
-fn any_alignment_and_place_will_do() {
+fn source_and_target_may_have_any_alignment() {
     let bytes = pattern(700_000, 3);
     for mechanism in BY_COPY {
         let (mut one, mut other) = ends(&by(mechanism));
@@ -180,7 +180,7 @@ fn several_slices_are_one_message() {
 }
 
 #[test]
-fn more_slices_than_a_table_holds_are_refused_by_name_or_go_another_way() {
+fn pull_by_name_refuses_more_slices_than_its_table_holds_and_choice_avoids_it() {
     let bytes = pattern(100_000, 9);
     let parts: Vec<IoSlice<'_>> = bytes.chunks(100).map(IoSlice::new).collect();
     let (mut one, mut other) = ends(&by(Mechanism::Pull));
@@ -190,12 +190,12 @@ fn more_slices_than_a_table_holds_are_refused_by_name_or_go_another_way() {
         scope.spawn(|| free.send_vectored(&parts).unwrap());
         assert!(target.recv().unwrap()[..] == bytes);
     });
-    // What was refused before it began harms nothing.
+    // A refusal before the message begins does not end the channel.
     round_trip(&mut one, &mut other, &bytes, Mechanism::Pull);
 }
 
 #[test]
-fn an_overwrite_after_completion_is_never_seen() {
+fn receiver_never_sees_overwrite_after_completion() {
     for mechanism in BY_COPY {
         let (mut one, mut other) = ends(&by(mechanism));
         let size = 900_000;
@@ -205,7 +205,7 @@ fn an_overwrite_after_completion_is_never_seen() {
                 for round in 0..60_u8 {
                     bytes.fill(round);
                     one.send(&bytes).unwrap();
-                    // At once: whatever is still read from it now would show.
+                    // At once, so that a late read of these bytes would show.
                     bytes.fill(0xff);
                 }
             });
@@ -218,7 +218,7 @@ fn an_overwrite_after_completion_is_never_seen() {
 }
 
 #[test]
-fn what_is_received_is_private() {
+fn received_message_is_private() {
     for mechanism in BY_COPY.into_iter().chain([Mechanism::Sealed]) {
         let (mut one, mut other) = ends(&by(mechanism));
         let bytes = pattern(50_000, 11);
@@ -263,17 +263,16 @@ fn sealed_memory_arrives_without_a_copy() {
     }
 }
 
-/// Whatever is announced, every byte is what was sent or what was written, and the receiver's
-/// alone.
+/// With any announced range, every byte is the sent or the written one, and the receiver's alone.
 #[test]
-fn what_will_be_written_is_copied_once_and_changes_nothing() {
+fn announced_range_is_copied_once_without_change() {
     const HUGE: usize = 2 << 20;
     let (mut one, mut other) = ends(&Settings::default());
     for size in [1, 5000, 100_000, 3 * HUGE + 5000] {
         let bytes = pattern(size, 17);
         let ranges = [0..size, 0..0, size / 3..size / 2, size..size, 1..size, 0..size.min(HUGE)];
         for announced in ranges {
-            // As it comes, and in pages of a buffer of the caller's own.
+            // In the received buffer, and in pages of the caller's own buffer.
             for is_placed in [false, true] {
                 let mut building = Building::new(size).unwrap();
                 building.copy_from_slice(&bytes);
@@ -307,7 +306,7 @@ fn what_will_be_written_is_copied_once_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_announced_takes_a_fault_for_each_huge_page_where_there_are_any() {
+fn writes_to_announced_range_fault_at_most_once_per_huge_page() {
     let size = 16 << 20;
     let (mut one, mut other) = ends(&Settings::default());
     let mut building = Building::new(size).unwrap();
@@ -326,10 +325,10 @@ fn what_is_announced_takes_a_fault_for_each_huge_page_where_there_are_any() {
     assert!(got[size / 2..].iter().all(|byte| *byte == 3));
 }
 
-/// What is left of huge pages when others take the place of a part is no huge page, and is not used
-/// again as one.
+/// If other pages replace a part of a huge page, the remainder is not a huge page and is not reused
+/// as one.
 #[test]
-fn an_announced_buffer_that_is_received_into_leaves_only_whole_huge_pages() {
+fn received_into_announced_buffer_leaves_only_whole_huge_pages() {
     let size = 8 << 20;
     let (mut one, mut other) = ends(&Settings::default());
     let built = |length: usize, byte: u8| {
@@ -368,12 +367,12 @@ fn page_faults() -> i64 {
 
 #[test]
 #[should_panic(expected = "not inside a buffer")]
-fn what_is_beyond_a_buffer_cannot_be_announced() {
+fn will_write_panics_beyond_end_of_buffer() {
     Buffer::new(100).unwrap().will_write(50..101);
 }
 
 #[test]
-fn a_target_of_the_pool_is_filled_in_place() {
+fn target_in_pool_is_filled_in_place() {
     let (mut one, mut other) = ends(&by(Mechanism::Lease));
     let bytes = pattern(700 * 4096, 37);
     thread::scope(|scope| {
@@ -394,7 +393,7 @@ fn a_target_of_the_pool_is_filled_in_place() {
             let outside = pooled[..start].iter().chain(&pooled[start + length..]);
             assert!(outside.into_iter().all(|byte| *byte == 0xee), "{start}");
         }
-        // Another target is out of the sender's reach.
+        // The sender cannot write to another target.
         let mut target = vec![0; length];
         let account = other.recv_into(&mut target).unwrap();
         assert_eq!(account.fell_back_from, Some(Mechanism::Lease));
@@ -402,9 +401,9 @@ fn a_target_of_the_pool_is_filled_in_place() {
     });
 }
 
-/// What stands in pages of its own already takes the place of the target's pages.
+/// A message that is already in separate pages replaces the target's pages.
 #[test]
-fn pooled_pages_are_placed() {
+fn recv_into_replaces_pages_of_buffer() {
     let (mut one, mut other) = ends(&Settings { mechanism: None, ..by(Mechanism::Ring) });
     let bytes = pattern(3_000_000, 39);
     let mut target = Buffer::new(4_000_000).unwrap();
@@ -422,9 +421,9 @@ fn pooled_pages_are_placed() {
     }
 }
 
-/// What the receiver will write to anyhow is cheaper copied at once.
+/// A message that the receiver will mostly write to is cheaper to copy at once.
 #[test]
-fn what_will_be_written_to_is_copied() {
+fn message_with_large_dirty_fraction_is_copied() {
     for (dirty_fraction, mechanism) in [(0.1, Mechanism::Sealed), (0.5, Mechanism::Staged)] {
         let settings = Settings { dirty_fraction, ..Settings::default() };
         let (mut one, mut other) = ends(&settings);
@@ -438,7 +437,7 @@ fn what_will_be_written_to_is_copied() {
 }
 
 #[test]
-fn messages_keep_their_order_whatever_their_size() {
+fn messages_of_all_sizes_keep_their_order() {
     let settings = Settings { mechanism: None, ..by(Mechanism::Ring) };
     let (mut one, mut other) = ends(&settings);
     let sizes: Vec<usize> = (0..400).map(|n: usize| (n * 7919) % 90_001).collect();
@@ -452,12 +451,15 @@ fn messages_keep_their_order_whatever_their_size() {
         for (seed, size) in sizes.iter().enumerate() {
             assert!(other.recv().unwrap()[..] == pattern(*size, seed as u64), "message {seed}");
         }
-        assert!(matches!(other.recv(), Err(Error::Closed)), "the sender closed in good order");
+        assert!(
+            matches!(other.recv(), Err(Error::Closed)),
+            "the sender closed after a whole message"
+        );
     });
 }
 
 #[test]
-fn both_directions_at_once_in_four_threads() {
+fn four_threads_use_both_directions_at_once() {
     let (one, other) = ends(&by(Mechanism::Ring));
     let bytes = pattern(5_000_000, 17);
     thread::scope(|scope| {
@@ -477,7 +479,7 @@ fn both_directions_at_once_in_four_threads() {
 }
 
 #[test]
-fn a_target_too_small_leaves_the_message() {
+fn too_small_target_leaves_message_in_channel() {
     for size in [10, 100_000] {
         let (mut one, mut other) = ends(&by(Mechanism::Ring));
         let bytes = pattern(size, 19);

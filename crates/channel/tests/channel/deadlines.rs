@@ -1,7 +1,7 @@
-//! Times that are kept whatever the size of a message: what one end does by itself is done in
-//! pieces, with a look at the clock in between, and a call that does not wait comes back. How long
-//! the same work takes as a whole is measured in the same run. Of several attempts one in time will
-//! do, for others use this machine too; one piece of work that is never cut is never in time.
+//! Deadlines hold for messages of any size: an end does its own work in pieces, with a check of the
+//! clock in between, and a call that does not wait returns soon. The time of the whole work is
+//! measured in the same run. One of several attempts must be in time, because other programs use
+//! this machine too; work that is not cut into pieces is never in time.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
@@ -13,12 +13,12 @@ use rustix::time::ClockId;
 
 use crate::support::{by, ends, pattern};
 
-/// Some 10 to 60 ms of copying or adding.
+/// About 10 to 60 ms of copying or adding.
 const LARGE: usize = 128 << 20;
 
 const ATTEMPTS: usize = 8;
 
-/// A receiver with a deadline, to which the whole message has come by then.
+/// A receiver with a deadline, to which the whole message has been sent.
 fn with_message(settings: &Settings, deadline: Duration, bytes: &[u8]) -> (Channel, Channel) {
     let hasty = Settings { deadline, ..settings.clone() };
     let (mut one, other) = loop {
@@ -30,7 +30,7 @@ fn with_message(settings: &Settings, deadline: Duration, bytes: &[u8]) -> (Chann
         });
         match met {
             Ok(met) => break met,
-            // To meet may take longer than that as well.
+            // The handshake may exceed that deadline as well.
             Err(Error::Deadline { .. } | Error::PeerGone { .. }) => {}
             Err(error) => panic!("{error}"),
         }
@@ -45,28 +45,30 @@ fn with_message(settings: &Settings, deadline: Duration, bytes: &[u8]) -> (Chann
     (one, other)
 }
 
-/// The deadline passes in the middle of work that takes as long as `whole` says. Work that was
-/// whole before the deadline says that the machine was slower when that was measured.
+/// Checks that an attempt ends at a deadline within work whose duration is that of `whole`. If the
+/// work is complete before the deadline, the machine was slower during the measurement.
 fn ends_in_time(
     mut whole: impl FnMut() -> Duration,
     mut attempt: impl FnMut(Duration) -> (Duration, Result<(), Error>),
 ) {
-    let mut took = Vec::new();
+    let mut elapsed = Vec::new();
     for _ in 0..ATTEMPTS {
         let whole = whole();
         let (time, result) = attempt(whole / 16);
         match result {
-            Ok(()) => took.push((whole, None)),
+            Ok(()) => elapsed.push((whole, None)),
             Err(Error::Deadline { .. }) if time < whole / 2 => return,
-            Err(Error::Deadline { .. }) => took.push((whole, Some(time))),
+            Err(Error::Deadline { .. }) => elapsed.push((whole, Some(time))),
             Err(error) => panic!("{error}"),
         }
     }
-    panic!("what all of it takes, and what came of the deadline of a 16th of that: {took:?}");
+    panic!(
+        "the time of the whole work, and the time until a deadline of a 16th of that: {elapsed:?}"
+    );
 }
 
 #[test]
-fn a_copy_out_of_staged_memory_ends_at_the_deadline() {
+fn copy_out_of_staged_memory_ends_at_deadline() {
     let bytes = pattern(LARGE, 1);
     let settings = by(Mechanism::Staged);
     let received = |deadline| {
@@ -80,31 +82,31 @@ fn a_copy_out_of_staged_memory_ends_at_the_deadline() {
 }
 
 #[test]
-fn the_sum_of_memory_that_came_sealed_ends_at_the_deadline() {
+fn checksum_of_sealed_memory_ends_at_deadline() {
     let bytes = pattern(LARGE, 2);
     let settings = Settings { integrity: true, mechanism: None, ..by(Mechanism::Ring) };
     let received = |deadline| {
         let (_one, mut other) = with_message(&settings, deadline, &bytes);
         let start = Instant::now();
         let result = other.recv();
-        let took = start.elapsed();
+        let elapsed = start.elapsed();
         let check = |got: Buffer| assert!(got.account().is_checked && got[..] == bytes);
-        (took, result.map(check))
+        (elapsed, result.map(check))
     };
     ends_in_time(|| whole_by(&settings, received), received);
 }
 
-/// How long it takes where nothing ends it.
+/// The time of the whole work without a short deadline.
 fn whole_by(
     settings: &Settings,
     received: impl Fn(Duration) -> (Duration, Result<(), Error>),
 ) -> Duration {
-    let (took, result) = received(settings.deadline);
+    let (elapsed, result) = received(settings.deadline);
     result.unwrap();
-    took
+    elapsed
 }
 
-/// Whether there is something to call again for.
+/// Whether poll(2) reports that the next call has work.
 fn is_readable(file: BorrowedFd<'_>, time: Duration) -> bool {
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 };
     rustix::event::poll(&mut [PollFd::from_borrowed_fd(file, PollFlags::IN)], Some(&time)) == Ok(1)
@@ -112,13 +114,14 @@ fn is_readable(file: BorrowedFd<'_>, time: Duration) -> bool {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Processor time of this thread: what others do with the processors meanwhile is not in it.
+/// Processor time of this thread, without that of other programs.
 fn now() -> Duration {
     let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Calls until there is something; says how long the longest call took, of how much.
+/// Calls until there is a result. Returns the time of the longest call, the sum of all, and the
+/// result.
 fn calls<T>(
     mut call: impl FnMut() -> Option<T>,
     mut is_due: impl FnMut() -> bool,
@@ -127,34 +130,34 @@ fn calls<T>(
     loop {
         let start = now();
         let done = call();
-        let took = now() - start;
-        (longest, all) = (longest.max(took), all + took);
+        let elapsed = now() - start;
+        (longest, all) = (longest.max(elapsed), all + elapsed);
         if let Some(done) = done {
             return (longest, all, done);
         }
-        assert!(is_due(), "nothing says that there is more to do");
+        assert!(is_due(), "poll does not report that there is more work");
     }
 }
 
-fn none_is_long(mut attempt: impl FnMut() -> (Duration, Duration)) {
-    let mut took = Vec::new();
+fn no_call_is_long(mut attempt: impl FnMut() -> (Duration, Duration)) {
+    let mut elapsed = Vec::new();
     for _ in 0..ATTEMPTS {
         let (longest, all) = attempt();
         if longest < all / 4 {
             return;
         }
-        took.push((longest, all));
+        elapsed.push((longest, all));
     }
-    panic!("the longest call of one that does not wait, and all: {took:?}");
+    panic!("the longest call that does not wait, and the sum of all: {elapsed:?}");
 }
 
 #[test]
-fn a_receiver_that_does_not_wait_comes_back() {
+fn try_recv_returns_within_large_message() {
     let bytes = pattern(LARGE, 3);
     let staged = by(Mechanism::Staged);
     let sealed = Settings { integrity: true, mechanism: None, ..by(Mechanism::Ring) };
     for settings in [staged, sealed] {
-        none_is_long(|| {
+        no_call_is_long(|| {
             let (_one, other) = with_message(&settings, settings.deadline, &bytes);
             let other = std::cell::RefCell::new(other);
             let (longest, all, got) = calls(
@@ -168,10 +171,10 @@ fn a_receiver_that_does_not_wait_comes_back() {
 }
 
 #[test]
-fn a_sender_that_does_not_wait_comes_back() {
+fn advance_returns_within_large_message() {
     let bytes = pattern(LARGE, 4);
     let settings = by(Mechanism::Staged);
-    none_is_long(|| {
+    no_call_is_long(|| {
         let (mut one, mut other) = ends(&settings);
         let sending = std::cell::RefCell::new(one.start_send(&bytes).unwrap());
         let (longest, all, ()) = calls(
@@ -183,16 +186,16 @@ fn a_sender_that_does_not_wait_comes_back() {
     });
 }
 
-/// Where both ends move without a pause, each has enough to do for as long as the message lasts.
+/// If both ends move bytes without a pause, each has work as long as the message lasts.
 #[test]
-fn a_loop_comes_back_while_the_other_end_keeps_going() {
+fn try_recv_returns_while_other_end_keeps_sending() {
     let bytes = pattern(LARGE, 5);
     for mechanism in [Mechanism::Ring, Mechanism::Pull, Mechanism::Double] {
         let settings = by(mechanism);
         if !ends(&settings).0.offers(mechanism) {
             continue;
         }
-        none_is_long(|| {
+        no_call_is_long(|| {
             let (mut one, other) = ends(&settings);
             let other = std::cell::RefCell::new(other);
             thread::scope(|scope| {
@@ -209,32 +212,32 @@ fn a_loop_comes_back_while_the_other_end_keeps_going() {
     }
 }
 
-/// Whoever waits for the rest has left nothing.
+/// A call that waits for the remainder leaves no pending work.
 #[test]
-fn what_a_waiting_call_ends_is_not_told_any_more() {
+fn waiting_call_clears_pending_work() {
     let bytes = pattern(LARGE, 7);
     let settings = by(Mechanism::Staged);
     let (mut one, mut other) = ends(&settings);
     let mut sending = one.start_send(&bytes).unwrap();
-    assert!(!sending.advance().unwrap(), "all of it at once");
+    assert!(!sending.advance().unwrap(), "the call did not return within the message");
     assert!(!sending.wait(Duration::ZERO).unwrap());
     assert!(sending.wait(PATIENCE).unwrap());
     sending.finish().unwrap();
     assert!(!is_readable(one.as_fd(), Duration::ZERO));
-    assert!(other.try_recv().unwrap().is_none(), "all of it at once");
+    assert!(other.try_recv().unwrap().is_none(), "the call did not return within the message");
     let mut target = vec![0; LARGE];
     other.recv_into(&mut target).unwrap();
     assert!(target == bytes && !is_readable(other.as_fd(), Duration::ZERO));
 }
 
 #[test]
-fn what_is_left_to_do_of_two_messages_is_both_told() {
+fn pending_work_of_both_directions_is_readable() {
     let bytes = pattern(LARGE, 6);
     let settings = by(Mechanism::Staged);
     let (mut one, mut other) = ends(&settings);
     one.send(&bytes).unwrap();
     other.send(&bytes).unwrap();
-    // Each receives what has come, a little of it, and nothing is lost to either.
+    // Each end receives a part of its message per call, and neither loses its wake-up.
     let (mut first, mut second) = (None, None);
     while first.is_none() || second.is_none() {
         if first.is_none() {
@@ -247,5 +250,5 @@ fn what_is_left_to_do_of_two_messages_is_both_told() {
         }
     }
     assert!(first.unwrap()[..] == bytes && second.unwrap()[..] == bytes);
-    assert!(!is_readable(one.as_fd(), Duration::ZERO), "nothing is left");
+    assert!(!is_readable(one.as_fd(), Duration::ZERO), "no work is pending");
 }

@@ -1,6 +1,6 @@
-//! A peer that is killed at a random instant, and one whose permission goes in mid-transfer.
+//! A peer that is killed at a random instant, and one that loses a permission during a transfer.
 //!
-//! The peer is this very program, started anew with a role in its environment.
+//! The peer is this program, started again with a role in its environment.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,12 +14,12 @@ use crate::starved;
 use crate::support::{by, pattern};
 use crate::users;
 
-/// Kills for every mechanism, half of them of the sender; `HAUL_CHANNEL_KILLS` asks for more.
+/// Kills for every mechanism, half of them of the sender; `HAUL_CHANNEL_KILLS` sets another number.
 const KILLS: u32 = 60;
 const ROLE: &str = "HAUL_CHANNEL_TEST_ROLE";
 pub(crate) const SIZE: usize = 1_200_000;
 
-/// Not a test unless it was started as a peer.
+/// Does nothing unless the program was started as a peer.
 #[test]
 fn peer() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -31,8 +31,8 @@ fn peer() {
     match what {
         "by-name" => return permission::send_by_name(Path::new(path), mechanism),
         "stranger" => return permission::read_as_a_stranger(path),
-        "listen-as-nobody" => return users::listen_as_nobody(Path::new(path)),
-        "connect-as-nobody" => return users::connect_as_nobody(Path::new(path)),
+        "listen-as-other-user" => return users::listen_as_other_user(Path::new(path)),
+        "connect-as-other-user" => return users::connect_as_other_user(Path::new(path)),
         "connect-without-a-number" => return users::connect_without_a_number(Path::new(path)),
         "listen-until-killed" => return users::listen_until_killed(Path::new(path)),
         _ => {}
@@ -63,7 +63,7 @@ fn peer() {
             channel.send(b"whole").unwrap();
         }
         "forbid-all" => assert!(channel.recv().unwrap()[..] == pattern(SIZE, 9)),
-        "fork" => handed_over::send_what_a_fork_has(&mut channel),
+        "fork" => handed_over::send_memory_of_fork(&mut channel),
         "few-files" => starved::send_without_descriptors(&mut channel),
         "few-files-to-receive" => starved::receive_without_descriptors(&mut channel),
         "little-memory" => starved::receive_without_memory(&mut channel),
@@ -89,12 +89,12 @@ fn peer() {
     }
 }
 
-/// Whether the other end of `double` copied the message alone.
+/// Whether the other end of `double` copied the whole message.
 fn is_all_by_the_peer(account: &Account) -> bool {
     account.mechanism == Mechanism::Double && account.copied_bytes == 0
 }
 
-/// Bytes of a message: the largest that is inline, or enough for several chunks and pieces.
+/// The length of a message: the largest inline one, or several chunks and pieces.
 fn size(mechanism: Mechanism) -> usize {
     if mechanism == Mechanism::Inline { 8192 } else { SIZE }
 }
@@ -115,7 +115,7 @@ impl Started {
         self.0.id() as i32
     }
 
-    /// Waits until it has done what it was started for.
+    /// Waits for its end and checks that it succeeded.
     pub(crate) fn ended_well(mut self) {
         let end = self.0.wait().unwrap();
         assert!(end.success(), "the peer failed, {end}");
@@ -133,7 +133,7 @@ pub(crate) fn start(what: &str, mechanism: Mechanism, path: &Path) -> Started {
     Started(command(what, mechanism, path).spawn().unwrap())
 }
 
-/// What starts such a peer.
+/// The command that starts such a peer.
 pub(crate) fn command(what: &str, mechanism: Mechanism, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -147,9 +147,9 @@ fn kills() -> u32 {
     std::env::var("HAUL_CHANNEL_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS)
 }
 
-/// The peer, connected, and a random time in which it may live on: up to 12 ms, in which it sends
-/// or takes some ten messages. `each` says how long after the kill this end knew. Prints the
-/// longest.
+/// Calls `each` with a connected peer and the random time after which to kill it: up to 12 ms, in
+/// which it sends or receives about ten messages. `each` returns the time from the kill until this
+/// end noticed it. Prints the longest.
 fn each_kill(
     what: &str,
     mechanism: Mechanism,
@@ -169,7 +169,7 @@ fn each_kill(
     eprintln!("{mechanism}, {what}: {count} killed, known after {slowest:?} at most");
 }
 
-/// Gives the peer back with the moment of its death, to be waited for.
+/// Kills the peer after a time, in a thread that returns the peer and the instant of its death.
 fn kill_after(mut peer: Started, time: Duration) -> std::thread::JoinHandle<(Started, Instant)> {
     std::thread::spawn(move || {
         std::thread::sleep(time);
@@ -178,7 +178,7 @@ fn kill_after(mut peer: Started, time: Duration) -> std::thread::JoinHandle<(Sta
     })
 }
 
-/// A message, by either way to receive one.
+/// Receives a message by `recv` if `is_new`, otherwise by `recv_into`.
 fn receive(channel: &mut Channel, target: &mut [u8], is_new: bool) -> Result<Account, Error> {
     if !is_new {
         return channel.recv_into(target);
@@ -193,7 +193,7 @@ fn a_sender_killed(mechanism: Mechanism) {
         let killer = kill_after(peer, time);
         let mut target = vec![0; size(mechanism)];
         for seed in 0.. {
-            // A target that is not of the pool is none of a lease's.
+            // A lease needs a target in the pool.
             let is_new = seed % 2 == 0 || mechanism == Mechanism::Lease;
             match receive(&mut channel, &mut target, is_new) {
                 Ok(account) => {
@@ -276,7 +276,7 @@ fn killed_ends_of_vmsplice_tear_nothing() {
     either_killed(Mechanism::Vmsplice);
 }
 
-/// Has the kernel refuse a system call to this process from now on, as a container does.
+/// Makes the kernel refuse a system call of this process from now on, as a container does.
 fn forbid(call: libc::c_long) {
     let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
     let if_it = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: call as u32 };
@@ -294,7 +294,7 @@ fn forbid(call: libc::c_long) {
 }
 
 #[test]
-fn permission_that_goes_after_the_probe_loses_nothing() {
+fn message_arrives_after_permission_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = Listener::bind(&path).unwrap();
@@ -305,7 +305,8 @@ fn permission_that_goes_after_the_probe_loses_nothing() {
             return;
         }
         let account = channel.send(&pattern(SIZE, 5)).unwrap();
-        // This end may write, and may have written all of it before the other end tried to read.
+        // This end may write, and may have written the whole message before the other end tried to
+        // read.
         let expected = match account.fell_back_from {
             None => (None, Mechanism::Double, SIZE as u64),
             Some(_) => (Some(mechanism), Mechanism::Ring, account.copied_bytes),
@@ -316,7 +317,7 @@ fn permission_that_goes_after_the_probe_loses_nothing() {
 }
 
 #[test]
-fn pipes_that_are_refused_in_the_middle_lose_nothing() {
+fn message_arrives_after_kernel_refuses_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = Listener::bind(&path).unwrap();
@@ -330,12 +331,12 @@ fn pipes_that_are_refused_in_the_middle_lose_nothing() {
     }
 }
 
-/// More than descriptors that a receiver keeps for messages to come.
+/// More messages than a receiver keeps descriptors for.
 const MESSAGES_WITHOUT_PIPES: usize = 40;
 
-/// The receiver then reads what the sender may not write.
+/// The receiver reads the pieces that the sender has no permission to write.
 #[test]
-fn a_sender_that_may_not_write_any_more_is_read() {
+fn receiver_reads_pieces_of_sender_without_permission_to_write() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = Listener::bind(&path).unwrap();
@@ -350,6 +351,6 @@ fn a_sender_that_may_not_write_any_more_is_read() {
 }
 
 #[test]
-fn settings_of_the_test_are_not_the_defaults() {
+fn default_settings_do_not_trust_peer() {
     assert!(!Settings::default().trusts_peer, "trust is never a default");
 }

@@ -1,4 +1,5 @@
-//! What was built in place between ends that trust each other: the memory itself changes hands.
+//! Messages that were built in place, between ends that trust each other: the memory itself is
+//! handed over.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,7 +16,7 @@ use crate::support::{by, ends, impatient, pattern};
 const SEALED: u64 = 5;
 const PAGE: usize = 4096;
 
-/// Both ends trust each other, and would write to all of it.
+/// Two ends that trust each other and expect to write to the whole message.
 fn trusting() -> (Channel, Channel) {
     let settings = Settings { trusts_peer: true, dirty_fraction: 1.0, ..Settings::default() };
     ends(&settings)
@@ -27,9 +28,9 @@ fn built(bytes: &[u8]) -> Building {
     building
 }
 
-/// Whether the kernel tells who else has a file. Where it does not, all memory comes as a private
-/// view.
-fn can_tell() -> bool {
+/// Whether the kernel shows that a file is open elsewhere. If it does not, all memory arrives as a
+/// private view.
+fn has_leases() -> bool {
     let enabled = std::fs::read_to_string("/proc/sys/fs/leases-enable");
     let can = enabled.is_ok_and(|text| text.trim() == "1");
     if !can {
@@ -38,12 +39,11 @@ fn can_tell() -> bool {
     can
 }
 
-/// How often a hand-over is tried until the memory itself changes hands: another test's process has
-/// it for the time from its fork to its exec, if it is forked just as it is made, and then it is
-/// copied.
+/// How often a hand-over is tried until the memory itself is handed over: a child that another test
+/// forks has the memory from its fork to its exec, and then it is copied.
 const TRIES: usize = 10;
 
-/// Whether this memory is a file's as it is, and no private view.
+/// Whether this memory is a shared mapping of a file, not a private view.
 fn is_shared(buffer: &[u8]) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let at = buffer.as_ptr().addr();
@@ -57,8 +57,8 @@ fn is_shared(buffer: &[u8]) -> bool {
 }
 
 #[test]
-fn it_is_the_receivers_to_write_to_without_a_copy() {
-    if !can_tell() {
+fn receiver_writes_to_handed_over_memory_without_copy() {
+    if !has_leases() {
         return;
     }
     let (mut one, mut other) = trusting();
@@ -69,7 +69,8 @@ fn it_is_the_receivers_to_write_to_without_a_copy() {
             let got = other.recv().unwrap();
             assert!(got[..] == bytes);
             assert_eq!(sent.copied_bytes, 0);
-            // What somebody else has is copied by a receiver that would write to all of it.
+            // If another process has the memory, the receiver copies it, because it expects to
+            // write to all of it.
             (sent.mechanism == Mechanism::Sealed && is_shared(&got)).then_some(got)
         });
         let mut got = handed_over.unwrap();
@@ -81,8 +82,8 @@ fn it_is_the_receivers_to_write_to_without_a_copy() {
 }
 
 #[test]
-fn it_is_placed_where_pages_are_hauls_own_and_copied_elsewhere() {
-    if !can_tell() {
+fn handed_over_pages_replace_hauls_own_and_are_copied_elsewhere() {
+    if !has_leases() {
         return;
     }
     let (mut one, mut other) = trusting();
@@ -108,8 +109,8 @@ fn it_is_placed_where_pages_are_hauls_own_and_copied_elsewhere() {
 }
 
 #[test]
-fn with_integrity_what_is_kept_is_compared() {
-    if !can_tell() {
+fn receiver_compares_checksum_of_handed_over_memory() {
+    if !has_leases() {
         return;
     }
     let settings = Settings { trusts_peer: true, integrity: true, ..Settings::default() };
@@ -123,10 +124,10 @@ fn with_integrity_what_is_kept_is_compared() {
     }));
 }
 
-/// A process that came by fork has the memory too: it stays with the sender, who hears of it. In a
-/// process of its own, for the fork has what every thread is at.
+/// If a child of fork has the memory too, the sender keeps it and gets an error. The test runs in a
+/// separate process, because the fork copies the state of all threads.
 #[test]
-fn memory_that_a_fork_has_is_not_handed_over() {
+fn send_built_fails_while_fork_has_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = Listener::bind(&path).unwrap();
@@ -139,13 +140,13 @@ fn memory_that_a_fork_has_is_not_handed_over() {
     peer.ended_well();
 }
 
-/// What the peer does.
-pub(crate) fn send_what_a_fork_has(channel: &mut Channel) {
+/// The role of the peer.
+pub(crate) fn send_memory_of_fork(channel: &mut Channel) {
     let building = built(&[3; 2 * PAGE]);
     // SAFETY: the child does nothing but wait to be killed.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: it goes with its parent, if nobody kills it before.
+        // SAFETY: it ends with its parent, if it is not killed before.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         loop {
             // SAFETY: pause has no preconditions.
@@ -160,7 +161,7 @@ pub(crate) fn send_what_a_fork_has(channel: &mut Channel) {
     assert_eq!(unsafe { libc::waitpid(child, null_mut(), 0) }, child);
     assert!(matches!(result, Err(Error::System { .. })), "{result:?}");
     channel.send_built(built(&[4; PAGE])).unwrap();
-    // One that is about to become another program has it for a moment.
+    // A child that is about to exec has the memory for a moment.
     assert!((0..TRIES).any(|_| {
         let building = built(&[5; PAGE]);
         // SAFETY: the child does nothing but wait and end.
@@ -179,7 +180,7 @@ pub(crate) fn send_what_a_fork_has(channel: &mut Channel) {
     }));
 }
 
-/// Memory of the liar's, with all of its pages, by a description that the kernel counts.
+/// The liar's memory, with all pages allocated, by a description that the kernel counts.
 fn counted(bytes: usize, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create(c"liar", flags).unwrap();
@@ -191,7 +192,7 @@ fn counted(bytes: usize, seals: SealFlags) -> OwnedFd {
     file.into()
 }
 
-/// What the victim makes of it as a message of two pages.
+/// The victim's result for this memory as a message of two pages.
 fn offered(file: &OwnedFd) -> Result<Buffer, Error> {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     let mut packet = [1; 9];
@@ -204,7 +205,7 @@ fn offered(file: &OwnedFd) -> Result<Buffer, Error> {
 const SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 #[test]
-fn what_could_kill_the_receiver_is_refused() {
+fn receiver_refuses_memory_that_could_kill_it() {
     assert!(offered(&counted(2 * PAGE, SIZE)).unwrap().iter().all(|byte| *byte == 7));
     let with_hole = counted(PAGE, SealFlags::empty());
     rustix::fs::ftruncate(&with_hole, 2 * PAGE as u64).unwrap();
@@ -223,10 +224,10 @@ fn what_could_kill_the_receiver_is_refused() {
     }
 }
 
-/// Memory that somebody else can write is sealed by the receiver, and a private view of it is kept;
-/// where it cannot be sealed, as somebody maps it, it is refused.
+/// The receiver seals memory that another process can write, and keeps a private view of it. If it
+/// cannot be sealed, because a writable mapping exists, the receiver refuses it.
 #[test]
-fn what_somebody_else_has_is_sealed_or_refused() {
+fn receiver_seals_or_refuses_memory_that_is_open_elsewhere() {
     let file = counted(2 * PAGE, SIZE);
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let other = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
@@ -250,10 +251,10 @@ fn what_somebody_else_has_is_sealed_or_refused() {
     assert_eq!(unsafe { libc::munmap(base, length) }, 0);
 }
 
-/// A sender of haul's own keeps no way to what it gave up.
+/// Haul's sender keeps no access to memory that it gave up.
 #[test]
-fn what_is_given_up_is_open_nowhere() {
-    if !can_tell() {
+fn sender_keeps_no_access_to_handed_over_memory() {
+    if !has_leases() {
         return;
     }
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
@@ -263,8 +264,8 @@ fn what_is_given_up_is_open_nowhere() {
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap();
         // SAFETY: a number for a flag is all that this command takes.
         let lease = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
-        // What somebody else has is sealed against writing as well.
+        // Memory that is open elsewhere is sealed against writing as well.
         seals == SIZE && lease == 0
     });
-    assert!(is_open_nowhere, "somebody else can write to it");
+    assert!(is_open_nowhere, "the memory is open elsewhere");
 }

@@ -1,4 +1,4 @@
-//! A peer that lies: each lie ends in a named error, in time, and nothing false is accepted.
+//! A peer that lies: each lie ends in a named error, in time, and no false value is accepted.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,7 +35,7 @@ fn refused(file: impl Into<OwnedFd>) {
 }
 
 #[test]
-fn memory_that_could_kill_is_not_mapped() {
+fn memory_that_could_kill_receiver_is_refused() {
     let size = SealFlags::SHRINK | SealFlags::GROW;
     refused(memory(REGION_BYTES, SealFlags::empty()));
     refused(memory(REGION_BYTES, size));
@@ -47,7 +47,7 @@ fn memory_that_could_kill_is_not_mapped() {
 }
 
 #[test]
-fn descriptors_of_other_things_are_refused() {
+fn descriptors_of_other_kinds_are_refused() {
     refused(File::open("/dev/zero").unwrap());
     refused(File::open("/").unwrap());
     refused(pair().unwrap().0);
@@ -58,7 +58,7 @@ fn descriptors_of_other_things_are_refused() {
 }
 
 #[test]
-fn no_descriptor_and_several_are_refused() {
+fn greeting_without_descriptor_or_with_several_is_refused() {
     for count in [0, 2, 4] {
         let result = offered(&impatient(), move |socket, nonce| {
             let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
@@ -72,7 +72,7 @@ fn no_descriptor_and_several_are_refused() {
 }
 
 #[test]
-fn greetings_that_are_none_are_refused() {
+fn malformed_greetings_are_refused() {
     let good = |nonce| greeting(2, CHUNK_BYTES, 1, nonce);
     let cases: [fn(&mut Vec<u8>); 8] = [
         |bytes| bytes.truncate(63),
@@ -99,7 +99,7 @@ fn greetings_that_are_none_are_refused() {
 }
 
 #[test]
-fn a_peer_that_never_answers_costs_the_deadline() {
+fn peer_that_never_answers_costs_deadline() {
     let start = Instant::now();
     let (own, other) = pair().unwrap();
     let error = haul_channel::Channel::connect_over(other, &impatient()).map(drop).unwrap_err();
@@ -128,7 +128,8 @@ fn receiving_fails(lie: impl FnOnce(&Liar)) -> Error {
     error
 }
 
-/// The same into memory of the victim's own, where a message in its slot goes a shorter way.
+/// As `receiving_fails`, into the victim's own memory, for which an inline message uses the fast
+/// path.
 #[track_caller]
 fn receiving_into_memory_fails(lie: impl FnOnce(&Liar)) -> Error {
     let (liar, mut victim) = Liar::meet(&impatient());
@@ -144,7 +145,7 @@ fn receiving_into_memory_fails(lie: impl FnOnce(&Liar)) -> Error {
 }
 
 #[test]
-fn lies_about_counts_lengths_and_kinds_are_named() {
+fn false_counts_lengths_and_kinds_are_named_errors() {
     let inline = Mechanism::Inline as u64 + 1;
     assert_eq!(inline, 1, "the numbers below are those of the protocol");
     type Lie = fn(&Liar);
@@ -156,7 +157,7 @@ fn lies_about_counts_lengths_and_kinds_are_named() {
         ("kind zero", |liar| liar.publish(0, [0, 0, 10, 0])),
         ("an inline message beyond its slot", |liar| liar.publish(0, [0, 1, 8193, 0])),
         ("a large message of nothing", |liar| liar.publish(0, [0, 2, 0, 0])),
-        ("a pace that is none", |liar| liar.publish(0, [0, 2, 10, 4])),
+        ("an invalid pace", |liar| liar.publish(0, [0, 2, 10, 4])),
         ("pulled without trust", |liar| liar.publish(0, [0, 4, 10, 1])),
         ("memory that never came", |liar| liar.publish(0, [0, 3, 10, 0])),
         ("sealed memory that never came", |liar| liar.publish(0, [0, 5, 10, 0])),
@@ -178,7 +179,7 @@ fn lies_about_counts_lengths_and_kinds_are_named() {
 }
 
 #[test]
-fn a_message_whose_checksum_is_another_is_not_handed_out() {
+fn message_with_wrong_checksum_is_not_handed_out() {
     for (plain, weighted) in [(0, 0), (u64::MAX, 1), (1, 0)] {
         let lie = |liar: &Liar| {
             liar.sum(0, [2, plain, weighted]);
@@ -190,7 +191,7 @@ fn a_message_whose_checksum_is_another_is_not_handed_out() {
             assert!(error.to_string().contains("changed in transit"), "{error}");
         }
     }
-    // One that is due and never told, of a message that is there.
+    // A checksum that is due and never published, of a message that has arrived.
     let error = receiving_fails(|liar| {
         liar.sum(0, [1, 0, 0]);
         liar.publish(0, [0, 1, 8, 0]);
@@ -205,18 +206,18 @@ fn a_message_whose_checksum_is_another_is_not_handed_out() {
 }
 
 #[test]
-fn lengths_beyond_every_limit_take_no_memory() {
+fn false_lengths_take_no_memory() {
     for length in [1 << 40, 1 << 63, u64::MAX] {
         let error = receiving_fails(|liar| liar.publish(0, [0, 2, length, 0]));
         assert!(matches!(error, Error::TooLong { .. }), "{length}: {error}");
     }
-    // Within the limit it costs addresses alone, and ends with the deadline.
+    // Within the limit a false length costs addresses alone, and ends at the deadline.
     let error = receiving_fails(|liar| liar.publish(0, [0, 2, 60 << 30, 0]));
     assert!(matches!(error, Error::Deadline { .. } | Error::System { .. }), "{error}");
 }
 
 #[test]
-fn a_message_that_stops_in_the_middle_costs_the_deadline() {
+fn incomplete_message_costs_deadline() {
     let start = Instant::now();
     let error = receiving_fails(|liar| {
         // Two pieces and a part of one, of 16 pages each.
@@ -228,10 +229,10 @@ fn a_message_that_stops_in_the_middle_costs_the_deadline() {
 }
 
 #[test]
-fn memory_for_a_message_is_checked_like_any_other() {
+fn memory_of_message_is_checked() {
     let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     let good = size | SealFlags::WRITE;
-    // The last: right in everything, but its pages are not there, so a touch could fail.
+    // The last one is right except that its pages are not allocated, so an access could fail.
     let cases = [(4096, size), (4095, good), (8192, good), (0, good), (4096, good)];
     for kind in [3, 5] {
         for (bytes, seals) in cases {
@@ -247,7 +248,7 @@ fn memory_for_a_message_is_checked_like_any_other() {
 }
 
 #[test]
-fn a_flood_of_packets_and_descriptors_is_bounded() {
+fn flood_of_packets_holds_limited_descriptors() {
     let (liar, mut victim) = Liar::meet(&impatient());
     let file = memory(4096, SealFlags::empty());
     for number in 0..40_u64 {
@@ -267,7 +268,7 @@ fn a_flood_of_packets_and_descriptors_is_bounded() {
 }
 
 #[test]
-fn a_receiver_that_lies_about_what_it_took_is_named() {
+fn false_counts_of_receiver_are_named_errors() {
     let bytes = pattern(4 << 20, 1);
     for (word, value) in
         [(DRAINED, RING_PAGES + 1), (DRAINED, u64::MAX), (DRAINED, 5), (DRAINED, 0)]
@@ -276,7 +277,7 @@ fn a_receiver_that_lies_about_what_it_took_is_named() {
         liar.poke(LANE_BYTES + word, value);
         let error = victim.send(&bytes).unwrap_err();
         let is_named = match value {
-            // Less than a piece is no room.
+            // Less than a piece is not enough room.
             0 | 5 => matches!(error, Error::Deadline { .. }),
             _ => matches!(error, Error::Protocol { .. }),
         };
@@ -298,9 +299,9 @@ fn a_receiver_that_lies_about_what_it_took_is_named() {
     }
 }
 
-/// A chunk of the message before is no beginning with this one.
+/// An emptied chunk of the message before does not count as a beginning of this one.
 #[test]
-fn a_receiver_that_stops_between_messages_costs_the_wait() {
+fn receiver_that_stops_between_messages_costs_wait() {
     let settings =
         Settings { wait: Some(4 * SHORT), mechanism: Some(Mechanism::Ring), ..impatient() };
     let (liar, mut victim) = Liar::meet(&settings);
@@ -317,7 +318,7 @@ fn a_receiver_that_stops_between_messages_costs_the_wait() {
 }
 
 #[test]
-fn a_receiver_that_never_takes_costs_the_wait_and_nothing_else() {
+fn receiver_that_never_consumes_costs_wait_and_keeps_channel_usable() {
     let (_liar, mut victim) = Liar::meet(&impatient());
     for _ in 0..16 {
         victim.send(b"x").unwrap();
@@ -330,7 +331,7 @@ fn a_receiver_that_never_takes_costs_the_wait_and_nothing_else() {
 
 /// Headers and words of random bits, some of them nearly right.
 #[test]
-fn random_words_never_crash_and_never_hang() {
+fn random_words_cause_no_crash_and_no_hang() {
     let settings = Settings { wait: Some(Duration::from_millis(10)), ..impatient() };
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move || {

@@ -1,5 +1,5 @@
-//! Descriptors that take long to be closed, handed over wherever that can be done: no call waits
-//! for them, and none that ends a channel does.
+//! Descriptors that are slow to close, handed over in every possible packet: no call waits for
+//! them, and neither does the end of a channel.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ use crate::support::{impatient, pattern};
 const SOON: Duration = Duration::from_secs(30);
 
 #[test]
-fn such_a_descriptor_holds_up_whoever_closes_it() {
+fn closing_slow_descriptor_waits() {
     let Some((slow, _other)) = slow_for(Duration::from_secs(1)) else { return };
     let start = Instant::now();
     drop(slow);
@@ -29,7 +29,7 @@ fn such_a_descriptor_holds_up_whoever_closes_it() {
 fn soon<T>(run: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = run();
-    assert!(start.elapsed() < SOON, "it took {:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "the call needed {:?}", start.elapsed());
     result
 }
 
@@ -38,13 +38,13 @@ fn packet(kind: u8, number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn as_memory_of_a_channel() {
+fn slow_descriptor_as_memory_of_channel_delays_no_call() {
     for count in [1, 4] {
         let Some((slow, _other)) = slow() else { return };
         let (own, other) = pair().unwrap();
         sockopt::set_socket_passcred(&own, true).unwrap();
-        // Whoever closes it last is held up, so it is on its way before anybody looks for it: the
-        // number that is to be sent back is not known yet.
+        // The last process that closes it waits, so it is in transit before the victim reads: the
+        // number that the greeting must send back is not known yet.
         let files: Vec<_> = (0..count).map(|_| slow.as_fd()).collect();
         send(&own, &greeting(2, 256 << 10, 1, 0), &files);
         drop(slow);
@@ -54,7 +54,7 @@ fn as_memory_of_a_channel() {
 }
 
 #[test]
-fn with_a_greeting_that_has_none() {
+fn slow_descriptor_with_first_greeting_delays_no_call() {
     let Some((slow, _other)) = slow() else { return };
     let (own, other) = pair().unwrap();
     sockopt::set_socket_passcred(&own, true).unwrap();
@@ -62,11 +62,11 @@ fn with_a_greeting_that_has_none() {
     drop(slow);
     let error = soon(|| Channel::accept_over(other, &impatient()).map(drop).unwrap_err());
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
-    assert!(receive(&own).1.is_some(), "it went on with the handshake");
+    assert!(receive(&own).1.is_some(), "the victim continued the handshake");
 }
 
 #[test]
-fn as_memory_of_a_message() {
+fn slow_descriptor_as_memory_of_message_delays_no_call() {
     for kind in [3, 5] {
         let Some((slow, _other)) = slow() else { return };
         let (liar, mut victim) = Liar::meet(&impatient());
@@ -80,7 +80,7 @@ fn as_memory_of_a_message() {
 }
 
 #[test]
-fn as_a_pool_and_as_a_pipe() {
+fn slow_descriptor_as_pool_or_pipe_delays_no_call() {
     let Some((slow_pool, _other)) = slow() else { return };
     let settings = Settings { mechanism: Some(Mechanism::Lease), ..impatient() };
     let (liar, mut victim) = Liar::meet_trusted(&settings);
@@ -101,9 +101,9 @@ fn as_a_pool_and_as_a_pipe() {
     assert!(matches!(error, Error::Memory { .. }), "{error}");
 }
 
-/// Of what cannot be asked for, and in packets of no bytes; the channel is at its end by that.
+/// In packets of unknown kinds or numbers, and in empty packets. Each ends the channel.
 #[test]
-fn as_nothing_that_there_is() {
+fn slow_descriptor_in_malformed_packet_ends_channel_without_delay() {
     for bytes in [&packet(9, 0)[..], &packet(1, 700), &[], &[7; 200]] {
         let Some((slow, _other)) = slow() else { return };
         let (liar, mut victim) = Liar::meet(&impatient());
@@ -118,7 +118,7 @@ fn as_nothing_that_there_is() {
 }
 
 #[test]
-fn left_behind_in_a_socket() {
+fn slow_descriptor_left_in_socket_delays_no_drop() {
     let Some((slow, _other)) = slow() else { return };
     let (liar, victim) = Liar::meet(&impatient());
     send(&liar.socket, &[], &[]);
@@ -129,7 +129,7 @@ fn left_behind_in_a_socket() {
 }
 
 #[test]
-fn of_a_visitor_that_nobody_accepts() {
+fn slow_descriptor_of_unaccepted_connection_delays_no_drop() {
     let Some((slow, _other)) = slow() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
@@ -142,9 +142,9 @@ fn of_a_visitor_that_nobody_accepts() {
     assert!(!path.exists());
 }
 
-/// It is named for what it is not.
+/// The error names the wrong kind of descriptor.
 #[test]
-fn as_a_message_that_would_be_right() {
+fn slow_descriptor_in_valid_message_is_named_in_error() {
     let Some((slow, _other)) = slow() else { return };
     let (liar, mut victim) = Liar::meet(&impatient());
     send(&liar.socket, &packet(1, 0), &[slow.as_fd()]);
@@ -154,9 +154,9 @@ fn as_a_message_that_would_be_right() {
     assert!(error.to_string().contains("not of memory"), "{error}");
 }
 
-/// A socket need not be waited for at all: what it has not sent yet is thrown away.
+/// A closed socket does not linger: the kernel drops its unsent bytes.
 #[test]
-fn a_socket_does_not_linger() {
+fn socket_in_packet_is_closed_without_linger() {
     let Some((slow, mut other)) = slow() else { return };
     let (liar, mut victim) = Liar::meet(&impatient());
     send(&liar.socket, &packet(1, 0), &[slow.as_fd()]);
@@ -173,9 +173,9 @@ fn a_socket_does_not_linger() {
     assert_eq!(end, Some(io::ErrorKind::ConnectionReset));
 }
 
-/// The socket stays readable after that, and whoever polls it would never rest.
+/// The socket stays readable after that, so a loop that polls it would never sleep.
 #[test]
-fn a_transfer_that_is_polled_ends_by_it() {
+fn foreign_descriptor_ends_polled_transfer() {
     let bytes = pattern(9_000_000, 37);
     let (liar, mut victim) = Liar::meet(&impatient());
     let mut sending = victim.start_send(&bytes).unwrap();
@@ -187,9 +187,9 @@ fn a_transfer_that_is_polled_ends_by_it() {
     assert!(matches!(sending.advance(), Err(Error::Broken)));
 }
 
-/// Without a word by the socket, too: there is one for both halves.
+/// Both halves share a socket, so this also ends the other half.
 #[test]
-fn a_transfer_that_is_polled_ends_with_the_other_half() {
+fn error_of_one_half_ends_polled_transfer_of_other() {
     let bytes = pattern(9_000_000, 41);
     let (liar, victim) = Liar::meet(&impatient());
     let (mut sender, mut receiver) = victim.split();
@@ -202,9 +202,9 @@ fn a_transfer_that_is_polled_ends_with_the_other_half() {
     assert!(matches!(sending.advance(), Err(Error::Broken)));
 }
 
-/// What came in the place of a message's memory is not told of a pool that never came.
+/// An error about a message's memory is not reported for a missing pool.
 #[test]
-fn each_refusal_is_told_where_it_belongs() {
+fn each_refusal_is_reported_by_half_that_it_concerns() {
     let bytes = pattern(500_000, 43);
     let settings = Settings { mechanism: Some(Mechanism::Lease), ..impatient() };
     let (liar, victim) = Liar::meet_trusted(&settings);
@@ -221,9 +221,9 @@ fn each_refusal_is_told_where_it_belongs() {
     assert!(error.to_string().contains("several descriptors"), "{error}");
 }
 
-/// Memory is closed at once, by whoever closes the channel.
+/// Memory is closed at once by the drop of the channel.
 #[test]
-fn memory_that_nobody_took_goes_with_the_channel() {
+fn unused_memory_is_closed_with_channel() {
     let (liar, victim) = Liar::meet(&impatient());
     let file = rustix::fs::memfd_create(c"left", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -233,7 +233,7 @@ fn memory_that_nobody_took_goes_with_the_channel() {
     drop((file, writer));
     drop(victim);
     assert_eq!(receive(&liar.socket).0, Vec::<u64>::new());
-    // The writing end of the pipe, which nobody expected, goes a little later.
+    // The writing end of the pipe, which was not expected, is closed a little later.
     let start = Instant::now();
     while rustix::io::read(&reader, &mut [0]) == Err(rustix::io::Errno::AGAIN) {
         assert!(start.elapsed() < SOON);

@@ -1,6 +1,6 @@
-//! A peer whose memory does not keep still: files that grow while they are looked at, and pages
-//! that it keeps pinned. Each ends in a named error or goes its way, in time, and nothing of it
-//! stays here.
+//! A peer whose memory changes: files that grow while they are checked, and pages that it keeps
+//! pinned. Each case ends in time, in a named error or a message, and this process keeps nothing of
+//! it.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::pipe::{IoSliceRaw, SpliceFlags};
 
 use crate::raw::{
-    ABANDONED, LAID, LANE_BYTES, Liar, OFFERED, PUBLISHED, greeting, offered, receive, send,
+    ABANDONED, LANE_BYTES, LEASE_FILLED, Liar, OFFERED, PUBLISHED, greeting, offered, receive, send,
 };
 use crate::support::{SHORT, impatient};
 use crate::watched::{Answer, can_watch, watch};
@@ -28,7 +28,7 @@ const CHUNK_BYTES: u64 = 256 << 10;
 const REGION_BYTES: u64 = 8192 + 32 * 8320 + 14 * CHUNK_BYTES;
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Descriptors and mappings that this process has of a file.
+/// The numbers of descriptors and mappings of a file in this process.
 fn held(file: &impl AsRawFd) -> (usize, usize) {
     let of = |name: String| fs::metadata(name).ok().map(|found| (found.dev(), found.ino()));
     let this = of(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
@@ -43,22 +43,18 @@ fn held(file: &impl AsRawFd) -> (usize, usize) {
     (files.filter(|found| *found == this).count(), mappings.count())
 }
 
-/// Waits until this process has so many descriptors and mappings of a file: what a peer handed over
-/// is closed by a thread of its own, see `aside`, so that no peer holds a call up.
+/// Waits until this process has the expected numbers of descriptors and mappings of a file: a
+/// background thread closes descriptors that a peer handed over, so that no peer delays a call.
 #[track_caller]
 fn assert_held(file: &impl AsRawFd, expected: (usize, usize), what: &str) {
     let start = Instant::now();
     while held(file) != expected {
-        assert!(
-            start.elapsed() < 40 * SHORT,
-            "{what}: {:?} are left, not {expected:?}",
-            held(file)
-        );
+        assert!(start.elapsed() < 40 * SHORT, "{what}: {:?} remain, not {expected:?}", held(file));
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Runs something while a file grows and grows, without taking memory.
+/// Calls `run` while a file grows continuously, without using memory.
 fn while_it_grows<T>(file: &OwnedFd, size: u64, run: impl FnOnce() -> T) -> T {
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
@@ -77,7 +73,7 @@ fn while_it_grows<T>(file: &OwnedFd, size: u64, run: impl FnOnce() -> T) -> T {
                 }
             }
         });
-        // Also where it fails.
+        // Also if it panics.
         let over = Over(&is_over);
         let result = run();
         drop(over);
@@ -94,7 +90,8 @@ fn memory(size: u64, seals: SealFlags) -> OwnedFd {
     file
 }
 
-/// What may still grow: memory with no seal, with every seal but that one, and an ordinary file.
+/// Files that may still grow: memory with no seal, memory sealed against shrinking alone, and an
+/// ordinary file.
 fn growing() -> [OwnedFd; 3] {
     let shrink = SealFlags::SHRINK;
     [memory(0, SealFlags::empty()), memory(0, shrink), tempfile::tempfile().unwrap().into()]
@@ -105,7 +102,7 @@ fn packet(kind: u8, number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_that_grows_is_no_memory_of_a_channel() {
+fn growing_file_is_refused_as_memory_of_channel() {
     for file in growing() {
         let handed = file.try_clone().unwrap();
         let result = while_it_grows(&file, REGION_BYTES, || {
@@ -120,7 +117,7 @@ fn a_file_that_grows_is_no_memory_of_a_channel() {
 }
 
 #[test]
-fn a_file_that_grows_is_no_memory_of_a_message() {
+fn growing_file_is_refused_as_memory_of_message() {
     for kind in [3, 5] {
         for file in growing() {
             let (liar, mut victim) = Liar::meet(&impatient());
@@ -138,7 +135,7 @@ fn a_file_that_grows_is_no_memory_of_a_message() {
 }
 
 #[test]
-fn a_file_that_grows_is_no_pool() {
+fn growing_file_is_refused_as_pool() {
     for file in growing() {
         let settings = Settings { mechanism: Some(Mechanism::Lease), ..impatient() };
         let (liar, mut victim) = Liar::meet_trusted(&settings);
@@ -150,7 +147,7 @@ fn a_file_that_grows_is_no_pool() {
             liar.poke(LANE_BYTES + OFFERED, 1);
             victim.send(&[1; 500_000]).unwrap_err()
         });
-        // It is to go through the ring, which this peer does not empty.
+        // The message falls back to the ring, which this peer does not empty.
         assert!(matches!(error, Error::Deadline { .. }), "{error}");
         assert_eq!(liar.peek(LANE_BYTES + ABANDONED), 1);
         drop((liar, victim));
@@ -158,37 +155,37 @@ fn a_file_that_grows_is_no_pool() {
     }
 }
 
-/// Runs what looks at a file, which is cut short and then sealed just before a certain one of the
-/// looks; says how many there were, and what came of it.
-fn cut_before_look<T: Send>(
+/// Calls `run`, which checks a file. Just before the check of this number, the file is truncated
+/// and then sealed. Returns the number of checks and the result.
+fn cut_before_check<T: Send>(
     number: u32,
     file: &OwnedFd,
     seals: SealFlags,
     run: impl FnOnce() -> T + Send,
 ) -> (u32, T) {
-    let looks = Arc::new(AtomicU32::new(0));
-    let (cut, counted) = (file.try_clone().unwrap(), Arc::clone(&looks));
+    let checks = Arc::new(AtomicU32::new(0));
+    let (cut, counted) = (file.try_clone().unwrap(), Arc::clone(&checks));
     let result = thread::scope(|scope| {
-        let looking = scope.spawn(move || {
+        let checking = scope.spawn(move || {
             let calls = [libc::SYS_fcntl, libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_fstatfs];
             watch(&calls, move |_, _| {
                 if counted.fetch_add(1, Relaxed) == number {
                     rustix::fs::ftruncate(&cut, 4096).unwrap();
                     rustix::fs::fcntl_add_seals(&cut, seals).unwrap();
                 }
-                Answer::Let
+                Answer::Continue
             });
             run()
         });
-        looking.join().unwrap()
+        checking.join().unwrap()
     });
-    (looks.load(Relaxed), result)
+    (checks.load(Relaxed), result)
 }
 
-/// Whatever is looked at first, what is mapped has to be what was sealed.
+/// In any order of checks, the mapped memory must be the sealed one.
 #[test]
-fn memory_of_a_message_that_is_cut_and_sealed_between_two_looks_is_refused() {
-    if !can_watch("memory of a message between two looks") {
+fn memory_of_message_truncated_and_sealed_between_checks_is_refused() {
+    if !can_watch("memory of a message between two checks") {
         return;
     }
     for kind in [3, 5] {
@@ -199,13 +196,13 @@ fn memory_of_a_message_that_is_cut_and_sealed_between_two_looks_is_refused() {
             send(&liar.socket, &packet(1, 0), &[file.as_fd()]);
             liar.publish(0, [0, kind, 8192, 0]);
             let seals = SIZE_SEALS | SealFlags::WRITE;
-            let (looks, result) = cut_before_look(number, &file, seals, || {
+            let (checks, result) = cut_before_check(number, &file, seals, || {
                 victim.recv().map(|got| got.iter().filter(|byte| **byte == 7).count())
             });
             let is_named = matches!(result, Err(Error::Memory { .. }));
-            assert!(is_named, "{kind}, before look {number} of {looks}: {result:?}");
-            if looks <= number {
-                assert!(looks >= 2, "nobody looked");
+            assert!(is_named, "{kind}, before check {number} of {checks}: {result:?}");
+            if checks <= number {
+                assert!(checks >= 2, "the file was not checked");
                 break;
             }
         }
@@ -213,51 +210,54 @@ fn memory_of_a_message_that_is_cut_and_sealed_between_two_looks_is_refused() {
 }
 
 #[test]
-fn memory_of_a_channel_that_is_cut_and_sealed_between_two_looks_is_refused() {
-    if !can_watch("memory of a channel between two looks") {
+fn memory_of_channel_truncated_and_sealed_between_checks_is_refused() {
+    if !can_watch("memory of a channel between two checks") {
         return;
     }
     for number in 0.. {
         let file = memory(REGION_BYTES, SealFlags::empty());
         let handed = file.try_clone().unwrap();
-        let (looks, result) = cut_before_look(number, &file, SIZE_SEALS, || {
+        let (checks, result) = cut_before_check(number, &file, SIZE_SEALS, || {
             offered(&impatient(), move |socket, nonce| {
                 send(socket, &greeting(2, CHUNK_BYTES, 1, nonce), &[handed.as_fd()]);
             })
         });
         let error = result.map(drop).unwrap_err();
-        assert!(matches!(error, Error::Memory { .. }), "before look {number} of {looks}: {error}");
-        if looks <= number {
-            assert!(looks >= 2, "nobody looked");
+        assert!(
+            matches!(error, Error::Memory { .. }),
+            "before check {number} of {checks}: {error}"
+        );
+        if checks <= number {
+            assert!(checks >= 2, "the file was not checked");
             break;
         }
     }
 }
 
-/// Pages that somebody keeps.
+/// Pages that are kept pinned.
 struct Pinned {
-    /// A pipe in which they stand, or an io_uring that they are registered with.
-    #[expect(dead_code, reason = "it is kept for what it holds")]
+    /// A pipe that contains the pages, or an io_uring with which they are registered.
+    #[expect(dead_code, reason = "it keeps the pages pinned")]
     keeper: OwnedFd,
     reader: Option<OwnedFd>,
 }
 
 impl Pinned {
-    /// The first pages of a file, kept by a pipe. They are no longer mapped afterwards.
+    /// Pins the first pages of a file by a pipe. Afterwards they are no longer mapped.
     fn in_pipe(file: &impl AsFd, pages: usize) -> Self {
         let (reader, keeper) = rustix::pipe::pipe().unwrap();
         let base = map(file, pages * PAGE, ProtFlags::READ);
         // SAFETY: pages that were just mapped, of a file that is as long.
         let bytes = unsafe { std::slice::from_raw_parts(base.cast::<u8>(), pages * PAGE) };
         let slices = [IoSliceRaw::from_slice(bytes)];
-        // SAFETY: the slice is borrowed, and what becomes of its bytes is what is tested.
+        // SAFETY: the slice is borrowed; the later changes of its bytes are what the test is about.
         let count = unsafe { rustix::pipe::vmsplice(&keeper, &slices, SpliceFlags::empty()) };
         assert_eq!(count, Ok(pages * PAGE));
         unmap(base, pages * PAGE);
         Self { keeper, reader: Some(reader) }
     }
 
-    /// The same by an io_uring; `None` where there is none to be had.
+    /// As [`in_pipe`](Self::in_pipe), by an io_uring. Returns `None` if none can be made.
     fn in_uring(file: &impl AsFd, pages: usize) -> Option<Self> {
         // sizeof(struct io_uring_params) of linux/io_uring.h.
         let mut parameters = [0_u8; 120];
@@ -266,7 +266,7 @@ impl Pinned {
         if ring < 0 {
             return None;
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and owned by this function alone.
         let keeper = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(ring as i32) };
         let base = map(file, pages * PAGE, ProtFlags::READ | ProtFlags::WRITE);
         let vector = libc::iovec { iov_base: base, iov_len: pages * PAGE };
@@ -277,7 +277,7 @@ impl Pinned {
         (done == 0).then(|| Self { keeper, reader: None })
     }
 
-    /// What stands in the pipe.
+    /// The bytes in the pipe.
     fn bytes(&self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         let got = rustix::io::read(self.reader.as_ref().unwrap(), &mut bytes).unwrap();
@@ -288,19 +288,19 @@ impl Pinned {
 
 fn map(file: &impl AsFd, size: usize, protection: ProtFlags) -> *mut libc::c_void {
     let flags = MapFlags::SHARED;
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: a new mapping at an address of the kernel's choice affects no other memory.
     unsafe { rustix::mm::mmap(std::ptr::null_mut(), size, protection, flags, file, 0) }.unwrap()
 }
 
 fn unmap(base: *mut libc::c_void, size: usize) {
-    // SAFETY: what `map` gave, and nothing refers to it any more.
+    // SAFETY: a mapping of `map`, without references any more.
     unsafe { rustix::mm::munmap(base, size) }.unwrap();
 }
 
-/// Whoever keeps pages in order to write to them late gets no seal, and without it nothing is
-/// taken.
+/// The kernel does not seal memory whose pages are pinned for writing, and the receiver refuses it
+/// without the seal.
 #[test]
-fn memory_that_is_kept_for_writing_is_refused() {
+fn memory_pinned_for_writing_is_refused() {
     for is_pipe in [true, false] {
         let file = memory(8192, SIZE_SEALS.difference(SealFlags::SEAL));
         rustix::io::pwrite(&file, &[7; 8192], 0).unwrap();
@@ -311,10 +311,10 @@ fn memory_that_is_kept_for_writing_is_refused() {
         let Some(pinned) = pinned else { continue };
         let sealed = rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SEAL);
         if is_pipe && sealed.is_ok() {
-            // This kernel copies what goes into a pipe, so that nothing is kept.
+            // This kernel copies bytes into a pipe, so no page is pinned.
             continue;
         }
-        assert_eq!(sealed, Err(Errno::BUSY), "the kernel waits for those pages in vain");
+        assert_eq!(sealed, Err(Errno::BUSY), "the kernel does not seal pinned pages");
         let start = Instant::now();
         for kind in [3, 5] {
             let (liar, mut victim) = Liar::meet(&impatient());
@@ -330,10 +330,10 @@ fn memory_that_is_kept_for_writing_is_refused() {
     }
 }
 
-/// Pages that are kept although they can no longer be written: neither end sees what the other
-/// does.
+/// Pages that stay pinned although they can no longer be written: neither end sees the other's
+/// writes.
 #[test]
-fn sealed_pages_that_the_sender_keeps_are_the_receivers_own() {
+fn sealed_pages_pinned_by_sender_are_private_to_receiver() {
     for kind in [3, 5] {
         let file = memory(8192, SealFlags::empty());
         rustix::io::pwrite(&file, &[7; 8192], 0).unwrap();
@@ -353,9 +353,9 @@ fn sealed_pages_that_the_sender_keeps_are_the_receivers_own() {
     }
 }
 
-/// What was built and handed over is not the sender's any more, whatever becomes of its pages.
+/// The sender keeps nothing of a handed-over message, even if the receiver pins its pages.
 #[test]
-fn a_receiver_that_keeps_what_was_built_costs_the_sender_nothing() {
+fn sender_keeps_nothing_of_message_pinned_by_receiver() {
     let (liar, mut victim) = Liar::meet(&impatient());
     let mut building = Building::new(3 * PAGE).unwrap();
     building.fill(5);
@@ -367,9 +367,9 @@ fn a_receiver_that_keeps_what_was_built_costs_the_sender_nothing() {
     assert_eq!(pinned.bytes(3 * PAGE), [5; 3 * PAGE]);
 }
 
-/// The memory of the channel, and of a pool, goes here although the peer keeps pages of it.
+/// This end frees the memory of a channel and of a pool although the peer pins pages of it.
 #[test]
-fn pages_that_the_peer_keeps_hold_nothing_here() {
+fn pages_pinned_by_peer_keep_no_memory_open_here() {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     let kept = Pinned::in_pipe(&liar.memory, 10);
     liar.publish(0, [0, 7, 50_000, 0]);
@@ -378,7 +378,7 @@ fn pages_that_the_peer_keeps_hold_nothing_here() {
             liar.wait_for(OFFERED, 1);
             let pool = File::from(receive(&liar.socket).1.unwrap());
             pool.write_all_at(&[3; 50_000], liar.peek(OFFERED + 8)).unwrap();
-            liar.poke(LAID, 1);
+            liar.poke(LEASE_FILLED, 1);
             pool
         });
         (victim.recv().unwrap(), filling.join().unwrap())
@@ -388,7 +388,7 @@ fn pages_that_the_peer_keeps_hold_nothing_here() {
     victim.send(b"still there").unwrap();
     assert_eq!(liar.peek(LANE_BYTES + PUBLISHED), 1);
     drop(victim);
-    // The channel's memory goes with the channel, the pool with the last message in it.
+    // The channel's memory is freed with the channel, the pool with its last message.
     assert_held(&pool, (2, 1), "of the pool that was taken");
     assert_held(&liar.memory, (1, 0), "of the memory");
     drop(buffer);
@@ -396,9 +396,10 @@ fn pages_that_the_peer_keeps_hold_nothing_here() {
     drop((kept, kept_pool));
 }
 
-/// A receiver that never empties the pipe keeps the sender's pages; it gets no further message.
+/// A receiver that never empties the pipe keeps the sender's pages pinned, and gets no further
+/// message.
 #[test]
-fn a_pipe_that_is_never_emptied_costs_the_deadline() {
+fn pipe_that_is_never_emptied_costs_deadline() {
     let settings = Settings { mechanism: Some(Mechanism::Vmsplice), ..impatient() };
     let (liar, mut victim) = Liar::meet_trusted(&settings);
     let start = Instant::now();

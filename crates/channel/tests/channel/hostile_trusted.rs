@@ -1,4 +1,4 @@
-//! A peer that is trusted, and lies all the same: what it claims to have moved is proven.
+//! A trusted peer that lies: its claims about moved bytes are checked.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +10,8 @@ use haul_channel::{Buffer, Channel, Error, Mechanism, Settings, pair};
 use rustix::net::SendFlags;
 
 use crate::raw::{
-    ABANDONED, CLAIMED, LAID, LANE_BYTES, Liar, OFFERED, PUBLISHED, PUSHED, REFUSED, receive, send,
+    ABANDONED, CLAIMED, LANE_BYTES, LEASE_FILLED, Liar, OFFERED, PUBLISHED, PUSHED, REFUSED,
+    receive, send,
 };
 use crate::support::{SHORT, impatient, pattern};
 
@@ -21,13 +22,13 @@ const SIZE: usize = 1_000_000;
 /// `SIZE` in pieces of 128 KiB.
 const PIECES: u64 = 8;
 
-/// The victim receives a message that the liar lets it read, and pushes none of; `lie` runs as soon
-/// as the target was offered.
+/// The victim receives a message by `double` whose bytes it may read. The liar writes no piece;
+/// `lie` runs once the target was offered.
 fn both_ways(bytes: &[u8], lie: impl FnOnce(&Liar) + Send) -> Result<Buffer, Error> {
     both_ways_and_after(bytes, lie, |_, _| {})
 }
 
-/// The same, and `after` sees what became of it.
+/// As `both_ways`; `after` gets the result.
 fn both_ways_and_after(
     bytes: &[u8],
     lie: impl FnOnce(&Liar) + Send,
@@ -52,15 +53,15 @@ fn both_ways_and_after(
 }
 
 #[test]
-fn a_receiver_reads_what_nobody_pushes() {
+fn receiver_reads_all_pieces_if_sender_writes_none() {
     let bytes = pattern(SIZE, 41);
     assert!(both_ways(&bytes, |_| {}).unwrap()[..] == bytes);
     assert!(both_ways(&bytes, |liar| liar.poke(ABANDONED, 1)).unwrap()[..] == bytes);
 }
 
-/// Scribbled at any time, the counter ends in a named error or in the whole message.
+/// A counter that is overwritten at any time causes a named error or a whole message.
 #[test]
-fn a_scribbled_counter_hides_no_gap() {
+fn overwritten_counter_hides_no_gap() {
     let bytes = pattern(64 << 20, 43);
     let scribbles =
         [0, u64::MAX, 1, 1 << 48, 1 << 24, (1 << 48) | (1 << 24), (1 << 48) | 0x00ff_ffff, 2 << 48];
@@ -76,10 +77,10 @@ fn a_scribbled_counter_hides_no_gap() {
 }
 
 #[test]
-fn a_count_of_pieces_that_cannot_be_is_named() {
+fn impossible_count_of_pieces_is_named_error() {
     let bytes = pattern(SIZE, 47);
     let error = both_ways(&bytes, |liar| liar.poke(PUSHED, PIECES + 1)).map(|got| got.len());
-    // Where the victim had read everything before, there was nothing to lie about any more.
+    // If the victim had read everything before, the lie has no effect.
     assert!(matches!(error, Ok(SIZE) | Err(Error::Protocol { .. })), "{error:?}");
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.poke(PUSHED, u64::MAX);
@@ -90,9 +91,9 @@ fn a_count_of_pieces_that_cannot_be_is_named() {
 }
 
 #[test]
-fn a_piece_that_is_claimed_and_never_written_costs_the_deadline() {
+fn claimed_piece_that_is_never_written_costs_deadline() {
     let bytes = pattern(64 << 20, 53);
-    // All but the last pieces are the liar's; it has written none of them.
+    // The liar claims all but the last pieces, and writes none of them.
     let claim_all = |liar: &Liar| {
         loop {
             let seen = liar.peek(CLAIMED);
@@ -109,24 +110,27 @@ fn a_piece_that_is_claimed_and_never_written_costs_the_deadline() {
         }
     });
     match error {
-        Ok(got) => assert!(got[..] == bytes, "it lost the race for the counter, and nothing else"),
+        Ok(got) => assert!(
+            got[..] == bytes,
+            "the liar lost the race for the counter, and the message is torn"
+        ),
         Err(error) => {
             assert!(matches!(error, Error::Deadline { .. } | Error::Protocol { .. }), "{error}");
         }
     }
 }
 
-/// What a sender that was stopped in the middle of a piece has of the target: where it is, and the
-/// claim to write to it, whatever became of the call meanwhile.
+/// The address of the target that a sender has when it is stopped within a piece, if it can also
+/// claim a piece.
 fn reached(liar: &Liar) -> Option<u64> {
     liar.wait_for(OFFERED, 1);
-    let (seen, place) = (liar.peek(CLAIMED), liar.peek(OFFERED + 8));
+    let (seen, address) = (liar.peek(CLAIMED), liar.peek(OFFERED + 8));
     let (back, front) = (seen >> 24 & 0x00ff_ffff, seen & 0x00ff_ffff);
-    (back + front < PIECES && place != 0).then_some(place)
+    (back + front < PIECES && address != 0).then_some(address)
 }
 
-/// The victim receives, by `act`, a message that the liar lets it read; what of the target the liar
-/// could have written to meanwhile.
+/// The victim receives, by `act`, a message whose bytes it may read. Returns the result, and the
+/// address to which the liar could have written meanwhile.
 fn received<T>(
     bytes: &[u8],
     act: impl FnOnce(&mut Channel) -> Result<T, Error>,
@@ -142,9 +146,9 @@ fn received<T>(
     })
 }
 
-/// Else one that was stopped there would write to what is somebody else's by then.
+/// Otherwise a sender that was stopped within a piece would later write to memory with another use.
 #[test]
-fn memory_of_the_callers_is_never_within_a_senders_reach() {
+fn sender_gets_no_access_to_target_of_recv_into() {
     let bytes = pattern(SIZE, 61);
     for _ in 0..20 {
         let mut target = vec![0; SIZE];
@@ -158,38 +162,38 @@ fn memory_of_the_callers_is_never_within_a_senders_reach() {
     }
 }
 
-/// What is to be gained by it: one who vouches for the target has it filled by both ends.
+/// A caller that guarantees the target's lifetime has both ends fill it.
 #[test]
-fn an_exposed_target_is_offered_to_the_sender() {
+fn exposed_target_is_offered_to_sender() {
     let bytes = pattern(SIZE, 67);
     let mut target = vec![0; SIZE];
-    let place = target.as_mut_ptr().expose_provenance() as u64;
+    let address = target.as_mut_ptr().expose_provenance() as u64;
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
     liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
-    // SAFETY: the liar writes nothing, and is gone before the target.
+    // SAFETY: the liar writes nothing, and is dropped before the target.
     unsafe { victim.recv_into_exposed(&mut target) }.unwrap();
-    assert_eq!(liar.peek(OFFERED + 8), place);
+    assert_eq!(liar.peek(OFFERED + 8), address);
     assert!(target == bytes);
 }
 
-/// Nor does what it says that it wrote count, where it was let write nowhere.
+/// A sender without permission to write cannot have written a piece, whatever it reports.
 #[test]
-fn what_a_sender_says_that_it_wrote_unasked_is_not_believed() {
+fn receiver_ignores_reported_pieces_of_sender_without_offer() {
     let bytes = pattern(SIZE, 71);
-    for said in [1, PIECES - 1, PIECES, u64::MAX] {
+    for reported in [1, PIECES - 1, PIECES, u64::MAX] {
         let (liar, mut victim) = Liar::meet_trusted(&impatient());
-        liar.poke(PUSHED, said);
+        liar.poke(PUSHED, reported);
         liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
         liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
         let mut target = vec![0; SIZE];
         victim.recv_into(&mut target).unwrap();
-        assert!(target == bytes, "{said}");
+        assert!(target == bytes, "{reported}");
     }
 }
 
 #[test]
-fn tables_that_do_not_add_up_or_lead_nowhere_are_refused() {
+fn tables_with_wrong_sum_or_unmapped_addresses_are_refused() {
     for table in [&[(4096, 10)][..], &[(u64::MAX, SIZE as u64)], &[(0, 1), (0, u64::MAX)]] {
         let (liar, mut victim) = Liar::meet_trusted(&impatient());
         liar.table(0, table);
@@ -197,7 +201,8 @@ fn tables_that_do_not_add_up_or_lead_nowhere_are_refused() {
         let error = victim.recv().map(|got| got.len()).unwrap_err();
         assert!(matches!(error, Error::Protocol { .. }), "{table:?}: {error}");
     }
-    // A table that adds up, of memory that is not there: the ring is to bring it, and never does.
+    // A table with the right sum, of unmapped memory: the victim waits for the ring, which stays
+    // empty.
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.table(0, &[(4096, SIZE as u64)]);
     liar.publish(0, [0, DOUBLE, SIZE as u64, 1]);
@@ -213,9 +218,9 @@ fn packet(kind: u8, number: u64) -> Vec<u8> {
     std::iter::once(kind).chain(number.to_le_bytes()).collect()
 }
 
-/// What the victim says that is to copy into a pool which is not there, or not so large.
+/// Offers of a pool that does not exist or is too small.
 #[test]
-fn offers_that_lead_outside_are_not_taken() {
+fn sender_abandons_offers_outside_of_pool() {
     for (number, offset, file) in [
         (1, 0, None),
         (1, 0, Some(OwnedFd::from(File::open("/dev/zero").unwrap()))),
@@ -233,12 +238,12 @@ fn offers_that_lead_outside_are_not_taken() {
         liar.poke(LANE_BYTES + OFFERED, 1);
         let error = victim.send(&[1; 100_000]).unwrap_err();
         assert!(matches!(error, Error::Deadline { .. }), "{number} {offset}: {error}");
-        assert_eq!(liar.peek(ABANDONED + LANE_BYTES), 1, "the victim said that it cannot");
+        assert_eq!(liar.peek(ABANDONED + LANE_BYTES), 1, "the victim reported that it cannot");
     }
 }
 
 #[test]
-fn pipes_that_are_none_are_refused() {
+fn files_that_are_not_readable_pipes_are_refused() {
     let files: [Option<OwnedFd>; 5] = [
         None,
         Some(File::open("/dev/zero").unwrap().into()),
@@ -255,7 +260,7 @@ fn pipes_that_are_none_are_refused() {
         let error = victim.recv().map(|got| got.len()).unwrap_err();
         assert!(matches!(error, Error::Memory { .. }), "{error}");
     }
-    // One that nothing ever comes out of, and one that ends too early.
+    // A pipe that yields no more bytes, and one that ends too early.
     for is_closed in [false, true] {
         let (liar, mut victim) = Liar::meet_trusted(&impatient());
         let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -269,9 +274,9 @@ fn pipes_that_are_none_are_refused() {
     }
 }
 
-/// As a kernel does that copies what goes into a pipe: pages of its own instead of the sender's.
+/// As with a kernel that copies bytes into a pipe: its own pages instead of the sender's.
 #[test]
-fn a_pipe_of_plain_copies_is_as_good() {
+fn message_arrives_through_pipe_of_copied_pages() {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let bytes = pattern(50_000, 59);
@@ -282,7 +287,7 @@ fn a_pipe_of_plain_copies_is_as_good() {
 }
 
 #[test]
-fn what_needs_trust_is_not_had_without() {
+fn mechanisms_that_need_trust_are_refused_without() {
     for kind in [4, DOUBLE, LEASE, VMSPLICE] {
         let (liar, mut victim) = Liar::meet(&impatient());
         liar.publish(0, [0, kind, 100_000, 1]);
@@ -291,7 +296,8 @@ fn what_needs_trust_is_not_had_without() {
     }
 }
 
-/// The victim gets a message by a lease that the liar fills as it should. Also the pool.
+/// The victim receives a message by a lease that the liar fills correctly. Returns the buffer and
+/// the pool.
 fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> (Buffer, File) {
     liar.publish(0, [0, LEASE, size as u64, 0]);
     thread::scope(|scope| {
@@ -299,7 +305,7 @@ fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> (Buffer, File) {
             liar.wait_for(OFFERED, 1);
             let pool = File::from(receive(&liar.socket).1.unwrap());
             pool.write_all_at(&vec![7; size], liar.peek(OFFERED + 8)).unwrap();
-            liar.poke(LAID, 1);
+            liar.poke(LEASE_FILLED, 1);
             pool
         });
         let buffer = victim.recv().unwrap();
@@ -308,10 +314,10 @@ fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> (Buffer, File) {
     })
 }
 
-/// A sender that fills its lease after the receiver gave up reaches nothing of the receiver's:
-/// neither what it was to fill nor, by now, anything else of the pool.
+/// A sender that fills its lease after the receiver gave up does not change the receiver's memory:
+/// neither the target nor other parts of the pool.
 #[test]
-fn a_lease_that_is_filled_too_late_reaches_nothing() {
+fn lease_filled_too_late_does_not_change_target() {
     let size = 3 * 4096 + 100;
     for (start, end) in [(0, size), (4096, size), (4096, 8192)] {
         let (liar, mut victim) = Liar::meet_trusted(&impatient());
@@ -327,7 +333,7 @@ fn a_lease_that_is_filled_too_late_reaches_nothing() {
 }
 
 #[test]
-fn a_lease_takes_memory_as_it_is_filled() {
+fn lease_uses_memory_only_as_it_is_filled() {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.publish(0, [0, LEASE, 256 << 20, 0]);
     let error = victim.recv().map(|got| got.len()).unwrap_err();
@@ -337,9 +343,9 @@ fn a_lease_takes_memory_as_it_is_filled() {
     assert_eq!((status.st_size, status.st_blocks), (256 << 20, 0));
 }
 
-/// Nothing tells by polling that a full socket has room again, so nothing waits for it.
+/// Polling does not signal that a full socket has room again, so no call waits for it.
 #[test]
-fn a_socket_that_nobody_reads_holds_no_message_up() {
+fn full_socket_delays_no_message() {
     let fill = |socket: OwnedFd| {
         while rustix::net::send(&socket, &[0], SendFlags::DONTWAIT).is_ok() {}
     };
@@ -347,21 +353,25 @@ fn a_socket_that_nobody_reads_holds_no_message_up() {
     fill(socket);
     liar.publish(0, [0, LEASE, 100_000, 0]);
     assert!(victim.try_recv().unwrap().is_none());
-    assert_eq!(liar.peek(REFUSED), 1, "the ring is to bring it");
+    assert_eq!(liar.peek(REFUSED), 1, "the victim did not ask for the ring");
     for mechanism in [Mechanism::Staged, Mechanism::Vmsplice] {
         let (liar, mut victim, socket) = Liar::meet_trusted_by(&by(mechanism));
         fill(socket);
         let mut sending = victim.start_send(&[1; 100_000]).unwrap();
         assert!(sending.advance().unwrap());
-        assert_eq!(liar.peek(LANE_BYTES + PUBLISHED), 1, "{mechanism}: it is in the ring");
+        assert_eq!(
+            liar.peek(LANE_BYTES + PUBLISHED),
+            1,
+            "{mechanism}: the message is not in the ring"
+        );
     }
 }
 
 #[test]
-fn a_lease_that_is_never_filled_costs_the_deadline_and_no_memory() {
+fn lease_that_is_never_filled_costs_deadline() {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.publish(0, [0, LEASE, 5_000_000, 0]);
-    liar.poke(LAID, 2);
+    liar.poke(LEASE_FILLED, 2);
     let error = victim.recv().map(|got| got.len()).unwrap_err();
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
     assert!(matches!(victim.recv(), Err(Error::Broken)));

@@ -1,4 +1,4 @@
-//! Limits, listeners, and ends that go.
+//! Limits, listeners, and ends that close.
 
 use std::io::IoSlice;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use haul_channel::{Buffer, Channel, Error, Listener, Mechanism, Settings};
 use crate::support::{BY_COPY, SHORT, by, ends, impatient, pattern};
 
 #[test]
-fn a_listener_accepts_for_its_user_alone_and_leaves_no_path() {
+fn listener_accepts_its_user_alone_and_removes_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = Listener::bind(&path).unwrap();
@@ -33,14 +33,14 @@ fn a_listener_accepts_for_its_user_alone_and_leaves_no_path() {
 }
 
 #[test]
-fn nobody_comes_and_a_silent_visitor_cost_their_time() {
+fn accept_waits_limited_time_for_connection_and_greeting() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = Listener::bind(&path).unwrap();
     let start = Instant::now();
     let error = listener.accept(&impatient()).map(drop).unwrap_err();
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
-    // A stream cannot connect to it at all; a peer that says nothing is one that connects here.
+    // A stream socket cannot connect to it at all, so the silent peer connects with the right type.
     let silent = rustix::net::socket(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -55,7 +55,7 @@ fn nobody_comes_and_a_silent_visitor_cost_their_time() {
 }
 
 #[test]
-fn more_than_the_limit_is_refused_at_either_end() {
+fn send_refuses_message_over_limit() {
     let small = Settings { size_max: 1000, ..impatient() };
     let (mut one, mut other) = ends(&small);
     assert!(matches!(one.send(&[0; 1001]), Err(Error::TooLong { .. })));
@@ -63,13 +63,13 @@ fn more_than_the_limit_is_refused_at_either_end() {
     assert_eq!(other.recv().unwrap().len(), 1000);
 }
 
-/// The same addresses many times over: more bytes than a number of 64 bits counts, and then some.
+/// The same addresses many times: more bytes than 64 bits can count.
 #[test]
-fn parts_that_are_more_than_can_be_counted_are_too_long() {
+fn send_refuses_parts_whose_sum_overflows() {
     const PART_BYTES: usize = 1 << 45;
     let Ok(memory) = Buffer::new(PART_BYTES) else {
         eprintln!(
-            "SKIPPED: parts without end: no addresses without memory: set vm.overcommit_memory to 0"
+            "SKIPPED: parts whose sum overflows: no addresses without memory: set vm.overcommit_memory to 0"
         );
         return;
     };
@@ -83,7 +83,7 @@ fn parts_that_are_more_than_can_be_counted_are_too_long() {
 }
 
 #[test]
-fn a_mechanism_that_cannot_be_had_is_named() {
+fn unavailable_mechanism_is_named_error() {
     let (mut one, _other) = ends(&Settings { mechanism: Some(Mechanism::Pull), ..impatient() });
     assert!(!one.offers(Mechanism::Pull));
     let error = one.send(&[0; 5000]).unwrap_err();
@@ -93,11 +93,11 @@ fn a_mechanism_that_cannot_be_had_is_named() {
 }
 
 #[test]
-fn an_end_that_closes_is_told_from_one_that_goes_in_the_middle() {
+fn receiver_distinguishes_close_from_death_within_message() {
     let (one, mut other) = ends(&by(Mechanism::Ring));
     drop(one);
     assert!(matches!(other.recv(), Err(Error::Closed)));
-    // What was sent before still comes.
+    // Messages that were sent before still arrive.
     let (mut one, mut other) = ends(&by(Mechanism::Staged));
     one.send(&pattern(100_000, 1)).unwrap();
     one.send(&[]).unwrap();
@@ -118,10 +118,10 @@ fn an_end_that_closes_is_told_from_one_that_goes_in_the_middle() {
     }
 }
 
-/// Memory for a large message goes at both ends as it is not used any more.
+/// Both ends free the memory of a large message when it is not used any more.
 #[test]
-fn a_large_pool_goes_as_small_messages_follow() {
-    // No other message here is as large.
+fn small_messages_drop_large_pool() {
+    // No other message of these tests is as large.
     let size = 130 << 20;
     let mappings = || {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -138,7 +138,7 @@ fn a_large_pool_goes_as_small_messages_follow() {
         scope.spawn(move || one.send(&vec![7; size as usize]).unwrap());
         assert!(other.recv().unwrap().iter().all(|byte| *byte == 7));
     });
-    assert_eq!(mappings(), 2, "it waits for another such message");
+    assert_eq!(mappings(), 2, "the pool is kept for another such message");
     for _ in 0..18 {
         thread::scope(|scope| {
             let one = &mut one;
@@ -150,7 +150,7 @@ fn a_large_pool_goes_as_small_messages_follow() {
 }
 
 #[test]
-fn waiting_in_vain_harms_nothing() {
+fn deadline_without_message_leaves_channel_usable() {
     let (mut one, mut other) = ends(&impatient());
     let start = Instant::now();
     let error = other.recv().map(drop).unwrap_err();
@@ -161,7 +161,7 @@ fn waiting_in_vain_harms_nothing() {
 }
 
 #[test]
-fn an_account_tells_what_it_took() {
+fn account_reports_memory_calls_time_and_faults() {
     let (mut one, mut other) = ends(&by(Mechanism::Staged));
     let size = 5_000_000;
     let bytes = pattern(size, 2);
@@ -170,7 +170,7 @@ fn an_account_tells_what_it_took() {
     assert_eq!(sent.extra_memory_bytes, size as u64);
     assert!(sent.system_calls >= 7 && got.account().system_calls >= 6, "{sent:?}");
     assert!(sent.cpu.is_some_and(|time| time > Duration::ZERO));
-    // A fresh target of so many pages was touched for the first time, huge pages or not.
+    // A new target of many pages was accessed for the first time, with or without huge pages.
     assert!(got.account().faults.is_some_and(|faults| faults >= 1));
     one.send(b"small").unwrap();
     assert_eq!(other.recv().unwrap().account().cpu, None);

@@ -1,4 +1,4 @@
-//! One suite over every mechanism, and everything bad that a peer can do.
+//! One suite over every mechanism, and hostile peers.
 
 mod conformance;
 mod deadlines;

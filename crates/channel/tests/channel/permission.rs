@@ -1,8 +1,9 @@
-//! Whom a sender lets read its memory: the one peer, by name, and only as long as a transfer lasts.
+//! The process that a sender permits to read its memory: the peer alone, by name, and only during a
+//! transfer.
 //!
-//! Where Yama is in force (`ptrace_scope` 1), the kernel is asked; and everywhere, what this
-//! process asked of it: a filter has each such call answered by a thread of the test, which keeps
-//! what was asked.
+//! With Yama in force (`ptrace_scope` 1), a test checks the kernel's decision. On every machine,
+//! another test checks the calls of this process: a filter passes them to a thread of the test,
+//! which records and answers them.
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -16,19 +17,19 @@ use crate::death::{SIZE, start};
 use crate::support::{SHORT, by, pattern};
 use crate::watched::{Answer, can_watch, watch};
 
-/// What prctl was asked with PR_SET_PTRACER, in order.
+/// The arguments of prctl with PR_SET_PTRACER, in order.
 #[derive(Clone, Debug, Default)]
 struct Asked(Arc<Mutex<Vec<i32>>>);
 
 impl Asked {
     /// From here on every PR_SET_PTRACER of this thread, and of those that it starts, succeeds and
-    /// is kept, whether or not there is a Yama.
+    /// is recorded, with or without Yama.
     fn begin() -> Self {
         let asked = Self::default();
         let keeping = asked.clone();
         watch(&[libc::SYS_prctl], move |_, [what, name, ..]| {
             if what as c_int != libc::PR_SET_PTRACER {
-                return Answer::Let;
+                return Answer::Continue;
             }
             keeping.0.lock().unwrap().push(name as i32);
             Answer::Succeed
@@ -41,12 +42,12 @@ impl Asked {
     }
 }
 
-/// What a peer does that keeps what it asks. This end lives in the process that started it.
+/// The role of a peer that records its calls. The other end is in the process that started it.
 pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
     let asked = Asked::begin();
     let peer = std::os::unix::process::parent_id() as i32;
     let mut channel = Channel::connect(path, &by(mechanism)).unwrap();
-    // Whether there is a Yama is tried once, then the peer is let try whether it can read.
+    // One call checks for Yama, then the peer gets permission to try a read.
     assert_eq!(asked.so_far(), [0, peer, 0]);
     if !channel.offers(mechanism) {
         return;
@@ -54,7 +55,7 @@ pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
     channel.send(&pattern(SIZE, 11)).unwrap();
     assert_eq!(asked.so_far()[3..], [peer, 0], "named for one message, and withdrawn");
     channel.send(b"").unwrap();
-    assert_eq!(asked.so_far().len(), 5, "nobody reads a message that is inline");
+    assert_eq!(asked.so_far().len(), 5, "an inline message needs no permission");
 
     let bytes = pattern(SIZE, 12);
     let mut sending = channel.start_send(&bytes).unwrap();
@@ -79,8 +80,8 @@ pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
     assert_eq!(asked.so_far()[8..], [0], "withdrawn as the peer went");
 }
 
-/// Both ends of a channel that begins while somebody is named: nobody else is, so neither can be
-/// read.
+/// Both ends of a channel that begins while another peer is named: neither can be named, so neither
+/// can be read.
 fn another_peer(settings: &Settings) -> (Channel, Channel) {
     let (one, other) = pair().unwrap();
     let accepting = thread::spawn({
@@ -91,7 +92,7 @@ fn another_peer(settings: &Settings) -> (Channel, Channel) {
 }
 
 #[test]
-fn a_sender_names_its_peer_alone_and_takes_the_name_back() {
+fn sender_names_its_peer_alone_and_withdraws_name() {
     if !can_watch("names for Yama") {
         return;
     }
@@ -106,7 +107,7 @@ fn a_sender_names_its_peer_alone_and_takes_the_name_back() {
                 assert!(got[..] == pattern(SIZE, 11), "{mechanism}");
                 assert!(channel.recv().unwrap().is_empty());
             }
-            // Where no process may read another there is nothing to name anybody for.
+            // If no process may read another, no process is named.
             Err(error) => assert!(!channel.offers(mechanism), "{error}"),
         }
         peer.ended_well();
@@ -126,8 +127,7 @@ fn can_read(process: i32, address: u64) -> bool {
     count == 1
 }
 
-/// What a receiver does, and whoever else there is: tells whether it can read its parent's memory
-/// when no transfer is under way.
+/// The role of a receiver: reports whether it can read its parent's memory outside of a transfer.
 pub(crate) fn read_the_sender(channel: &mut Channel) {
     let got = channel.recv().unwrap();
     assert!(got[..] == pattern(SIZE, 14));
@@ -138,16 +138,16 @@ pub(crate) fn read_the_sender(channel: &mut Channel) {
     channel.send(&[was_pulled.into(), can_read(parent, address).into()]).unwrap();
 }
 
-/// A third process: says by its end whether it can read that memory.
+/// The role of a third process: its exit status shows whether it can read that memory.
 pub(crate) fn read_as_a_stranger(place: &str) {
     let (process, address) = place.split_once(' ').unwrap();
     let can = can_read(process.parse().unwrap(), address.parse().unwrap());
     assert!(!can, "a stranger can read");
 }
 
-/// Of children Yama lets nobody read a parent unless it is named.
+/// Under Yama, a child may read its parent only if it is named.
 #[test]
-fn with_yama_only_the_peer_can_read_and_only_meanwhile() {
+fn under_yama_only_peer_can_read_and_only_during_transfer() {
     let scope = "/proc/sys/kernel/yama/ptrace_scope";
     let Ok(found) = std::fs::read_to_string(scope) else {
         eprintln!(
@@ -160,7 +160,7 @@ fn with_yama_only_the_peer_can_read_and_only_meanwhile() {
         return;
     }
     if found.trim() != "1" {
-        // 0 lets everybody read, 2 and 3 nobody: there is nothing that a name could change.
+        // With 0 all processes may read, with 2 and 3 none: a name changes nothing.
         return;
     }
     let folder = tempfile::tempdir().unwrap();

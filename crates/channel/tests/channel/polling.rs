@@ -1,4 +1,4 @@
-//! The forms that fit an event loop: nothing waits but poll.
+//! The calls for event loops: only poll waits.
 
 use std::os::fd::AsFd;
 use std::thread;
@@ -17,7 +17,7 @@ fn poll(file: std::os::fd::BorrowedFd<'_>) {
 }
 
 #[test]
-fn a_loop_on_each_side_moves_everything() {
+fn event_loop_at_each_end_moves_all_messages() {
     for mechanism in BY_COPY {
         let (mut one, mut other) = ends(&by(mechanism));
         let bytes = pattern(3_000_000, 23);
@@ -52,7 +52,7 @@ fn a_loop_on_each_side_moves_everything() {
 }
 
 #[test]
-fn nothing_there_is_told_at_once() {
+fn try_recv_without_message_returns_at_once() {
     let (mut one, mut other) = ends(&by(Mechanism::Ring));
     let start = Instant::now();
     assert!(other.try_recv().unwrap().is_none());
@@ -63,7 +63,7 @@ fn nothing_there_is_told_at_once() {
 }
 
 #[test]
-fn what_polling_began_a_waiting_call_ends() {
+fn waiting_call_completes_message_that_polling_began() {
     let (mut one, mut other) = ends(&Settings { mechanism: None, ..by(Mechanism::Ring) });
     let bytes = pattern(2_000_000, 29);
     thread::scope(|scope| {
@@ -88,12 +88,12 @@ fn what_polling_began_a_waiting_call_ends() {
 }
 
 #[test]
-fn a_message_given_up_is_never_taken_for_whole() {
+fn abandoned_message_never_counts_as_whole() {
     for mechanism in [Mechanism::Ring, Mechanism::Pull] {
         let (mut one, mut other) = ends(&by(mechanism));
         let mut bytes = pattern(9_000_000, 31);
         let mut sending = one.start_send(&bytes).unwrap();
-        assert!(!sending.advance().unwrap(), "nobody receives yet");
+        assert!(!sending.advance().unwrap(), "no receiver has read it yet");
         drop(sending);
         bytes.fill(0);
         assert!(matches!(one.send(b"more"), Err(Error::Broken)));

@@ -1,5 +1,5 @@
-//! A peer that speaks the protocol by hand, so that it can lie. The numbers are those of
-//! `layout.rs`, written out: a change of the protocol must be a change here.
+//! A peer that implements the protocol itself, so that it can lie. The numbers repeat those of
+//! `layout.rs`: a change of the protocol must be a change here too.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -24,12 +24,12 @@ pub(crate) const OFFERED: u64 = 9 * 128;
 pub(crate) const CLAIMED: u64 = 10 * 128;
 pub(crate) const PUSHED: u64 = 11 * 128;
 pub(crate) const ABANDONED: u64 = 11 * 128 + 8;
-pub(crate) const LAID: u64 = 11 * 128 + 16;
+pub(crate) const LEASE_FILLED: u64 = 11 * 128 + 16;
 pub(crate) const LANE_BYTES: u64 = 4096;
 const SLOTS_START: u64 = 8192;
 const SLOT_BYTES: u64 = 8320;
 
-/// One packet, with this process's name, and a descriptor where there is one.
+/// Sends a packet with this process's credentials and these descriptors.
 pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4), ScmCredentials(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -45,7 +45,7 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
     let _ = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
 }
 
-/// The next packet's words, and its descriptor; empty where the other end went.
+/// The next packet's words and its descriptor; empty if the other end is gone.
 pub(crate) fn receive(socket: &OwnedFd) -> (Vec<u64>, Option<OwnedFd>) {
     let _ =
         rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], None);
@@ -54,10 +54,10 @@ pub(crate) fn receive(socket: &OwnedFd) -> (Vec<u64>, Option<OwnedFd>) {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
     let vector = &mut [IoSliceMut::new(&mut bytes)];
-    let Ok(told) = rustix::net::recvmsg(socket, vector, &mut control, flags) else {
+    let Ok(received) = rustix::net::recvmsg(socket, vector, &mut control, flags) else {
         return (Vec::new(), None);
     };
-    let count = told.bytes;
+    let count = received.bytes;
     let mut file = None;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(files) = message {
@@ -69,7 +69,7 @@ pub(crate) fn receive(socket: &OwnedFd) -> (Vec<u64>, Option<OwnedFd>) {
     (words.collect(), file)
 }
 
-/// A greeting as it should be.
+/// A valid greeting.
 pub(crate) fn greeting(step: u64, chunk_bytes: u64, nonce: u64, echo: u64) -> Vec<u8> {
     let magic = u64::from_le_bytes(*b"haulchan");
     let words = [magic, 9 | step << 32, chunk_bytes, 0, nonce, echo, 0, 0];
@@ -85,7 +85,7 @@ fn greeting_with(step: u64, flags: u64, echo: u64, probe: u64) -> Vec<u8> {
     bytes
 }
 
-/// A peer that connected in good order, and from then on does what a test says.
+/// A peer that makes a correct handshake, and from then on does what a test says.
 pub(crate) struct Liar {
     pub(crate) socket: OwnedFd,
     pub(crate) memory: File,
@@ -98,14 +98,14 @@ impl Liar {
         (liar, victim)
     }
 
-    /// As `meet`, for a victim that trusts the liar: both ends can reach into each other, as they
-    /// are one process.
+    /// As `meet`, for a victim that trusts the liar: each can access the other's memory, because
+    /// both are in one process.
     pub(crate) fn meet_trusted(settings: &Settings) -> (Self, Channel) {
         let (liar, victim, _) = Self::meet_trusted_by(settings);
         (liar, victim)
     }
 
-    /// As `meet_trusted`, and gives a copy of the victim's socket.
+    /// As `meet_trusted`, and returns a copy of the victim's socket.
     pub(crate) fn meet_trusted_by(settings: &Settings) -> (Self, Channel, OwnedFd) {
         static NONCE: u64 = NONCE_OF_LIAR;
         let settings = Settings { trusts_peer: true, ..settings.clone() };
@@ -132,14 +132,14 @@ impl Liar {
         u64::from_le_bytes(bytes)
     }
 
-    /// Waits until a word says this.
+    /// Waits until a word has this value.
     pub(crate) fn wait_for(&self, offset: u64, word: u64) {
         while self.peek(offset) != word {
             thread::yield_now();
         }
     }
 
-    /// Writes what the slot of a message on lane 0 says of its checksum.
+    /// Writes the words of the checksum into the slot of a message on lane 0.
     pub(crate) fn sum(&self, message: u64, words: [u64; 3]) {
         let at = SLOTS_START + message % 16 * SLOT_BYTES + 32;
         for (index, word) in words.into_iter().enumerate() {
@@ -147,7 +147,7 @@ impl Liar {
         }
     }
 
-    /// Fills the table in the slot of a message on lane 0.
+    /// Writes the table into the slot of a message on lane 0.
     pub(crate) fn table(&self, message: u64, parts: &[(u64, u64)]) {
         let at = SLOTS_START + message % 16 * SLOT_BYTES + 64;
         for (index, (address, length)) in parts.iter().enumerate() {
@@ -170,7 +170,7 @@ impl Liar {
     }
 }
 
-/// What the connecting end says of an accepting end that hands over what `offer` sends.
+/// The result of a connecting end whose accepting end sends a greeting by `offer`.
 pub(crate) fn offered(
     settings: &Settings,
     offer: impl FnOnce(&OwnedFd, u64) + Send + 'static,

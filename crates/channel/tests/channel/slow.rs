@@ -1,4 +1,4 @@
-//! Descriptors that take long to be closed, for tests that hand them over.
+//! Descriptors that are slow to close, for tests that hand them over.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// How long whoever closes one of them is held up, if nothing is done about it.
+/// How long closing one of them waits, if the library does not prevent it.
 const LINGER: Duration = Duration::from_secs(100);
 
-/// A connection whose other end, the second, takes nothing more: as it is closed by the last who
-/// has it, it waits until what was written has gone, for so long at most. `None` where there is no
-/// network of this machine with itself.
+/// A connection whose other end, the second value, reads nothing. The last close of it waits until
+/// the written bytes are sent, at most for `linger`. Returns `None` without a loopback network.
 pub(crate) fn slow_for(linger: Duration) -> Option<(OwnedFd, TcpStream)> {
     let connected = TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| Ok((TcpStream::connect(listener.local_addr()?)?, listener)));
@@ -30,7 +29,7 @@ pub(crate) fn slow_for(linger: Duration) -> Option<(OwnedFd, TcpStream)> {
     Some((slow.into(), other))
 }
 
-/// The same, for longer than any test takes.
+/// As `slow_for`, for longer than any test.
 pub(crate) fn slow() -> Option<(OwnedFd, TcpStream)> {
     slow_for(LINGER)
 }

@@ -1,5 +1,5 @@
-//! Permissions that were never there, and limits that are reached: a fallback or a named error, and
-//! the channel lives on.
+//! Missing permissions and exhausted limits: each causes a fallback or a named error, and the
+//! channel remains usable.
 
 use haul_channel::{Building, Channel, Error, Listener, Mechanism, Settings};
 
@@ -15,7 +15,7 @@ fn meet(what: &str, mechanism: Mechanism, settings: &Settings) -> (Channel, Star
 }
 
 #[test]
-fn what_the_peer_may_not_do_is_known_as_they_meet() {
+fn handshake_detects_missing_permission_of_peer() {
     for mechanism in [Mechanism::Pull, Mechanism::Double] {
         let (mut channel, _peer) = meet("forbid-all", mechanism, &by(mechanism));
         assert!(!channel.offers(mechanism) && channel.offers(Mechanism::Lease));
@@ -34,7 +34,7 @@ fn limit(resource: libc::__rlimit_resource_t, value: u64) {
     assert_eq!(result, 0);
 }
 
-/// What a peer does that can open nothing more.
+/// The role of a peer that can open no more files.
 pub(crate) fn send_without_descriptors(channel: &mut Channel) {
     limit(libc::RLIMIT_NOFILE, 3);
     let error = Building::new(100_000).unwrap_err();
@@ -46,7 +46,7 @@ pub(crate) fn send_without_descriptors(channel: &mut Channel) {
 }
 
 #[test]
-fn without_descriptors_the_ring_carries_it() {
+fn ring_carries_message_without_descriptors() {
     for mechanism in [Mechanism::Staged, Mechanism::Vmsplice] {
         let (mut channel, _peer) = meet("few-files", mechanism, &by(mechanism));
         assert!(channel.recv().unwrap()[..] == pattern(SIZE, 1), "{mechanism}");
@@ -54,7 +54,7 @@ fn without_descriptors_the_ring_carries_it() {
     }
 }
 
-/// What a peer does that can open nothing more: what comes with a descriptor is lost, and it says
+/// The role of a peer that can open no more files: it loses messages with a descriptor, and reports
 /// why.
 pub(crate) fn receive_without_descriptors(channel: &mut Channel) {
     limit(libc::RLIMIT_NOFILE, 3);
@@ -65,25 +65,24 @@ pub(crate) fn receive_without_descriptors(channel: &mut Channel) {
 }
 
 #[test]
-fn a_receiver_without_descriptors_says_so() {
+fn receiver_without_descriptors_reports_limit() {
     for mechanism in [Mechanism::Staged, Mechanism::Vmsplice] {
         let (mut channel, peer) = meet("few-files-to-receive", mechanism, &by(mechanism));
-        // A small message in a pipe waits for the receiver, which has no use for it.
+        // A message in a pipe waits for the receiver, which cannot use the pipe.
         let result = channel.send(&pattern(SIZE, 3));
         assert_eq!(result.is_ok(), mechanism == Mechanism::Staged, "{result:?}");
         peer.ended_well();
     }
 }
 
-/// The bytes that this process may map from here on, beside what it has.
+/// Limits the bytes that this process may map in addition.
 fn limit_memory(more: u64) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     limit(libc::RLIMIT_AS, pages * 4096 + more);
 }
 
-/// What a peer does that can map nothing more: what needs memory goes through the ring, that is
-/// there.
+/// The role of a peer that can map no more memory: its messages go through the ring, which exists.
 pub(crate) fn send_without_memory(channel: &mut Channel, mechanism: Mechanism) {
     let bytes = pattern(SIZE, 4);
     limit_memory(SIZE as u64 / 2);
@@ -93,12 +92,12 @@ pub(crate) fn send_without_memory(channel: &mut Channel, mechanism: Mechanism) {
         let sent = channel.send(&bytes).unwrap();
         assert_eq!((sent.mechanism, sent.fell_back_from), (Mechanism::Ring, Some(mechanism)));
     }
-    // Nothing was left behind of what could not be had.
+    // The failed attempts left nothing behind.
     channel.send(b"after").unwrap();
 }
 
 #[test]
-fn a_sender_without_memory_sends_through_the_ring() {
+fn sender_without_memory_uses_ring() {
     for mechanism in [Mechanism::Staged, Mechanism::Lease] {
         let (mut channel, peer) = meet("little-memory-to-send", mechanism, &by(mechanism));
         for _ in 0..2 {
@@ -109,7 +108,7 @@ fn a_sender_without_memory_sends_through_the_ring() {
     }
 }
 
-/// What a peer does that the kernel gives no huge pages, whatever it asks for.
+/// The role of a peer that gets no huge pages from the kernel.
 pub(crate) fn answer_without_huge_pages(channel: &mut Channel, mechanism: Mechanism) {
     // SAFETY: takes numbers alone.
     let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
@@ -130,7 +129,8 @@ pub(crate) fn answer_without_huge_pages(channel: &mut Channel, mechanism: Mechan
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let anonymous = rollup.lines().find(|line| line.starts_with("AnonHugePages:"));
     assert!(anonymous.is_none_or(|line| line.contains(" 0 kB")), "{anonymous:?}");
-    // What goes out of the sender's own memory has to stay there until it was taken.
+    // The receiver may still be reading the sender's memory, so it must stay until the message was
+    // consumed.
     assert_eq!(channel.recv().unwrap()[..], *b"whole");
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn answer_without_huge_pages(channel: &mut Channel, mechanism: Mechan
 const LARGE: usize = 9 << 20;
 
 #[test]
-fn without_huge_pages_every_mechanism_works() {
+fn every_mechanism_works_without_huge_pages() {
     for mechanism in Mechanism::ALL.into_iter().filter(|each| *each != Mechanism::Inline) {
         let named = Some(mechanism).filter(|each| *each != Mechanism::Sealed);
         let settings = Settings { mechanism: named, ..by(mechanism) };
@@ -159,7 +159,7 @@ fn without_huge_pages_every_mechanism_works() {
     }
 }
 
-/// What a peer does that can map nothing more: the message waits for a target that is there.
+/// The role of a peer that can map no more memory: the message waits for an existing target.
 pub(crate) fn receive_without_memory(channel: &mut Channel) {
     let (mut target, expected) = (vec![0; SIZE], pattern(SIZE, 2));
     limit_memory(SIZE as u64 / 2);
@@ -172,7 +172,7 @@ pub(crate) fn receive_without_memory(channel: &mut Channel) {
 }
 
 #[test]
-fn without_memory_the_message_stays() {
+fn message_stays_if_receiver_has_no_memory() {
     for mechanism in [Mechanism::Ring, Mechanism::Lease] {
         let (mut channel, _peer) = meet("little-memory", mechanism, &by(mechanism));
         channel.send(&pattern(SIZE, 2)).unwrap();

@@ -1,4 +1,4 @@
-//! Two ends, and bytes that show where they belong.
+//! Helpers: two ends, and bytes that differ by offset.
 #![allow(dead_code, reason = "every test binary uses its own part of it")]
 
 use std::thread;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use haul_channel::{Channel, Mechanism, Settings, pair};
 
-/// Long enough for a loaded machine, short enough that a hang is seen.
+/// Long enough for a loaded machine, short enough that a hang is noticed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// For peers that will not move: short enough to be waited for, and long enough that those that
-/// will do so within it though a hypervisor takes most of the processors (a thread that could run
+/// For peers that make no progress: short enough to wait for, and long enough that a correct peer
+/// makes progress within it even if a hypervisor takes most of the processors (a runnable thread
 /// waited for 320 ms).
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,7 @@ pub(crate) fn by(mechanism: Mechanism) -> Settings {
     }
 }
 
-/// Patience of [`SHORT`], and no trust.
+/// Time limits of [`SHORT`], and no trust.
 pub(crate) fn impatient() -> Settings {
     Settings { wait: Some(SHORT), deadline: SHORT, ..Settings::default() }
 }
@@ -40,7 +40,7 @@ pub(crate) fn ends(settings: &Settings) -> (Channel, Channel) {
     })
 }
 
-/// Bytes that differ by place and by seed, so that a chunk at the wrong place shows.
+/// Bytes that depend on the offset and the seed, so that a chunk at a wrong offset shows.
 pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -54,7 +54,7 @@ pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// The mechanisms that `send` can be told to use for any size but the smallest.
+/// The mechanisms that `send` can use by name for messages of any size.
 pub(crate) const BY_COPY: [Mechanism; 6] = [
     Mechanism::Ring,
     Mechanism::Staged,

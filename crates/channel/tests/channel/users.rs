@@ -1,4 +1,4 @@
-//! Peers of other users, and sockets that they, or the dead, left where one's own should be.
+//! Peers of other users, and sockets that other users or dead processes left at a path.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use haul_channel::{Channel, Error, Listener, Mechanism, Settings, Users};
 use crate::death::{Started, command, start};
 use crate::support::by;
 
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 fn allowing(users: Users) -> Settings {
     Settings { users, ..by(Mechanism::Ring) }
@@ -26,16 +26,16 @@ fn is_root(what: &str) -> bool {
     is_root
 }
 
-/// From here on this process is nobody's.
-fn become_nobody() {
+/// Makes this process one of the user 65534.
+fn become_unprivileged() {
     // SAFETY: takes numbers alone.
-    let group = unsafe { libc::setresgid(NOBODY, NOBODY, NOBODY) };
+    let group = unsafe { libc::setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
     // SAFETY: likewise.
-    let user = unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) };
+    let user = unsafe { libc::setresuid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
     assert_eq!((group, user), (0, 0));
 }
 
-/// A folder that everybody may make sockets in.
+/// A folder in which every user may make sockets.
 fn shared_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -50,30 +50,30 @@ fn wait_for(path: &Path) {
     }
 }
 
-/// What a peer does that is nobody's and listens where another process was to.
-pub(crate) fn listen_as_nobody(path: &Path) {
-    become_nobody();
+/// The role of a peer of another user that listens at a path where this user's process is expected.
+pub(crate) fn listen_as_other_user(path: &Path) {
+    become_unprivileged();
     let listener = Listener::bind_for(path, &Users::Any).unwrap();
     let refused = listener.accept(&allowing(Users::Any)).map(drop).unwrap_err();
     assert!(matches!(refused, Error::PeerGone { .. }), "{refused}");
     for _ in 0..2 {
         let mut channel = listener.accept(&allowing(Users::Any)).unwrap();
-        assert_eq!(channel.recv().unwrap()[..], *b"meant for nobody");
+        assert_eq!(channel.recv().unwrap()[..], *b"meant for another user");
     }
 }
 
 #[test]
-fn whoever_has_the_path_first_gets_nothing_of_another_users() {
+fn connect_refuses_listener_of_other_user_unless_allowed() {
     if !is_root("a listener of another user") {
         return;
     }
     let folder = shared_folder();
     let path = folder.path().join("socket");
-    let peer = start("listen-as-nobody", Mechanism::Ring, &path);
+    let peer = start("listen-as-other-user", Mechanism::Ring, &path);
     wait_for(&path);
     let connect = |users| {
         let settings = allowing(users);
-        // The path is there before somebody listens.
+        // The path exists before the process listens.
         loop {
             match Channel::connect(&path, &settings) {
                 Err(Error::Socket { .. }) => thread::sleep(Duration::from_millis(5)),
@@ -84,54 +84,54 @@ fn whoever_has_the_path_first_gets_nothing_of_another_users() {
     let error = connect(Users::Own).map(drop).unwrap_err();
     let expected = Some(peer.process());
     assert!(
-        matches!(&error, Error::OtherUser { process, user: NOBODY, .. } if *process == expected),
+        matches!(&error, Error::OtherUser { process, user: UNPRIVILEGED, .. } if *process == expected),
         "{error}"
     );
-    for users in [Users::OwnAnd(vec![NOBODY]), Users::Any] {
+    for users in [Users::OwnAnd(vec![UNPRIVILEGED]), Users::Any] {
         let mut channel = connect(users).unwrap();
         let identity = channel.peer();
-        assert_eq!((identity.process, identity.user), (expected, NOBODY));
-        channel.send(b"meant for nobody").unwrap();
+        assert_eq!((identity.process, identity.user), (expected, UNPRIVILEGED));
+        channel.send(b"meant for another user").unwrap();
     }
     peer.ended_well();
 }
 
-/// What a peer does that is nobody's and connects to a process that is not.
-pub(crate) fn connect_as_nobody(path: &Path) {
-    become_nobody();
+/// The role of a peer of another user that connects to this user's process.
+pub(crate) fn connect_as_other_user(path: &Path) {
+    become_unprivileged();
     let refused = Channel::connect(path, &allowing(Users::Own)).map(drop).unwrap_err();
     assert!(refused.to_string().contains("may not allow this user"), "{refused}");
     let mut channel = Channel::connect(path, &allowing(Users::Own)).unwrap();
     assert_eq!(channel.peer().user, 0, "root is always allowed");
-    channel.send(b"from nobody").unwrap();
+    channel.send(b"from another user").unwrap();
 }
 
 #[test]
-fn whoever_connects_is_of_a_user_that_may() {
+fn accept_refuses_peer_of_other_user_unless_allowed() {
     if !is_root("a sender of another user") {
         return;
     }
     let folder = shared_folder();
     let path = folder.path().join("socket");
-    let listener = Listener::bind_for(&path, &Users::OwnAnd(vec![NOBODY])).unwrap();
-    let peer = start("connect-as-nobody", Mechanism::Ring, &path);
+    let listener = Listener::bind_for(&path, &Users::OwnAnd(vec![UNPRIVILEGED])).unwrap();
+    let peer = start("connect-as-other-user", Mechanism::Ring, &path);
     let error = listener.accept(&allowing(Users::Own)).map(drop).unwrap_err();
-    assert!(matches!(error, Error::OtherUser { user: NOBODY, .. }), "{error}");
+    assert!(matches!(error, Error::OtherUser { user: UNPRIVILEGED, .. }), "{error}");
     assert!(error.to_string().contains("--allow-user 65534"), "{error}");
-    let mut channel = listener.accept(&allowing(Users::OwnAnd(vec![NOBODY]))).unwrap();
+    let mut channel = listener.accept(&allowing(Users::OwnAnd(vec![UNPRIVILEGED]))).unwrap();
     assert_eq!(channel.peer().process, Some(peer.process()));
-    assert_eq!(channel.recv().unwrap()[..], *b"from nobody");
+    assert_eq!(channel.recv().unwrap()[..], *b"from another user");
     peer.ended_well();
     drop(listener);
     let closed = Listener::bind_for(&path, &Users::OwnAnd(Vec::new())).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "for nobody else");
+    assert_eq!(mode & 0o777, 0o600, "the socket is open to other users");
     drop(closed);
 }
 
-/// What a peer does that has no number in its user namespace.
+/// The role of a peer without a number in its user namespace.
 pub(crate) fn connect_without_a_number(path: &Path) {
-    assert_eq!(rustix::process::geteuid().as_raw(), NOBODY);
+    assert_eq!(rustix::process::geteuid().as_raw(), UNPRIVILEGED);
     let refused = Channel::connect(path, &allowing(Users::Own)).map(drop).unwrap_err();
     let said = refused.to_string();
     assert!(said.contains("user namespace") && said.contains("--allow-user any"), "{said}");
@@ -140,7 +140,7 @@ pub(crate) fn connect_without_a_number(path: &Path) {
 }
 
 #[test]
-fn a_user_without_a_number_is_told_so_and_can_be_let_in() {
+fn user_without_number_is_named_in_error_and_can_be_allowed() {
     let can = Command::new("unshare").args(["-rm", "true"]).output();
     if !can.is_ok_and(|ran| ran.status.success()) {
         eprintln!("SKIPPED: a user without a number: no user namespaces: allow them");
@@ -161,21 +161,21 @@ fn a_user_without_a_number_is_told_so_and_can_be_let_in() {
     let peer = Started(unsafe { command.pre_exec(enter) }.spawn().unwrap());
     let refused = listener.accept(&allowing(Users::Own)).map(drop).unwrap_err();
     assert!(matches!(refused, Error::PeerGone { .. }), "{refused}");
-    // From outside it is whoever it was.
+    // Outside of the namespace, its user is the same as before.
     let mut channel = listener.accept(&allowing(Users::Own)).unwrap();
     assert_eq!(channel.peer().user, rustix::process::geteuid().as_raw());
     assert_eq!(channel.recv().unwrap()[..], *b"from a namespace");
     peer.ended_well();
 }
 
-/// What a peer does that is killed while it listens.
+/// The role of a peer that is killed while it listens.
 pub(crate) fn listen_until_killed(path: &Path) {
     let _listener = Listener::bind(path).unwrap();
     thread::sleep(Duration::from_secs(600));
 }
 
 #[test]
-fn a_socket_that_a_dead_process_left_is_replaced_and_a_live_one_is_not() {
+fn bind_replaces_socket_of_dead_process_and_not_of_live_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let peer = start("listen-until-killed", Mechanism::Ring, &path);
@@ -183,7 +183,7 @@ fn a_socket_that_a_dead_process_left_is_replaced_and_a_live_one_is_not() {
     let error = Listener::bind(&path).map(drop).unwrap_err();
     assert!(error.to_string().contains("another process has it"), "{error}");
     drop(peer);
-    assert!(path.exists(), "whoever is killed leaves it");
+    assert!(path.exists(), "the killed process leaves its socket");
     let listener = Listener::bind(&path).unwrap();
     thread::scope(|scope| {
         let path = &path;
@@ -193,7 +193,7 @@ fn a_socket_that_a_dead_process_left_is_replaced_and_a_live_one_is_not() {
         let mut channel = listener.accept(&by(Mechanism::Ring)).unwrap();
         assert_eq!(channel.recv().unwrap()[..], *b"anew");
     });
-    // Whoever is not the one that is there any more takes nothing away.
+    // A listener whose socket was replaced does not remove the new one.
     std::fs::remove_file(&path).unwrap();
     let second = Listener::bind(&path).unwrap();
     drop(listener);

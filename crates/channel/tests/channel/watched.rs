@@ -1,5 +1,5 @@
-//! System calls of one thread, stopped by a filter and told to whoever watches: what is asked of
-//! the kernel can be kept, answered in its place, or something can be done just before it.
+//! System calls of one thread, which a filter stops and reports to a watching thread. That thread
+//! can record a call, answer it instead of the kernel, or act just before it.
 
 use std::ffi::{c_int, c_long, c_ulong};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -36,23 +36,24 @@ struct Reply {
 const RECEIVE: c_ulong = 0xc050_2100;
 const SEND: c_ulong = 0xc018_2101;
 const _: () = assert!(size_of::<Notification>() == 0x50 && size_of::<Reply>() == 0x18);
-/// SECCOMP_USER_NOTIF_FLAG_CONTINUE: the kernel does what it was asked. From Linux 5.5 on.
+/// SECCOMP_USER_NOTIF_FLAG_CONTINUE: the kernel makes the call. From Linux 5.5 on.
 const CONTINUE: u32 = 1;
 
-/// What becomes of a call.
+/// The answer to a call.
 pub(crate) enum Answer {
-    /// The kernel does it.
-    Let,
-    /// It is said to have succeeded.
+    /// The kernel makes the call.
+    Continue,
+    /// The call returns success without the kernel.
     Succeed,
 }
 
-/// Whether calls can be watched here; says so where they cannot.
+/// Whether calls can be watched here. Prints a line if they cannot.
 pub(crate) fn can_watch(what: &str) -> bool {
-    // In a thread that ends: its filter stays as long as it does. No program makes the call.
+    // In a thread that ends, because a filter lasts as long as its thread. No program makes this
+    // call.
     let can = thread::spawn(|| listen(&[libc::SYS_lookup_dcookie]).is_some()).join().unwrap();
     if !can {
-        // In one piece, as other tests write meanwhile.
+        // In one write, because other tests print meanwhile.
         let line = format!(
             "SKIPPED: {what}: no seccomp listener: run it on Linux 5.5 or later, in a container whose \
              runtime does not listen itself\n"
@@ -62,47 +63,47 @@ pub(crate) fn can_watch(what: &str) -> bool {
     can
 }
 
-/// From here on each of these calls of this thread, and of threads that it starts, goes to `watch`
-/// first, with its arguments, which runs in a thread of its own. For where [`can_watch`] says that
-/// it can.
+/// From here on each of these calls of this thread, and of threads that it starts, first goes to
+/// `watch` with its arguments. `watch` runs in a separate thread. Only for machines on which
+/// [`can_watch`] returns true.
 pub(crate) fn watch(
     calls: &[c_long],
     mut watch: impl FnMut(c_long, [u64; 6]) -> Answer + Send + 'static,
 ) {
     let (give, take) = mpsc::channel::<OwnedFd>();
-    // Started before there is a filter, so that nothing of its own comes to it.
+    // Started before the filter exists, so that the filter does not stop its own calls.
     thread::spawn(move || {
         let Ok(listener) = take.recv() else { return };
         while answer_one(&listener, &mut watch).is_some() {}
     });
-    give.send(listen(calls).expect("it was asked whether calls can be watched")).unwrap();
+    give.send(listen(calls).expect("`can_watch` returned true")).unwrap();
 }
 
 fn answer_one(
     listener: &OwnedFd,
     watch: &mut impl FnMut(c_long, [u64; 6]) -> Answer,
 ) -> Option<()> {
-    let mut told = Notification::default();
+    let mut notification = Notification::default();
     // SAFETY: a structure of the size that the number of the call says, zeroed as it asks.
-    let result = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut told) };
+    let result = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut notification) };
     if result < 0 {
         return None;
     }
-    let flags = match watch(told.call.into(), told.arguments) {
-        Answer::Let => CONTINUE,
+    let flags = match watch(notification.call.into(), notification.arguments) {
+        Answer::Continue => CONTINUE,
         Answer::Succeed => 0,
     };
-    let reply = Reply { number: told.number, flags, ..Reply::default() };
+    let reply = Reply { number: notification.number, flags, ..Reply::default() };
     // SAFETY: as above; it is only read.
     let result = unsafe { libc::ioctl(listener.as_raw_fd(), SEND, &raw const reply) };
     (result == 0).then_some(())
 }
 
-/// `None` where the kernel has no such filters (before 5.0), or cannot go on with a call (before
-/// 5.5), or where somebody listens already.
+/// Installs the filter. Returns `None` if the kernel has no such filters (before 5.0), or cannot
+/// continue a call (before 5.5), or if another process listens already.
 fn listen(calls: &[c_long]) -> Option<OwnedFd> {
     let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
-    // Loads the call's number; jumps behind the end of all comparisons where it is one of these.
+    // Loads the call's number, and jumps behind all comparisons if it is one of these.
     let mut filter = vec![step(0x20, 0, 0)];
     for (index, call) in calls.iter().enumerate() {
         filter.push(step(0x15, (calls.len() - index) as u8, *call as u32));
@@ -122,12 +123,12 @@ fn listen(calls: &[c_long]) -> Option<OwnedFd> {
         assert!(is_known, "no filter: {reason:?}");
         return None;
     }
-    // SAFETY: the call has just opened it, and nobody else knows it.
+    // SAFETY: the call has just opened it, and no other code knows it.
     let listener = unsafe { OwnedFd::from_raw_fd(file as c_int) };
     can_continue(&listener).then_some(listener)
 }
 
-/// Answers a call that nobody made: a kernel that knows how to go on with one looks for it in vain.
+/// Answers a call that does not exist: a kernel that can continue calls reports that there is none.
 fn can_continue(listener: &OwnedFd) -> bool {
     let reply = Reply { flags: CONTINUE, ..Reply::default() };
     // SAFETY: a structure of the size that the number of the call says, which is only read.

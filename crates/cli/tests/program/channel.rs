@@ -234,7 +234,7 @@ fn killed_receiver_leaves_no_file_and_next_reuses_its_socket() {
     assert_eq!(left_in(folder.path()), ["to"]);
     // A file that is not a socket stays.
     let taken = run(&mut haul(&["channel", "recv", to.to_str().unwrap()]));
-    taken.expect(1).says(&["no socket"]);
+    taken.expect(1).says(&["not a socket"]);
     assert_eq!(fs::read(&to).unwrap(), b"anew");
 }
 

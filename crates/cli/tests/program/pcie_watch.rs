@@ -247,7 +247,8 @@ fn watch_names_remedy_for_missing_program_or_probe() {
     program.watch(&["--for", "1s"]).expect(1).says(&["-d libhaul_dpdk_burst.so"]);
     let nowhere = ["pcie", "watch", "--socket", "/nonexistent/dpdk_telemetry.v2", "--json"];
     run(&mut haul(&nowhere)).expect(1).says(&["cannot connect", "--no-telemetry"]);
-    for (place, part) in [("/etc/passwd", "it is no socket"), (&"x".repeat(300), "a shorter path")]
+    for (place, part) in
+        [("/etc/passwd", "it is not a socket"), (&"x".repeat(300), "a shorter path")]
     {
         run(&mut haul(&["pcie", "watch", "--socket", place])).expect(1).says(&[part]);
     }

@@ -60,7 +60,10 @@ fn what_is_in_the_way_of_a_socket_is_named_with_its_owner() {
         said
     };
     let said = vhost(&file);
-    assert!(said.contains("a file that is no socket is there, which is this user's own"), "{said}");
+    assert!(
+        said.contains("a file that is not a socket is there, which is this user's own"),
+        "{said}"
+    );
     let said = vhost(&link);
     assert!(said.contains("a symbolic link to") && said.contains("remove") | !is_root, "{said}");
     assert!(!is_root || said.contains(&format!("user {SOMEBODY}'s")), "{said}");

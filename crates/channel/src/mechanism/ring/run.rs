@@ -1,21 +1,21 @@
-//! Where the pieces of a message lie in the ring: it follows from the message's length, its pace
-//! and the count of cells, at both ends alike.
+//! The location of a message's pieces in the ring. It follows from the message's length, its pace
+//! and the count of cells, so both ends compute the same one.
 
 use crate::shared::layout::{self, CELL_BYTES};
 use crate::shared::pace::{Pace, cells_for, piece_bytes};
 
-/// Where a message stands in the ring, at either end.
+/// The progress of a message through the ring, at either end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// Bytes moved so far, of the whole message.
+    /// Bytes of the message moved so far.
     pub(super) offset: u64,
     /// Bytes of the whole message.
     pub(super) length: u64,
-    /// Bytes of a piece of this message, whole cells.
+    /// Bytes of a piece of this message, a multiple of a cell.
     piece: usize,
     /// Cells of the ring.
     pub(super) cells: u64,
-    /// How many of them, from the first on, this message goes through.
+    /// Cells that this message goes through, from the first on.
     pub(super) used: u64,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Piece {
 }
 
 impl Run {
-    /// The part of a message of `length` from `offset` on.
+    /// The part of a message of `length` bytes from `offset` on.
     #[inline]
     pub(super) fn new(offset: u64, length: u64, chunk_bytes: usize, pace: Pace) -> Self {
         let piece = piece_bytes(length - offset, chunk_bytes, pace);
@@ -41,14 +41,14 @@ impl Run {
         self.offset == self.length
     }
 
-    /// Whether one piece, where so many cells were counted, carries all that is left.
+    /// Whether one piece carries the remainder of the message when the count is `cell`.
     #[inline]
     pub(super) fn is_last(&self, cell: u64) -> bool {
         self.length - self.offset == self.next(cell).length as u64
     }
 
-    /// The next piece, where so many cells were counted. It does not go beyond the cells that this
-    /// message goes through: from there on the count passes over what is left of the ring.
+    /// The next piece when the count is `cell`. It ends within the cells that this message goes
+    /// through: from there on the count skips the remainder of the ring.
     #[inline]
     pub(super) fn next(&self, cell: u64) -> Piece {
         let at = cell % self.cells;
@@ -69,7 +69,7 @@ mod tests {
 
     const CHUNK: usize = 64 << 10;
 
-    /// One end: the message that it is at, and its count.
+    /// One end: its current message and its count.
     struct End {
         lengths: VecDeque<(u64, Pace)>,
         run: Run,
@@ -110,10 +110,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the lengths and whoever is ahead: both ends take the same pieces, none is
-        /// written over before it was read, and both come to the end.
+        /// For any lengths, and whichever end is ahead: both ends compute the same pieces, no piece
+        /// is overwritten before it was read, and both ends complete all messages.
         #[test]
-        fn pieces_are_the_same_at_both_ends_and_lie_in_free_cells(lengths in lengths(), mut order: u64) {
+        fn both_ends_compute_same_pieces_in_free_cells(lengths in lengths(), mut order: u64) {
             let cells = layout::cells(CHUNK);
             let (mut sender, mut receiver) = (End::new(&lengths), End::new(&lengths));
             let mut taken = vec![false; cells as usize];

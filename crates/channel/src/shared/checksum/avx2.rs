@@ -7,7 +7,7 @@ use std::arch::x86_64::{
 
 use super::{BLOCK_BYTES, LANES, LaneSums};
 
-/// LaneSums of a vector.
+/// Lanes of a vector.
 const WIDTH: usize = 4;
 const VECTORS: usize = LANES / WIDTH;
 const VECTOR_BYTES: usize = BLOCK_BYTES / VECTORS;
@@ -34,7 +34,7 @@ pub(super) unsafe fn blocks(
         if let Some(target) = target {
             // SAFETY: inside, as the caller promises.
             let to = unsafe { target.add(block * BLOCK_BYTES) };
-            // SAFETY: a block can be written there, aligned where it is streamed.
+            // SAFETY: a block can be written there, aligned if it is streamed.
             unsafe { store(to, vectors, is_streamed) };
         }
         for index in 0..VECTORS {
@@ -43,14 +43,14 @@ pub(super) unsafe fn blocks(
         }
     }
     if is_streamed {
-        // What was streamed is seen before anything that is told from here on.
+        // Streamed stores become visible before any word that is published from here on.
         _mm_sfence();
     }
     LaneSums { plain: words(plain), falling: words(falling) }
 }
 
 /// # Safety
-/// A block can be written at the target, which is aligned to 32 B where it is streamed.
+/// A block can be written at the target, which is aligned to 32 B if the stores are streamed.
 #[target_feature(enable = "avx2")]
 unsafe fn store(target: *mut u8, vectors: [__m256i; VECTORS], is_streamed: bool) {
     for (index, vector) in vectors.into_iter().enumerate() {

@@ -1,22 +1,23 @@
-//! Where an end may run: each tells the other, so that both know whether they share one processor.
-//! Of two threads that are pinned, as data planes pin theirs, neither sees that by itself.
+//! The processors that an end may run on. Each end publishes its own, so that both know whether
+//! they share one processor. Of two pinned threads, as in data planes, neither can determine that
+//! alone.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// What an end says of the processors that its thread may run on. What a peer says is a hint: the
-/// worst of a wrong one is a slower transfer.
+/// The processors that an end's thread may run on, as published. A peer's value is a hint: the
+/// worst that a false one causes is a slower transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place(u64);
+pub(crate) struct Affinity(u64);
 
-impl Place {
-    /// It was not told, or cannot be known.
+impl Affinity {
+    /// Not published, or not known.
     const UNKNOWN: u64 = 0;
-    /// There are several.
+    /// Several processors.
     const SEVERAL: u64 = 1;
-    /// Else there is one: its number from here on.
+    /// A single processor: its number plus this.
     const ONE: u64 = 2;
 
-    /// That of the thread that calls. One system call.
+    /// The affinity of the calling thread. Costs one system call.
     pub(crate) fn of_this_thread() -> Self {
         let Ok(set) = sched_getaffinity(None) else { return Self(Self::UNKNOWN) };
         let mut allowed = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
@@ -31,17 +32,17 @@ impl Place {
         self.0
     }
 
-    /// Anything that a peer may have said.
+    /// The affinity of a word that a peer may have written.
     pub(crate) fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// Whether there is one processor only.
+    /// Whether it is a single processor.
     pub(crate) fn is_one(self) -> bool {
         self.0 >= Self::ONE
     }
 
-    /// Whether both may run on one processor only, and it is the same.
+    /// Whether both are the same single processor.
     pub(crate) fn is_the_one_of(self, other: Self) -> bool {
         self.is_one() && self == other
     }
@@ -61,8 +62,8 @@ mod tests {
     use haul_peer::socket::pair;
 
     #[test]
-    fn two_share_one_processor_where_neither_has_another() {
-        let place = Place::from_word;
+    fn ends_share_processor_only_if_neither_has_another() {
+        let affinity = Affinity::from_word;
         for (a, b, expected) in [
             (2, 2, true),
             (7, 7, true),
@@ -73,8 +74,8 @@ mod tests {
             (0, 2, false),
             (u64::MAX, 2, false),
         ] {
-            assert_eq!(place(a).is_the_one_of(place(b)), expected, "{a} and {b}");
-            assert_eq!(place(b).is_the_one_of(place(a)), expected, "{b} and {a}");
+            assert_eq!(affinity(a).is_the_one_of(affinity(b)), expected, "{a} and {b}");
+            assert_eq!(affinity(b).is_the_one_of(affinity(a)), expected, "{b} and {a}");
         }
     }
 
@@ -90,25 +91,25 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_thread_has_one_place_and_another_that_is_pinned_there_shares_it() {
+    fn threads_pinned_to_one_processor_share_it() {
         let pinned = |cpu: usize| {
-            let place = move || {
+            let affinity = move || {
                 pin_to(cpu);
-                Place::of_this_thread()
+                Affinity::of_this_thread()
             };
-            thread::spawn(place).join().unwrap()
+            thread::spawn(affinity).join().unwrap()
         };
         let allowed = allowed();
         assert!(pinned(allowed[0]).is_the_one_of(pinned(allowed[0])));
         if let Some(&second) = allowed.get(1) {
             assert!(!pinned(allowed[0]).is_the_one_of(pinned(second)));
-            assert!(!Place::of_this_thread().is_the_one_of(Place::of_this_thread()));
+            assert!(!Affinity::of_this_thread().is_the_one_of(Affinity::of_this_thread()));
         }
     }
 
-    /// Each end on a thread that was pinned before they met, or is afterwards.
+    /// Each end is on a thread that is pinned before the handshake, or afterwards.
     #[test]
-    fn ends_that_are_pinned_know_whether_they_share_a_processor() {
+    fn pinned_ends_know_whether_they_share_processor() {
         let allowed = allowed();
         for is_early in [true, false] {
             for second in [allowed[0], allowed[allowed.len() - 1]] {
@@ -130,7 +131,8 @@ mod tests {
         rustix::thread::sched_setaffinity(None, &all).unwrap();
     }
 
-    /// What both lanes of an end find, which is on this processor from here on, or since they met.
+    /// The results of both lanes of an end that is pinned to this processor, before the handshake
+    /// if `is_early`.
     fn are_alone(
         meet: impl FnOnce() -> Result<Channel, Error>,
         cpu: usize,
@@ -142,13 +144,13 @@ mod tests {
         }
         let mut channel = meet().unwrap();
         pin_to(cpu);
-        // The first look tells the other end, the second sees what that one told.
+        // The first call publishes for the other end, the second reads what that end published.
         for _ in 0..2 {
             thread::sleep(Duration::from_millis(11));
-            channel.sender.outbox.lane.look_around();
-            channel.receiver.inbox.lane.look_around();
+            channel.sender.outbox.lane.refresh_affinity();
+            channel.receiver.inbox.lane.refresh_affinity();
             met.wait();
         }
-        [channel.sender.outbox.lane.is_alone(), channel.receiver.inbox.lane.is_alone()]
+        [channel.sender.outbox.lane.has_one_cpu(), channel.receiver.inbox.lane.has_one_cpu()]
     }
 }

@@ -19,12 +19,12 @@ use haul_peer::reach;
 /// Parts of the source that one system call takes.
 const PARTS_MAX: usize = 64;
 
-const NOT_WRITABLE: &str = "this process may not write the peer's memory";
-const COUNTER_IS_FULL: &str = "the message has more pieces than the counter counts";
+const NOT_WRITABLE: &str = "this process has no permission to write the peer's memory";
+const COUNTER_IS_FULL: &str = "the message has more pieces than the counter can represent";
 
 /// The sender's part.
 #[derive(Debug)]
-pub(crate) struct Push {
+pub(crate) struct Sending {
     exposed: Exposed,
     pieces: Pieces,
     /// Pieces finished.
@@ -33,20 +33,20 @@ pub(crate) struct Push {
     is_over: bool,
 }
 
-impl Push {
+impl Sending {
     pub(crate) fn new(length: u64) -> Self {
         let pieces = Pieces::of(length);
         let exposed = Exposed::default();
         Self { exposed, pieces, pushed: 0, walk: Walk::default(), is_over: false }
     }
 
-    /// Bytes that this end has moved.
+    /// Bytes that this end has written.
     fn bytes(&self) -> u64 {
         self.pieces.start(self.pushed)
     }
 
-    /// Writes one piece, if the receiver has made its offer and one is left.
-    fn push(&mut self, lane: &mut Lane, source: &Source<'_>, message: Message) -> Step<()> {
+    /// Writes one piece, if the receiver has offered its target and a piece is unclaimed.
+    fn write_piece(&mut self, lane: &mut Lane, source: &Source<'_>, message: Message) -> Step<()> {
         if self.is_over {
             return Step::Done(());
         }
@@ -56,7 +56,7 @@ impl Push {
         let count = self.pieces.count();
         let claim = counter::claim_front(lane.word(CLAIMED), message.count(), count);
         let Claim::Piece(piece) = claim else {
-            // What the word says is the receiver's to judge; without a claim nothing is touched.
+            // The receiver validates the counter. Without a claim, this end writes nothing.
             self.is_over = true;
             return Step::Done(());
         };
@@ -65,17 +65,17 @@ impl Push {
         if piece == self.pushed && write(lane, source, (start..end, &mut self.walk), target).is_ok()
         {
             self.pushed += 1;
-            lane.tell(PUSHED, self.pushed);
+            lane.signal(PUSHED, self.pushed);
         } else {
             self.is_over = true;
-            lane.tell(ABANDONED, message.count());
+            lane.signal(ABANDONED, message.count());
         }
         Step::Moved
     }
 }
 
-impl Sends for Push {
-    type Lasting = ();
+impl Sends for Sending {
+    type State = ();
 
     const SUMS: bool = false;
 
@@ -96,7 +96,7 @@ impl Sends for Push {
 
     fn step(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Step<Then>, Error> {
         let before = self.bytes();
-        let step = self.push(out.lane, out.source, out.message);
+        let step = self.write_piece(out.lane, out.source, out.message);
         out.account.copied_bytes += self.bytes() - before;
         Ok(step.map(|()| Then::Answer))
     }
@@ -105,27 +105,27 @@ impl Sends for Push {
         self.bytes()
     }
 
-    fn settle(&mut self, _: &mut (), _has_arrived: bool) {
+    fn release(&mut self, _: &mut (), _has_arrived: bool) {
         self.exposed.end();
     }
 }
 
-/// Writes these bytes of the message to their place in the receiver.
+/// Writes these bytes of the message to their location in the receiver's memory.
 fn write(
     lane: &mut Lane,
     source: &Source<'_>,
     (bytes, walk): (Range<u64>, &mut Walk),
     target: u64,
 ) -> io::Result<()> {
-    // Whoever has its number after it is not the receiver.
+    // Another process may have the receiver's number after its death.
     let process = lane.peer().identity.process.filter(|_| !lane.is_peer_gone(true));
     let process = process.ok_or(io::ErrorKind::NotFound)?;
     let mut at = bytes.start;
     while at < bytes.end {
         let slices = source.slices(walk, at, (bytes.end - at) as usize, PARTS_MAX);
-        let place = target.checked_add(at).ok_or(io::ErrorKind::InvalidInput)?;
+        let address = target.checked_add(at).ok_or(io::ErrorKind::InvalidInput)?;
         lane.system_calls += 1;
-        at += reach::write(process, &slices, place)? as u64;
+        at += reach::write(process, &slices, address)? as u64;
     }
     Ok(())
 }
@@ -143,9 +143,9 @@ mod tests {
     use haul_peer::region::Region;
     use haul_peer::socket::{self, Socket};
 
-    /// The number of a peer that died, now that of another process: this one.
+    /// The number of a dead peer now belongs to another process: this one.
     #[test]
-    fn whoever_has_a_dead_peers_number_is_not_written_to() {
+    fn sending_does_not_write_to_process_that_reuses_number_of_dead_peer() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .arg("--list")
             .stdout(std::process::Stdio::null())
@@ -168,9 +168,9 @@ mod tests {
         let link = Link::new(socket, agreed, Settings::default(), 0).unwrap();
         let mut lane = Lane::for_sending(Arc::new(link), 0, Life::new().unwrap());
         let (bytes, mut target) = ([7; 100], [0_u8; 100]);
-        let place = target.as_mut_ptr().expose_provenance() as u64;
+        let address = target.as_mut_ptr().expose_provenance() as u64;
         let source = Source::one(&bytes);
-        let written = write(&mut lane, &source, (0..100, &mut Walk::default()), place);
+        let written = write(&mut lane, &source, (0..100, &mut Walk::default()), address);
         assert!(written.is_err() && target == [0; 100], "{written:?}");
     }
 }

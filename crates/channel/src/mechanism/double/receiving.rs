@@ -1,4 +1,4 @@
-//! The receiver's part: offers its target, and reads pieces from the back out of the sender's
+//! The receiver's part: offers its target and reads pieces from the back out of the sender's
 //! memory.
 
 use std::time::{Duration, Instant};
@@ -15,38 +15,39 @@ use crate::shared::message::Message;
 use crate::shared::transfer::Step;
 use haul_peer::process::Readable;
 
-/// How long a receiver that gives up waits for the piece that the sender is at: a thousand times
-/// what the piece takes.
-const SETTLE: Duration = Duration::from_millis(100);
+/// How long a receiver that gives up waits for the sender's current piece: a thousand times the
+/// duration of a piece.
+const REVOKE_MAX: Duration = Duration::from_millis(100);
 
 /// The receiver's part.
 #[derive(Debug)]
-pub(crate) struct Draw {
+pub(crate) struct Receiving {
     process: i32,
     table: Table,
     pieces: Pieces,
-    /// Pieces read, from the back.
-    drawn: u64,
-    /// While the sender may write here.
+    /// Pieces that this end has read, from the back.
+    pieces_read: u64,
+    /// The sender's permission to write here.
     writable: Option<Readable>,
     is_offered: bool,
-    /// The sender was never let write: all pieces are this end's.
+    /// The sender got no permission to write: this end reads all pieces.
     is_declined: bool,
-    /// The sender writes no more: what it claimed and did not finish is this end's as well.
-    is_alone: bool,
-    /// Pieces that the sender had claimed as this end could read no more.
+    /// The sender writes no more: this end also reads the pieces that the sender claimed but did
+    /// not finish.
+    is_sender_done: bool,
+    /// Pieces that the sender had claimed when this end could read no more.
     closed_at: Option<u64>,
-    is_settled: bool,
+    is_revoked: bool,
 }
 
-impl Receives for Draw {
-    type Lasting = ();
+impl Receives for Receiving {
+    type State = ();
 
     const SUMS: bool = false;
 
     fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
         let is_allowed = lane.link.can_pull && lane.link.peer_can_pull;
-        let (process, table) = Table::believe(header, lane, is_allowed)?;
+        let (process, table) = Table::validate(header, lane, is_allowed)?;
         Ok(Self::new(process, table, header.length))
     }
 
@@ -59,7 +60,7 @@ impl Receives for Draw {
         let before = self.bytes();
         let message = incoming.message;
         let step = if self.is_offered {
-            self.draw_or_see(incoming.lane, target, message)?
+            self.read_or_poll(incoming.lane, target, message)?
         } else {
             match incoming.is_exposed {
                 true => self.offer(incoming.lane, target, message),
@@ -75,38 +76,38 @@ impl Receives for Draw {
         self.bytes()
     }
 
-    fn settle(&mut self, _: &mut (), lane: &mut Lane, message: Message, _target: &[u8]) -> bool {
+    fn revoke(&mut self, _: &mut (), lane: &mut Lane, message: Message, _target: &[u8]) -> bool {
         self.close(lane, message)
     }
 }
 
-impl Draw {
+impl Receiving {
     fn new(process: i32, table: Table, length: u64) -> Self {
         let pieces = Pieces::of(length);
         Self {
             process,
             table,
             pieces,
-            drawn: 0,
+            pieces_read: 0,
             writable: None,
             is_offered: false,
             is_declined: false,
-            is_alone: false,
+            is_sender_done: false,
             closed_at: None,
-            is_settled: false,
+            is_revoked: false,
         }
     }
 
-    /// Bytes that this end has moved.
+    /// Bytes that this end has read.
     fn bytes(&self) -> u64 {
-        self.pieces.length - self.pieces.start(self.pieces.count() - self.drawn)
+        self.pieces.length - self.pieces.start(self.pieces.count() - self.pieces_read)
     }
 
-    /// Reads one piece, or sees whether the sender has finished its own.
+    /// Reads one piece, or polls whether the sender has finished its own.
     ///
     /// # Errors
-    /// [`Error::Protocol`] where the counter or the sender's count cannot be true.
-    fn draw_or_see(
+    /// [`Error::Protocol`] if the counter or the sender's count is impossible.
+    fn read_or_poll(
         &mut self,
         lane: &mut Lane,
         target: &mut [u8],
@@ -115,18 +116,18 @@ impl Draw {
         if let Some(front) = self.closed_at {
             return self.wait_to_refuse(lane, front, message);
         }
-        if self.is_alone {
-            return self.meet(lane, target, message);
+        if self.is_sender_done {
+            return self.poll_sender(lane, target, message);
         }
         let count = self.pieces.count();
-        match counter::claim_back(lane.word(CLAIMED), message.count(), count, self.drawn) {
+        match counter::claim_back(lane.word(CLAIMED), message.count(), count, self.pieces_read) {
             Claim::Piece(piece) => {
-                self.draw(lane, target, piece, message);
+                self.read_piece(lane, target, piece, message);
                 Ok(Step::Moved)
             }
-            Claim::Nothing => self.meet(lane, target, message),
+            Claim::Nothing => self.poll_sender(lane, target, message),
             Claim::Nonsense(word) => {
-                Err(Error::protocol("counter of pieces", word, count - self.drawn))
+                Err(Error::protocol("counter of pieces", word, count - self.pieces_read))
             }
         }
     }
@@ -134,26 +135,26 @@ impl Draw {
     fn offer(&mut self, lane: &mut Lane, target: &mut [u8], message: Message) {
         counter::begin(lane.word(CLAIMED), message.count());
         self.writable = Readable::to(lane.peer().identity);
-        lane.note(OFFERED_AT, target.as_mut_ptr().expose_provenance() as u64);
-        lane.tell(OFFERED, message.count());
+        lane.store(OFFERED_AT, target.as_mut_ptr().expose_provenance() as u64);
+        lane.signal(OFFERED, message.count());
         self.is_offered = true;
     }
 
-    /// Takes all pieces for itself before the sender may claim one. It finds nothing left to claim,
-    /// and waits for the answer.
+    /// Claims all pieces before the sender can claim one. The sender finds no piece to claim and
+    /// waits for the answer.
     fn decline(&mut self, lane: &mut Lane, message: Message) {
         counter::begin(lane.word(CLAIMED), message.count());
         counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
-        lane.note(OFFERED_AT, 0);
-        lane.tell(OFFERED, message.count());
+        lane.store(OFFERED_AT, 0);
+        lane.signal(OFFERED, message.count());
         self.is_offered = true;
         self.is_declined = true;
-        self.is_alone = true;
-        self.is_settled = true;
+        self.is_sender_done = true;
+        self.is_revoked = true;
     }
 
-    /// Reads a piece that is this end's own.
-    fn draw(&mut self, lane: &mut Lane, target: &mut [u8], piece: u64, message: Message) {
+    /// Reads a piece that this end has claimed.
+    fn read_piece(&mut self, lane: &mut Lane, target: &mut [u8], piece: u64, message: Message) {
         let end = self.pieces.start(piece + 1) as usize;
         let mut at = self.pieces.start(piece) as usize;
         self.table.seek(at as u64);
@@ -164,26 +165,28 @@ impl Draw {
                 _ => {
                     let count = self.pieces.count();
                     let front = counter::close(lane.word(CLAIMED), message.count(), count);
-                    // Not more than this end leaves: the count of its own pieces is private.
-                    self.closed_at = Some(front.min(count - self.drawn));
+                    // At most the pieces that this end has not read: the peer cannot change
+                    // `pieces_read`.
+                    self.closed_at = Some(front.min(count - self.pieces_read));
                     return;
                 }
             }
         }
-        self.drawn += 1;
-        lane.note(layout::PULLED, lane.load(layout::PULLED).wrapping_add(1));
+        self.pieces_read += 1;
+        lane.store(layout::PULLED, lane.load(layout::PULLED).wrapping_add(1));
     }
 
-    /// Nothing is left to claim: has the sender finished what it claimed?
-    fn meet(
+    /// All pieces are claimed: polls whether the sender has finished its own.
+    fn poll_sender(
         &mut self,
         lane: &mut Lane,
         target: &mut [u8],
         message: Message,
     ) -> Result<Step<Taken>, Error> {
-        let due = self.pieces.count() - self.drawn;
-        let is_abandoned = self.is_alone || lane.names(ABANDONED, message);
-        // What it says that it finished counts for nothing where it was let write nowhere.
+        let due = self.pieces.count() - self.pieces_read;
+        let is_abandoned = self.is_sender_done || lane.names(ABANDONED, message);
+        // Without permission to write, the sender cannot have finished a piece, whatever it
+        // reports.
         let pushed = if self.is_declined { 0 } else { lane.load(PUSHED) };
         if pushed > due {
             return Err(Error::protocol("count of pieces written", pushed, due));
@@ -193,15 +196,15 @@ impl Draw {
             return Ok(Step::Done(Taken::Whole));
         }
         if is_abandoned {
-            self.is_alone = true;
-            self.draw(lane, target, due - 1, message);
+            self.is_sender_done = true;
+            self.read_piece(lane, target, due - 1, message);
             return Ok(Step::Moved);
         }
         Ok(Step::Blocked)
     }
 
-    /// This end can read no more: the sender finishes the piece that it is at, then brings the rest
-    /// another way.
+    /// This end can read no more: the sender finishes its current piece, then sends the remainder
+    /// through the ring.
     fn wait_to_refuse(
         &mut self,
         lane: &Lane,
@@ -222,29 +225,29 @@ impl Draw {
 
     fn finish(&mut self) {
         self.writable = None;
-        self.is_settled = true;
+        self.is_revoked = true;
     }
 
-    /// Gives up: from here on the sender claims nothing more. True as soon as it is sure that
-    /// nothing is written to the target any more, false where a sender that lives, and is trusted,
-    /// did not finish its piece within a tenth of a second: then the target must not be used for
-    /// anything else while that process lives.
+    /// Gives up: from here on the sender can claim no piece. Returns true once the sender certainly
+    /// writes no more to the target. Returns false if a live, trusted sender did not finish its
+    /// piece within a tenth of a second: then the target must not be reused while that process
+    /// lives.
     fn close(&mut self, lane: &mut Lane, message: Message) -> bool {
-        if !self.is_offered || self.is_settled {
+        if !self.is_offered || self.is_revoked {
             return true;
         }
         let front = counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
         let start = Instant::now();
         loop {
-            // A sender that gave the message up is at no piece: it says so in the thread that
-            // writes.
+            // A sender that gave up the message writes no piece: the thread that writes also
+            // reports that it gave up.
             let has_given_up = lane.state(layout::SENDER_STATE) != layout::OPEN;
             let is_over = lane.load(PUSHED) >= front || lane.names(ABANDONED, message);
             if is_over || has_given_up || lane.peer().is_dead() {
                 self.finish();
                 return true;
             }
-            if start.elapsed() >= SETTLE {
+            if start.elapsed() >= REVOKE_MAX {
                 self.withdraw(lane);
                 return false;
             }
@@ -252,10 +255,10 @@ impl Draw {
         }
     }
 
-    /// Takes back what can be: a sender that was stopped between its claim and its look at the
-    /// offer finds nothing to write to, and where there is Yama it may write nowhere.
+    /// Withdraws the offer. A sender that was stopped between its claim and its read of the offer
+    /// finds no target; under Yama, it also loses the permission to write.
     fn withdraw(&mut self, lane: &Lane) {
-        lane.note(OFFERED_AT, 0);
+        lane.store(OFFERED_AT, 0);
         self.writable = None;
     }
 }

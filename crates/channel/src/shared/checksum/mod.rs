@@ -5,28 +5,28 @@
 //! weighted = sum of word[i] * i      mod 2^64    (words of 8 B, little-endian, zeros at the end)
 //! ```
 //!
-//! Sums do not depend on the order, so that each end can add pieces as they come, from the front
-//! and from the back, in pieces of its own. Any change of a single word shows in the plain sum, and
-//! two words that changed places in the weighted one, but where their difference times their
-//! distance is a multiple of 2^64: where they differ in their highest bits alone. Against
-//! accidents, not against a peer that means it: it could send other bytes in the first place.
+//! The sums do not depend on the order, so each end can add pieces as they arrive, from the front
+//! and from the back, and cut as it likes. A change of a single word changes the plain sum. An
+//! exchange of two words changes the weighted sum, unless their difference times their distance is
+//! a multiple of 2^64, that is, if they differ in their highest bits alone. The checksum detects
+//! accidents, not a malicious peer, which could send other bytes in the first place.
 //!
 //! A block is 16 words in 16 lanes. With `a += word; b += a` for each of m blocks, b is the sum of
-//! word * (m - block), from which the weights follow: two additions a word, no multiplication.
-//! What is added is what was loaded for the copy: bytes that a peer changes meanwhile are summed as
-//! they are kept, or not kept at all.
+//! word * (m - block), from which the weights follow: two additions per word, no multiplication.
+//! The values that are added are those that were loaded for the copy: if a peer changes bytes
+//! meanwhile, the sum matches the bytes that are kept.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 
 use haul_peer::region::Region;
 
-/// Words of a block.
+/// Words in a block.
 const LANES: usize = 16;
-/// Bytes of a block.
+/// Bytes in a block.
 const BLOCK_BYTES: usize = 8 * LANES;
 
-/// Bytes that are added at a time, between two looks at the clock and the peer: 0.1 ms.
+/// Bytes that are added at a time, between two checks of the clock and the peer: 0.1 ms.
 pub(crate) const SUM_BYTES: usize = 1 << 20;
 
 /// The checksum of some bytes of a message.
@@ -43,19 +43,18 @@ struct LaneSums {
 }
 
 impl Sum {
-    /// Both sums in one word, to be shown.
+    /// Both sums in one word, for messages.
     pub(crate) fn folded(self) -> u64 {
         self.plain ^ self.weighted.rotate_left(32)
     }
 
-    /// Adds bytes that stand at `offset` of the message.
+    /// Adds bytes from `offset` of the message on.
     pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) {
         // SAFETY: the source is a slice of that length, and there is no target.
         unsafe { self.run(offset, None, bytes.as_ptr(), bytes.len(), false) }
     }
 
-    /// Copies bytes that stand at `place` of the message out of shared memory, and adds what was
-    /// copied.
+    /// Copies bytes from `place` of the message on out of shared memory, and adds them.
     pub(crate) fn read(
         &mut self,
         place: u64,
@@ -69,8 +68,7 @@ impl Sum {
         unsafe { self.copy(place, target.as_mut_ptr(), source, target.len(), is_streamed) }
     }
 
-    /// Copies bytes that stand at `place` of the message into shared memory, and adds what was
-    /// copied.
+    /// Copies bytes from `place` of the message on into shared memory, and adds them.
     pub(crate) fn write(
         &mut self,
         place: u64,
@@ -84,8 +82,8 @@ impl Sum {
         unsafe { self.copy(place, target, source.as_ptr(), source.len(), is_streamed) }
     }
 
-    /// Copies bytes that stand at `offset` of the message, and adds what was copied. `is_streamed`
-    /// asks for a target that goes past the caches.
+    /// Copies bytes from `offset` of the message on, and adds them. With `is_streamed`, the stores
+    /// to the target bypass the caches.
     ///
     /// # Safety
     /// `length` bytes can be read at the source and written at the target, and they do not
@@ -103,7 +101,7 @@ impl Sum {
     }
 
     /// # Safety
-    /// As [`copy`](Self::copy), of the target where there is one.
+    /// As [`copy`](Self::copy), for the target if there is one.
     unsafe fn run(
         &mut self,
         mut offset: u64,
@@ -113,7 +111,7 @@ impl Sum {
         is_streamed: bool,
     ) {
         let mut done = 0;
-        // Up to a word of the message, and to an address that can be streamed to.
+        // Up to a word of the message, and to an address to which it can stream.
         let is_aligned = |done: usize| match target {
             Some(target) if is_streamed => target.addr().wrapping_add(done).is_multiple_of(32),
             _ => true,
@@ -142,7 +140,7 @@ impl Sum {
         }
     }
 
-    /// One byte, where there is no block.
+    /// Copies and adds one byte outside of blocks.
     ///
     /// # Safety
     /// `index` is inside source and target.
@@ -155,7 +153,7 @@ impl Sum {
     ) {
         // SAFETY: the caller's promise.
         let source = unsafe { source.add(index) };
-        // SAFETY: likewise; volatile, so that what is added is what is kept.
+        // SAFETY: likewise; volatile, so that the byte that is added is the one that is kept.
         let byte = unsafe { source.read_volatile() };
         if let Some(target) = target {
             // SAFETY: likewise.
@@ -180,8 +178,8 @@ impl Sum {
 }
 
 /// # Safety
-/// `blocks` blocks can be read at the source and written at the target, where there is one; a
-/// streamed target is aligned to 32 B.
+/// `blocks` blocks can be read at the source and written at the target, if there is one; a streamed
+/// target is aligned to 32 B.
 unsafe fn blocks_of(
     target: Option<*mut u8>,
     source: *const u8,
@@ -207,7 +205,7 @@ unsafe fn blocks_by_words(target: Option<*mut u8>, source: *const u8, blocks: us
         let from = unsafe { source.add(block * BLOCK_BYTES) }.cast::<[u64; LANES]>();
         // SAFETY: likewise; no alignment is asked for.
         let words = unsafe { from.read_unaligned() };
-        // The bytes are the peer's, which may change them: they are loaded once.
+        // The peer may change these bytes, so they are loaded once.
         let words = std::hint::black_box(words);
         if let Some(target) = target {
             // SAFETY: likewise, of the target.
@@ -228,7 +226,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the top of the file says.
+    /// The definition at the top of this file.
     fn naive(bytes: &[u8]) -> Sum {
         let mut sum = Sum::default();
         for (index, piece) in (0_u64..).zip(bytes.chunks(8)) {

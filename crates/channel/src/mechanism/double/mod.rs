@@ -1,0 +1,87 @@
+//! `double`: one copy, by both ends at once. The sender writes pieces from the front of the message
+//! directly into the receiver's target. The receiver reads pieces from the back directly out of the
+//! sender's memory. They stop when they meet.
+//!
+//! ```text
+//! receiver:  counter = nothing claimed,  offer the target
+//!            while claim a piece from the back: process_vm_readv
+//!            wait until what the sender finished and what it claimed itself meet
+//! sender:    publish the addresses of the bytes,  wait for the offer
+//!            while claim a piece from the front: process_vm_writev, finished += 1
+//! ```
+//!
+//! Only between ends that trust each other, as `pull`; in addition, the sender may write to the
+//! receiver's memory. The receiver does not trust the shared counter, see `counter`. A sender
+//! without permission to write reports that, and the receiver reads the remaining pieces. A
+//! receiver without permission to read keeps the pieces that the sender has finished, and the ring
+//! carries the remainder.
+//!
+//! If the receiver's caller gets the target back in every case, the sender must not write at all:
+//! the receiver claims all pieces before it publishes the offer.
+//!
+//! A receiver that gives up claims all remaining pieces, so that the sender writes at most its
+//! current piece; see [`Receiving::close`].
+//!
+//! - `sending`: the sender's part;
+//! - `receiving`: the receiver's part.
+
+mod receiving;
+mod sending;
+
+use crate::shared::counter;
+
+pub(crate) use receiving::Receiving;
+pub(crate) use sending::Sending;
+
+/// Largest piece: it takes 0.1 ms, so neither end waits long for the other's last piece, and the
+/// system call is a hundredth of that.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// Smallest piece: in smaller ones, the system call takes more than a tenth of the time.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+/// Pieces of a small message: two ends that begin at slightly different times still share it.
+const PIECES_OF_SMALL: u64 = 8;
+
+/// A message cut into pieces. The pieces follow from its length alone, so both ends compute the
+/// same ones.
+#[derive(Clone, Copy, Debug)]
+struct Pieces {
+    length: u64,
+    piece: u64,
+}
+
+impl Pieces {
+    fn of(length: u64) -> Self {
+        let even = length.div_ceil(PIECES_OF_SMALL).next_multiple_of(PIECE_BYTES_MIN);
+        Self { length, piece: even.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX) }
+    }
+
+    /// Whether the counter can represent the number of pieces.
+    fn fit(self) -> bool {
+        self.count() <= counter::PIECES_MAX
+    }
+
+    fn count(self) -> u64 {
+        self.length.div_ceil(self.piece)
+    }
+
+    /// The offset at which a piece begins, or the message's length.
+    fn start(self, piece: u64) -> u64 {
+        (piece * self.piece).min(self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_a_message_of_any_length() {
+        for length in [1, 65535, 65536, 65537, 600_001, 1 << 20, (8 << 20) + 1, 1 << 36] {
+            let pieces = Pieces::of(length);
+            assert_eq!(pieces.start(0), 0);
+            assert_eq!(pieces.start(pieces.count()), length);
+            assert!(pieces.start(pieces.count() - 1) < length && pieces.fit());
+        }
+        assert!(!Pieces::of(u64::MAX).fit());
+    }
+}
