@@ -1,7 +1,8 @@
-//! The copy of a burst. It is a parameter: which copy is best for a flow is what a forwarder shows.
+//! The function that copies a burst. It is a setting: a forwarder shows which copy is best for a
+//! flow.
 //!
-//! A port gathers what a burst copies as [`Part`]s and has them copied by one call, so that the
-//! choice costs one indirect call a burst, and none a packet where the copy is haul's own.
+//! A port collects the copies of a burst as [`Part`]s and passes them to one call. The choice of
+//! the function thus costs one indirect call a burst, and none a packet if the copy is haul's own.
 
 use haul_copy::kernel::{CopyFn, CopyKernel};
 
@@ -9,37 +10,37 @@ use haul_copy::kernel::{CopyFn, CopyKernel};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Where the bytes go.
+    /// The first byte to write.
     pub target: *mut u8,
-    /// Where they are.
+    /// The first byte to read.
     pub source: *const u8,
-    /// How many.
+    /// The number of bytes.
     pub length: usize,
 }
 
 const _: () = assert!(size_of::<Part>() == 24);
 
-/// Which function copies.
+/// The function that copies.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Copy {
-    /// haul's, by the policy in force.
+    /// haul's copy, by the policy in force.
     #[default]
     Haul,
     /// The C library's memcpy.
     Libc,
-    /// One way to copy by name.
+    /// One kernel by name.
     Kernel(&'static CopyKernel),
-    /// None at all: packets arrive with whatever stood in their buffers. What a flow reaches with
-    /// it bounds what any copy can reach.
+    /// No copy: packets arrive with the previous content of their buffers. The rate of such a flow
+    /// is an upper bound for every copy.
     None,
-    /// haul's, called for each part and asked for no bytes: what the calls alone cost. Packets
+    /// haul's copy, called with a length of 0 for each part: the cost of the calls alone. Packets
     /// arrive as with [`Copy::None`].
     Empty,
 }
 
 impl Copy {
-    /// The copy of this name: `haul`, `libc`, `none`, `empty` or a kernel's that this processor can
-    /// run.
+    /// The copy of this name: `haul`, `libc`, `none`, `empty` or the name of a kernel that this
+    /// processor can run.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -67,7 +68,7 @@ impl Copy {
         }
     }
 
-    /// Whether packets arrive with their bytes: of the ceilings, which copy nothing, none do.
+    /// Whether this is an upper bound, which copies nothing: packets arrive without their bytes.
     #[must_use]
     pub fn is_ceiling(&self) -> bool {
         matches!(self, Self::None | Self::Empty)
@@ -80,7 +81,7 @@ impl Copy {
     }
 }
 
-/// A copy that was chosen: one function over a burst.
+/// A chosen copy: one function over a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Copier {
     batch: unsafe fn(&[Part], CopyFn),
@@ -155,7 +156,7 @@ unsafe fn by_function(parts: &[Part], function: CopyFn) {
 
 unsafe fn by_haul_of_nothing(parts: &[Part], _: CopyFn) {
     for part in parts {
-        // Else the call would be known to do nothing.
+        // Otherwise the compiler could remove the call.
         let length = std::hint::black_box(0);
         // SAFETY: no byte is touched; the pointers are valid for longer parts by the caller's
         // promise.

@@ -147,8 +147,8 @@ fn a_guest_that_wants_more_queue_pairs_has_a_reason() {
     let mut host = start(format!("vhost:path={},server", socket.display()));
     let mut guest = start(format!("virtio:path={},queues=2", socket.display()));
     for (child, reason) in [
-        (&mut guest, "virtio0 has no link: the back end has 1 of the 2 queue pairs"),
-        (&mut host, "vhost0 has no link: the last front end heard that there is room for 1 "),
+        (&mut guest, "virtio0 has no link: the back end has 1 of the 2 requested queue pairs"),
+        (&mut host, "vhost0 has no link: the last front end disconnected after this port"),
     ] {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(reason)));

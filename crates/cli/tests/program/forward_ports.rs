@@ -227,7 +227,7 @@ fn packets_cross_a_pair_of_interfaces_and_nothing_is_left() {
         assert!(counted(&records, "batches", "afxdp0", "rx") > 0.0);
         assert!(!has_program());
         let same = ["afxdp:interface=haul0", "afxdp:interface=haul0"];
-        forward(same, &["--for", "1s"]).expect(1).says(&["another program has it"]);
+        forward(same, &["--for", "1s"]).expect(1).says(&["another program uses it"]);
         forward(["afpacket:interface=haul7", "sink"], &[]).expect(1).says(&["ip link show"]);
     });
 }
