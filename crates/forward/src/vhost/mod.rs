@@ -30,7 +30,7 @@ mod layout;
 mod vring;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use haul_heap::guard;
 use rustix::fd::AsFd;
@@ -47,6 +47,8 @@ use control::Control;
 use device::Device;
 use haul_peer::caller::Caller;
 use haul_peer::users::Users;
+use layout::Broken;
+use vring::Slot;
 
 /// The settings of a vhost port.
 #[derive(Clone, Debug)]
@@ -162,6 +164,31 @@ impl Vhost {
     }
 }
 
+/// Ends a burst in either direction: publishes the used chains, calls the guest if it wants a call,
+/// and returns the number of packets. After a fault, disconnects the guest and returns `None`.
+#[inline]
+fn end_burst(
+    device: &Device,
+    caller: &Caller,
+    mut ring: MutexGuard<'_, Slot>,
+    result: Result<usize, Broken>,
+) -> Option<usize> {
+    match result {
+        Ok(packets) => {
+            let call = ring.publish();
+            drop(ring);
+            call.iter().for_each(|call| caller.call(call.as_fd()));
+            Some(packets)
+        }
+        Err(Broken) => {
+            let is_memory_lost = ring.abandon();
+            drop(ring);
+            device.disconnect_after_fault(is_memory_lost);
+            None
+        }
+    }
+}
+
 impl Port for Vhost {
     fn name(&self) -> &str {
         &self.name
@@ -184,20 +211,8 @@ impl Port for Vhost {
             counters.rx.batch(0, 0);
             return 0;
         };
-        match active.dequeue(pool, burst, copier, scratch, &mut counters.rx) {
-            Ok(packets) => {
-                let call = ring.publish();
-                drop(ring);
-                call.iter().for_each(|call| caller.call(call.as_fd()));
-                packets
-            }
-            Err(layout::Broken) => {
-                let is_memory_lost = ring.abandon();
-                drop(ring);
-                device.disconnect_after_fault(is_memory_lost);
-                0
-            }
-        }
+        let result = active.dequeue(pool, burst, copier, scratch, &mut counters.rx);
+        end_burst(device, caller, ring, result).unwrap_or(0)
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
@@ -213,21 +228,11 @@ impl Port for Vhost {
             self.drop_all(pool, burst, DropReason::NoLink);
             return 0;
         };
-        match active.enqueue(pool, burst, copier, scratch, &mut counters.tx) {
-            Ok(packets) => {
-                let call = ring.publish();
-                drop(ring);
-                call.iter().for_each(|call| caller.call(call.as_fd()));
-                packets
-            }
-            Err(layout::Broken) => {
-                let is_memory_lost = ring.abandon();
-                drop(ring);
-                device.disconnect_after_fault(is_memory_lost);
-                self.drop_all(pool, burst, DropReason::Reset);
-                0
-            }
-        }
+        let result = active.enqueue(pool, burst, copier, scratch, &mut counters.tx);
+        end_burst(device, caller, ring, result).unwrap_or_else(|| {
+            self.drop_all(pool, burst, DropReason::Reset);
+            0
+        })
     }
 
     fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
