@@ -10,6 +10,7 @@ use haul_peer::users::refusal;
 
 /// Why a program could not be asked. Each message names the attempt, the failure and the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// No process listens on the socket, or it refuses this client.
     #[error("cannot connect to {}: {reason}; {}", path.display(), remedy_of(reason))]
