@@ -97,7 +97,7 @@ fn a_spoiled_capture_is_said_or_counted() {
     for (bytes, parts) in [
         (lie, &["at byte 24", "128 MiB"][..]),
         (b"a text that is no capture at all".to_vec(), &["does not begin as a pcap"]),
-        (vec![], &["ends before its header"]),
+        (vec![], &["ends within its header"]),
     ] {
         fs::write(&path, bytes).unwrap();
         forward([&format!("pcap:in={name}"), "sink"], &[]).expect(1).says(parts);
