@@ -1,4 +1,4 @@
-//! What every port does.
+//! The interface of every port.
 
 use haul_model::pcie::Counts;
 
@@ -6,19 +6,18 @@ use super::counters::Counters;
 use super::error::Error;
 use super::pool::{Burst, Pool};
 
-/// Whether anybody is at the other side.
+/// Whether the port has a connection to its other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Not yet, or not any more; it may still come.
+    /// Not yet, or not any more; a peer may still connect.
     Down,
-    /// Packets go through.
+    /// Packets pass in both directions.
     Up,
-    /// The port has given all that it had and gives nothing more: the end of a file, a count of
-    /// packets.
+    /// The port has delivered all its packets, such as those of a file, and delivers no more.
     Finished,
 }
 
-/// What a virtual machine's device and its driver have agreed on.
+/// The features and the ring size that a virtual machine's device and its driver negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// Virtio's feature bits.
@@ -28,13 +27,14 @@ pub struct Agreement {
 }
 
 /// A queue pair of a port, which one worker drives. A port of several queues is opened as several
-/// of these, one for each worker, which know nothing of each other's.
+/// of these, one for each worker. They share no state.
 ///
-/// One pool serves a worker: all calls get the same, and packets are of it. A port may keep packets
-/// of the pool, such as those that a device fills; [`Port::stop`] gives them back.
+/// Each worker has one pool. It passes this pool to every call, and all packets belong to it. A
+/// port may keep packets of the pool, such as those that a device fills; [`Port::stop`] returns
+/// them.
 ///
-/// No call waits: not for the other side, nor for a packet. Each may be called in any state;
-/// without a link nothing comes, and what is sent is dropped and counted as
+/// No call waits, neither for the other side nor for a packet. Every call is allowed in any state.
+/// Without a link, no packet arrives, and each packet that is sent is dropped and counted as
 /// [`super::DropReason::NoLink`].
 pub trait Port: Send {
     /// The port's name, unique in a forwarder: `vhost0`, `gen0`.
@@ -45,73 +45,73 @@ pub trait Port: Send {
         0
     }
 
-    /// Appends packets to `burst`, at most [`Burst::room`], and says how many. They are the
-    /// caller's: to be sent, or freed.
+    /// Appends packets to `burst`, at most [`Burst::room`], and returns their number. The caller
+    /// owns them: it must send or free them.
     fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize;
 
-    /// Takes packets from the front of `burst`, and says how many went through. Those that the
-    /// other side has no room for stay in `burst`: the caller tries again, or drops them. Those
-    /// that can never be sent are freed and counted as dropped.
+    /// Removes packets from the front of `burst` and returns how many were sent. Packets for which
+    /// the other side has no room stay in `burst`; the caller retries or drops them. Packets that
+    /// can never be sent are freed and counted as dropped.
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize;
 
-    /// What is not done for each burst: messages of the control plane, a connection made again.
-    /// Called every few milliseconds by the worker; takes microseconds, and milliseconds where a
-    /// peer comes or goes.
+    /// Does the work that is not needed for each burst, such as the control plane's messages and
+    /// reconnecting. The worker calls it every few milliseconds. It needs microseconds, and
+    /// milliseconds if a peer connects or disconnects.
     ///
     /// # Errors
-    /// [`Error`] where the port is of no use any more. What the other side does is no error: the
+    /// [`Error`] if the port can no longer be used. A fault of the other side is not an error: the
     /// port resets and counts it.
     fn service(&mut self, _pool: &mut Pool) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Whether packets go through.
+    /// The state of the connection.
     fn link(&self) -> Link {
         Link::Up
     }
 
-    /// Nothing new is to come: a generator makes no more packets, a file is read no further. What
-    /// the other side has sent already still comes.
+    /// Stops the source of new packets: a generator makes no more, a file is read no further.
+    /// Packets that the other side has already sent still arrive.
     fn quiesce(&mut self) {}
 
-    /// What was agreed on with the other side; `None` without a link, and for what is no virtual
-    /// machine's device.
+    /// What the port negotiated with the other side. `None` without a link, and for a port that is
+    /// not a virtual machine's device.
     fn agreement(&self) -> Option<Agreement> {
         None
     }
 
-    /// Why nobody is at the other side, where the port knows more than that nobody came: what it
-    /// misses in who did, and what helps.
+    /// Why the port has no link, if the port knows more than that no peer has connected: what the
+    /// rejected peer lacks, and the remedy.
     fn obstacle(&self) -> Option<String> {
         None
     }
 
-    /// What a person ought to know of the port although packets go through: what is lost or left
-    /// out on the way, how much of it, and what helps. A sentence each; its numbers may grow from
-    /// call to call.
+    /// What an operator should know of the port although packets pass: what is lost or left out,
+    /// how much of it, and the remedy. One sentence each; its numbers may grow from call to call.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What crossed a modelled link so far; `None` for what has none.
+    /// What crossed a modelled link so far; `None` without such a link.
     fn crossed(&self) -> Option<&Counts> {
         None
     }
 
-    /// Called again and again before [`Port::stop`], when nothing more is sent: whether all that
-    /// was sent has left. A port that hands packets to the other side by copying them has nothing
-    /// to do.
+    /// Whether all packets that were sent have left the port. The worker calls it repeatedly before
+    /// [`Port::stop`], after it has sent the last packet. A port that copies packets to the other
+    /// side always returns true.
     fn drain(&mut self, _pool: &mut Pool) -> bool {
         true
     }
 
-    /// Gives back what the port keeps of the pool, and leaves the other side. Nothing comes and
-    /// goes any more.
+    /// Returns the packets that the port keeps to the pool, and disconnects. The port neither
+    /// receives nor sends afterwards.
     fn stop(&mut self, _pool: &mut Pool) {}
 
-    /// What was counted so far.
+    /// All counts so far.
     fn counters(&self) -> &Counters;
 
-    /// The same, for the worker: what it drops because this port had no room is counted here.
+    /// The counters for the worker, which counts here the packets that it drops because the port
+    /// had no room.
     fn counters_mut(&mut self) -> &mut Counters;
 }

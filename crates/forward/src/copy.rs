@@ -1,7 +1,8 @@
-//! The copy of a burst. It is a parameter: which copy is best for a flow is what a forwarder shows.
+//! The function that copies a burst. It is a setting: a forwarder shows which copy is best for a
+//! flow.
 //!
-//! A port gathers what a burst copies as [`Part`]s and has them copied by one call, so that the
-//! choice costs one indirect call a burst, and none a packet where the copy is haul's own.
+//! A port collects the copies of a burst as [`Part`]s and passes them to one call. The choice of
+//! the function thus costs one indirect call a burst, and none a packet if the copy is haul's own.
 
 use haul_copy::kernel::{CopyFn, CopyKernel};
 
@@ -9,11 +10,11 @@ use haul_copy::kernel::{CopyFn, CopyKernel};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Where the bytes go.
+    /// The first byte to write.
     pub target: *mut u8,
-    /// Where they are.
+    /// The first byte to read.
     pub source: *const u8,
-    /// How many.
+    /// The number of bytes.
     pub length: usize,
 }
 

@@ -1,4 +1,5 @@
-//! What a port counts. One worker writes it; others see the copies that the worker publishes.
+//! The counters of a port. One worker writes them; other threads see the copies that the worker
+//! publishes.
 
 use super::pool::BURST_MAX;
 
@@ -6,27 +7,28 @@ use super::pool::BURST_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// The other side had no room for it.
+    /// The other side had no room for the packet.
     Full,
-    /// No link: nobody is at the other side.
+    /// The port has no link.
     NoLink,
     /// The pool had no buffer.
     NoBuffer,
-    /// Longer than the port takes.
+    /// Longer than the port's limit.
     TooLong,
     /// Shorter than a frame's header.
     TooShort,
-    /// A descriptor of the guest's was no good: it looped, was too long, or lay outside its memory.
+    /// A chain of the guest's descriptors was invalid: it looped, was too long, or lay outside the
+    /// guest's memory.
     BadDescriptor,
-    /// The ring was reset with the packet in it.
+    /// The ring was reset while it held the packet.
     Reset,
-    /// The system refused it.
+    /// The system refused the packet.
     Refused,
-    /// A packet that is not what the port takes: no sequence number where one is expected.
+    /// The port expects other packets: this one has no sequence number.
     Foreign,
-    /// Of a capture: only a part of it was kept.
+    /// A capture holds only a part of the packet.
     Cut,
-    /// Several packets that the kernel or a card had merged into one, which cannot be undone.
+    /// Several packets that the kernel or a NIC had merged into one; the merge cannot be undone.
     Merged,
 }
 
@@ -68,11 +70,11 @@ impl DropReason {
 /// One direction of a port.
 #[derive(Clone, Debug)]
 pub struct Direction {
-    /// Packets that went through.
+    /// Packets that passed.
     pub packets: u64,
     /// Their bytes, from the Ethernet header on, without the frame check sequence.
     pub bytes: u64,
-    /// Calls by the number of packets that went through, empty ones at 0.
+    /// Calls by the number of packets that passed, empty ones at index 0.
     pub batches: [u64; BURST_MAX + 1],
     /// Packets that were dropped, by [`DropReason`].
     pub drops: [u64; DropReason::ALL.len()],
@@ -90,7 +92,7 @@ impl Default for Direction {
 }
 
 impl Direction {
-    /// Counts a call through which so many packets went.
+    /// Counts a call in which `packets` packets passed.
     #[inline]
     pub fn batch(&mut self, packets: usize, bytes: u64) {
         self.packets += packets as u64;
@@ -104,13 +106,13 @@ impl Direction {
         self.drops[reason as usize] += packets;
     }
 
-    /// Packets that were dropped for this reason.
+    /// Packets that were dropped for `reason`.
     #[must_use]
     pub fn drops_for(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
     }
 
-    /// Packets that were dropped, whatever the reason.
+    /// Packets that were dropped for any reason.
     #[must_use]
     pub fn drops_sum(&self) -> u64 {
         self.drops.iter().sum()
@@ -122,7 +124,7 @@ impl Direction {
         self.batches.iter().sum()
     }
 
-    /// What was counted since `before`, an earlier copy of the same direction.
+    /// The difference to `before`, an earlier copy of the same direction.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut since = self.clone();
@@ -136,19 +138,19 @@ impl Direction {
     }
 }
 
-/// A port's counters, for the queue that it is.
+/// The counters of one queue pair.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// From the port to the forwarder.
     pub rx: Direction,
     /// From the forwarder to the port.
     pub tx: Direction,
-    /// Times that the port was reset because of what the other side did.
+    /// How often a fault of the other side made the port reset.
     pub resets: u64,
 }
 
 impl Counters {
-    /// What was counted since `before`, an earlier copy of the same counters.
+    /// The difference to `before`, an earlier copy of the same counters.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_has_a_place_and_a_name() {
+    fn every_drop_reason_has_an_index_and_a_name() {
         let mut names = std::collections::BTreeSet::new();
         for (index, reason) in DropReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, index);
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_of_every_field() {
+    fn difference_covers_every_field() {
         let mut counters = Counters::default();
         counters.rx.batch(3, 192);
         let before = counters.clone();

@@ -1,65 +1,65 @@
-//! What can go wrong with a port: one error type, whose messages end with the remedy.
+//! The errors of a port. Each message ends with the remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a port could not be opened, or is of no use any more.
+/// Why a port could not be opened, or can no longer be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused something.
+    /// The system refused a call.
     #[error("cannot {attempt}: {reason}; {remedy}")]
     System {
         /// What was attempted.
         attempt: &'static str,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
-        /// What helps.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// A socket, a file or an interface that cannot be had.
+    /// A socket, a file or an interface that cannot be used.
     #[error("cannot {attempt} {}: {reason}; {remedy}", path.display())]
     Path {
         /// What was attempted.
         attempt: &'static str,
         /// Its path or name.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
-        /// What helps.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// A value that cannot be.
+    /// A value outside the limits.
     #[error("{what} {value} is not possible: {limit}")]
     Value {
-        /// What was given: `a rate of`, `a packet size of`.
+        /// The name of the value: `a rate of`, `a packet size of`.
         what: &'static str,
         /// The value.
         value: String,
-        /// What is possible, as a sentence.
+        /// The values that are possible, as a sentence.
         limit: &'static str,
     },
-    /// A pool's memory could not be had.
+    /// The system or the heap has no memory for a pool.
     #[error(
-        "cannot have memory for {packets} packets ({bytes} B): {reason}; free memory, raise the \
-         limits of the process (ulimit), or use fewer packets"
+        "cannot allocate memory for {packets} packets ({bytes} B): {reason}; free memory, raise \
+         the limits of the process (ulimit), or use fewer packets"
     )]
     Memory {
-        /// Buffers that were asked for.
+        /// Buffers that the caller requested.
         packets: u32,
-        /// Bytes that these take.
+        /// Bytes of these buffers.
         bytes: usize,
-        /// What the system or the heap said.
+        /// The error of the system or the heap.
         reason: String,
     },
-    /// The other side did not keep the protocol.
+    /// The other side violated the protocol.
     #[error("port {port}: the peer {found}, expected {expected}; restart the peer")]
     Peer {
         /// The port's name.
         port: String,
-        /// What it did.
+        /// What the peer did.
         found: String,
-        /// What it should have done.
+        /// What the protocol demands instead.
         expected: &'static str,
     },
 }

@@ -1,9 +1,9 @@
-//! Packets forwarded in bursts between ports, and a virtual machine's as one of them.
+//! Forwards packets in bursts between ports, such as a virtual machine's.
 //!
 //! A port is a queue pair that one worker drives: [`Port::rx_burst`] appends packets to a
-//! [`Burst`], [`Port::tx_burst`] takes them from its front. Packets are buffers of a [`Pool`],
-//! which belongs to the worker; its memory is a memory file, so that it can be a virtual machine's
-//! memory.
+//! [`Burst`], [`Port::tx_burst`] removes them from its front. Packets are buffers of a [`Pool`]
+//! that belongs to the worker. The pool's memory is a memory file, so that a virtual machine can
+//! use it as its memory.
 //!
 //! ```
 //! # mod haul { pub use haul_forward as forward; }
@@ -20,25 +20,25 @@
 //!
 //! # From the bottom up
 //!
-//! - `error`: what can go wrong;
-//! - `copy`: the copy of a burst, which is a parameter;
+//! - `error`: the errors of a port;
+//! - `copy`: the function that copies a burst, a setting of each port;
 //! - `pool`: packet buffers in memory that can be shared;
 //! - `counters`: what a port counts: packets, bytes, drops by reason, sizes of bursts;
-//! - `contract`: what every port does;
-//! - `null`: packets that come from nowhere and go nowhere;
-//! - `clock`: time in packets and in workers;
-//! - `pcap`: captures that are read and written;
+//! - `contract`: the interface of every port;
+//! - `null`: a port that generates packets without content and discards all;
+//! - `clock`: time stamps of packets and cycles of workers;
+//! - `pcap`: captures, read and written;
 //! - `interface`: network interfaces of this machine;
-//! - `afpacket`: one of them, by a socket of packets;
-//! - `afxdp`: one of them, by a socket of XDP;
+//! - `afpacket`: a network interface through an AF_PACKET socket;
+//! - `afxdp`: a network interface through an AF_XDP socket;
 //! - `nic`: a modelled NIC, which counts what would cross PCIe;
-//! - `traffic`: packets that are made and looked at here: generator and sink;
+//! - `traffic`: a generator and a sink of packets;
 //! - `run`: a worker that forwards between two ports;
-//! - `ring`: virtio's rings, in memory that two sides write to;
+//! - `ring`: virtio's rings, in memory that both sides write;
 //! - `messages`: vhost-user's messages;
-//! - `user_socket`: the sockets that they go through;
-//! - `vhost`: a virtual machine's device, from the host's side;
-//! - `virtio`: the same, from the guest's;
+//! - `user_socket`: the sockets that carry these messages;
+//! - `vhost`: the host's side of a virtual machine's device;
+//! - `virtio`: the guest's side of such a device;
 //! - [`telemetry`]: a client of DPDK's telemetry.
 
 mod afpacket;

@@ -1,31 +1,32 @@
-//! Packets that come from nowhere and go nowhere: what a flow costs without its physical side.
+//! A port that generates packets without content and discards all packets: the cost of a flow
+//! without its physical side.
 
 use super::contract::Port;
 use super::counters::Counters;
 use super::pool::{Burst, Pool};
 
-/// Takes every packet; gives packets of one size, whose bytes are whatever their buffers held.
+/// Discards every packet. Generates packets of one size; their bytes are the previous content of
+/// their buffers.
 #[derive(Debug)]
 pub struct Null {
     name: String,
-    /// Bytes of the packets that come; 0 for none.
+    /// Bytes of each generated packet; 0 for none.
     size_bytes: usize,
     batch: usize,
     counters: Counters,
 }
 
-/// Packets of a batch, as DPDK's null device gives.
+/// Packets of a batch, as of DPDK's null device.
 const BATCH: usize = 32;
 
 impl Null {
-    /// A port that no packet comes from.
+    /// A port that generates no packets.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self::source(name, 0)
     }
 
-    /// A port that packets of this size come from as fast as they are taken, until it is to be
-    /// quiet.
+    /// A port that generates packets of this size in every call, until [`Port::quiesce`].
     #[must_use]
     pub fn source(name: &str, size_bytes: usize) -> Self {
         Self { name: name.into(), size_bytes, batch: BATCH, counters: Counters::default() }
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_gives_until_it_is_to_be_quiet() {
+    fn null_source_generates_until_quiesced() {
         let (mut pool, mut burst) = (Pool::new(64).unwrap(), Burst::new());
         let mut null = Null::source("null", 64);
         assert_eq!(null.rx_burst(&mut pool, &mut burst), BATCH);

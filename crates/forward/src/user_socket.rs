@@ -1,6 +1,6 @@
-//! The Unix sockets of vhost-user: a path taken, with care for what is there, and how two sides
-//! meet at it. Whose process is at the other end is asked before a word is said, by the rule of
-//! channels ([`Users`]).
+//! The Unix sockets of vhost-user: how a path is bound without harm to a file that already exists
+//! there, and how both sides connect. Before either side sends a byte, the process at the other end
+//! is checked by the rule of channels ([`Users`]).
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ use haul_peer::listening::{self, Bound};
 use haul_peer::users::{Users, refusal};
 use haul_peer::{closer, in_the_way, socket};
 
-/// Who listens on the socket.
+/// Which side listens on the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Role {
-    /// This side: the other one connects, and connects again.
+    /// This side listens: the other one connects, and reconnects.
     #[default]
     Server,
-    /// The other side: this one connects, again and again until somebody listens.
+    /// The other side listens: this one connects, and retries until a process listens.
     Client,
 }
 
-/// Ends the waiting of a thread.
+/// Wakes a waiting thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Wake(Arc<OwnedFd>);
 
@@ -40,29 +40,29 @@ impl Wake {
     pub(crate) fn new() -> Result<Self, Error> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = kept(event).map_err(|reason| Error::System {
-            attempt: "make an event",
+            attempt: "create an event",
             reason: reason.into(),
             remedy: "raise the limit of files (ulimit -n)",
         })?;
         Ok(Self(Arc::new(event)))
     }
 
-    /// For good.
+    /// Wakes the thread for good: later waits return at once.
     pub(crate) fn wake(&self) {
-        // One that is full wakes as well.
+        // A full counter wakes the thread as well.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Waits for it, or so long.
+    /// Waits until it is woken, or for `nanoseconds`.
     pub(crate) fn pause(&self, nanoseconds: i64) {
         let mut ready = [PollFd::new(&*self.0, PollFlags::IN)];
         let pause = Timespec { tv_sec: 0, tv_nsec: nanoseconds };
-        // Nothing but a pause.
+        // The result does not matter: this is only a pause.
         let _ = poll(&mut ready, Some(&pause));
     }
 }
 
-/// What calls the other side.
+/// The caller that notifies the other side.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -75,42 +75,43 @@ pub(crate) fn caller() -> Result<Caller, Error> {
     })
 }
 
-/// Nanoseconds between two attempts to meet the other side.
+/// Nanoseconds between two attempts to connect.
 pub(crate) const RETRY_NS: i64 = 50_000_000;
 
-/// How the other side is met.
+/// How this side connects to the other one.
 #[derive(Debug)]
-pub(crate) struct Meeting {
-    place: Place,
-    /// Who may be there.
+pub(crate) struct Endpoint {
+    kind: EndpointKind,
+    /// The users that the other side may run as.
     users: Users,
 }
 
 #[derive(Debug)]
-enum Place {
+enum EndpointKind {
     Listening(Listening),
     Connecting(PathBuf),
 }
 
-impl Meeting {
-    /// A server's socket is there when this returns.
+impl Endpoint {
+    /// A server's socket exists when this returns.
     ///
     /// # Errors
     /// [`Error::Path`].
     pub(crate) fn new(path: &Path, role: Role, users: &Users) -> Result<Self, Error> {
-        // Both roles ask for a path that a socket can have.
+        // Both roles need a path that fits into a socket's address.
         socket::address_of(path).map_err(|reason| refused(path, reason))?;
-        let place = match role {
-            Role::Server => Place::Listening(listen(path, users)?),
-            Role::Client => Place::Connecting(path.into()),
+        let kind = match role {
+            Role::Server => EndpointKind::Listening(listen(path, users)?),
+            Role::Client => EndpointKind::Connecting(path.into()),
         };
-        Ok(Self { place, users: users.clone() })
+        Ok(Self { kind, users: users.clone() })
     }
 
-    /// A connection to the other side; `None` after a while without one, or when woken.
+    /// A connection to the other side; `None` after a while without one, or if woken.
     ///
     /// # Errors
-    /// Who is there may not be: why, as a person hears it. Nothing was said to it.
+    /// The process at the other end is not allowed: the reason, for an operator. Nothing was sent
+    /// to it.
     pub(crate) fn wait(&self, wake: &Wake) -> Result<Option<UnixStream>, String> {
         let Some(socket) = self.connection(wake) else { return Ok(None) };
         let why = match self.users.check_other_end("meet the other side", &socket) {
@@ -118,17 +119,17 @@ impl Meeting {
             Err(PeerError::OtherUser { process, user, is_unknown, allowed, .. }) => {
                 refusal(process, user, is_unknown, &allowed, "the port's users")
             }
-            Err(error) => format!("the system does not say who is at the other end: {error:?}"),
+            Err(error) => format!("cannot identify the process at the other end: {error:?}"),
         };
-        // What it sent already is no reason to wait as it is closed.
+        // The close must not block on data that the process already sent.
         closer::close([socket]);
         wake.pause(RETRY_NS);
         Err(why)
     }
 
     fn connection(&self, wake: &Wake) -> Option<OwnedFd> {
-        match &self.place {
-            Place::Listening(listening) => {
+        match &self.kind {
+            EndpointKind::Listening(listening) => {
                 let listener = listening.socket.as_ref()?;
                 let mut ready =
                     [PollFd::new(listener, PollFlags::IN), PollFd::new(&*wake.0, PollFlags::IN)];
@@ -138,15 +139,15 @@ impl Meeting {
                     .and_then(|_| kept(rustix::net::accept_with(listener, SocketFlags::CLOEXEC)));
                 match accepted {
                     Ok(socket) => Some(socket),
-                    // The front end has gone again, or the thread was woken.
+                    // The front end has disconnected again, or the thread was woken.
                     Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) if !is_over => None,
-                    // It may last: a process that may open no more files, or a socket that
-                    // another process, which has it too, has shut down.
+                    // The failure may last: the process has no descriptors left, or another process
+                    // that shares the socket has shut it down.
                     Err(_) => after_a_pause(wake),
                 }
             }
-            Place::Connecting(path) => {
-                // Who listens there and accepts nobody is not waited for.
+            EndpointKind::Connecting(path) => {
+                // A process that listens but accepts no connection is not waited for.
                 let connected = socket::connect_to(path, SocketType::STREAM).ok();
                 let waits = connected.filter(|it| rustix::io::ioctl_fionbio(it, false).is_ok());
                 waits.or_else(|| after_a_pause(wake))
@@ -155,27 +156,27 @@ impl Meeting {
     }
 }
 
-/// Nothing, but not at once.
+/// Returns `None` after a pause.
 fn after_a_pause(wake: &Wake) -> Option<OwnedFd> {
     wake.pause(RETRY_NS);
     None
 }
 
-/// A socket that front ends connect to. Its path goes with it.
+/// A socket that front ends connect to. Dropping it removes its path.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    /// Until it is closed.
+    /// `None` after it was closed.
     socket: Option<OwnedFd>,
     bound: Bound,
-    /// The process that listens: a child of fork leaves the path alone.
+    /// The process that listens: a child of fork does not remove the path.
     here: Here,
 }
 
-/// Connections that wait while one front end is served.
+/// Connections that may wait while one front end is served.
 const BACKLOG: i32 = 16;
 
-/// Listens at a path, for this user alone unless others are allowed. A socket that nobody listens
-/// on any more is replaced.
+/// Listens at a path. Only this user may connect unless others are allowed. A socket on which no
+/// process listens any more is replaced.
 ///
 /// # Errors
 /// [`Error::Path`].
@@ -193,7 +194,7 @@ fn listen(path: &Path, users: &Users) -> Result<Listening, Error> {
 fn refused(path: &Path, reason: std::io::Error) -> Error {
     let remedy = in_the_way::remedy(&reason).unwrap_or(match reason.kind() {
         std::io::ErrorKind::InvalidInput => "choose a path of 1 to 107 bytes",
-        _ => "choose a folder that exists and is yours",
+        _ => "choose an existing folder that this user owns",
     });
     Error::Path { attempt: "use the socket", path: path.into(), reason, remedy }
 }
@@ -202,7 +203,7 @@ impl Drop for Listening {
     fn drop(&mut self) {
         if self.here.is_here() {
             self.bound.remove();
-            // Who waits to be accepted may have sent descriptors already.
+            // A front end that waits in the backlog may have sent descriptors already.
             closer::close(self.socket.take());
         }
     }

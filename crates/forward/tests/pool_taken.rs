@@ -1,6 +1,7 @@
-//! A back end that takes the memory away which haul's virtio port shares with it: of huge pages a
-//! touch finds nothing then. The port leaves it, with a reason, and goes on as the pages come back.
-//! In a program of its own, for the pool of huge pages is the machine's.
+//! A back end that removes the memory which haul's virtio port shares with it: if the memory is of
+//! huge pages, a touch then finds no page. The port disconnects the back end, with a reason, and
+//! continues when the pages are available again. This is a separate program, because the machine
+//! has only one pool of huge pages.
 
 #[path = "../../heap/tests/pool/guard.rs"]
 #[allow(dead_code, reason = "the heap's tests use the rest")]
@@ -19,27 +20,27 @@ use haul_forward::{Burst, DropReason, Link, Pool, Port, Virtio, VirtioSettings};
 use rustix::fs::FallocateFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-/// Longer than a link takes on a loaded machine.
+/// Time limit for a link on a loaded machine.
 const LONG: Duration = Duration::from_secs(20);
 
-/// What a back end has: VIRTIO_F_VERSION_1, packed rings, and protocol features.
+/// Features of the back end: VIRTIO_F_VERSION_1, packed rings, and protocol features.
 const FEATURES: u64 = 1 << 32 | 1 << 34 | 1 << 30;
 
-/// A back end that agrees to everything.
+/// A back end that accepts everything.
 struct BackEnd {
     socket: UnixStream,
-    /// The pool's file, and its bytes.
+    /// The pool's file, and its size in bytes.
     memory: Option<(File, u64)>,
 }
 
 impl BackEnd {
-    /// Meets a front end, up to where its rings are on.
-    fn meet(listener: &UnixListener) -> Self {
+    /// Accepts a front end, and answers it until its rings are enabled.
+    fn accept(listener: &UnixListener) -> Self {
         let (socket, _) = listener.accept().unwrap();
         let mut back_end = Self { socket, memory: None };
         let mut enabled = 0;
         while enabled < 2 {
-            let (request, has_answer, body) = back_end.hear();
+            let (request, has_answer, body) = back_end.receive();
             match request {
                 1 => back_end.answer(request, FEATURES),
                 // VHOST_USER_PROTOCOL_F_REPLY_ACK.
@@ -52,9 +53,9 @@ impl BackEnd {
         back_end
     }
 
-    /// The next message: its number, whether it wants an answer, and its body. A file that comes
-    /// with the table of memory is kept.
-    fn hear(&mut self) -> (u32, bool, Vec<u8>) {
+    /// The next message: its number, whether it wants an answer, and its body. Keeps a file that
+    /// arrives with the table of memory.
+    fn receive(&mut self) -> (u32, bool, Vec<u8>) {
         let (header, first) = self.take(12);
         let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
         let (body, file) = self.take(word(8) as usize);
@@ -75,7 +76,7 @@ impl BackEnd {
             let mut part = [IoSliceMut::new(&mut bytes[done..])];
             let flags = RecvFlags::CMSG_CLOEXEC;
             let read = recvmsg(&self.socket, &mut part, &mut ancillary, flags).unwrap();
-            assert!(read.bytes > 0, "the front end has gone");
+            assert!(read.bytes > 0, "the front end has disconnected");
             done += read.bytes;
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(mut files) = message {
@@ -91,7 +92,7 @@ impl BackEnd {
         self.socket.write_all(&[&header[..], &value.to_ne_bytes()].concat()).unwrap();
     }
 
-    /// Takes all of the memory away, and keeps every page of the machine's that is free.
+    /// Removes all of the memory, and occupies every free page of the machine.
     fn take_memory(&self) -> File {
         let (file, bytes) = self.memory.as_ref().unwrap();
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -100,7 +101,7 @@ impl BackEnd {
     }
 }
 
-/// The port with its pool, and what went through.
+/// The port with its pool, and the number of packets that it was given.
 struct Front {
     port: Virtio,
     pool: Pool,
@@ -133,7 +134,7 @@ impl Front {
 }
 
 #[test]
-fn a_back_end_that_takes_the_pools_pages_is_left_until_they_are_back() {
+fn back_end_that_removes_pages_is_disconnected_until_they_return() {
     let Some(kernel) = pages::Pool::take("a back end that takes huge pages") else { return };
     assert!(kernel.set(40), "pages for the packets' pool");
     for is_packed in [false, true] {
@@ -147,28 +148,28 @@ fn a_back_end_that_takes_the_pools_pages_is_left_until_they_are_back() {
         let of_pool = free_before - pages::pool_free().unwrap();
         assert!(of_pool > 0, "the packets' pool is of huge pages");
 
-        let meeting = thread::spawn(move || (BackEnd::meet(&listener), listener));
+        let accepting = thread::spawn(move || (BackEnd::accept(&listener), listener));
         front.wait_for(Link::Up);
-        let (back_end, listener) = meeting.join().unwrap();
+        let (back_end, listener) = accepting.join().unwrap();
         front.poll();
         let held = back_end.take_memory();
         front.wait_for(Link::Down);
         let why = front.port.obstacle().expect("a reason");
         assert!(why.contains("pages of the pool's memory"), "{why}");
         assert_eq!(front.port.counters().resets, 1);
-        // Also those that have nobody to go to are accounted for, and nobody else is let in.
+        // Packets without a target are counted as well, and no other back end is accepted.
         (0..200).for_each(|_| front.poll());
         let why = front.port.obstacle().expect("a reason");
         assert!(why.contains("vm.nr_hugepages"), "{why}");
         assert_eq!(front.pool.available(), front.pool.size());
 
         drop((back_end, held));
-        let meeting = thread::spawn(move || BackEnd::meet(&listener));
+        let accepting = thread::spawn(move || BackEnd::accept(&listener));
         front.wait_for(Link::Up);
-        let back_end = meeting.join().unwrap();
+        let back_end = accepting.join().unwrap();
         front.poll();
         assert_eq!(front.port.obstacle(), None);
-        // The back end sees what the front end writes: the first ring, of buffers, is not empty.
+        // The back end sees the front end's writes: the first ring, of buffers, is not empty.
         let (file, bytes) = back_end.memory.as_ref().unwrap();
         assert!(has_something(file, *bytes), "packed {is_packed}");
 
@@ -176,7 +177,7 @@ fn a_back_end_that_takes_the_pools_pages_is_left_until_they_are_back() {
         let tx = &front.port.counters().tx;
         let [reset, no_link] = [DropReason::Reset, DropReason::NoLink].map(|of| tx.drops_for(of));
         assert_eq!(tx.drops_sum(), reset + no_link, "{tx:?}");
-        // What the back end had when it was left was given to it before.
+        // The packets that the back end owned when it was disconnected had been given to it before.
         let gone = front.given - no_link;
         assert!((tx.packets..=tx.packets + reset).contains(&gone), "{gone}: {tx:?}");
         assert_eq!(front.pool.available(), front.pool.size());

@@ -1,6 +1,6 @@
-//! Guests that go, a thousand times: at every step of the handshake, in the middle of a message,
-//! and under load. Nothing stays behind, and the ports beside go on. A program of its own, as it
-//! counts what its process has.
+//! A thousand guests that disconnect: at every step of the handshake, in the middle of a message,
+//! and under load. They leave no resource behind, and neighbouring ports continue. This is a
+//! separate program, because it counts the resources of its process.
 
 #[path = "vhost/front.rs"]
 #[allow(dead_code, reason = "shared with the program `vhost`")]
@@ -23,29 +23,30 @@ use haul_forward::{Burst, Link, Pool, Port, Role, Vhost, VhostSettings};
 use front::{FROM_GUEST, Front, GET_FEATURES, SIZE};
 use victim::{FEATURES, LONG, Victim};
 
-/// How often a guest comes and goes, and after how many times everything has been allocated that
-/// ever will be.
+/// How often a guest connects and disconnects, and after how many times everything is allocated
+/// that the port ever needs.
 const TIMES: usize = 1000;
 const WARM: usize = 200;
 
-/// By how much memory may differ that an allocator keeps.
+/// Tolerance for memory that an allocator keeps.
 const SLACK_KIB: usize = 8 << 10;
 
-/// What a port may take for two packets, on a loaded machine: no conversation waits as short.
+/// Time limit of a port for two packets, on a loaded machine: shorter than any timeout of a
+/// conversation.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// One test at a time: each counts what the process has.
+/// One test at a time: each counts the resources of the process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What this process has.
+/// Resources of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     files: usize,
-    /// Of guests' memory.
+    /// Mappings of guests' memory.
     mappings: usize,
     threads: usize,
 }
@@ -57,13 +58,28 @@ fn held() -> Held {
     Held { files: count("/proc/self/fd"), mappings, threads: count("/proc/self/task") }
 }
 
+/// The resources at rest, sampled for half a second: a thread that closes a socket, and the socket,
+/// exist only for a moment.
+fn held_at_rest() -> Held {
+    let start = Instant::now();
+    let mut least = held();
+    while start.elapsed() < Duration::from_millis(500) {
+        thread::sleep(Duration::from_millis(2));
+        let now = held();
+        least.files = least.files.min(now.files);
+        least.mappings = least.mappings.min(now.mappings);
+        least.threads = least.threads.min(now.threads);
+    }
+    least
+}
+
 fn resident_kib() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Numbers that look drawn.
+/// Pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -73,67 +89,68 @@ impl Random {
     }
 }
 
-/// How a guest goes.
+/// How a guest disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// As a process that ends.
+enum Disconnect {
+    /// Like a process that ends.
     Closes,
-    /// It stops to send, and then closes.
-    SaysBye,
-    /// It does not read what it asked for, so that the other side's socket is reset.
+    /// The guest shuts its sending side down, and then closes.
+    ShutsDown,
+    /// The guest leaves an answer unread, so that the other side's socket is reset.
     Unread,
     /// After half of a message.
-    Halfway,
+    HalfMessage,
 }
 
-const WAYS: [Way; 4] = [Way::Closes, Way::SaysBye, Way::Unread, Way::Halfway];
+const DISCONNECTS: [Disconnect; 4] =
+    [Disconnect::Closes, Disconnect::ShutsDown, Disconnect::Unread, Disconnect::HalfMessage];
 
-/// A guest from when it is there: so many steps of the handshake, packets if that was all of them,
-/// and then it goes.
-fn live(mut front: Front, steps: usize, way: Way, random: &mut Random) {
+/// The life of a connected guest: `steps` messages of the handshake, packets if it is complete, and
+/// the disconnect.
+fn live(mut front: Front, steps: usize, disconnect: Disconnect, random: &mut Random) {
     (0..steps).for_each(|step| front.step(step, FEATURES));
     if steps == Front::steps() {
         for index in 0..random.below(40) as u16 {
-            front.give_buffer(index);
+            front.add_buffer(index);
             front.send_packet(index, index as u8);
         }
-        // Half of them go after the first packet was served, the others at any time.
+        // Half of the guests disconnect after the first packet was served, the others at any time.
         let sent = random.below(2) == 0 && {
             front.send_packet(50, 1);
             true
         };
         let start = Instant::now();
         while sent && front.used(FROM_GUEST) == 0 {
-            assert!(start.elapsed() < LONG, "a packet that nobody takes");
+            assert!(start.elapsed() < LONG, "a packet that is never read");
             thread::yield_now();
         }
     }
-    match way {
-        Way::Closes => {}
-        Way::SaysBye => _ = front.socket.shutdown(Shutdown::Write),
-        Way::Unread => _ = front.say(GET_FEATURES, &[], &[]),
-        Way::Halfway => _ = front.socket.write_all(&[1, 0, 0, 0, 1, 0, 0]),
+    match disconnect {
+        Disconnect::Closes => {}
+        Disconnect::ShutsDown => _ = front.socket.shutdown(Shutdown::Write),
+        Disconnect::Unread => _ = front.send(GET_FEATURES, &[], &[]),
+        Disconnect::HalfMessage => _ = front.socket.write_all(&[1, 0, 0, 0, 1, 0, 0]),
     }
 }
 
-/// So many guests, one after the other: first each step in each way, then any. `arrive` gives the
-/// next one's connection.
+/// Runs `times` guests, one after the other: first each step with each kind of disconnect, then
+/// random ones. `arrive` returns the connection of the next guest.
 fn attack(times: usize, arrive: impl Fn() -> Front) {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let steps = Front::steps() + 1;
     for number in 0..times {
-        let (step, way) = match number < steps * WAYS.len() {
-            true => (number % steps, WAYS[number / steps]),
+        let (step, disconnect) = match number < steps * DISCONNECTS.len() {
+            true => (number % steps, DISCONNECTS[number / steps]),
             false => match random.below(2) {
-                0 => (random.below(steps), WAYS[random.below(WAYS.len())]),
-                _ => (Front::steps(), WAYS[random.below(WAYS.len())]),
+                0 => (random.below(steps), DISCONNECTS[random.below(DISCONNECTS.len())]),
+                _ => (Front::steps(), DISCONNECTS[random.below(DISCONNECTS.len())]),
             },
         };
-        live(arrive(), step, way, &mut random);
+        live(arrive(), step, disconnect, &mut random);
     }
 }
 
-/// An honest guest on a port of its own, driven by the same thread as the port that is attacked.
+/// An honest guest on another port, which the thread of the attacked port drives as well.
 struct Neighbour {
     victim: Victim,
     front: Front,
@@ -149,10 +166,10 @@ impl Neighbour {
         Self { victim, front, packets: 0, last: Instant::now(), longest: Duration::ZERO }
     }
 
-    /// A packet each way: both have to go through at once.
+    /// Exchanges a packet in each direction: both must pass at once.
     fn exchange(&mut self) {
         let index = (self.packets % u64::from(SIZE)) as u16;
-        self.front.give_buffer(index);
+        self.front.add_buffer(index);
         self.front.send_packet(index, 7);
         let Victim { port, pool, .. } = &mut self.victim;
         let mut burst = Burst::new();
@@ -165,7 +182,7 @@ impl Neighbour {
     }
 }
 
-/// Polls the victim and its neighbour by turns, until the attack is over.
+/// Polls the victim and its neighbour in turn until the attack is over.
 fn poll_both(
     victim: &mut Victim,
     neighbour: &mut Neighbour,
@@ -186,26 +203,26 @@ fn poll_both(
 }
 
 #[test]
-fn a_thousand_guests_that_go_leave_nothing_behind_and_hold_nobody_up() {
+fn thousand_leaving_guests_leak_nothing_and_block_no_port() {
     let _turn = turn();
     let mut victim = Victim::new();
     let mut neighbour = Neighbour::new();
-    // One more neighbour, whose guest has stopped in the middle of a message.
+    // Another neighbour, whose guest has stopped in the middle of a message.
     let silent = Victim::new();
     let mut stuck = Front::connect(&silent.path());
-    stuck.say_bytes(&[2, 0, 0, 0, 1]);
+    stuck.send_bytes(&[2, 0, 0, 0, 1]);
     let path = victim.path();
     let rush = |victim: &mut Victim, neighbour: &mut Neighbour, times| {
         let path = path.clone();
         poll_both(victim, neighbour, move || attack(times, || Front::connect(&path)));
     };
     rush(&mut victim, &mut neighbour, WARM);
-    let (before, kib) = (held(), resident_kib());
+    let (before, kib) = (held_at_rest(), resident_kib());
     rush(&mut victim, &mut neighbour, TIMES);
     victim.check_service();
     victim.wait("all that guests had to go", |_| held() == before);
     assert!(resident_kib() <= kib + SLACK_KIB, "{} KiB, {kib} before", resident_kib());
-    // Only half a message is a mistake.
+    // Only half a message is a fault.
     let resets = victim.counters().resets;
     assert!(resets > 0 && resets < (TIMES + WARM) as u64, "{resets} resets");
     assert!(!victim.came.is_empty() && victim.counters().tx.packets > 0, "no load at all");
@@ -216,9 +233,9 @@ fn a_thousand_guests_that_go_leave_nothing_behind_and_hold_nobody_up() {
     assert_eq!((counters.resets, counters.tx.drops_sum()), (0, 0));
 }
 
-/// The same where the port connects and the guest's side listens.
+/// The same with a port that connects and a guest that listens.
 #[test]
-fn guests_that_listen_and_go_are_met_again() {
+fn port_reconnects_to_listening_guests() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vm");
@@ -238,14 +255,14 @@ fn guests_that_listen_and_go_are_met_again() {
     while !attacker.is_finished() {
         step(&mut port);
     }
-    // And then one that stays.
+    // Then a guest that stays.
     let listener = attacker.join().unwrap();
     let mut front = Front::over(listener.accept().unwrap().0);
     front.start(FEATURES);
     front.send_packet(0, 1);
     let start = Instant::now();
     while front.used(FROM_GUEST) == 0 {
-        assert!(start.elapsed() < LONG, "the last one is not served");
+        assert!(start.elapsed() < LONG, "the last guest is not served");
         step(&mut port);
     }
     assert!(packets > 1, "{packets} packets");

@@ -147,8 +147,8 @@ fn forward_reports_lack_of_queue_pairs() {
     let mut host = start(format!("vhost:path={},server", socket.display()));
     let mut guest = start(format!("virtio:path={},queues=2", socket.display()));
     for (child, reason) in [
-        (&mut guest, "virtio0 has no link: the back end has 1 of the 2 queue pairs"),
-        (&mut host, "vhost0 has no link: the last front end heard that there is room for 1 "),
+        (&mut guest, "virtio0 has no link: the back end has 1 of the 2 requested queue pairs"),
+        (&mut host, "vhost0 has no link: the last front end disconnected after this port"),
     ] {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let found = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(reason)));

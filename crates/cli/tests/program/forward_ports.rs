@@ -98,7 +98,7 @@ fn damaged_capture_is_reported_or_counted() {
     for (bytes, parts) in [
         (lie, &["at byte 24", "128 MiB"][..]),
         (b"a text that is not a capture at all".to_vec(), &["does not begin as a pcap"]),
-        (vec![], &["ends before its header"]),
+        (vec![], &["ends within its header"]),
     ] {
         fs::write(&path, bytes).unwrap();
         forward([&format!("pcap:in={name}"), "sink"], &[]).expect(1).says(parts);
@@ -228,7 +228,7 @@ fn packets_cross_linked_interfaces_and_nothing_is_left() {
         assert!(counted(&records, "batches", "afxdp0", "rx") > 0.0);
         assert!(!has_program());
         let same = ["afxdp:interface=haul0", "afxdp:interface=haul0"];
-        forward(same, &["--for", "1s"]).expect(1).says(&["another program has it"]);
+        forward(same, &["--for", "1s"]).expect(1).says(&["another program uses it"]);
         forward(["afpacket:interface=haul7", "sink"], &[]).expect(1).says(&["ip link show"]);
     });
 }

@@ -176,7 +176,7 @@ fn impossible_telemetry_socket_is_an_error_unless_turned_off() {
         [folder.path().join("none/socket"), taken.clone(), folder.path().join("x".repeat(120))]
     {
         let ran = run(haul(&words).arg("--telemetry").arg(&path));
-        ran.expect(1).says(&["cannot answer at", "--no-telemetry"]);
+        ran.expect(1).says(&["cannot serve telemetry at", "--no-telemetry"]);
     }
     assert_eq!(std::fs::read(&taken).unwrap(), b"a file");
     let both = [&words[..], &["--no-telemetry", "--telemetry", "x"]].concat();

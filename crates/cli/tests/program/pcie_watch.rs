@@ -222,7 +222,7 @@ fn watch_estimates_only_for_a_nic() {
 
 #[test]
 fn ended_program_keeps_its_records() {
-    for (plays, part) in [(Plays::Until(40), "closed the connection"), (Plays::Half, "breaks off")]
+    for (plays, part) in [(Plays::Until(40), "closed the connection"), (Plays::Half, "ends early")]
     {
         let program = Program::start(plays, "net_ice");
         let ran = program.watch(&["--for", "60s", "--every", "50ms", "--json"]).expect(1);

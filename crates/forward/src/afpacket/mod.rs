@@ -1,15 +1,16 @@
-//! An interface of the kernel's, by a socket of packets whose rings are shared memory.
+//! A network interface through an AF_PACKET socket whose rings are shared memory.
 //!
-//! Works with every driver, and leaves the interface to the kernel's own network as well: both see
-//! what comes. A packet is copied twice each way, once by the kernel and once here. What the kernel
-//! left to a device is done here: checksums, and packets that it merged are cut again.
+//! Works with every driver. The kernel's own network stack still uses the interface: both see each
+//! received packet. A packet is copied twice in each direction, once by the kernel and once here.
+//! Work that the kernel left to a device is done here: checksums are completed, and merged packets
+//! are split again.
 //!
 //! From the bottom up:
 //!
 //! - `rings`: the sockets and their rings;
-//! - `odd`: packets that something is left to do with.
+//! - `offloaded`: packets with work left.
 
-mod odd;
+mod offloaded;
 mod rings;
 
 use std::fmt;
@@ -19,29 +20,29 @@ use super::clock::now_ns;
 use super::contract::{Link, Port};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
-use super::interface::{FRAME_BYTES_MIN, Features, Interface, LOOK_NS, State, refused, unfit};
+use super::interface::{CHECK_NS, FRAME_BYTES_MIN, Features, Interface, State, refused, unfit};
 use super::pool::{Burst, PACKET_BYTES_MAX, Pool};
-use odd::Odd;
-use rings::{Receiving, Sending, Sent};
+use offloaded::Offloaded;
+use rings::{Receiving, SendResult, Sending};
 
-/// The port: see the module. While its interface is down or away, nothing comes, and what is sent
-/// is dropped; when it is there again, also as a new one of the same name, packets go through
-/// again.
+/// The port: see the module. While its interface is down or absent, no packet arrives, and each
+/// packet that is sent is dropped. Packets pass again when the interface returns, also as a new one
+/// of the same name.
 pub struct AfPacket {
     name: String,
     interface: Interface,
     state: State,
-    /// `None` while the interface is away, or cannot be used; then why.
+    /// `None` while the interface is absent or cannot be used; `obstacle` then holds the reason.
     rings: Option<Rings>,
     obstacle: Option<String>,
     features: Features,
-    odd: Odd,
-    looked_ns: u64,
+    offloaded: Offloaded,
+    checked_ns: u64,
     is_over: bool,
     counters: Counters,
 }
 
-/// The rings of both ways.
+/// The rings of both directions.
 #[derive(Debug)]
 struct Rings {
     receiving: Receiving,
@@ -63,11 +64,11 @@ impl fmt::Debug for AfPacket {
 }
 
 impl AfPacket {
-    /// A port on the interface of this name.
+    /// Opens a port on the interface of this name.
     ///
     /// # Errors
-    /// [`Error::Path`] where there is none, its packets have no Ethernet header, or this process
-    /// may not use it.
+    /// [`Error::Path`] if the interface does not exist, its packets have no Ethernet header, or
+    /// this process may not use it.
     pub fn open(name: &str, interface: &str) -> Result<Self, Error> {
         let (interface, state) = Interface::new(interface)?;
         let rings = Rings::open(&state).map_err(|reason| refused(interface.name(), reason))?;
@@ -79,15 +80,15 @@ impl AfPacket {
             rings: Some(rings),
             obstacle: None,
             features,
-            odd: Odd::default(),
-            looked_ns: now_ns(),
+            offloaded: Offloaded::default(),
+            checked_ns: now_ns(),
             is_over: false,
             counters: Counters::default(),
         })
     }
 
-    /// Looks whether the interface is still there, and the same.
-    fn look(&mut self) {
+    /// Checks whether the interface still exists and is the same.
+    fn check(&mut self) {
         self.count_lost();
         let state = self.interface.state().ok();
         let about = |it: State| (it.index, it.mtu, it.kind);
@@ -96,7 +97,7 @@ impl AfPacket {
                 self.counters.resets += 1;
             }
             self.obstacle = self.interface.obstacle(state.as_ref());
-            // What cannot be had now is tried again.
+            // A failed attempt is repeated at the next check.
             if let Some(state) = state.as_ref().filter(|state| state.has_ethernet()) {
                 match Rings::open(state) {
                     Ok(rings) => self.rings = Some(rings),
@@ -110,14 +111,14 @@ impl AfPacket {
         self.state = state.unwrap_or(State { is_up: false, ..self.state });
     }
 
-    /// Counts what the kernel had no room for in the ring.
+    /// Counts the packets for which the kernel had no room in the ring.
     fn count_lost(&mut self) {
         let lost = self.rings.as_mut().map_or(0, |rings| rings.receiving.lost());
         self.counters.rx.dropped(DropReason::Full, lost);
     }
 
     /// Frees and counts the packets of a burst that can never be sent.
-    fn weed(&mut self, pool: &mut Pool, burst: &mut Burst) {
+    fn drop_unfit(&mut self, pool: &mut Pool, burst: &mut Burst) {
         for _ in 0..burst.len() {
             let Some(packet) = burst.pop() else { return };
             match unfit(pool, &packet, self.state.mtu) {
@@ -141,8 +142,8 @@ impl Port for AfPacket {
         let mut room = burst.room();
         let mut bytes = 0;
         while room > 0 {
-            if self.odd.is_pending() {
-                let Some(length) = self.odd.give(pool, burst) else { break };
+            if self.offloaded.is_pending() {
+                let Some(length) = self.offloaded.give(pool, burst) else { break };
                 (bytes, room) = (bytes + length as u64, room - 1);
                 continue;
             }
@@ -150,8 +151,8 @@ impl Port for AfPacket {
             let Some(found) = receiving.peek() else { break };
             let length = found.length();
             if !found.is_plain() {
-                self.odd.take(receiving, &found, &mut self.counters.rx);
-                receiving.give_back();
+                self.offloaded.take(receiving, &found, &mut self.counters.rx);
+                receiving.release();
                 continue;
             }
             let why = match length {
@@ -162,16 +163,17 @@ impl Port for AfPacket {
             if let Some(reason) = why {
                 self.counters.rx.dropped(reason, 1);
             } else {
-                // Without a buffer it stays in the ring; when that is full, the kernel drops.
+                // Without a buffer, the packet stays in the ring; the kernel drops packets if that
+                // is full.
                 let Some(packet) = pool.take(length) else { break };
                 receiving.read(&found, |at, part| {
                     let is_written = pool.write(&packet, at, part);
-                    debug_assert!(is_written, "a packet of {length} B takes so many");
+                    debug_assert!(is_written, "a packet of {length} B holds {length} B");
                 });
                 burst.push(packet);
                 bytes += length as u64;
             }
-            receiving.give_back();
+            receiving.release();
             room -= 1;
         }
         let taken = burst.len() - before;
@@ -184,12 +186,12 @@ impl Port for AfPacket {
             self.counters.tx.dropped(DropReason::NoLink, burst.len() as u64);
             pool.free_burst(burst);
         }
-        self.weed(pool, burst);
+        self.drop_unfit(pool, burst);
         let (mut sent, mut bytes) = (0, 0);
         while let Some(Rings { sending, .. }) = &mut self.rings
             && fill(sending, pool, burst)
         {
-            let Sent { packets, is_refused } = sending.send();
+            let SendResult { packets, is_refused } = sending.send();
             for _ in 0..packets {
                 let Some(packet) = burst.pop() else { break };
                 bytes += pool.length(&packet) as u64;
@@ -199,7 +201,7 @@ impl Port for AfPacket {
             if !is_refused {
                 break;
             }
-            // That one goes, and those behind it are tried again.
+            // This packet is dropped, and the later ones are retried.
             if let Some(packet) = burst.pop() {
                 self.counters.tx.dropped(DropReason::Refused, 1);
                 pool.free(packet);
@@ -211,9 +213,9 @@ impl Port for AfPacket {
 
     fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
         let now_ns = now_ns();
-        if now_ns - self.looked_ns >= LOOK_NS && !self.is_over {
-            self.looked_ns = now_ns;
-            self.look();
+        if now_ns - self.checked_ns >= CHECK_NS && !self.is_over {
+            self.checked_ns = now_ns;
+            self.check();
         }
         Ok(())
     }
@@ -235,13 +237,13 @@ impl Port for AfPacket {
         let mut notes = Vec::new();
         if self.features.merges {
             notes.push(format!(
-                "the card of {name} merges packets (LRO), which the kernel may drop here: ethtool \
-                 -K {name} lro off"
+                "the NIC of {name} merges packets (LRO), and the kernel may drop these here: \
+                 ethtool -K {name} lro off"
             ));
         }
         if merged > 0 {
             notes.push(format!(
-                "{merged} packets that the kernel or the card had merged could not be cut again, \
+                "{merged} packets that the kernel or the NIC had merged could not be split again, \
                  and were dropped: ethtool -K {name} gro off lro off"
             ));
         }
@@ -251,7 +253,7 @@ impl Port for AfPacket {
     fn stop(&mut self, _: &mut Pool) {
         self.count_lost();
         self.rings = None;
-        self.odd = Odd::default();
+        self.offloaded = Offloaded::default();
         self.is_over = true;
     }
 
@@ -264,7 +266,8 @@ impl Port for AfPacket {
     }
 }
 
-/// Copies the packets of a burst into the ring, as many as it has room for; whether any is there.
+/// Copies the packets of a burst into the ring, as many as it has room for; returns whether it
+/// holds any.
 fn fill(sending: &mut Sending, pool: &Pool, burst: &Burst) -> bool {
     let (mut is_open, mut is_any) = (true, false);
     burst.for_each(|packet| {
@@ -272,7 +275,7 @@ fn fill(sending: &mut Sending, pool: &Pool, burst: &Burst) -> bool {
         is_open = is_open
             && sending.fill(length, |target| {
                 let is_read = pool.read(packet, 0, target);
-                debug_assert!(is_read, "a packet has the length that it says");
+                debug_assert!(is_read, "a packet holds its length");
             });
         is_any |= is_open;
     });

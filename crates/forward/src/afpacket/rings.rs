@@ -1,14 +1,15 @@
-//! Two sockets of packets with a ring each, TPACKET_V2 of packet(7): one that packets come to, and
-//! one that they are sent by, which nothing comes to.
+//! Two AF_PACKET sockets with a ring each, TPACKET_V2 of packet(7): one receives packets, the other
+//! only sends.
 //!
-//! Each ring is an array of slots: a header, and room for a packet. The word at a slot's beginning
-//! says whose it is. The kernel takes packets to be sent within [`Sending::send`] alone, in order;
-//! so what it did not take then is taken back, and the caller knows of each packet whether it went.
+//! Each ring is an array of slots: a header, and room for a packet. The first word of a slot names
+//! its owner. The kernel consumes packets to be sent only within [`Sending::send`], in order.
+//! Packets that it did not consume are then taken back, so that the caller knows of each packet
+//! whether it was sent.
 //!
-//! A packet that came and is longer than a slot lies in the socket's queue as well, whole
-//! (PACKET_COPY_THRESH): slots can be short, and packets that the kernel merged are had all the
-//! same. In front of each stands what was left to a device (PACKET_VNET_HDR). Packets to be sent
-//! leave nothing to one, and have no such header.
+//! A received packet that is longer than a slot also lies in the socket's queue, complete
+//! (PACKET_COPY_THRESH). Slots can therefore be short, and merged packets are received all the
+//! same. A header in front of each packet describes the work that was left to a device
+//! (PACKET_VNET_HDR). Packets to be sent leave no work, and have no such header.
 
 use std::io;
 use std::mem::offset_of;
@@ -25,20 +26,20 @@ use haul_peer::descriptor::kept;
 
 /// Bytes of each ring.
 const RING_BYTES: usize = 4 << 20;
-/// Slots of a ring at least, where packets are long.
+/// Least slots of a ring, for long packets.
 const SLOTS_MIN: usize = 256;
-/// What the kernel has at once for some slots: a multiple of every length of a slot.
+/// The unit in which the kernel allocates slots: a multiple of every length of a slot.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Bytes of packets that may wait in the socket's queue, as the kernel counts them: some hundred of
-/// those that are longer than a slot.
+/// Bytes of packets that may wait in the socket's queue, as the kernel counts them: about a hundred
+/// packets that are longer than a slot.
 const QUEUE_BYTES: usize = 32 << 20;
 
-/// In front of a packet that came, the kernel has its header, the sender's address, up to the next
-/// multiple of 16 twice, and what is left to a device: 90 B. A packet's tag and header come on top
-/// of the MTU.
+/// In front of a received packet, the kernel stores its header and the sender's address, each
+/// rounded up to a multiple of 16, and the header of the work left: 90 B. A packet's tag and header
+/// add to the MTU.
 const FRONT_BYTES: usize = 128;
-/// Where a packet that is sent begins in its slot: `TPACKET2_HDRLEN - sizeof(sockaddr_ll)`.
+/// Offset of a sent packet in its slot: `TPACKET2_HDRLEN - sizeof(sockaddr_ll)`.
 const SENT_AT: usize = size_of::<tpacket2_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
 
 const STATUS: usize = offset_of!(tpacket2_hdr, tp_status);
@@ -48,10 +49,10 @@ const MAC: usize = offset_of!(tpacket2_hdr, tp_mac);
 const TAG: usize = offset_of!(tpacket2_hdr, tp_vlan_tci);
 const TAG_KIND: usize = offset_of!(tpacket2_hdr, tp_vlan_tpid);
 
-/// Both Ethernet addresses, behind which a VLAN tag stands.
+/// Both Ethernet addresses; a VLAN tag follows them.
 const ADDRESSES_BYTES: usize = 12;
 
-/// A ring, and whose turn it is.
+/// A ring, and its next slot.
 #[derive(Debug)]
 struct Slots {
     socket: OwnedFd,
@@ -65,14 +66,14 @@ impl Slots {
     /// A socket with a ring for packets of an interface of this MTU.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn open(
         mtu: usize,
         ring: i32,
         set_up: impl FnOnce(&OwnedFd) -> io::Result<()>,
     ) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Of no protocol yet: nothing comes before it is bound.
+        // Without a protocol, no packet arrives before the socket is bound.
         let kind = SocketType::RAW;
         let socket = kept(rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None))?;
         let packet = mtu.min(PACKET_BYTES_MAX);
@@ -93,7 +94,7 @@ impl Slots {
         Ok(Self { socket, memory, bytes, count, next: 0 })
     }
 
-    /// The slot that is `behind` the next one.
+    /// The offset of the slot `behind` slots after the next one.
     #[inline]
     fn slot(&self, behind: usize) -> usize {
         (self.next + behind) % self.count * self.bytes
@@ -104,45 +105,45 @@ impl Slots {
     }
 }
 
-/// A packet in its slot.
+/// A received packet in its slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct SlotPacket {
     at: usize,
     kept: usize,
-    /// Bytes that it had, without the tag.
+    /// The original length, without the tag.
     original: usize,
-    /// The VLAN tag that the kernel took out of it.
+    /// The VLAN tag that the kernel removed from the packet.
     tag: Option<[u8; 4]>,
-    /// What was left to a device, where the packet stands as it came: without the tag.
+    /// The work left to a device, for the packet as it lies here: without the tag.
     pub(super) offload: Offload,
-    /// Whether all of it lies in the socket's queue, for the slot has no room.
+    /// Whether the whole packet lies in the socket's queue, because the slot has no room.
     pub(super) is_queued: bool,
 }
 
-impl Found {
+impl SlotPacket {
     /// Bytes of the packet, with its tag.
     #[inline]
     pub(super) fn length(&self) -> usize {
         self.original + self.tag.map_or(0, |tag| tag.len())
     }
 
-    /// Whether the slot has all of it, and nothing is left to do.
+    /// Whether the slot holds the whole packet, and no work is left.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.kept == self.original && !self.is_queued && self.offload.is_plain()
     }
 }
 
-/// What became of the packets that the ring was filled with.
+/// The result of sending the filled slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sent {
-    /// How many of them went, from the first on.
+pub(super) struct SendResult {
+    /// How many packets were sent, from the first on.
     pub(super) packets: usize,
-    /// Whether the one behind those can never go.
+    /// Whether the next one can never be sent.
     pub(super) is_refused: bool,
 }
 
-/// Where packets come to.
+/// The receiving socket.
 #[derive(Debug)]
 pub(super) struct Receiving(Slots);
 
@@ -150,14 +151,14 @@ impl Receiving {
     /// A ring on an interface, for packets of its MTU.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn open(state: &State) -> io::Result<Self> {
         let slots = Slots::open(state.mtu, libc::PACKET_RX_RING, |socket| {
             let option = |name, value: i32| set(socket, libc::SOL_PACKET, name, &value);
             option(libc::PACKET_IGNORE_OUTGOING, 1)?;
             option(libc::PACKET_VNET_HDR, 1)?;
             option(libc::PACKET_COPY_THRESH, 1)?;
-            // As much as the system allows, where it does not allow all.
+            // As much as the system allows, if it does not allow all.
             if sockopt::set_socket_recv_buffer_size_force(socket, QUEUE_BYTES).is_err() {
                 let _ = sockopt::set_socket_recv_buffer_size(socket, QUEUE_BYTES);
             }
@@ -168,9 +169,9 @@ impl Receiving {
         Ok(Self(slots))
     }
 
-    /// The next packet that came; the same again until [`Receiving::give_back`].
+    /// The next received packet; the same one until [`Receiving::release`].
     #[inline]
-    pub(super) fn peek(&self) -> Option<Found> {
+    pub(super) fn peek(&self) -> Option<SlotPacket> {
         let Slots { memory, .. } = &self.0;
         let slot = self.0.slot(0);
         let status = memory.word(slot + STATUS).load(Ordering::Acquire);
@@ -194,12 +195,12 @@ impl Receiving {
         let offload = header.first_chunk().map(Offload::parse).unwrap_or_default();
         let original = memory.number(slot + LENGTH) as usize;
         let is_queued = status & libc::TP_STATUS_COPY != 0;
-        Some(Found { at, kept, original, tag, offload, is_queued })
+        Some(SlotPacket { at, kept, original, tag, offload, is_queued })
     }
 
-    /// Calls `write` with each part of a packet that came, and where in the packet it stands.
+    /// Calls `write` with each part of a received packet, and the part's offset in the packet.
     #[inline]
-    pub(super) fn read(&self, found: &Found, mut write: impl FnMut(usize, &[u8])) {
+    pub(super) fn read(&self, found: &SlotPacket, mut write: impl FnMut(usize, &[u8])) {
         let bytes = self.0.memory.part(found.at, found.kept);
         let Some(tag) = found.tag else { return write(0, bytes) };
         let (addresses, rest) = bytes.split_at(ADDRESSES_BYTES);
@@ -208,11 +209,11 @@ impl Receiving {
         write(ADDRESSES_BYTES + tag.len(), rest);
     }
 
-    /// Reads a packet into a buffer, from the slot or from the queue, with what is left to do in
-    /// it, and says how many of its bytes are there: of one that the queue had no room for either,
-    /// the first ones.
+    /// Reads a packet into a buffer, from the slot or from the queue. Returns how many of its bytes
+    /// are there, and the work left. If the queue had no room for the packet either, only its first
+    /// bytes are there.
     #[cold]
-    pub(super) fn read_all(&self, found: &Found, buffer: &mut Vec<u8>) -> (usize, Offload) {
+    pub(super) fn read_all(&self, found: &SlotPacket, buffer: &mut Vec<u8>) -> (usize, Offload) {
         let tag = found.tag.map_or(0, |tag| tag.len());
         let offload = if tag > 0 { found.offload.behind_tag() } else { found.offload };
         if !found.is_queued {
@@ -220,7 +221,7 @@ impl Receiving {
             self.read(found, |at, part| buffer[at..at + part.len()].copy_from_slice(part));
             return (buffer.len(), offload);
         }
-        // In front stands what the slot says as well.
+        // The queue's packet begins with the header that the slot holds as well.
         let front = Offload::BYTES + tag;
         buffer.resize(front + found.original, 0);
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
@@ -237,9 +238,9 @@ impl Receiving {
         (buffer.len(), offload)
     }
 
-    /// Gives the kernel the slot of the packet that [`Receiving::peek`] found.
+    /// Returns the slot of the packet that [`Receiving::peek`] found to the kernel.
     #[inline]
-    pub(super) fn give_back(&mut self) {
+    pub(super) fn release(&mut self) {
         let word = self.0.memory.word(self.0.slot(0) + STATUS);
         word.store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.0.pass(1);
@@ -253,11 +254,11 @@ impl Receiving {
     }
 }
 
-/// Where packets are sent.
+/// The sending socket.
 #[derive(Debug)]
 pub(super) struct Sending {
     slots: Slots,
-    /// How many are filled, from the one on that the kernel takes next.
+    /// How many slots are filled, from the one on that the kernel consumes next.
     filled: usize,
 }
 
@@ -265,17 +266,17 @@ impl Sending {
     /// A ring on an interface, for packets of its MTU.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn open(state: &State) -> io::Result<Self> {
         let slots = Slots::open(state.mtu, libc::PACKET_TX_RING, |_| Ok(()))?;
-        // As many as fill the ring may be under way, if the system allows that.
+        // Allows as many bytes in flight as the ring holds, if the system does.
         let _ = sockopt::set_socket_send_buffer_size(&slots.socket, RING_BYTES);
         bind(&slots.socket, state.index, 0)?;
         Ok(Self { slots, filled: 0 })
     }
 
-    /// Has a packet of `length` bytes, which `read` writes, sent next; false where there is no
-    /// room.
+    /// Fills the next slot with a packet of `length` bytes, which `read` writes; false if there is
+    /// no room.
     #[inline]
     pub(super) fn fill(&mut self, length: usize, read: impl FnOnce(&mut [u8])) -> bool {
         let slot = self.slots.slot(self.filled);
@@ -295,11 +296,11 @@ impl Sending {
         true
     }
 
-    /// Has the kernel take what was filled in, and takes back what it did not.
-    pub(super) fn send(&mut self) -> Sent {
+    /// Makes the kernel consume the filled slots, and takes back those that it did not.
+    pub(super) fn send(&mut self) -> SendResult {
         let Slots { socket, memory, .. } = &self.slots;
-        // What it says is in the slots, packet by packet. That the interface was down is said once,
-        // when it is up again.
+        // The slots hold the result of each packet. The kernel reports once, when the interface is
+        // up again, that it was down.
         let send = || rustix::net::send(socket, &[], SendFlags::DONTWAIT);
         if send() == Err(Errno::NETDOWN) {
             let _ = send();
@@ -315,11 +316,11 @@ impl Sending {
         }
         self.slots.pass(packets);
         self.filled = 0;
-        Sent { packets, is_refused }
+        SendResult { packets, is_refused }
     }
 }
 
-/// Has packets of a protocol come from an interface; of none, packets are sent there alone.
+/// Receives packets of a protocol from an interface; with protocol 0, the socket only sends.
 fn bind(socket: impl AsFd, index: u32, protocol: u16) -> io::Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
@@ -332,7 +333,7 @@ fn bind(socket: impl AsFd, index: u32, protocol: u16) -> io::Result<()> {
     };
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     let pointer = (&raw const address).cast();
-    // SAFETY: the address is as long as is said, and only read.
+    // SAFETY: the address has the given length, and is only read.
     let result = unsafe { libc::bind(socket.as_fd().as_raw_fd(), pointer, length) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

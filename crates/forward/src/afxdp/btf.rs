@@ -1,21 +1,21 @@
-//! Where in the kernel's description of itself, its BTF, a function stands: programs of XDP call
-//! the kernel's functions by that number.
+//! Finds a function in the kernel's description of itself, its BTF: XDP programs call the kernel's
+//! functions by that number.
 
 use std::fs::File;
 use std::io::Read;
 
-/// The description, and more bytes than it has on any kernel.
+/// The description, and a size that no kernel exceeds.
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 const BYTES_MAX: u64 = 64 << 20;
 
-/// `struct btf_header` begins so, and has these fields of four bytes from byte 4 on: its length,
-/// and where types and names begin behind it, each with its length.
+/// `struct btf_header` begins with this. From byte 4 on it has these fields of four bytes: its
+/// length, and the offset and the length of types and of names behind it.
 const MAGIC: u16 = 0xeb9f;
-/// Bytes of a type; some have more behind it.
+/// Bytes of a type; some kinds have more bytes behind it.
 const TYPE_BYTES: usize = 12;
 const FUNCTION: u32 = 12;
 
-/// The number of a function; `None` where the kernel has none of this name, or no description.
+/// The number of a function; `None` if the kernel has no function of this name, or no description.
 pub(super) fn function(name: &str) -> Option<i32> {
     let mut bytes = Vec::new();
     let file = File::open(PATH).ok()?;
@@ -37,15 +37,15 @@ fn find(bytes: &[u8], name: &str) -> Option<i32> {
     let mut types = bytes.get(header.checked_add(at)?..)?.get(..length)?;
     let mut number = 1;
     while !types.is_empty() {
-        let (place, info) = (word(types, 0)? as usize, word(types, 4)?);
+        let (name_offset, info) = (word(types, 0)? as usize, word(types, 4)?);
         let (kind, count) = (info >> 24 & 31, (info & 0xffff) as usize);
         let is_it = |own: &[u8]| {
             own.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
         };
-        if kind == FUNCTION && names.get(place..).is_some_and(is_it) {
+        if kind == FUNCTION && names.get(name_offset..).is_some_and(is_it) {
             return Some(number);
         }
-        // What follows a type, by its kind: linux/btf.h.
+        // The bytes that follow a type, by its kind: linux/btf.h.
         let more = match kind {
             1 | 14 | 17 => 4,
             3 => 12,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_is_found_behind_types_of_other_kinds() {
+    fn function_is_found_behind_other_types() {
         let names = b"\0int\0wanted\0wanted_too\0";
         let mut types = Vec::new();
         let mut add = |name: u32, kind: u32, count: u32, more: usize| {

@@ -1,16 +1,16 @@
-//! An interface of the kernel's, by a socket of XDP: packets leave the kernel before it looks at
-//! them, in shared memory.
+//! A network interface through an AF_XDP socket: packets leave the kernel in shared memory, before
+//! its network stack sees them.
 //!
-//! Where the driver can, it writes packets straight to that memory; with every other driver the
-//! kernel copies them once. What comes by the port's queue comes to it alone; the interface's other
-//! queues are left to the kernel.
+//! If the driver supports it, it writes packets directly to that memory; with every other driver,
+//! the kernel copies them once. The port receives all packets of its queue, and the kernel those of
+//! the interface's other queues.
 //!
 //! From the bottom up:
 //!
 //! - `ring`: the rings that are shared with the kernel;
-//! - `btf`: where the kernel's functions are that programs may call;
+//! - `btf`: the numbers of the kernel's functions that programs may call;
 //! - `program`: the program that hands packets to the socket;
-//! - `session`: the socket with both, and its memory.
+//! - `session`: the socket with its memory, its rings and its program.
 
 mod btf;
 mod program;
@@ -26,23 +26,23 @@ use super::clock::now_ns;
 use super::contract::{Link, Port};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
-use super::interface::{FRAME_BYTES_MIN, Features, Interface, LOOK_NS, State, refused, unfit};
+use super::interface::{CHECK_NS, FRAME_BYTES_MIN, Features, Interface, State, refused, unfit};
 use super::pool::{Burst, Pool};
 use session::Session;
 
-/// The port: see the module. While its interface is down or away, nothing comes, and what is sent
-/// is dropped; when it is there again, also as a new one of the same name, packets go through
-/// again. A packet counts as sent when the interface's ring has it.
+/// The port: see the module. While its interface is down or absent, no packet arrives, and each
+/// packet that is sent is dropped. Packets pass again when the interface returns, also as a new one
+/// of the same name. A packet counts as sent when it is in the interface's ring.
 pub struct AfXdp {
     name: String,
     queue: u32,
     interface: Interface,
     state: State,
-    /// `None` while the interface is away, or cannot be used; then why.
+    /// `None` while the interface is absent or cannot be used; `obstacle` then holds the reason.
     session: Option<Session>,
     obstacle: Option<String>,
     features: Features,
-    looked_ns: u64,
+    checked_ns: u64,
     is_over: bool,
     counters: Counters,
 }
@@ -55,24 +55,25 @@ impl fmt::Debug for AfXdp {
     }
 }
 
-/// How long an interface may be busy: the kernel frees a queue some time after the socket that had
-/// it has gone, as behind an earlier run.
+/// How long an interface may be busy: the kernel frees a queue some time after its previous socket
+/// was closed, such as that of an earlier run.
 const FREED_NS: u64 = 3_000_000_000;
 
-/// Drivers that tell XDP of the tags that they take out of packets: those of Linux 6.18 that set
+/// Drivers that report to XDP the tags that they remove from packets: those of Linux 6.18 that set
 /// `xmo_rx_vlan_tag`.
-const TELLS_TAGS: [&str; 3] = ["veth", "ice", "mlx5_core"];
+const TAG_DRIVERS: [&str; 3] = ["veth", "ice", "mlx5_core"];
 
 fn is_busy(reason: &io::Error) -> bool {
     matches!(reason.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
 
 impl AfXdp {
-    /// A port on a queue of the interface of this name. Takes a second where that is busy.
+    /// Opens a port on a queue of the interface of this name. Waits up to three seconds while the
+    /// queue is busy.
     ///
     /// # Errors
-    /// [`Error::Path`] where there is none, its packets have no Ethernet header, this process may
-    /// not use it, or another program has it.
+    /// [`Error::Path`] if the interface does not exist, its packets have no Ethernet header, this
+    /// process may not use it, or another program uses it.
     pub fn open(name: &str, interface: &str, queue: u32) -> Result<Self, Error> {
         let (interface, state) = Interface::new(interface)?;
         let started_ns = now_ns();
@@ -94,21 +95,21 @@ impl AfXdp {
             session: Some(session),
             obstacle: None,
             features,
-            looked_ns: now_ns(),
+            checked_ns: now_ns(),
             is_over: false,
             counters: Counters::default(),
         })
     }
 
-    /// Whether the driver writes packets straight to the port's memory, and whether the program
-    /// runs in the driver; `None` while the interface is away.
+    /// Whether the driver writes packets directly to the port's memory, and whether the program
+    /// runs in the driver; `None` while the interface is absent.
     #[must_use]
     pub fn is_zero_copy_and_in_driver(&self) -> Option<(bool, bool)> {
-        self.session.as_ref().map(Session::how)
+        self.session.as_ref().map(Session::attachment)
     }
 
-    /// Looks whether the interface is still there, and the same.
-    fn look(&mut self) {
+    /// Checks whether the interface still exists and is the same.
+    fn check(&mut self) {
         self.count_lost();
         let state = self.interface.state().ok();
         let about = |it: State| (it.index, it.mtu, it.kind);
@@ -117,7 +118,7 @@ impl AfXdp {
                 self.counters.resets += 1;
             }
             self.obstacle = self.interface.obstacle(state.as_ref());
-            // What cannot be had now is tried again.
+            // A failed attempt is repeated at the next check.
             if let Some(state) = state.as_ref().filter(|state| state.has_ethernet()) {
                 match Session::open(state, self.queue) {
                     Ok(session) => self.session = Some(session),
@@ -131,7 +132,7 @@ impl AfXdp {
         self.state = state.unwrap_or(State { is_up: false, ..self.state });
     }
 
-    /// Counts what the kernel had no room for in the ring.
+    /// Counts the packets for which the kernel had no room in the ring.
     fn count_lost(&mut self) {
         let lost = self.session.as_mut().map_or(0, Session::lost);
         self.counters.rx.dropped(DropReason::Full, lost);
@@ -151,10 +152,11 @@ impl Port for AfXdp {
                     short += 1;
                     return true;
                 }
-                // Without a buffer it stays in the ring; when that is full, the kernel drops.
+                // Without a buffer, the packet stays in the ring; the kernel drops packets if that
+                // is full.
                 let Some(packet) = pool.take(part.len()) else { return false };
                 let is_written = pool.write(&packet, 0, part);
-                debug_assert!(is_written, "a packet of {} B takes so many", part.len());
+                debug_assert!(is_written, "a packet of {} B holds as many", part.len());
                 burst.push(packet);
                 (taken, bytes) = (taken + 1, bytes + part.len() as u64);
                 true
@@ -187,10 +189,10 @@ impl Port for AfXdp {
                 is_open = is_open
                     && session.fill(length, |target| {
                         let is_read = pool.read(&packet, 0, target);
-                        debug_assert!(is_read, "a packet has the length that it says");
+                        debug_assert!(is_read, "a packet holds its length");
                     });
                 if !is_open {
-                    // To the back, and so all behind it: they stay in their order.
+                    // This packet and all later ones move to the back, so that their order stays.
                     burst.push(packet);
                     continue;
                 }
@@ -208,9 +210,9 @@ impl Port for AfXdp {
         if let Some(session) = &mut self.session {
             session.push();
         }
-        if now_ns - self.looked_ns >= LOOK_NS && !self.is_over {
-            self.looked_ns = now_ns;
-            self.look();
+        if now_ns - self.checked_ns >= CHECK_NS && !self.is_over {
+            self.checked_ns = now_ns;
+            self.check();
         }
         Ok(())
     }
@@ -229,27 +231,27 @@ impl Port for AfXdp {
     fn notes(&self) -> Vec<String> {
         let name = self.interface.name();
         let Features { driver, takes_tags, .. } = &self.features;
-        let asks = self.session.as_ref().is_none_or(Session::asks_for_tags);
-        let has_tags = asks && TELLS_TAGS.contains(&&**driver);
+        let asks = self.session.as_ref().is_none_or(Session::restores_tags);
+        let has_tags = asks && TAG_DRIVERS.contains(&&**driver);
         let mut notes = Vec::new();
         if driver == "veth" {
-            // Its other end may be in a network that this process does not see.
+            // The other end may be in a network namespace that this process cannot see.
             notes.push(format!(
-                "what a kernel sends into the other end of {name} comes with checksums that are \
-                 not filled in, which XDP does not tell: ethtool -K PEER tx off at that end, or \
-                 afpacket here"
+                "packets that a kernel sends into the other end of {name} arrive with incomplete \
+                 checksums, which XDP does not report: ethtool -K PEER tx off at that end, or use \
+                 afpacket"
             ));
             if !has_tags {
                 notes.push(format!(
-                    "what a kernel sends into the other end of {name} comes without its VLAN \
-                     tags, which XDP does not see: ethtool -K PEER txvlan off at that end, or \
-                     afpacket here"
+                    "packets that a kernel sends into the other end of {name} arrive without \
+                     their VLAN tags, which XDP does not see: ethtool -K PEER txvlan off at that \
+                     end, or use afpacket"
                 ));
             }
         } else if *takes_tags && !has_tags {
             notes.push(format!(
-                "{name} takes VLAN tags out of packets before XDP sees them: ethtool -K {name} \
-                 rxvlan off, or afpacket here"
+                "{name} removes VLAN tags from packets before XDP sees them: ethtool -K {name} \
+                 rxvlan off, or use afpacket"
             ));
         }
         notes

@@ -1,12 +1,12 @@
-//! The program of XDP that hands an interface's packets to a socket.
+//! The XDP program that redirects an interface's packets to a socket.
 //!
-//! It is constant, and made by bpf(2) alone. A link holds it to the interface: when the link's
-//! descriptor goes, also by a kill, the program goes with it.
+//! The program is constant, and loaded through bpf(2) alone. A link attaches it to the interface:
+//! when the link's descriptor is closed, also by a kill, the program is detached.
 //!
-//! A driver may keep a packet's VLAN tag beside it, where XDP does not see it. Where the kernel has
-//! a function that tells it (Linux 6.8, `bpf_xdp_metadata_rx_vlan_tag`), the program puts the tag
-//! back into the packet. Such functions are for programs alone that say of themselves that they may
-//! be had under the GPL too, which MIT allows.
+//! A driver may keep a packet's VLAN tag outside the packet, where XDP does not see it. If the
+//! kernel has a function that reports it (Linux 6.8, `bpf_xdp_metadata_rx_vlan_tag`), the program
+//! inserts the tag into the packet again. Only programs that declare a licence compatible with the
+//! GPL may call such functions; MIT allows this.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use super::btf;
 use haul_peer::descriptor::keep;
 
-/// What of linux/bpf.h is used here.
+/// The constants of linux/bpf.h that are used here.
 mod bpf {
     pub(super) const MAP_CREATE: i64 = 0;
     pub(super) const MAP_UPDATE_ELEM: i64 = 2;
@@ -28,40 +28,40 @@ mod bpf {
     pub(super) const PSEUDO_KFUNC_CALL: u8 = 2;
     pub(super) const FUNC_ADJUST_HEAD: i32 = 44;
     pub(super) const FUNC_REDIRECT_MAP: i32 = 51;
-    /// A program that is loaded for one interface, and may ask its driver.
+    /// A program that is loaded for one interface, and may call its driver.
     pub(super) const F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
     pub(super) const XDP_PASS: i32 = 2;
-    /// Where in `struct xdp_md` the queue's number is.
+    /// Offset of the queue's number in `struct xdp_md`.
     pub(super) const RX_QUEUE_INDEX: i16 = 16;
 }
 
-/// Where the program runs, `XDP_FLAGS_*` of linux/if_link.h.
+/// Where the program is attached, `XDP_FLAGS_*` of linux/if_link.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In the driver, before the kernel has made a packet of its own of what came.
+pub(super) enum Attachment {
+    /// In the driver, before the kernel allocates its own packet.
     Driver,
-    /// In the kernel's network, with every driver.
+    /// In the kernel's network stack, with every driver.
     Generic,
 }
 
-/// The program, where it is attached.
+/// The attached program.
 #[derive(Debug)]
 pub(super) struct Program {
     _link: OwnedFd,
-    pub(super) place: Place,
-    /// Whether tags that the driver tells of are put back into packets.
-    pub(super) asks_for_tags: bool,
+    pub(super) attachment: Attachment,
+    /// Whether the program inserts tags that the driver reports into packets.
+    pub(super) restores_tags: bool,
 }
 
-/// The kernel's function that tells a packet's tag.
-const TELLS_TAG: &str = "bpf_xdp_metadata_rx_vlan_tag";
+/// The kernel's function that reports a packet's tag.
+const TAG_FUNCTION: &str = "bpf_xdp_metadata_rx_vlan_tag";
 
 impl Program {
-    /// Hands what comes by queue `queue` of an interface to `socket`; what comes by other queues
-    /// goes on into the kernel.
+    /// Redirects packets of queue `queue` of an interface to `socket`; packets of other queues
+    /// continue into the kernel.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn attach(socket: BorrowedFd<'_>, index: u32, queue: u32) -> io::Result<Self> {
         let entries = queue.checked_add(1).ok_or(io::ErrorKind::InvalidInput)?;
         let map = descriptor(
@@ -79,40 +79,43 @@ impl Program {
                 flags: 0,
             },
         )?;
-        // Where the kernel or the driver tells no tags, or not in this place, packets go without.
-        let asking = btf::function(TELLS_TAG).and_then(|tells| {
-            let program = load(&tagging(map.as_raw_fd(), queue, tells), Some(index)).ok()?;
-            link_to(&program, index, Place::Driver, true).ok()
+        // If the kernel or the driver does not report tags, or not at this attachment, packets
+        // arrive without them.
+        let tagging_program = btf::function(TAG_FUNCTION).and_then(|function| {
+            let program = load(&tagging(map.as_raw_fd(), queue, function), Some(index)).ok()?;
+            link_to(&program, index, Attachment::Driver, true).ok()
         });
-        if let Some(program) = asking {
+        if let Some(program) = tagging_program {
             return Ok(program);
         }
         let program = load(&plain(map.as_raw_fd()), None)?;
-        match link_to(&program, index, Place::Driver, false) {
-            Err(reason) if is_of_driver(&reason) => link_to(&program, index, Place::Generic, false),
+        match link_to(&program, index, Attachment::Driver, false) {
+            Err(reason) if is_of_driver(&reason) => {
+                link_to(&program, index, Attachment::Generic, false)
+            }
             result => result,
         }
     }
 }
 
-/// Holds a program to an interface.
+/// Attaches a program to an interface.
 fn link_to(
     program: &OwnedFd,
     index: u32,
-    place: Place,
-    asks_for_tags: bool,
+    attachment: Attachment,
+    restores_tags: bool,
 ) -> io::Result<Program> {
-    let flags = match place {
-        Place::Driver => 1 << 2,
-        Place::Generic => 1 << 1,
+    let flags = match attachment {
+        Attachment::Driver => 1 << 2,
+        Attachment::Generic => 1 << 1,
     };
     let program = program.as_raw_fd() as u32;
     let attributes = LinkCreate { program, index, attach: bpf::ATTACH_XDP, flags };
     let link = descriptor(bpf::LINK_CREATE, &attributes)?;
-    Ok(Program { _link: link, place, asks_for_tags })
+    Ok(Program { _link: link, attachment, restores_tags })
 }
 
-/// Whether a driver's refusal says nothing of the kernel's.
+/// Whether a refusal concerns only the driver, and not the kernel.
 fn is_of_driver(reason: &io::Error) -> bool {
     !matches!(
         reason.raw_os_error(),
@@ -141,32 +144,32 @@ fn redirect(map: i32) -> Vec<u64> {
         // r1 = map, in two words
         instruction(0x18, 1, bpf::PSEUDO_MAP_FD, 0, map),
         0,
-        // r3 = XDP_PASS: what is done where the map has no socket for the queue
+        // r3 = XDP_PASS: the result if the map has no socket for the queue
         instruction(0xb7, 3, 0, 0, bpf::XDP_PASS),
         instruction(0x85, 0, 0, 0, bpf::FUNC_REDIRECT_MAP),
         instruction(0x95, 0, 0, 0, 0),
     ]
 }
 
-/// The same, with the tag that the driver tells put into the packet, behind its addresses. What
-/// comes by other queues goes on as it is.
+/// As `plain`, but inserts the tag that the driver reports into the packet, behind its addresses.
+/// Packets of other queues continue unchanged.
 ///
 /// ```text
 /// if (ctx->rx_queue_index != queue)
 ///         return XDP_PASS;
-/// if (!tells(ctx, &kind, &tag) && !bpf_xdp_adjust_head(ctx, -4)) {
+/// if (!report(ctx, &kind, &tag) && !bpf_xdp_adjust_head(ctx, -4)) {
 ///         memmove(ctx->data, ctx->data + 4, 12);
 ///         ctx->data[12..14] = kind;
 ///         ctx->data[14..16] = htons(tag);
 /// }
 /// return bpf_redirect_map(&map, queue, XDP_PASS);
 /// ```
-fn tagging(map: i32, queue: u32, tells: i32) -> Vec<u64> {
+fn tagging(map: i32, queue: u32, function: i32) -> Vec<u64> {
     const KIND: i16 = -8;
     const TAG: i16 = -16;
     let end = [instruction(0xb7, 2, 0, 0, queue as i32)];
     let insert = [
-        // r2, r3 = data and its end; all of the new header has to lie there
+        // r2, r3 = data and its end; the whole new header must lie there
         instruction(0x61, 2, 6, 0, 0),
         instruction(0x61, 3, 6, 4, 0),
         instruction(0xbf, 4, 2, 0, 0),
@@ -188,21 +191,21 @@ fn tagging(map: i32, queue: u32, tells: i32) -> Vec<u64> {
     ];
     let behind = insert.len() as i16;
     let ask = [
-        // if (r2 == queue), in 32 bits, go on
+        // if (r2 == queue), in 32 bits, continue
         instruction(0xbf, 6, 1, 0, 0),
         instruction(0x61, 2, 1, bpf::RX_QUEUE_INDEX, 0),
         instruction(0x16, 2, 0, 2, queue as i32),
         instruction(0xb7, 0, 0, 0, bpf::XDP_PASS),
         instruction(0x95, 0, 0, 0, 0),
-        // places for both, on the stack
+        // space for both, on the stack
         instruction(0x7a, 10, 0, KIND, 0),
         instruction(0x7a, 10, 0, TAG, 0),
         instruction(0xbf, 2, 10, 0, 0),
         instruction(0x07, 2, 0, 0, KIND as i32),
         instruction(0xbf, 3, 10, 0, 0),
         instruction(0x07, 3, 0, 0, TAG as i32),
-        instruction(0x85, 0, bpf::PSEUDO_KFUNC_CALL, 0, tells),
-        // without a tag, or without room in front, all of the rest is left out
+        instruction(0x85, 0, bpf::PSEUDO_KFUNC_CALL, 0, function),
+        // without a tag, or without room in front, skip the insertion
         instruction(0x55, 0, 0, behind + 4, 0),
         instruction(0xbf, 1, 6, 0, 0),
         instruction(0xb7, 2, 0, 0, -4),
@@ -212,7 +215,7 @@ fn tagging(map: i32, queue: u32, tells: i32) -> Vec<u64> {
     [&ask[..], &insert, &end, &redirect(map)].concat()
 }
 
-/// Has the kernel check a program; for one interface, of which it may ask the driver.
+/// Loads a program; for one interface, whose driver it may then call.
 fn load(instructions: &[u64], index: Option<u32>) -> io::Result<OwnedFd> {
     let licence = if index.is_some() { c"Dual MIT/GPL" } else { c"MIT OR Apache-2.0" };
     descriptor(
@@ -234,10 +237,10 @@ fn load(instructions: &[u64], index: Option<u32>) -> io::Result<OwnedFd> {
     )
 }
 
-/// What a call of bpf(2) is given: as much of `union bpf_attr` as it reads, without gaps.
+/// The argument of a bpf(2) call: as much of `union bpf_attr` as the call reads, without gaps.
 ///
 /// # Safety
-/// It has no gaps, and the addresses in it are of memory that the call may read.
+/// It has no gaps, and the addresses in it refer to memory that the call may read.
 unsafe trait Attributes {}
 
 #[repr(C)]
@@ -269,7 +272,7 @@ struct ProgramLoad {
     version: u32,
     flags: u32,
     name: [u8; 16],
-    /// The interface that it is for, and where it is attached; 0 for any.
+    /// The interface of the program, and the kind of its attachment; 0 for any.
     index: u32,
     attach: u32,
 }
@@ -287,9 +290,9 @@ const _: () = assert!(size_of::<ProgramLoad>() == 72 && size_of::<LinkCreate>() 
 
 // SAFETY: no addresses, no gaps.
 unsafe impl Attributes for MapCreate {}
-// SAFETY: no gaps; made here alone, of a key and a value that live until the call has ended.
+// SAFETY: no gaps; created here alone, with a key and a value that live until the call has ended.
 unsafe impl Attributes for MapUpdate {}
-// SAFETY: no gaps; made here alone, of instructions and a licence that live until the call has
+// SAFETY: no gaps; created here alone, with instructions and a licence that live until the call has
 // ended.
 unsafe impl Attributes for ProgramLoad {}
 // SAFETY: no addresses, no gaps.
@@ -297,15 +300,15 @@ unsafe impl Attributes for LinkCreate {}
 
 fn call<T: Attributes>(command: i64, attributes: &T) -> io::Result<i64> {
     let (pointer, length) = (std::ptr::from_ref(attributes), size_of::<T>());
-    // SAFETY: the attributes are as long as is said, and what they point to is there.
+    // SAFETY: the attributes have the given length, and the memory that they refer to is valid.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, pointer, length) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i64) }
 }
 
-/// A call that makes a descriptor, which the kernel closes on exec.
+/// Makes a call that creates a descriptor, which the kernel closes on exec.
 fn descriptor<T: Attributes>(command: i64, attributes: &T) -> io::Result<OwnedFd> {
     let number = call(command, attributes)? as i32;
-    // SAFETY: the kernel has just made it, for this caller alone.
+    // SAFETY: the kernel has just created the descriptor, for this caller alone.
     let made = unsafe { OwnedFd::from_raw_fd(number) };
     Ok(keep(made)?)
 }

@@ -1,7 +1,8 @@
-//! The rings of a socket of XDP: two counts and an array, in memory that is shared with the kernel.
+//! The rings of an AF_XDP socket: two counts and an array, in memory that is shared with the
+//! kernel.
 //!
-//! One side writes entries and then the producer's count, the other takes entries and then writes
-//! the consumer's. Both counts run on without end; an entry's place is its count modulo the length.
+//! The producer writes entries and then its count; the consumer reads entries and then writes its
+//! own. Both counts grow without end; an entry's index is its count modulo the length.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -18,11 +19,11 @@ pub(super) struct Descriptor {
     pub(super) length: u32,
 }
 
-/// Bytes of an entry: a place alone, or a packet.
-pub(super) const PLACE_BYTES: usize = 8;
+/// Bytes of an entry: an address alone, or a packet.
+pub(super) const ADDRESS_BYTES: usize = 8;
 pub(super) const DESCRIPTOR_BYTES: usize = 16;
 
-/// The end of a ring that this side has.
+/// This side's end of a ring.
 #[derive(Debug)]
 pub(super) struct Ring {
     memory: Mapping,
@@ -32,7 +33,7 @@ pub(super) struct Ring {
     entries: usize,
     entry_bytes: usize,
     length: u32,
-    /// The count that this side writes next, and the other side's as it was last seen.
+    /// The next count of this side, and the last known count of the other side.
     next: u32,
     other: u32,
 }
@@ -41,7 +42,7 @@ impl Ring {
     /// A ring of `length` entries, a power of two, which the socket shares at `page`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn map(
         socket: &OwnedFd,
         offset: &XdpRingOffset,
@@ -50,7 +51,7 @@ impl Ring {
         entry_bytes: usize,
     ) -> io::Result<Self> {
         let bytes = offset.desc as usize + length as usize * entry_bytes;
-        // A kernel without flags of a ring has no wakeup to ask for either: before Linux 5.4.
+        // A kernel without the flags of a ring, before Linux 5.4, has no wakeup either.
         let flags = offset.flags.ok_or(io::ErrorKind::Unsupported)?;
         Ok(Self {
             memory: Mapping::of(socket, bytes, page)?,
@@ -65,18 +66,18 @@ impl Ring {
         })
     }
 
-    /// Whether the kernel wants a system call before it goes on.
+    /// Whether the kernel wants a system call before it continues.
     #[inline]
     pub(super) fn wants_wakeup(&self) -> bool {
         self.memory.word(self.flags).load(Ordering::Relaxed) & WANTS_WAKEUP != 0
     }
 
-    fn place(&self, behind: u32) -> usize {
+    fn entry_offset(&self, behind: u32) -> usize {
         let index = self.next.wrapping_add(behind) & (self.length - 1);
         self.entries + index as usize * self.entry_bytes
     }
 
-    /// How many entries this side may write, at least `wanted` if so many are free.
+    /// How many entries this side may write. The value is up to date if it is below `wanted`.
     #[inline]
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let room = |other: u32, next: u32| self.length - next.wrapping_sub(other);
@@ -86,71 +87,72 @@ impl Ring {
         self.length - self.next.wrapping_sub(self.other).min(self.length)
     }
 
-    /// Whether the kernel has taken all that was written.
+    /// Whether the kernel has consumed all entries.
     #[inline]
-    pub(super) fn is_taken(&mut self) -> bool {
+    pub(super) fn is_consumed(&mut self) -> bool {
         self.other = self.memory.word(self.consumer).load(Ordering::Acquire);
         self.other == self.next
     }
 
-    /// Writes an entry that is a place; [`Ring::room`] has said that there is room.
+    /// Writes an entry that is an address. [`Ring::room`] must have returned room for it.
     #[inline]
-    pub(super) fn put_place(&mut self, at: u64) {
-        let place = self.place(0);
-        self.memory.part_mut(place, PLACE_BYTES).copy_from_slice(&at.to_ne_bytes());
+    pub(super) fn put_address(&mut self, at: u64) {
+        let offset = self.entry_offset(0);
+        self.memory.part_mut(offset, ADDRESS_BYTES).copy_from_slice(&at.to_ne_bytes());
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Writes an entry that is a packet, likewise.
+    /// Writes an entry that is a packet. [`Ring::room`] must have returned room for it.
     #[inline]
     pub(super) fn put(&mut self, packet: Descriptor) {
-        let place = self.place(0);
-        let entry = self.memory.part_mut(place, DESCRIPTOR_BYTES);
+        let offset = self.entry_offset(0);
+        let entry = self.memory.part_mut(offset, DESCRIPTOR_BYTES);
         entry[..8].copy_from_slice(&packet.at.to_ne_bytes());
         entry[8..12].copy_from_slice(&packet.length.to_ne_bytes());
         entry[12..].fill(0);
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Shows the kernel what was written.
+    /// Publishes the written entries to the kernel.
     #[inline]
     pub(super) fn publish(&self) {
         self.memory.word(self.producer).store(self.next, Ordering::Release);
     }
 
-    /// How many entries there are to take.
+    /// How many entries can be read.
     #[inline]
-    pub(super) fn found(&mut self) -> u32 {
+    pub(super) fn available(&mut self) -> u32 {
         if self.other == self.next {
             self.other = self.memory.word(self.producer).load(Ordering::Acquire);
         }
         self.other.wrapping_sub(self.next).min(self.length)
     }
 
-    /// The next entry, a place; [`Ring::found`] has said that there is one.
+    /// Takes the next entry, an address. [`Ring::available`] must have returned at least one.
     #[inline]
-    pub(super) fn take_place(&mut self) -> u64 {
-        let at = self.number(self.place(0));
+    pub(super) fn take_address(&mut self) -> u64 {
+        let at = self.number(self.entry_offset(0));
         self.next = self.next.wrapping_add(1);
         at
     }
 
-    /// The next entry, a packet, likewise; it stays the next one until [`Ring::pass`].
+    /// The next entry, a packet; the same one until [`Ring::pass`]. [`Ring::available`] must have
+    /// returned at least one.
     #[inline]
     pub(super) fn peek(&self) -> Descriptor {
-        let place = self.place(0);
-        Descriptor { at: self.number(place), length: self.memory.number(place + 8) }
+        let offset = self.entry_offset(0);
+        Descriptor { at: self.number(offset), length: self.memory.number(offset + 8) }
     }
 
-    /// On to the entry after it.
+    /// Moves to the next entry.
     #[inline]
     pub(super) fn pass(&mut self) {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Gives the kernel the entries that were taken.
+    /// Returns the consumed entries to the kernel.
     #[inline]
-    pub(super) fn give_back(&self) {
+    pub(super) fn release(&self) {
         self.memory.word(self.consumer).store(self.next, Ordering::Release);
     }
 

@@ -1,4 +1,4 @@
-//! A socket of XDP on a queue of an interface, with its memory, its rings and its program.
+//! An AF_XDP socket on a queue of an interface, with its memory, its rings and its program.
 
 use std::io;
 
@@ -11,27 +11,26 @@ use rustix::net::xdp::{
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 use super::super::interface::{self, Mapping, State};
-use super::program::{Place, Program};
-use super::ring::{DESCRIPTOR_BYTES, Descriptor, PLACE_BYTES, Ring};
+use super::program::{Attachment, Program};
+use super::ring::{ADDRESS_BYTES, DESCRIPTOR_BYTES, Descriptor, Ring};
 use haul_peer::descriptor::kept;
 
-/// Entries of each ring, and chunks of memory for each direction: a millisecond of a million
+/// Entries of each ring, and chunks of memory for each direction: a millisecond at a million
 /// packets a second.
 const LENGTH: u32 = 1024;
 
-/// In front of a packet that comes, the kernel keeps so many bytes for programs:
-/// `XDP_PACKET_HEADROOM`.
+/// Bytes in front of a received packet that the kernel keeps for programs: `XDP_PACKET_HEADROOM`.
 const FRONT_BYTES: usize = 256;
-/// The two lengths of a chunk that a kernel with pages of 4 KiB takes.
+/// The two lengths of a chunk that a kernel with pages of 4 KiB accepts.
 const CHUNK_BYTES: [usize; 2] = [2048, 4096];
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Goes first: nothing comes to a socket that is closed.
+    /// Dropped first: a closed socket receives no packet.
     program: Program,
     socket: OwnedFd,
-    /// A socket by which packets for other addresses come too.
+    /// A socket that makes the interface receive packets for other addresses as well.
     _listener: OwnedFd,
     memory: Mapping,
     chunk_bytes: usize,
@@ -39,23 +38,23 @@ pub(super) struct Session {
     received: Ring,
     sent: Ring,
     completed: Ring,
-    /// Chunks that packets can be sent from; the last one freed is the next one used.
+    /// Free chunks for sending; the last one freed is the next one used.
     free: Vec<u64>,
     is_zero_copy: bool,
-    /// What the kernel said of lost packets at the last look.
+    /// The kernel's count of lost packets at the last call.
     lost: u64,
 }
 
 impl Session {
-    /// A session on a queue, which packets come to from now on.
+    /// Opens a session on a queue, which receives packets from now on.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn open(state: &State, queue: u32) -> io::Result<Self> {
         let [short, long] = CHUNK_BYTES;
         let longest = interface::longest(state.mtu);
         if longest > long - FRONT_BYTES {
-            let reason = format!("its MTU is {}, of 3822 that XDP takes", state.mtu);
+            let reason = format!("its MTU is {}, and XDP supports at most 3822", state.mtu);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -80,14 +79,14 @@ impl Session {
         sockopt::set_xdp_tx_ring_size(&socket, LENGTH)?;
         let at = sockopt::xdp_mmap_offsets(&socket)?;
         let ring = |offset, page, bytes| Ring::map(&socket, offset, page, LENGTH, bytes);
-        let mut fill = ring(&at.fr, XDP_UMEM_PGOFF_FILL_RING, PLACE_BYTES)?;
-        let completed = ring(&at.cr, XDP_UMEM_PGOFF_COMPLETION_RING, PLACE_BYTES)?;
+        let mut fill = ring(&at.fr, XDP_UMEM_PGOFF_FILL_RING, ADDRESS_BYTES)?;
+        let completed = ring(&at.cr, XDP_UMEM_PGOFF_COMPLETION_RING, ADDRESS_BYTES)?;
         let received = ring(&at.rx, XDP_PGOFF_RX_RING, DESCRIPTOR_BYTES)?;
         let sent = ring(&at.tx, XDP_PGOFF_TX_RING, DESCRIPTOR_BYTES)?;
         let chunk = |index: u32| u64::from(index) * chunk_bytes as u64;
-        (0..LENGTH).for_each(|index| fill.put_place(chunk(index)));
+        (0..LENGTH).for_each(|index| fill.put_address(chunk(index)));
         fill.publish();
-        // Without a copy where the driver can, else with one, as the kernel chooses.
+        // Without a copy if the driver supports it, else with one; the kernel chooses.
         let how = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         rustix::net::bind(&socket, &SocketAddrXdp::new(how, state.index, queue))?;
         let program = Program::attach(socket.as_fd(), state.index, queue)?;
@@ -108,14 +107,15 @@ impl Session {
         })
     }
 
-    /// Whether the driver writes packets straight to the memory, and where the program runs.
-    pub(super) fn how(&self) -> (bool, bool) {
-        (self.is_zero_copy, self.program.place == Place::Driver)
+    /// Whether the driver writes packets directly to the memory, and whether the program runs in
+    /// the driver.
+    pub(super) fn attachment(&self) -> (bool, bool) {
+        (self.is_zero_copy, self.program.attachment == Attachment::Driver)
     }
 
-    /// Whether VLAN tags that the driver tells of are put back into packets.
-    pub(super) fn asks_for_tags(&self) -> bool {
-        self.program.asks_for_tags
+    /// Whether the program inserts VLAN tags that the driver reports into packets.
+    pub(super) fn restores_tags(&self) -> bool {
+        self.program.restores_tags
     }
 
     /// The longest packet that can be sent.
@@ -123,10 +123,10 @@ impl Session {
         self.chunk_bytes
     }
 
-    /// Calls `take` with the bytes of each packet that came, at most `most`, until it says no.
+    /// Calls `take` with the bytes of each received packet, at most `most`, until it returns false.
     #[inline]
     pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(&[u8]) -> bool) {
-        let found = self.received.found().min(most as u32);
+        let found = self.received.available().min(most as u32);
         let mut taken = 0;
         while taken < found {
             let Descriptor { at, length } = self.received.peek();
@@ -134,22 +134,22 @@ impl Session {
                 break;
             }
             self.received.pass();
-            // Every chunk of this direction has its place there.
-            self.fill.put_place(at & !(self.chunk_bytes as u64 - 1));
+            // The ring has room for every chunk of this direction.
+            self.fill.put_address(at & !(self.chunk_bytes as u64 - 1));
             taken += 1;
         }
         if taken > 0 {
-            self.received.give_back();
+            self.received.release();
             self.fill.publish();
         }
         if self.fill.wants_wakeup() {
-            // A driver that ran out of chunks looks again.
+            // A driver that ran out of chunks checks the ring again.
             let nothing: &mut [u8] = &mut [];
             let _ = rustix::net::recv(&self.socket, nothing, RecvFlags::DONTWAIT);
         }
     }
 
-    /// Has a packet of `length` bytes, which `read` writes, sent next; false where there is no
+    /// Fills a chunk with a packet of `length` bytes, which `read` writes; false if there is no
     /// room.
     #[inline]
     pub(super) fn fill(&mut self, length: usize, read: impl FnOnce(&mut [u8])) -> bool {
@@ -162,40 +162,40 @@ impl Session {
         true
     }
 
-    /// Has the kernel take what was filled in, as much as it does now.
+    /// Makes the kernel send the filled packets, as many as it accepts now.
     #[inline]
     pub(super) fn send(&mut self) {
         self.sent.publish();
         self.push();
     }
 
-    /// Has the kernel go on with what it has; whether it has taken all.
+    /// Makes the kernel continue; returns whether it has consumed all packets.
     pub(super) fn push(&mut self) -> bool {
-        // One call takes 32 packets or more, where the kernel copies.
+        // If the kernel copies, one call consumes at least 32 packets.
         for _ in 0..LENGTH / 32 {
-            if self.sent.is_taken() || !self.sent.wants_wakeup() {
+            if self.sent.is_consumed() || !self.sent.wants_wakeup() {
                 break;
             }
             let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
             match sent {
-                // More than one call takes.
+                // More packets than one call consumes.
                 Err(rustix::io::Errno::AGAIN) | Ok(_) => {}
                 Err(_) => break,
             }
         }
         self.reclaim();
-        self.sent.is_taken()
+        self.sent.is_consumed()
     }
 
-    /// Takes back the chunks whose packets have left.
+    /// Takes back the chunks whose packets were sent.
     pub(super) fn reclaim(&mut self) {
-        let found = self.completed.found();
+        let found = self.completed.available();
         for _ in 0..found {
-            let at = self.completed.take_place();
+            let at = self.completed.take_address();
             self.free.push(at);
         }
         if found > 0 {
-            self.completed.give_back();
+            self.completed.release();
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which links have Ethernet headers, and what a driver keeps for itself.
+//! Which links have Ethernet headers, and how a driver modifies packets.
 
 use std::io;
 
@@ -6,13 +6,13 @@ use rustix::fd::{AsRawFd, OwnedFd};
 
 use super::Request;
 
-/// Whether packets of this kind of link begin with an Ethernet header: ARPHRD_ETHER and
+/// Whether packets of this type of link begin with an Ethernet header: ARPHRD_ETHER and
 /// ARPHRD_LOOPBACK of linux/if_arp.h.
 pub(super) fn has_ethernet(kind: u16) -> bool {
     matches!(kind, 1 | 772)
 }
 
-/// What a person hears of a link without Ethernet headers.
+/// The message about a link without Ethernet headers.
 pub(super) fn foreign(kind: u16) -> String {
     let name = match kind {
         24 => "IEEE 1394",
@@ -22,39 +22,39 @@ pub(super) fn foreign(kind: u16) -> String {
         519 => "raw IP",
         768 | 769 | 776 => "an IP tunnel",
         778 | 823 => "GRE",
-        801..=803 => "IEEE 802.11 as it is in the air",
+        801..=803 => "IEEE 802.11 in monitor mode",
         804 | 805 => "IEEE 802.15.4",
         824 => "netlink",
-        826 => "a monitor of sockets",
-        0xfffe => "tun, WireGuard or another without a header of its own",
-        _ => "a kind that haul does not know",
+        826 => "a socket monitor",
+        0xfffe => "tun, WireGuard or another link without a header",
+        _ => "an unknown link type",
     };
     format!("its packets have no Ethernet header: it is {name} (type {kind})")
 }
 
-/// What helps then.
-pub(super) const REMEDY: &str = "take a tap instead of a tun, gretap instead of gre, or the \
+/// The remedy for such a link.
+pub(super) const REMEDY: &str = "use a tap instead of a tun, gretap instead of gre, or the \
                                  interface that its packets travel over";
 
-/// What a driver does with packets before anybody sees them, or leaves to others.
+/// How a driver modifies packets before any program sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
-    /// The driver's name, empty where it does not say.
+    /// The driver's name, empty if unknown.
     pub(crate) driver: String,
-    /// Whether VLAN tags are taken out of packets and kept beside them.
+    /// Whether the driver removes VLAN tags from packets and keeps them separately.
     pub(crate) takes_tags: bool,
-    /// Whether the card merges packets that came, in a way that cannot be undone.
+    /// Whether the NIC merges received packets irreversibly.
     pub(crate) merges: bool,
 }
 
-/// Of linux/sockios.h and linux/ethtool.h.
+/// Constants of linux/sockios.h and linux/ethtool.h.
 const ETHTOOL: libc::Ioctl = 0x8946;
 const GET_DRIVER: u32 = 0x03;
 const GET_FLAGS: u32 = 0x25;
 const FLAG_RX_VLAN: u32 = 1 << 8;
 const FLAG_LRO: u32 = 1 << 15;
 
-/// The kernel's `struct ethtool_drvinfo`: the command, and the driver's name at its beginning.
+/// The kernel's `struct ethtool_drvinfo`: the command, then the driver's name.
 #[repr(C)]
 struct Driver {
     command: u32,
@@ -71,10 +71,10 @@ struct Value {
 
 const _: () = assert!(size_of::<Driver>() == 196 && size_of::<Value>() == 8);
 
-/// What an ethtool command reads and writes: numbers alone.
+/// The argument of an ethtool command, which holds only numbers.
 ///
 /// # Safety
-/// It is as long as the kernel's structure for its command, and may have any bits.
+/// It has the length of the kernel's structure for its command, and any bits are valid.
 unsafe trait Asked {}
 
 // SAFETY: `struct ethtool_drvinfo`, bytes and numbers.
@@ -83,7 +83,7 @@ unsafe impl Asked for Driver {}
 unsafe impl Asked for Value {}
 
 impl Features {
-    /// Those of the interface of this name; nothing where it does not say.
+    /// The features of the interface of this name; empty if the driver does not report them.
     pub(super) fn of(socket: &OwnedFd, name: &str) -> Self {
         let mut driver = Driver { command: GET_DRIVER, name: [0; 32], rest: [0; 160] };
         let text = match ask(socket, name, &mut driver) {
@@ -102,10 +102,10 @@ impl Features {
 
 fn ask<T: Asked>(socket: &OwnedFd, name: &str, asked: &mut T) -> io::Result<()> {
     let mut request = Request::of(name)?;
-    let place = std::ptr::from_mut(asked).expose_provenance();
-    request.value[..size_of::<usize>()].copy_from_slice(&place.to_ne_bytes());
-    // SAFETY: the request is as large as the kernel's `struct ifreq`, and points to what the
-    // command in it reads and writes, which is there until the call has ended.
+    let pointer = std::ptr::from_mut(asked).expose_provenance();
+    request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
+    // SAFETY: the request is as large as the kernel's `struct ifreq`, and points to the argument of
+    // its command, which is valid until the call has ended.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), ETHTOOL, &raw mut request) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_without_ethernet_headers_is_named() {
+    fn foreign_link_is_named() {
         assert!(has_ethernet(1) && has_ethernet(772));
         for (kind, name) in [(0xfffe, "tun, WireGuard"), (512, "PPP"), (778, "GRE"), (9999, "9999")]
         {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fd::AsFd;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A mapping of what the kernel shares. Words by which parts of it change hands are atomic; a part
-/// is touched only while it is this side's.
+/// A mapping that the kernel shares. The words that hand parts of it over are atomic. A part is
+/// accessed only while this side owns it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -19,28 +19,28 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// What a socket shares at this offset, with its pages.
+    /// Maps the pages that a socket shares at this offset, and populates them.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn of(socket: impl AsFd, bytes: usize, offset: u64) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         let hint = std::ptr::null_mut();
-        // SAFETY: a new mapping of a socket's, at a place that the kernel chooses.
+        // SAFETY: a new mapping of a socket, at an address that the kernel chooses.
         let base = unsafe { rustix::mm::mmap(hint, bytes, protection, flags, socket, offset) }?;
         Ok(Self::at(base.cast(), bytes))
     }
 
-    /// Memory of this process alone, with its pages, for the kernel to be shown.
+    /// Populated memory of this process alone, to be shared with the kernel.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn private(bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         let hint = std::ptr::null_mut();
-        // SAFETY: a new mapping of no file, at a place that the kernel chooses.
+        // SAFETY: a new anonymous mapping, at an address that the kernel chooses.
         let base = unsafe { rustix::mm::mmap_anonymous(hint, bytes, protection, flags) }?;
         Ok(Self::at(base.cast(), bytes))
     }
@@ -49,68 +49,69 @@ impl Mapping {
         Self { base: NonNull::new(base).expect("the kernel maps nothing at 0"), bytes }
     }
 
-    /// Where it begins.
+    /// The first address.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// How many bytes it has.
+    /// The number of bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The address of `length` bytes from `at` on.
     #[inline(always)]
-    fn place(&self, at: usize, length: usize) -> *mut u8 {
-        assert!(at <= self.bytes && length <= self.bytes - at, "outside what is shared");
-        // SAFETY: `at` was just seen to be inside the mapping.
+    fn pointer(&self, at: usize, length: usize) -> *mut u8 {
+        assert!(at <= self.bytes && length <= self.bytes - at, "an access outside the mapping");
+        // SAFETY: `at` is inside the mapping, as checked above.
         unsafe { self.base.as_ptr().add(at) }
     }
 
     /// A word that both sides read and write.
     #[inline(always)]
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
-        let place = self.place(at, 4).cast::<u32>();
-        assert!(place.is_aligned(), "a shared word is aligned");
-        // SAFETY: it lies inside the mapping, is aligned, and lives as long as it; the kernel
-        // touches it by single accesses.
-        unsafe { AtomicU32::from_ptr(place) }
+        let pointer = self.pointer(at, 4).cast::<u32>();
+        assert!(pointer.is_aligned(), "a shared word is aligned");
+        // SAFETY: the word lies inside the mapping, is aligned, and lives as long as the mapping;
+        // the kernel accesses it by single accesses.
+        unsafe { AtomicU32::from_ptr(pointer) }
     }
 
-    /// A word of a part that is this side's.
+    /// Reads a word of a part that this side owns.
     #[inline(always)]
     pub(crate) fn number(&self, at: usize) -> u32 {
         self.word(at).load(Ordering::Relaxed)
     }
 
-    /// Sets a word of a part that is this side's.
+    /// Sets a word of a part that this side owns.
     #[inline(always)]
     pub(crate) fn set_number(&self, at: usize, number: u32) {
         self.word(at).store(number, Ordering::Relaxed);
     }
 
-    /// Bytes of a part that is this side's, and stays so while they are looked at.
+    /// The bytes of a part that this side owns. It must own the part as long as the slice lives.
     #[inline(always)]
     pub(crate) fn part(&self, at: usize, length: usize) -> &[u8] {
-        let place = self.place(at, length);
-        // SAFETY: they lie inside the mapping, live as long as it, are initialised by the kernel,
-        // and the kernel leaves them alone while they are this side's; this value is borrowed.
-        unsafe { std::slice::from_raw_parts(place, length) }
+        let pointer = self.pointer(at, length);
+        // SAFETY: the bytes lie inside the mapping, live as long as it, were initialised by the
+        // kernel, and the kernel does not write them while this side owns them; this value is
+        // borrowed.
+        unsafe { std::slice::from_raw_parts(pointer, length) }
     }
 
-    /// The same, to be written.
+    /// As `part`, for writing.
     #[inline(always)]
     pub(crate) fn part_mut(&mut self, at: usize, length: usize) -> &mut [u8] {
-        let place = self.place(at, length);
-        // SAFETY: as in `part`; this value is borrowed for writing, so that no other slice of it is
-        // there.
-        unsafe { std::slice::from_raw_parts_mut(place, length) }
+        let pointer = self.pointer(at, length);
+        // SAFETY: as in `part`; this value is borrowed mutably, so that no other slice of it
+        // exists.
+        unsafe { std::slice::from_raw_parts_mut(pointer, length) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, whose slices have all gone.
+        // SAFETY: this value owns the mapping, and no slice of it exists any more.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

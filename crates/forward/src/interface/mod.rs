@@ -1,12 +1,12 @@
-//! Network interfaces of this machine, and what the kernel shares with a port that is on one.
+//! Network interfaces of this machine, and memory that the kernel shares with a port on one.
 //!
 //! From the bottom up:
 //!
 //! - `mapping`: memory that is shared with the kernel;
-//! - `option`: options of sockets that no library of ours knows;
-//! - `offload`: what a kernel leaves to a device, done here;
+//! - `option`: socket options that rustix does not support;
+//! - `offload`: work that a kernel leaves to a device, done here;
 //! - `names`: names that are too long for the kernel's older calls;
-//! - `link`: which links have Ethernet headers, and what a driver keeps for itself.
+//! - `link`: which links have Ethernet headers, and how a driver modifies packets.
 
 mod link;
 mod mapping;
@@ -30,36 +30,36 @@ use names::Names;
 pub(crate) use offload::{Cut, Offload};
 pub(crate) use option::{get, set};
 
-/// Nanoseconds between two looks at an interface.
-pub(crate) const LOOK_NS: u64 = 50_000_000;
+/// Nanoseconds between two checks of an interface.
+pub(crate) const CHECK_NS: u64 = 50_000_000;
 
-/// An Ethernet header: what is shorter is no frame.
+/// Bytes of an Ethernet header: shorter packets are not frames.
 pub(crate) const FRAME_BYTES_MIN: usize = 14;
-/// A VLAN tag, which does not count to an interface's MTU.
+/// A VLAN tag, which an interface's MTU does not include.
 const TAG_BYTES: usize = 4;
 
-/// An interface by its name, whether it is there or not.
+/// An interface by its name, whether it exists or not.
 #[derive(Debug)]
 pub(crate) struct Interface {
-    /// As it was named, and as the kernel's older calls know it.
+    /// The given name, and the name in the kernel's older calls.
     name: String,
     first_name: String,
-    /// A socket of the network namespace that the interface is looked for in.
+    /// A socket of the network namespace that holds the interface.
     socket: OwnedFd,
-    /// Where names are looked up that are too long for those calls.
+    /// The lookup of names that are too long for those calls.
     names: Option<Names>,
 }
 
-/// What an interface is at an instant.
+/// The state of an interface at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Its number: one that is made again has another.
+    /// Its index: an interface that is created again has another one.
     pub(crate) index: u32,
     /// Longest packet, without the Ethernet header.
     pub(crate) mtu: usize,
-    /// Whether packets go through: it is up, and so is its other side.
+    /// Whether packets pass: the interface is up, and so is its other side.
     pub(crate) is_up: bool,
-    /// What kind of link it is: ARPHRD_* of linux/if_arp.h.
+    /// The type of the link: ARPHRD_* of linux/if_arp.h.
     pub(crate) kind: u16,
 }
 
@@ -72,7 +72,7 @@ impl State {
 
 impl Interface {
     /// # Errors
-    /// [`Error::Path`] where there is none of this name now, or its packets have no Ethernet
+    /// [`Error::Path`] if no interface of this name exists now, or its packets have no Ethernet
     /// header.
     pub(crate) fn new(name: &str) -> Result<(Self, State), Error> {
         let flags = SocketFlags::CLOEXEC;
@@ -95,66 +95,66 @@ impl Interface {
         &self.name
     }
 
-    /// What its driver keeps for itself at the moment. Two system calls, which may wait for others
-    /// that change interfaces.
+    /// How its driver modifies packets at the moment. Two system calls, which may wait while
+    /// another process changes interfaces.
     pub(crate) fn features(&self) -> Features {
         Features::of(&self.socket, &self.first_name)
     }
 
-    /// What it is now. Four system calls; more where it is not there.
+    /// The present state. Four system calls; more if the interface is absent.
     ///
     /// # Errors
-    /// What the system says, where there is none.
+    /// The system's error if the interface is absent.
     pub(crate) fn state(&mut self) -> io::Result<State> {
-        let state = self.look();
+        let state = self.read_state();
         match &self.names {
-            // One that was named anew has kept its other names.
+            // A renamed interface has kept its alternative names.
             Some(names) if state.is_err() => {
                 self.first_name = names.first(&self.name)?;
-                self.look()
+                self.read_state()
             }
             _ => state,
         }
     }
 
-    fn look(&self) -> io::Result<State> {
+    fn read_state(&self) -> io::Result<State> {
         let index = rustix::net::netdevice::name_to_index(&self.socket, &self.first_name)?;
         let flags = self.ask(libc::SIOCGIFFLAGS)?;
         let mtu = self.ask(libc::SIOCGIFMTU)?;
-        // The first two bytes of an address are its kind.
+        // The first two bytes of an address are its type.
         let kind = self.ask(libc::SIOCGIFHWADDR)?;
         let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
         let is_up = mtu > 0 && flags & wanted == wanted;
         Ok(State { index, mtu: mtu as usize, is_up, kind: kind as u16 })
     }
 
-    /// Why packets do not go through, as far as the state tells; `None` where they do.
+    /// Why packets do not pass, by this state; `None` if they do.
     pub(crate) fn obstacle(&self, state: Option<&State>) -> Option<String> {
         let name = &self.name;
         match state {
-            None => Some(format!("there is no interface {name} any more: it is waited for")),
+            None => Some(format!("the interface {name} has disappeared: the port waits for it")),
             Some(state) if !state.has_ethernet() => {
                 Some(format!("{name}: {}; {}", link::foreign(state.kind), link::REMEDY))
             }
             Some(state) if !state.is_up => Some(format!(
-                "{name} is down, or its other side is: ip link set dev {name} up, and see ip link"
+                "{name} is down, or its other side is: ip link set dev {name} up; see ip link"
             )),
             Some(_) => None,
         }
     }
 
-    /// A number that the kernel knows of it, as netdevice(7) has them.
+    /// A number of the interface, as in netdevice(7).
     fn ask(&self, what: libc::Ioctl) -> io::Result<u32> {
         let mut request = Request::of(&self.first_name)?;
         // SAFETY: the request is as large as the kernel's `struct ifreq`, which it reads and
-        // writes; what is asked for are numbers in it.
+        // writes; the requested values are numbers in it.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), what, &raw mut request) };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
         let [a, b, c, d, ..] = request.value;
         let number = u32::from_ne_bytes([a, b, c, d]);
-        // Flags and kinds of addresses are the first two bytes of what is a number elsewhere.
+        // Flags and address types use only the first two bytes of the number.
         let is_short = what == libc::SIOCGIFFLAGS || what == libc::SIOCGIFHWADDR;
         let short = u16::from_ne_bytes([a, b]).into();
         Ok(if is_short { short } else { number })
@@ -171,7 +171,7 @@ struct Request {
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
 impl Request {
-    /// Of an interface of this name.
+    /// A request about the interface of this name.
     ///
     /// # Errors
     /// The name is too long.
@@ -186,11 +186,11 @@ impl Request {
     }
 }
 
-/// Has packets come that are for other Ethernet addresses than the interface's own, as long as
-/// `socket`, one of packets, is there.
+/// Makes an interface receive packets for other Ethernet addresses as well, as long as `socket`, an
+/// AF_PACKET socket, exists.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(crate) fn listen_to_all(socket: impl AsFd, index: u32) -> io::Result<()> {
     let request = libc::packet_mreq {
         mr_ifindex: index as i32,
@@ -201,7 +201,7 @@ pub(crate) fn listen_to_all(socket: impl AsFd, index: u32) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// The longest frame that comes through an interface of this MTU, with a VLAN tag.
+/// The longest frame of an interface of this MTU, with a VLAN tag.
 pub(crate) fn longest(mtu: usize) -> usize {
     mtu + FRAME_BYTES_MIN + TAG_BYTES
 }
@@ -223,22 +223,24 @@ pub(crate) fn unfit(pool: &Pool, packet: &Packet, mtu: usize) -> Option<DropReas
     (!is_fit).then_some(DropReason::TooLong)
 }
 
-/// The error of an interface that cannot be used, with what helps.
+/// The error of an interface that cannot be used, with the remedy.
 pub(crate) fn refused(name: &str, reason: io::Error) -> Error {
     let remedy = match reason.raw_os_error() {
-        Some(libc::ENODEV) => "name one that ip link shows",
+        Some(libc::ENODEV) => "choose an interface that ip link shows",
         Some(libc::EPERM | libc::EACCES) => {
             "run as root, or with the capabilities NET_RAW, NET_ADMIN and BPF"
         }
         Some(libc::EBUSY | libc::EEXIST) => {
-            "another program has it: end that, or ip link set dev NAME xdp off"
+            "another program uses it: end that program, or ip link set dev NAME xdp off"
         }
         Some(libc::ENOMEM | libc::ENOBUFS) => "free memory, or raise ulimit -l",
-        Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => "this kernel has no such sockets",
-        None if reason.kind() == io::ErrorKind::InvalidInput => {
-            "choose another, or ip link set dev NAME mtu 1500"
+        Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => {
+            "use a kernel that supports such sockets"
         }
-        Some(libc::EINVAL) => "name a queue that ethtool -l shows; see ip -d link show",
+        None if reason.kind() == io::ErrorKind::InvalidInput => {
+            "choose another interface, or ip link set dev NAME mtu 1500"
+        }
+        Some(libc::EINVAL) => "choose a queue that ethtool -l shows; see ip -d link show",
         _ => "see ip -d link show",
     };
     Error::Path { attempt: ATTEMPT, path: PathBuf::from(name), reason, remedy }

@@ -1,5 +1,5 @@
-//! Names of interfaces that are too long for the kernel's older calls: other names, of up to 127
-//! bytes, which an interface has beside its first one (`ip link property add altname`).
+//! Names of interfaces that are too long for the kernel's older calls: alternative names of up to
+//! 127 bytes (`ip link property add altname`).
 
 use std::io;
 
@@ -16,14 +16,14 @@ const IS_REQUEST: u16 = 1;
 const FIRST_NAME: u16 = 3;
 const OTHER_NAME: u16 = 53;
 const WHAT: u16 = 29;
-/// Without statistics.
+/// A filter: no statistics.
 const WITHOUT_COUNTS: u32 = 1 << 3;
 
-/// Bytes of a message's header, and of what follows it in one about a link.
+/// Bytes of a message's header, and of the header of a link behind it.
 const HEADER_BYTES: usize = 16;
 const LINK_BYTES: usize = 16;
 
-/// More than the kernel says of one link without statistics, in front of which names stand.
+/// More than the kernel's answer about one link without statistics. Names come first in it.
 const ANSWER_BYTES: usize = 32 << 10;
 
 /// A socket of rtnetlink(7).
@@ -31,23 +31,23 @@ const ANSWER_BYTES: usize = 32 << 10;
 pub(super) struct Names(OwnedFd);
 
 impl Names {
-    /// In the network namespace of this thread.
+    /// A socket in the network namespace of this thread.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn new() -> io::Result<Self> {
         let (flags, kind) = (SocketFlags::CLOEXEC, SocketType::RAW);
         let family = AddressFamily::NETLINK;
         Ok(Self(kept(rustix::net::socket_with(family, kind, flags, None))?))
     }
 
-    /// The first name of the interface that has this one too.
+    /// The primary name of the interface with this alternative name.
     ///
     /// # Errors
-    /// What the system says; ENODEV where there is none.
+    /// The system's error; ENODEV if there is no such interface.
     pub(super) fn first(&self, other: &str) -> io::Result<String> {
         let absent = || io::Error::from_raw_os_error(libc::ENODEV);
-        // An answer to a question before this one, which nobody took, is not of this one.
+        // Discards unread answers to earlier requests.
         let mut answer = vec![0; ANSWER_BYTES];
         while rustix::net::recv(&self.0, &mut answer, RecvFlags::DONTWAIT).is_ok() {}
         rustix::net::send(&self.0, &question(other), SendFlags::empty())?;
@@ -55,7 +55,7 @@ impl Names {
         let answer = answer.get(..length).unwrap_or_default();
         match half(answer, 4) {
             Some(NEW_LINK) => attribute(answer, FIRST_NAME).ok_or_else(absent),
-            // Older kernels, and names that are too long for any, have errors of their own.
+            // Older kernels, and names that are too long for any kernel, yield other errors.
             Some(IS_ERROR) | None | Some(_) => Err(absent()),
         }
     }
@@ -65,7 +65,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Asks for the link of this name.
+/// The request for the link of this name.
 fn question(name: &str) -> Vec<u8> {
     let mut message = vec![0; HEADER_BYTES + LINK_BYTES];
     let text = [name.as_bytes(), &[0]].concat();
@@ -101,13 +101,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_is_found_by_its_name_and_nothing_by_others() {
+    fn lookup_finds_loopback_and_rejects_unknown_names() {
         let names = Names::new().unwrap();
         for name in ["no such interface of any name", "", &"x".repeat(300), "a\0b"] {
             let error = names.first(name).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name}");
         }
-        // Kernels from 5.5 on know other names, and take first ones for such.
+        // Kernels from 5.5 on support alternative names, and accept primary ones as well.
         if let Ok(name) = names.first("lo") {
             assert_eq!(name, "lo");
         }

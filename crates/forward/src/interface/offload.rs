@@ -1,19 +1,19 @@
-//! What a kernel leaves to a device, done here: checksums, and cutting merged packets.
+//! Work that a kernel leaves to a device, done here: checksums, and splitting of merged packets.
 //!
-//! A kernel that sends to a virtual interface leaves checksums and long packets as they are, for a
-//! device to complete; and it merges packets of a flow that came, before anybody sees them (GRO).
-//! Beside such a packet stands what there is to do, `struct virtio_net_hdr`. A merged packet is cut
-//! into those that it stands for as the kernel itself would: headers repeated, lengths, sequence
-//! numbers and checksums anew.
+//! A kernel that sends to a virtual interface leaves checksums and segmentation to a device. It
+//! also merges received packets of a flow before any program sees them (GRO). A header with each
+//! such packet, `struct virtio_net_hdr`, describes the remaining work. A merged packet is split as
+//! the kernel itself would do it: the headers are repeated, and lengths, sequence numbers and
+//! checksums are set anew.
 
-/// What is to be done with a packet.
+/// The work left for a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offload {
     needs_checksum: bool,
-    /// What was merged, and how many bytes of each packet behind its headers; 0 for nothing.
+    /// The kind of merged packets, and the bytes of each behind its headers; 0 if none were merged.
     merged: u8,
     part_bytes: usize,
-    /// Where the bytes of the checksum begin, and where behind that it stands.
+    /// Where the bytes of the checksum begin, and the offset of the checksum from there.
     start: usize,
     at: usize,
 }
@@ -35,7 +35,7 @@ const TAG_BYTES: usize = 4;
 const IS_TCP: u8 = 6;
 const IS_UDP: u8 = 17;
 
-/// Flags of TCP that the last packet alone has, and those that the first one alone has.
+/// TCP flags that only the last packet has, and flags that only the first one has.
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
@@ -43,7 +43,7 @@ impl Offload {
     /// Bytes of `struct virtio_net_hdr`.
     pub(crate) const BYTES: usize = 10;
 
-    /// What the header says, in this machine's order.
+    /// Parses the header, in this machine's byte order.
     #[inline]
     pub(crate) fn parse(header: &[u8; Self::BYTES]) -> Self {
         let [flags, kind, _, _, part @ .., s0, s1, a0, a1] = *header;
@@ -57,23 +57,23 @@ impl Offload {
         }
     }
 
-    /// Whether nothing is to be done.
+    /// Whether no work is left.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         !self.needs_checksum && self.merged == 0
     }
 
-    /// Whether the packet stands for several.
+    /// Whether the packet consists of several.
     pub(crate) fn is_merged(&self) -> bool {
         self.merged != 0
     }
 
-    /// The same for a packet that a VLAN tag was put into.
+    /// The work for the same packet after a VLAN tag was inserted.
     pub(crate) fn behind_tag(self) -> Self {
         Self { start: self.start + TAG_BYTES, ..self }
     }
 
-    /// Fills in the checksum of a frame, if that is to be done; false where it has no place.
+    /// Completes the checksum of a frame, if that is left; false if the frame has no room for it.
     pub(crate) fn complete(&self, frame: &mut [u8]) -> bool {
         if !self.needs_checksum {
             return true;
@@ -82,22 +82,22 @@ impl Offload {
         if self.at == SCTP_CHECKSUM {
             return complete_sctp(summed);
         }
-        // What stands there is the sum of what the frame does not have: the pseudo-header.
+        // The field holds the sum of the pseudo-header, which is not part of the frame.
         let sum = finish(add(0, summed));
         let is_udp = self.at == UDP_CHECKSUM;
         put(summed, self.at, if is_udp { never_zero(sum) } else { sum })
     }
 }
 
-/// Where TCP's, UDP's and SCTP's checksums stand in their headers.
+/// Offsets of TCP's, UDP's and SCTP's checksums in their headers.
 const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
 const SCTP_CHECKSUM: usize = 8;
 
-/// SCTP's is CRC-32C, RFC 9260, appendix A; false where it has no place.
+/// SCTP uses CRC-32C, RFC 9260, appendix A; false if the packet has no room for it.
 fn complete_sctp(packet: &mut [u8]) -> bool {
-    let Some(place) = packet.get_mut(SCTP_CHECKSUM..SCTP_CHECKSUM + 4) else { return false };
-    place.fill(0);
+    let Some(field) = packet.get_mut(SCTP_CHECKSUM..SCTP_CHECKSUM + 4) else { return false };
+    field.fill(0);
     let bits = |crc: u32, _| (crc >> 1) ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
     let byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), bits);
     let crc = !packet.iter().fold(u32::MAX, byte);
@@ -105,7 +105,7 @@ fn complete_sctp(packet: &mut [u8]) -> bool {
     true
 }
 
-/// How a merged packet is cut, and how far it was.
+/// How a merged packet is split, and the progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     network: usize,
@@ -116,15 +116,15 @@ pub(crate) struct Cut {
     is_tcp: bool,
     has_checksum: bool,
     part_bytes: usize,
-    /// Bytes behind the headers, and how many of them were given.
+    /// Bytes behind the headers, and how many of them were written.
     payload: usize,
     given: usize,
     index: u16,
 }
 
 impl Cut {
-    /// How to cut a frame of `length` bytes, of which the first ones are there with all headers;
-    /// `None` where it is none that this knows to cut.
+    /// How to split a frame of `length` bytes; `frame` holds its first bytes with all headers.
+    /// `None` if the frame has an unsupported form.
     pub(crate) fn of(frame: &[u8], length: usize, offload: &Offload) -> Option<Self> {
         let mut at = 12;
         for _ in 0..2 {
@@ -136,7 +136,7 @@ impl Cut {
         let (transport, protocol) = match kind {
             IPV4 => {
                 let header = frame.get(network..network + 20)?;
-                // A fragment is no packet of its own.
+                // A fragment cannot be split.
                 let is_whole = word(header, 6)? & 0x3fff == 0;
                 let bytes = 4 * usize::from(header[0] & 15);
                 (is_whole && bytes >= 20).then_some((network + bytes, header[9]))?
@@ -152,7 +152,7 @@ impl Cut {
             _ => return None,
         };
         let checksum = if is_tcp { TCP_CHECKSUM } else { UDP_CHECKSUM };
-        // Of a tunnel, what is merged is further in.
+        // In a tunnel, the merged headers are further in.
         let is_here = !offload.needs_checksum || offload.start == transport;
         let has_all = headers <= frame.len() && headers >= transport + checksum + 2;
         if !is_here || !has_all || headers > length || offload.part_bytes == 0 {
@@ -174,7 +174,7 @@ impl Cut {
         })
     }
 
-    /// How many packets it stands for.
+    /// How many packets the merged one consists of.
     pub(crate) fn parts(&self) -> u64 {
         self.payload.div_ceil(self.part_bytes).max(1) as u64
     }
@@ -183,7 +183,7 @@ impl Cut {
         self.part_bytes.min(self.payload - self.given)
     }
 
-    /// Bytes of the next packet; `None` where all were given.
+    /// Bytes of the next packet; `None` after the last one.
     pub(crate) fn length(&self) -> Option<usize> {
         let is_left = self.given < self.payload || self.index == 0;
         is_left.then(|| self.headers + self.here())
@@ -224,13 +224,13 @@ impl Cut {
         self.index = self.index.wrapping_add(1);
     }
 
-    /// Sets the checksum of a packet that was cut.
+    /// Sets the checksum of a split packet.
     fn sum(&self, packet: &mut [u8]) {
         let at = if self.is_tcp { TCP_CHECKSUM } else { UDP_CHECKSUM };
         if !self.has_checksum {
             return;
         }
-        // The addresses stand last in either header of IP.
+        // The addresses are the last fields of either IP header.
         let ends = if self.is_v6 { (8, 40) } else { (12, 20) };
         let protocol = if self.is_tcp { IS_TCP } else { IS_UDP };
         let length = packet.len() - self.transport;
@@ -247,19 +247,19 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Sets two bytes; false where they are not there.
+/// Sets two bytes; false if they are out of range.
 fn put(bytes: &mut [u8], at: usize, word: u16) -> bool {
-    let place = bytes.get_mut(at..at + 2);
-    place.map(|place| place.copy_from_slice(&word.to_be_bytes())).is_some()
+    let field = bytes.get_mut(at..at + 2);
+    field.map(|field| field.copy_from_slice(&word.to_be_bytes())).is_some()
 }
 
-/// UDP takes 0 for no checksum, and its complement means the same sum.
+/// In UDP, 0 means no checksum; its complement represents the same sum.
 fn never_zero(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
-/// Adds bytes to the sum of RFC 1071, from an even place on: words of 32 bits, which fold to the
-/// same.
+/// Adds bytes from an even offset to the sum of RFC 1071: words of 32 bits, which fold to the same
+/// sum.
 fn add(sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks();
     let whole = words.iter().fold(sum, |sum, word| sum + u64::from(u32::from_be_bytes(*word)));
@@ -279,8 +279,8 @@ fn finish(mut sum: u64) -> u16 {
 mod tests {
     use super::*;
 
-    /// A frame of TCP or UDP with this payload, its checksum the pseudo-header's, as a kernel
-    /// leaves it to a device; and what the kernel says of it.
+    /// A frame of TCP or UDP with this payload, whose checksum is that of the pseudo-header, as a
+    /// kernel leaves it to a device; and the kernel's description of the work left.
     fn frame(
         is_v6: bool,
         is_tcp: bool,
@@ -325,7 +325,7 @@ mod tests {
         (frame, offload)
     }
 
-    /// Whether a frame's checksums are right, counted as a receiver does: byte pair by byte pair.
+    /// Whether a frame's checksums are valid, computed as a receiver does: word by word of 16 bits.
     fn is_right(frame: &[u8], network: usize, is_v6: bool, transport: usize) -> bool {
         let pairs = |bytes: &[u8]| {
             let pair = |it: &[u8]| u32::from(it[0]) << 8 | u32::from(*it.get(1).unwrap_or(&0));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merged_packet_is_cut_into_those_that_it_stands_for() {
+    fn merged_packet_splits_into_its_packets() {
         for (is_v6, is_tcp, tags, payload) in [
             (false, true, 0, 4000),
             (true, true, 0, 4000),
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_that_was_left_to_a_device_is_filled_in() {
+    fn offloaded_checksum_is_completed() {
         for (is_v6, is_tcp, tags) in [(false, true, 0), (true, false, 1), (false, false, 2)] {
             let (mut bytes, offload) = frame(is_v6, is_tcp, tags, 101, 0);
             let (network, transport) = (14 + 4 * tags, offload.start);
@@ -411,7 +411,7 @@ mod tests {
             assert!(offload.complete(&mut bytes));
             assert!(is_right(&bytes, network, is_v6, transport), "{is_v6} {is_tcp} {tags}");
         }
-        // SCTP's, over 32 zeros: a vector of RFC 3720, B.4.
+        // SCTP's checksum over 32 zeros: a vector of RFC 3720, B.4.
         let mut zeros = [0; 34];
         zeros[10..14].fill(7);
         let sctp = Offload { needs_checksum: true, start: 2, at: 8, ..Offload::default() };
@@ -423,14 +423,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_cut() {
+    fn unsupported_frame_is_not_split() {
         let (whole, offload) = frame(false, true, 0, 3000, 1448);
         let refuses = |frame: &[u8], offload: &Offload| Cut::of(frame, 3054, offload).is_none();
         assert!(!refuses(&whole, &offload));
         assert!(refuses(&whole, &Offload { part_bytes: 0, ..offload }));
         assert!(refuses(&whole, &Offload { merged: UDP, ..offload }));
         assert!(refuses(&whole, &Offload { merged: 9, ..offload }));
-        // Of a tunnel.
+        // A tunnel.
         assert!(refuses(&whole, &Offload { start: offload.start + 50, ..offload }));
         (0..54).for_each(|length| assert!(refuses(&whole[..length], &offload), "{length} B"));
         for (at, byte) in [(13, 6), (14, 0x44), (20, 0x20), (23, IS_UDP), (46, 0x10), (46, 0xf0)] {

@@ -1,13 +1,13 @@
-//! Options of sockets that no library of ours knows.
+//! Socket options that rustix does not support.
 
 use std::io;
 
 use rustix::fd::{AsFd, AsRawFd};
 
-/// A value that may have any bits, and has no gaps that are not set.
+/// A value for which any bits are valid, and that has no uninitialized gaps.
 ///
 /// # Safety
-/// Both hold.
+/// Both must hold.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: numbers.
@@ -22,11 +22,11 @@ unsafe impl Plain for libc::tpacket_stats {}
 /// Sets an option.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(crate) fn set<T: Plain>(socket: impl AsFd, level: i32, name: i32, value: &T) -> io::Result<()> {
     let (socket, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(value));
     let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the value is as long as is said, and only read.
+    // SAFETY: the value has the given length, and is only read.
     let result = unsafe { libc::setsockopt(socket, level, name, value.cast(), length) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -34,7 +34,7 @@ pub(crate) fn set<T: Plain>(socket: impl AsFd, level: i32, name: i32, value: &T)
 /// Reads an option into `value`.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(crate) fn get<T: Plain>(
     socket: impl AsFd,
     level: i32,
@@ -43,7 +43,7 @@ pub(crate) fn get<T: Plain>(
 ) -> io::Result<()> {
     let (socket, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_mut(value));
     let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the value is as long as is said, and may have any bits.
+    // SAFETY: the value has the given length, and any bits are valid.
     let result = unsafe { libc::getsockopt(socket, level, name, value.cast(), &raw mut length) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! The back end's side: a device that a front end asks, and the conversation in which it does.
+//! The back end's side: a device that answers a front end, and the conversation with it.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -21,71 +21,71 @@ use haul_peer::descriptor::{keep, keep_received};
 use haul_peer::guest::Described;
 use haul_peer::{closer, received, socket};
 
-/// Something that cannot be: the conversation ends. Why, as a person hears it.
+/// A request that cannot be fulfilled and ends the conversation. Holds the reason, for an operator.
 #[derive(Debug)]
-pub(crate) struct Refused(pub(crate) String);
+pub(crate) struct Refusal(pub(crate) String);
 
-/// Refuses what the front end said.
-pub(crate) fn refuse<T>(why: impl Into<String>) -> Done<T> {
-    Err(Refused(why.into()))
+/// Refuses a request of the front end.
+pub(crate) fn refuse<T>(why: impl Into<String>) -> RequestResult<T> {
+    Err(Refusal(why.into()))
 }
 
-/// Whether a request was done.
-pub(crate) type Done<T = ()> = std::result::Result<T, Refused>;
+/// The result of a request.
+pub(crate) type RequestResult<T = ()> = std::result::Result<T, Refusal>;
 
-/// Where the area of rings' places is, by which they are found again after a back end's death: the
+/// The inflight area, from which a back end's successor recovers the locations of its rings: the
 /// message's "inflight description".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AreaAt {
     pub(crate) bytes: u64,
-    /// Where it begins in its file.
+    /// Offset of the area in its file.
     pub(crate) offset: u64,
     pub(crate) rings: u16,
-    /// Descriptors of the largest of them.
+    /// Descriptors of the largest ring.
     pub(crate) size: u16,
 }
 
-/// A device, as its front end asks it. Rings are counted from 0: even ones take packets to the
-/// guest, odd ones from it. All values are the peer's word.
+/// A device, as its front end uses it. Rings are counted from 0: even ones carry packets to the
+/// guest, odd ones from it. All values come from the peer and are untrusted.
 pub(crate) trait Backend: Send + Sync {
     fn features(&self) -> u64;
-    fn set_features(&self, features: u64) -> Done;
-    /// Queue pairs that it has.
+    fn set_features(&self, features: u64) -> RequestResult;
+    /// The number of queue pairs.
     fn queue_pairs(&self) -> u64;
-    fn set_memory(&self, regions: Vec<(Described, OwnedFd)>) -> Done;
-    fn set_size(&self, ring: u32, size: u32) -> Done;
+    fn set_memory(&self, regions: Vec<(Described, OwnedFd)>) -> RequestResult;
+    fn set_size(&self, ring: u32, size: u32) -> RequestResult;
     /// Addresses of the descriptors, the available and the used ring in the peer's process.
-    fn set_addresses(&self, ring: u32, areas: [u64; 3]) -> Done;
-    fn set_base(&self, ring: u32, base: u32) -> Done;
-    /// Stops the ring, and says how far it came.
-    fn stop_ring(&self, ring: u32) -> Done<u32>;
-    /// Starts the ring; nobody waits for the event, because rings are polled.
-    fn start_ring(&self, ring: u32) -> Done;
-    fn set_call(&self, ring: u32, event: Option<OwnedFd>) -> Done;
-    fn set_enabled(&self, ring: u32, is_enabled: bool) -> Done;
-    /// Makes an area for so many rings of this size, and uses it.
-    fn make_area(&self, rings: u16, size: u16) -> Done<(AreaAt, OwnedFd)>;
-    /// Uses an area that the front end kept.
-    fn set_area(&self, at: AreaAt, file: OwnedFd) -> Done;
-    /// As if the front end had gone.
+    fn set_addresses(&self, ring: u32, areas: [u64; 3]) -> RequestResult;
+    fn set_base(&self, ring: u32, base: u32) -> RequestResult;
+    /// Stops the ring, and returns its progress.
+    fn stop_ring(&self, ring: u32) -> RequestResult<u32>;
+    /// Starts the ring. The kick event is not used, because rings are polled.
+    fn start_ring(&self, ring: u32) -> RequestResult;
+    fn set_call(&self, ring: u32, event: Option<OwnedFd>) -> RequestResult;
+    fn set_enabled(&self, ring: u32, is_enabled: bool) -> RequestResult;
+    /// Creates an area for `rings` rings of this size, and uses it.
+    fn make_area(&self, rings: u16, size: u16) -> RequestResult<(AreaAt, OwnedFd)>;
+    /// Uses an area that the front end has kept.
+    fn set_area(&self, at: AreaAt, file: OwnedFd) -> RequestResult;
+    /// Resets the device as if the front end had disconnected.
     fn reset(&self);
 }
 
-/// What a front end says, one message after the other.
+/// The conversation with a front end, message by message.
 ///
-/// The crate that reads the messages closes the descriptors in them as it likes, and to close one
-/// may mean to wait for whoever sent it. So each message is taken here first, as a whole, and the
-/// crate reads it from a socket of this process's own: what it closes is never the last of a
-/// descriptor. What it answers goes the same way back.
+/// The crate that parses the messages may close the descriptors in them, and a close may wait for
+/// the process that sent them. Therefore each message is received here first, as a whole, and the
+/// crate reads it from an internal socket: a close of the crate is then never the last one of a
+/// descriptor. Answers take the same path back.
 pub(crate) struct Conversation<B: Backend> {
     requests: BackendReqHandler<Handler<B>>,
-    /// The other end of the one that the crate reads.
+    /// The other end of the socket that the crate reads.
     inner: UnixStream,
     socket: Option<UnixStream>,
     backend: Arc<B>,
 }
 
-/// A message, as it came. Its descriptors are closed aside.
+/// A received message. A separate thread closes its descriptors.
 struct Message {
     bytes: Vec<u8>,
     files: Vec<OwnedFd>,
@@ -100,35 +100,35 @@ impl Drop for Message {
 /// SET_VRING_ENABLE: ring, state.
 const ENABLE: u32 = 18;
 const ENABLE_BYTES: usize = HEADER_BYTES + 8;
-/// Request, flags, bytes that follow.
+/// Request, flags, number of bytes that follow.
 const HEADER_BYTES: usize = 12;
-/// The longest message behind its header, and most descriptors of one, as the crate takes them.
+/// The longest body of a message, and the most descriptors of one, that the crate accepts.
 const BODY_BYTES_MAX: usize = 4096;
 const FILES_MAX: usize = 32;
-/// Flags: the protocol's version in the lower two bits, then whether this is a reply, then whether
-/// one is asked for.
+/// Flags: the protocol's version in the lower two bits, then whether the message is a reply, then
+/// whether it requests one.
 const VERSION: u32 = 1;
 const IS_REPLY: u32 = 1 << 2;
 const WANTS_REPLY: u32 = 1 << 3;
 
-/// Why a conversation ends, as a person hears it; nothing where the other side has gone.
-type Ends = Option<String>;
+/// Why a conversation ends, for an operator; `None` if the other side disconnected.
+type EndReason = Option<String>;
 
 impl Message {
-    /// Waits for the next one.
-    fn receive(socket: &UnixStream) -> std::result::Result<Self, Ends> {
+    /// Waits for the next message.
+    fn receive(socket: &UnixStream) -> std::result::Result<Self, EndReason> {
         let mut message = Self { bytes: Vec::new(), files: Vec::new() };
         message.fill(socket, HEADER_BYTES)?;
         let [_, _, length] = words(&message.bytes);
         if length as usize > BODY_BYTES_MAX {
-            return Err(Some(format!("it sent a message of {length} B, of which 4,096 are read")));
+            return Err(Some(format!("it sent a message of {length} B, above 4,096 B")));
         }
         message.fill(socket, HEADER_BYTES + length as usize)?;
         Ok(message)
     }
 
-    /// Takes what there is until it has so many bytes.
-    fn fill(&mut self, socket: &UnixStream, bytes: usize) -> std::result::Result<(), Ends> {
+    /// Receives until the message has `bytes` bytes.
+    fn fill(&mut self, socket: &UnixStream, bytes: usize) -> std::result::Result<(), EndReason> {
         let mut filled = self.bytes.len();
         self.bytes.resize(bytes, 0);
         while filled < bytes {
@@ -140,9 +140,9 @@ impl Message {
                     self.files.extend(taken.files);
                 }
                 Ok(_) if filled > 0 => {
-                    return Err(Some("it went in the middle of a message".to_owned()));
+                    return Err(Some("it disconnected in the middle of a message".to_owned()));
                 }
-                // What a stopped port does to its own socket, or the other side to its.
+                // A stopped port shuts its own socket down, or the other side disconnects.
                 Ok(_) | Err(_) => return Err(None),
             }
             if self.files.len() > FILES_MAX {
@@ -152,8 +152,8 @@ impl Message {
         Ok(())
     }
 
-    /// Whether it enables or disables a ring. QEMU enables the rings of a network device before it
-    /// sets any feature, and the crate takes that for a mistake.
+    /// Whether the message enables or disables a ring. QEMU enables the rings of a network device
+    /// before it sets any feature, and the crate rejects that.
     fn is_enabling(&self) -> bool {
         let [code, flags, _] = words(&self.bytes);
         code == ENABLE && flags & !WANTS_REPLY == VERSION && self.bytes.len() == ENABLE_BYTES
@@ -171,22 +171,22 @@ impl<B: Backend> Conversation<B> {
         Ok(Self { requests, inner, socket: Some(socket), backend })
     }
 
-    /// Waits for a message and does what it asks for. `Ok(false)` where the front end has gone as
-    /// it may.
+    /// Waits for a message and executes it. Returns `Ok(false)` if the front end has disconnected
+    /// properly.
     ///
     /// # Errors
-    /// What was wrong with the message.
+    /// The fault of the message.
     pub(crate) fn next(&mut self) -> std::result::Result<bool, String> {
         let Some(socket) = &self.socket else { return Ok(false) };
         let message = match Message::receive(socket) {
             Ok(message) => message,
-            Err(ends) => return ends.map_or(Ok(false), Err),
+            Err(reason) => return reason.map_or(Ok(false), Err),
         };
         if message.is_enabling() {
             return self.enable(socket, &message);
         }
         let files: Vec<_> = message.files.iter().map(AsFd::as_fd).collect();
-        if say(&self.inner, &message.bytes, &files).is_err() {
+        if send(&self.inner, &message.bytes, &files).is_err() {
             return Ok(false);
         }
         let done = self.requests.handle_request();
@@ -198,15 +198,15 @@ impl<B: Backend> Conversation<B> {
         }
     }
 
-    /// Sends what the crate has answered.
+    /// Forwards the crate's answers to the front end.
     fn answer(&self, socket: &UnixStream) {
         let mut bytes = [0; HEADER_BYTES + BODY_BYTES_MAX];
         while let Ok(taken) = socket::take(self.inner.as_fd(), &mut bytes, RecvFlags::DONTWAIT)
             && taken.length > 0
         {
             let files: Vec<_> = taken.files.iter().map(AsFd::as_fd).collect();
-            // Who has gone needs no answer.
-            let _ = say(socket, &bytes[..taken.length], &files);
+            // A disconnected front end needs no answer.
+            let _ = send(socket, &bytes[..taken.length], &files);
         }
     }
 
@@ -214,34 +214,34 @@ impl<B: Backend> Conversation<B> {
         let [_, flags, _, ring, state] = words(&message.bytes);
         let done = match state {
             0 | 1 => self.backend.set_enabled(ring, state == 1),
-            _ => refuse(format!("it gave ring {ring} the state {state}")),
+            _ => refuse(format!("it set ring {ring} to the state {state}; 0 and 1 are possible")),
         };
         if flags & WANTS_REPLY != 0 {
             let result = u32::from(done.is_err());
             let reply = [ENABLE, VERSION | IS_REPLY, 8, result, 0].map(u32::to_ne_bytes).concat();
-            // Who has gone needs no reply.
-            let _ = say(socket, &reply, &[]);
+            // A disconnected front end needs no reply.
+            let _ = send(socket, &reply, &[]);
         }
-        done.map(|()| true).map_err(|Refused(why)| why)
+        done.map(|()| true).map_err(|Refusal(why)| why)
     }
 }
 
 impl<B: Backend> Drop for Conversation<B> {
-    /// Messages that were not read may have descriptors in them.
+    /// Messages that were not read may hold descriptors.
     fn drop(&mut self) {
-        self.socket.take().into_iter().for_each(leave);
+        self.socket.take().into_iter().for_each(close);
     }
 }
 
-/// Ends a connection, and closes it without waiting for what is on its way in it.
-pub(crate) fn leave(socket: UnixStream) {
-    // It may be over already.
+/// Ends a connection, and closes it without waiting for data in flight.
+pub(crate) fn close(socket: UnixStream) {
+    // The connection may be over already.
     let _ = socket.shutdown(std::net::Shutdown::Both);
     closer::close([OwnedFd::from(socket)]);
 }
 
-/// Sends bytes, and descriptors with them.
-fn say(
+/// Sends bytes with descriptors.
+fn send(
     socket: &UnixStream,
     bytes: &[u8],
     files: &[BorrowedFd<'_>],
@@ -255,7 +255,7 @@ fn say(
     rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// The words of a message, in this machine's order, as the protocol has it.
+/// The words of a message, in this machine's byte order, as the protocol defines it.
 fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
     let (words, _) = bytes.as_chunks();
     std::array::from_fn(|index| words.get(index).map_or(0, |word| u32::from_ne_bytes(*word)))
@@ -263,16 +263,16 @@ fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
 
 struct Handler<B>(Arc<B>);
 
-fn wire<T>(done: Done<T>) -> Result<T> {
-    done.map_err(|Refused(_)| Error::InvalidParam)
+fn wire<T>(done: RequestResult<T>) -> Result<T> {
+    done.map_err(|Refusal(_)| Error::InvalidParam)
 }
 
-/// A descriptor of the peer's, to be kept.
+/// A descriptor of the peer, to be kept.
 fn owned(file: File) -> Result<OwnedFd> {
     keep_received(file.into()).map_err(|reason| Error::ReqHandlerError(reason.into()))
 }
 
-/// What this device has not.
+/// The answer to requests that this device does not support.
 const ABSENT: Error = Error::InvalidOperation("not a feature of this device");
 
 impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {

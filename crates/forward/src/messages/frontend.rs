@@ -1,4 +1,4 @@
-//! The front end's side: a device that is asked, and the events that call it.
+//! The front end's side: requests to a device, and the events that notify it.
 
 use std::os::unix::net::UnixStream;
 
@@ -23,49 +23,49 @@ pub(crate) struct RingAt {
 /// The front end's side of a conversation.
 pub(crate) struct Frontend(Caller);
 
-/// How many queue pairs the back end has. The crate takes the answer for the number of rings from
-/// then on: so another one of its callers asks, over the same socket.
+/// How many queue pairs the back end has. The crate would use the answer as its number of rings
+/// from then on. Therefore a second instance of its front end asks, over the same socket.
 fn queue_pairs(socket: &UnixStream) -> std::result::Result<u64, String> {
     let other = socket.try_clone().map_err(|error| error.to_string())?;
     let mut caller = Caller::from_stream(other, 2);
-    let said = |error: vhost::Error| error.to_string();
-    caller.get_features().map_err(said)?;
-    let has = caller.get_protocol_features().map_err(said)?;
+    let text = |error: vhost::Error| error.to_string();
+    caller.get_features().map_err(text)?;
+    let has = caller.get_protocol_features().map_err(text)?;
     if !has.contains(VhostUserProtocolFeatures::MQ) {
         return Ok(1);
     }
-    caller.set_protocol_features(VhostUserProtocolFeatures::MQ).map_err(said)?;
-    caller.get_queue_num().map_err(said)
+    caller.set_protocol_features(VhostUserProtocolFeatures::MQ).map_err(text)?;
+    caller.get_queue_num().map_err(text)
 }
 
 impl Frontend {
-    /// Speaks over a connected socket about a device of so many rings.
+    /// A front end, over a connected socket, of a device with `rings` rings.
     pub(crate) fn new(socket: UnixStream, rings: usize) -> Self {
         Self(Caller::from_stream(socket, rings as u64))
     }
 
-    /// Agrees on features: those of `wanted` that the back end has. It has to have all of `needed`,
-    /// and so many queue pairs, which are asked for by the same socket.
+    /// Negotiates the features of `wanted` that the back end has. The back end must have all
+    /// features of `needed`, and `pairs` queue pairs; this is asked over the same socket.
     ///
     /// # Errors
-    /// What the back end did wrong, or has not.
-    pub(crate) fn agree(
+    /// The fault of the back end, or what it lacks.
+    pub(crate) fn negotiate(
         &mut self,
         socket: &UnixStream,
         wanted: u64,
         needed: u64,
         pairs: u64,
     ) -> std::result::Result<u64, String> {
-        let said = |error: vhost::Error| error.to_string();
-        self.0.set_owner().map_err(said)?;
-        let offered = self.0.get_features().map_err(said)?;
+        let text = |error: vhost::Error| error.to_string();
+        self.0.set_owner().map_err(text)?;
+        let offered = self.0.get_features().map_err(text)?;
         if offered & needed & features::PACKED != needed & features::PACKED {
-            return Err("the back end has no packed rings: have split ones".to_owned());
+            return Err("the back end does not support packed rings: use split ones".to_owned());
         }
         if offered & needed != needed {
             return Err(format!(
-                "the back end offers the features {offered:#x}, and {needed:#x} are needed: it is \
-                 older than virtio 1.0"
+                "the back end offers the features {offered:#x}, but {needed:#x} are needed: use \
+                 one that supports virtio 1.0"
             ));
         }
         let mut has_pairs = 1;
@@ -83,20 +83,20 @@ impl Frontend {
         }
         if has_pairs < pairs {
             return Err(format!(
-                "the back end has {} of the {pairs} queue pairs that are wanted: give it as many, \
-                 or have fewer",
+                "the back end has {} of the {pairs} requested queue pairs: raise its number, or \
+                 lower that of this port",
                 if has_pairs == 0 { "none".to_owned() } else { has_pairs.to_string() }
             ));
         }
         let agreed = offered & (wanted | features::PROTOCOL_FEATURES);
-        self.0.set_features(agreed).map_err(said)?;
+        self.0.set_features(agreed).map_err(text)?;
         Ok(agreed)
     }
 
-    /// Shows the back end the memory: regions, each with its file.
+    /// Shares the memory with the back end: regions, each with its file.
     ///
     /// # Errors
-    /// What it did wrong.
+    /// The fault of the back end.
     pub(crate) fn share(
         &mut self,
         memory: &[(BorrowedFd<'_>, Described)],
@@ -112,20 +112,20 @@ impl Frontend {
         self.0.set_mem_table(&regions).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Starts rings, each from its beginning, and gives the event for each with which the back end
-    /// is called.
+    /// Starts rings, each from its beginning, and returns the event for each that notifies the back
+    /// end.
     ///
     /// # Errors
-    /// What the back end did wrong.
+    /// The fault of the back end.
     pub(crate) fn start(
         &mut self,
         rings: &[RingAt],
         features: u64,
     ) -> std::result::Result<Vec<Kick>, String> {
         let mut kicks = Vec::new();
-        let said = |error: vhost::Error| error.to_string();
+        let text = |error: vhost::Error| error.to_string();
         let is_packed = features & features::PACKED != 0;
-        let base = if is_packed { packed::Place::START.word() } else { 0 };
+        let base = if is_packed { packed::Location::START.word() } else { 0 };
         for (index, ring) in rings.iter().enumerate() {
             let [descriptors, available, used] = ring.areas;
             let config = VringConfigData {
@@ -137,12 +137,12 @@ impl Frontend {
                 avail_ring_addr: available,
                 log_addr: None,
             };
-            self.0.set_vring_call(index, &event()?).map_err(said)?;
-            self.0.set_vring_num(index, ring.size).map_err(said)?;
-            self.0.set_vring_base(index, base).map_err(said)?;
-            self.0.set_vring_addr(index, &config).map_err(said)?;
+            self.0.set_vring_call(index, &event()?).map_err(text)?;
+            self.0.set_vring_num(index, ring.size).map_err(text)?;
+            self.0.set_vring_base(index, base).map_err(text)?;
+            self.0.set_vring_addr(index, &config).map_err(text)?;
             let kick = event()?;
-            self.0.set_vring_kick(index, &kick).map_err(said)?;
+            self.0.set_vring_kick(index, &kick).map_err(text)?;
             kicks.push(Kick(kick));
         }
         if features & features::PROTOCOL_FEATURES != 0 {
@@ -153,17 +153,17 @@ impl Frontend {
         Ok(kicks)
     }
 
-    /// Stops a ring. The back end has touched it for the last time when it answers.
+    /// Stops a ring. The back end does not access it after the answer.
     ///
     /// # Errors
-    /// What it did wrong.
+    /// The fault of the back end.
     pub(crate) fn stop(&mut self, ring: usize) -> std::result::Result<u32, String> {
         self.0.get_vring_base(ring).map_err(|error| error.to_string())
     }
 }
 
-/// An event that a back end waits for, and has itself: a [`Caller`](haul_peer::caller::Caller)
-/// signals it.
+/// An event for which a back end waits. The back end holds it as well, so a
+/// [`Caller`](haul_peer::caller::Caller) signals it.
 #[derive(Debug)]
 pub(crate) struct Kick(EventFd);
 
@@ -174,10 +174,10 @@ impl AsFd for Kick {
     }
 }
 
-/// An event of the kernel's: the protocol asks for one, also where both sides poll.
+/// An event: the protocol requires one, even if both sides poll.
 fn event() -> std::result::Result<EventFd, String> {
     let made = kept(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC));
     let event = made.map_err(|error| error.to_string())?;
-    // SAFETY: an event of the kernel's, open, that this value alone has.
+    // SAFETY: an open event that only this value owns.
     Ok(unsafe { EventFd::from_raw_fd(event.into_raw_fd()) })
 }

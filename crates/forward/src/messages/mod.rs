@@ -1,15 +1,15 @@
-//! vhost-user's messages, by the crate `vhost`, which nothing else sees.
+//! vhost-user's messages, by the crate `vhost`, which no other module uses.
 //!
-//! Both roles: [`Backend`] is asked by a front end that [`Conversation`] listens to; [`Frontend`]
-//! asks a back end. All calls wait for the other side; a shutdown of the socket ends them.
+//! Both roles: [`Backend`] answers a front end through [`Conversation`]; [`Frontend`] sends
+//! requests to a back end. All calls wait for the other side; a shutdown of the socket ends them.
 //!
 //! From the bottom up:
 //!
-//! - `backend`: a device that a front end asks;
-//! - `frontend`: a device that is asked.
+//! - `backend`: a device that answers a front end;
+//! - `frontend`: requests to a device.
 
 mod backend;
 mod frontend;
 
-pub(crate) use backend::{AreaAt, Backend, Conversation, Done, Refused, leave, refuse};
+pub(crate) use backend::{AreaAt, Backend, Conversation, Refusal, RequestResult, close, refuse};
 pub(crate) use frontend::{Frontend, Kick, RingAt};

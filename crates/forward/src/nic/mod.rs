@@ -1,12 +1,12 @@
-//! A port whose other side is a modelled NIC: packets come at a rate into a ring of buffers, and
+//! A port whose other side is a modelled NIC: packets arrive at a rate in a ring of buffers, and
 //! every transaction that would cross PCIe is counted.
 //!
-//! Counting is [`haul_model::pcie::Device`]'s: descriptors read, packets and completions written,
-//! doorbells by the driver's rules. Here are the packets themselves, and time. The device acts
-//! within the port's own calls: at each poll it does what it would have done since the last one.
-//! That takes time of the same core, some 20 ns a packet, which a real device does not.
+//! [`haul_model::pcie::Device`] counts: descriptors read, packets and completions written,
+//! doorbells by the driver's rules. This module holds the packets and the time. The device acts
+//! within the port's own calls: each poll does the work that the device would have done since the
+//! last one. That uses about 20 ns a packet of the same core, which a real device does not.
 //!
-//! - `time`: when packets come.
+//! - `time`: when packets arrive.
 
 mod time;
 
@@ -21,35 +21,36 @@ use super::counters::{Counters, DropReason};
 use super::error::Error;
 use super::pool::{Burst, Packet, Pool, ROOM_BYTES};
 
-/// An Ethernet header: what is shorter is no frame.
+/// Bytes of an Ethernet header: shorter packets are not frames.
 const FRAME_BYTES_MIN: usize = 14;
-/// The longest packet that a descriptor can say.
+/// The longest packet that a descriptor can describe.
 const FRAME_BYTES_MAX: usize = 65_535;
-/// Packets that come in one call at most. Of more, as after a pause of the whole machine, the rest
-/// is dropped without being looked at.
+/// Packets that arrive in one call at most. If more are due, such as after a pause of the whole
+/// machine, the rest is dropped without simulation.
 const CATCH_UP_MAX: u64 = 1 << 20;
 /// How long completions wait for others before the device's timer writes them.
 const TIMER_NS: u64 = 10_000;
 
-/// What comes to a modelled NIC, and when.
+/// The packets that arrive at a modelled NIC, and when.
 #[derive(Clone, Debug)]
 pub struct NicSettings {
     /// The NIC, its driver, and its link.
     pub setup: Setup,
-    /// Bytes of each packet that comes, without its check sequence.
+    /// Bytes of each packet that arrives, without its check sequence.
     pub size_bytes: u32,
-    /// Packets a second; `None` for as many as a poll asks for.
+    /// Packets a second; `None` for as many as each poll requests.
     pub rate: Option<f64>,
-    /// How many come back to back: the rate is of groups of them.
+    /// How many packets arrive back to back: the rate counts packets, which arrive in groups of
+    /// this size.
     pub group: u32,
-    /// How many come in all; `None` for no end.
+    /// How many packets arrive in all; `None` for no limit.
     pub packets: Option<u64>,
-    /// Whose time it is.
+    /// The time that schedules packets.
     pub time: Time,
 }
 
 impl NicSettings {
-    /// Packets of 64 B, one by one, as many as are asked for.
+    /// Packets of 64 B, one by one, as many as each poll requests.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         Self { setup, size_bytes: 64, rate: None, group: 1, packets: None, time: Time::Clock }
@@ -62,12 +63,12 @@ pub struct Nic {
     name: String,
     settings: NicSettings,
     device: Device,
-    /// Empty buffers that the device has, in the order in which it fills them.
+    /// Empty buffers that the device owns, in the order in which it fills them.
     posted: VecDeque<Packet>,
-    /// Filled ones that were not polled yet.
+    /// Filled buffers that were not polled yet.
     filled: VecDeque<Packet>,
     header: [u8; FRAME_BYTES_MIN],
-    /// When the first packet came, and how many did; when the last one did.
+    /// When the first packet arrived, how many have arrived, and when the last one did.
     start_ns: Option<u64>,
     came: u64,
     last_ns: u64,
@@ -76,11 +77,11 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// A port with its ring, to be filled by the first poll.
+    /// Opens a port with its ring, which the first poll fills.
     ///
     /// # Errors
-    /// [`Error::Value`]: a size, a rate or a group is none that can be, or the NIC's own numbers
-    /// are not.
+    /// [`Error::Value`] if a size, a rate or a group is outside its limits, or if the NIC's own
+    /// parameters are invalid.
     pub fn open(name: &str, settings: NicSettings) -> Result<Self, Error> {
         let size = settings.size_bytes as usize;
         let value = |what, value: String, limit| Err(Error::Value { what, value, limit });
@@ -119,19 +120,19 @@ impl Nic {
         })
     }
 
-    /// What crossed the modelled link so far.
+    /// The transactions that crossed the modelled link so far.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         self.device.counts()
     }
 
-    /// Packets that came, those included that were dropped.
+    /// Packets that arrived, including the dropped ones.
     #[must_use]
     pub fn came(&self) -> u64 {
         self.came
     }
 
-    /// The time by which packets come, in nanoseconds.
+    /// The time that schedules packets, in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.settings.time.now_ns()
@@ -146,7 +147,7 @@ impl Nic {
         }
     }
 
-    /// What the device did since the last call.
+    /// Does the device's work since the last call.
     fn act(&mut self, pool: &mut Pool, asked: usize) {
         let now = self.settings.time.now_ns();
         let start = *self.start_ns.get_or_insert(now);
@@ -168,11 +169,11 @@ impl Nic {
         }
         self.last_ns = now;
         self.came = due;
-        let looked_at = came.min(CATCH_UP_MAX);
-        for _ in 0..looked_at {
+        let simulated = came.min(CATCH_UP_MAX);
+        for _ in 0..simulated {
             self.arrive(pool);
         }
-        self.counters.rx.dropped(DropReason::Full, came - looked_at);
+        self.counters.rx.dropped(DropReason::Full, came - simulated);
     }
 
     fn arrive(&mut self, pool: &mut Pool) {
@@ -185,7 +186,7 @@ impl Nic {
             return;
         }
         let Some(packet) = self.posted.pop_front() else { return };
-        // It is longer than a header.
+        // The packet is longer than a header.
         let _ = pool.write(&packet, 0, &self.header);
         self.filled.push_back(packet);
     }
@@ -266,7 +267,7 @@ mod tests {
         NicSettings::new(Setup::of(*nic, "gen3x8".parse().unwrap()))
     }
 
-    /// Forwards until all packets came and went.
+    /// Forwards until all packets have passed.
     fn forward(nic: &mut Nic, pool: &mut Pool) {
         let mut burst = Burst::new();
         while nic.link() == Link::Up {
@@ -275,7 +276,7 @@ mod tests {
         }
     }
 
-    /// On a core that takes 100 ns a poll and 25 ns a packet, groups of 4 come faster and faster.
+    /// Groups of 4 arrive at this rate, on a core that needs 100 ns a poll and 25 ns a packet.
     fn at_rate(rate: f64) -> (Nic, Vec<u64>) {
         let mut nic = Nic::open(
             "nic",
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_grow_with_the_rate_and_the_estimate_is_the_counter() {
+    fn batches_grow_with_rate_and_estimate_equals_counters() {
         let mut before = 0.0;
         for rate in [1e6, 5e6, 1e7, 2e7, 3e7] {
             let (nic, batches) = at_rate(rate);
@@ -320,7 +321,7 @@ mod tests {
             for term in terms {
                 let counted = nic.counts().get(term.what).unwrap().count as f64;
                 let off = term.count_per_s - counted;
-                // What a period holds: buffers not given back yet, a report not asked for.
+                // The remainder of a period: buffers not returned yet, a report not requested yet.
                 assert!(off.abs() <= 4.0, "{}: {} counted {counted}", term.what, term.count_per_s);
             }
         }
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_stood_still_drops_what_the_ring_cannot_hold() {
+    fn stalled_machine_drops_packets_beyond_ring() {
         let time = Time::core(1e9, 0.0);
         let mut nic =
             Nic::open("nic", NicSettings { rate: Some(1e8), time, ..settings("ice") }).unwrap();
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_that_wait_come_after_the_timer() {
+    fn timer_writes_waiting_completions() {
         let time = Time::core(4_000.0, 0.0);
         let settings = NicSettings { packets: Some(3), rate: Some(1e9), time, ..settings("igb") };
         let mut nic = Nic::open("nic", settings).unwrap();
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn open_rejects_settings_outside_limits() {
         for settings in [
             NicSettings { size_bytes: 13, ..settings("ice") },
             NicSettings { size_bytes: 9000, ..settings("ice") },

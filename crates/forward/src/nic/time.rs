@@ -1,18 +1,18 @@
-//! When packets come: by the clock, or by a core that is modelled, too.
+//! When packets arrive: by the clock, or by a modelled core.
 
 use crate::clock::now_ns;
 
-/// Whose time packets come by.
+/// The time that schedules packets.
 #[derive(Clone, Debug)]
 pub enum Time {
     /// The system's monotonic clock.
     Clock,
-    /// A core that takes the same for each poll and for each packet of it: the same run again gives
-    /// the same figures, on any machine.
+    /// A core that needs a constant time for each poll and for each packet of it: a repeated run
+    /// yields the same figures, on any machine.
     Core(ModelledCore),
 }
 
-/// A modelled core, and how far it has come.
+/// A modelled core, and its present time.
 #[derive(Clone, Debug)]
 pub struct ModelledCore {
     poll_ns: f64,
@@ -21,7 +21,8 @@ pub struct ModelledCore {
 }
 
 impl Time {
-    /// A core that takes so long for a poll, and for each packet that it returns.
+    /// A core that needs `poll_ns` for a poll, and `packet_ns` for each packet that the poll
+    /// returns.
     #[must_use]
     pub fn core(poll_ns: f64, packet_ns: f64) -> Self {
         Self::Core(ModelledCore { poll_ns, packet_ns, now_ns: 0.0 })
@@ -35,7 +36,7 @@ impl Time {
         }
     }
 
-    /// A poll returned so many packets, which are then dealt with.
+    /// Advances a modelled core by a poll of `packets` packets and their processing.
     #[inline]
     pub(super) fn poll(&mut self, packets: usize) {
         if let Self::Core(core) = self {

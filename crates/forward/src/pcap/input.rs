@@ -1,4 +1,4 @@
-//! The packets of a capture, one after the other.
+//! The packets of a capture, in order.
 
 use std::fs::File;
 use std::io;
@@ -12,57 +12,58 @@ use super::super::error::Error;
 use super::super::pool::PACKET_BYTES_MAX;
 use haul_peer::descriptor::kept;
 
-/// Bytes of the file that are had by one system call: a part of the second cache, and many times
+/// Bytes of the file that one system call reads: a part of the second-level cache, and many times
 /// the longest packet with its header.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// What comes next.
+/// The next element of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Element {
     /// A packet, [`Input::packet`].
     Packet,
-    /// The file is over, and begins again if there is another pass.
+    /// The end of the file, which begins again if there is another pass.
     Over {
-        /// Whether it ended within a packet or a header.
+        /// Whether the file ended within a packet or a header.
         is_cut: bool,
     },
 }
 
-/// A file that is read.
+/// A capture that is read.
 #[derive(Debug)]
 pub(super) struct Input {
     file: File,
     path: PathBuf,
     window: Box<[u8]>,
-    /// The part of it that was not looked at yet.
+    /// The part of the window that was not parsed yet.
     start: usize,
     end: usize,
-    /// Where in the file the window's end is.
+    /// The offset of the window's end in the file.
     at: u64,
     headers: Headers,
     /// Bytes before the next header.
     skip: u64,
-    /// The packet whose kept bytes begin at `start`.
+    /// The packet whose captured bytes begin at `start`.
     packet: Option<PacketHeader>,
-    /// Whether this pass gave a packet: one that gives none is the last.
+    /// Whether this pass delivered a packet: a pass without one is the last.
     has_given: bool,
     passes: u64,
 }
 
 impl Input {
-    /// Opens a file and looks at it up to its first packet.
+    /// Opens a file and parses it up to its first packet.
     ///
     /// # Errors
     /// [`Error::Path`].
     pub(super) fn open(path: &Path, passes: u64) -> Result<Self, Error> {
-        // A pipe's writer may never come: it is not waited for, and then refused.
+        // A FIFO may never get a writer: the open does not wait for one, and the FIFO is then
+        // refused.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let remedy = "name a file of pcap or pcapng that you may read";
+        let remedy = "choose a readable pcap or pcapng file";
         let refused = |reason: io::Error| failure(path, reason, remedy);
         let file = kept(rustix::fs::open(path, flags, Mode::empty()));
         let file = File::from(file.map_err(|reason| refused(reason.into()))?);
         if !file.metadata().map_err(refused)?.is_file() {
-            return Err(refused(io::Error::other("it is no regular file")));
+            return Err(refused(io::Error::other("it is not a regular file")));
         }
         let mut input = Self {
             file,
@@ -78,42 +79,40 @@ impl Input {
             passes,
         };
         if !input.fill(input.headers.wanted())? {
-            return Err(input.refused("it ends before its header does"));
+            return Err(input.refused("the file ends within its header"));
         }
-        // All packets of a pcap file are of one link; each of a pcapng file is of its own.
+        // All packets of a pcap file have one link type; each packet of a pcapng file has its own.
         if input.find()?
             && let Some(packet) = input.packet.filter(|packet| !packet.is_ethernet())
             && !input.headers.is_in_block()
         {
             let PacketHeader { link, .. } = packet;
-            let reason = format!(
-                "its packets are of another link than Ethernet: {}, link type {link}",
-                link_name(link)
-            );
+            let reason =
+                format!("its packets are not Ethernet: {}, link type {link}", link_name(link));
             return Err(input.refused(&reason));
         }
         Ok(input)
     }
 
-    /// What tells the file from others: its device and number.
+    /// The identity of the file: its device and inode number.
     pub(super) fn identity(&self) -> Option<(u64, u64)> {
         self.file.metadata().ok().map(|it| (it.dev(), it.ino()))
     }
 
-    /// What comes next; the same again until [`Input::next`].
+    /// The next element; the same one until [`Input::next`].
     ///
     /// # Errors
-    /// [`Error::Path`] where the file cannot be read, or says of itself what cannot be.
+    /// [`Error::Path`] if the file cannot be read, or is invalid.
     #[inline]
-    pub(super) fn peek(&mut self) -> Result<Found, Error> {
+    pub(super) fn peek(&mut self) -> Result<Element, Error> {
         if self.packet.is_some() {
-            return Ok(Found::Packet);
+            return Ok(Element::Packet);
         }
         if self.is_over() {
-            return Ok(Found::Over { is_cut: false });
+            return Ok(Element::Over { is_cut: false });
         }
         if self.find_plain() || self.find()? {
-            return Ok(Found::Packet);
+            return Ok(Element::Packet);
         }
         let is_cut = self.start < self.end || self.skip > 0 || self.headers.is_in_block();
         self.passes -= 1;
@@ -121,7 +120,7 @@ impl Input {
             self.passes = 0;
         }
         self.rewind();
-        Ok(Found::Over { is_cut })
+        Ok(Element::Over { is_cut })
     }
 
     /// The header of the packet that [`Input::peek`] found.
@@ -130,14 +129,14 @@ impl Input {
         self.packet.as_ref()
     }
 
-    /// The bytes that were kept of it, if it is whole and not too long.
+    /// The captured bytes of this packet, if it is complete and not too long.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         let kept = self.packet.map_or(0, |packet| packet.kept as usize);
         &self.window[self.start..self.start + kept]
     }
 
-    /// On to the packet after it, which was given, or could not be.
+    /// Moves to the next packet. `is_given` says whether this one was delivered.
     #[inline]
     pub(super) fn next(&mut self, is_given: bool) {
         self.has_given |= is_given;
@@ -146,19 +145,19 @@ impl Input {
         }
     }
 
-    /// Whether nothing comes any more.
+    /// Whether no packet is left.
     pub(super) fn is_over(&self) -> bool {
         self.passes == 0
     }
 
-    /// No packet comes any more.
+    /// Ends the capture.
     pub(super) fn stop(&mut self) {
         self.passes = 0;
         self.packet = None;
     }
 
-    /// The next packet where it is all in the window, and its header plain; else nothing is done,
-    /// and [`Input::find`] says what comes.
+    /// Finds the next packet if the whole packet is in the window and its header is plain.
+    /// Otherwise changes nothing and returns false; [`Input::find`] then finds the next element.
     #[inline]
     fn find_plain(&mut self) -> bool {
         let skip = usize::try_from(self.skip).unwrap_or(usize::MAX);
@@ -177,7 +176,7 @@ impl Input {
         true
     }
 
-    /// Finds the next packet, and has its bytes in the window; false at the file's end.
+    /// Finds the next packet, and reads its bytes into the window; false at the end of the file.
     fn find(&mut self) -> Result<bool, Error> {
         loop {
             if !self.pass_over()? {
@@ -209,8 +208,8 @@ impl Input {
         }
     }
 
-    /// Whether the file has all of a packet and its block's end. Its bytes are in the window then,
-    /// if it is not too long.
+    /// Whether the file holds a whole packet and the end of its block. If so, and if the packet is
+    /// not too long, its bytes are then in the window.
     #[inline]
     fn is_whole(&mut self, packet: &PacketHeader) -> Result<bool, Error> {
         let kept = packet.kept as usize;
@@ -221,7 +220,7 @@ impl Input {
         Ok(end <= (self.end - self.start) as u64 || self.reaches(end)?)
     }
 
-    /// Passes over what lies before the next header; false at the file's end.
+    /// Skips the bytes before the next header; false at the end of the file.
     #[inline]
     fn pass_over(&mut self) -> Result<bool, Error> {
         let here = (self.end - self.start) as u64;
@@ -238,14 +237,14 @@ impl Input {
         Ok(true)
     }
 
-    /// Whether the file has so many bytes more.
+    /// Whether the file has at least `bytes` more bytes.
     #[cold]
     fn reaches(&self, bytes: u64) -> Result<bool, Error> {
         let size = self.file.metadata().map_err(|reason| self.unread(reason))?.len();
         Ok(self.at - (self.end - self.start) as u64 + bytes <= size)
     }
 
-    /// Has so many bytes in the window, or says that the file has them not.
+    /// Reads until the window has `bytes` bytes; false if the file has too few.
     #[inline]
     fn fill(&mut self, bytes: usize) -> Result<bool, Error> {
         if self.end - self.start >= bytes {
@@ -280,11 +279,11 @@ impl Input {
     fn refused(&self, reason: &str) -> Error {
         let at = self.at - (self.end - self.start) as u64;
         let reason = io::Error::new(io::ErrorKind::InvalidData, format!("at byte {at}, {reason}"));
-        failure(&self.path, reason, "name a whole file of pcap or pcapng")
+        failure(&self.path, reason, "choose a complete pcap or pcapng file")
     }
 
     fn unread(&self, reason: io::Error) -> Error {
-        failure(&self.path, reason, "look at the file and what it lies on")
+        failure(&self.path, reason, "check the file and its file system")
     }
 }
 

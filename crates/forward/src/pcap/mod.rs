@@ -1,14 +1,15 @@
-//! Packets from a capture, and into one: pcap and pcapng.
+//! Packets from a capture and into one: pcap and pcapng.
 //!
-//! A port reads one file, writes another, or both. What it reads goes through a window of the
-//! file's bytes, from which packets are copied into buffers; what it writes is a system call a
-//! burst, so that what was counted as sent is in the file, whole, even if the process is killed.
+//! A port reads one file, writes another, or both. It reads through a window of the file's bytes,
+//! and copies packets from the window into buffers. It writes each burst by one system call, so
+//! that every packet that was counted as sent is complete in the file, even if the process is
+//! killed.
 //!
 //! From the bottom up:
 //!
-//! - `input`: the packets of a file, one after the other;
-//! - `output`: a file that packets are appended to;
-//! - `timing`: when packets come that keep the distances at which they were captured.
+//! - `input`: the packets of a file, in order;
+//! - `output`: a file to which packets are appended;
+//! - `timing`: when packets arrive at their recorded distances.
 
 mod input;
 mod output;
@@ -25,43 +26,43 @@ use super::contract::{Link, Port};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
 use super::pool::{Burst, PACKET_BYTES_MAX, Pool};
-use input::{Found, Input};
+use input::{Element, Input};
 use output::Output;
 use timing::Timing;
 
-/// An Ethernet header: what is shorter is no frame.
+/// Bytes of an Ethernet header: shorter packets are not frames.
 const FRAME_BYTES_MIN: usize = 14;
 
-/// The longest pause of a capture that is kept unless another is asked for: longer ones are of
-/// captures that were joined, or of clocks that were set.
+/// The longest pause of a capture that is kept by default: longer ones occur in joined captures, or
+/// after a clock was set.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// When packets of a capture come.
+/// When packets of a capture arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Replay {
-    /// As fast as they are taken.
+    /// As fast as the port is polled.
     #[default]
     Free,
-    /// So many a second.
+    /// At this number of packets a second.
     Rate(f64),
-    /// At the distances in time at which they were captured.
+    /// At their recorded distances in time.
     Recorded,
 }
 
-/// Which captures a port reads and writes.
+/// The captures that a port reads and writes.
 #[derive(Clone, Debug, Default)]
 pub struct PcapSettings {
-    /// The file whose packets come; `None` for no packets.
+    /// The file whose packets arrive; `None` for no packets.
     pub input: Option<PathBuf>,
-    /// How many times; `None` for no end.
+    /// How often the file is read; `None` for no limit.
     pub passes: Option<u64>,
-    /// When they come.
+    /// When packets arrive.
     pub replay: Replay,
     /// The longest pause that [`Replay::Recorded`] keeps: a longer one is skipped, and
-    /// [`Port::notes`] says so. `None`: a minute.
+    /// [`Port::notes`] reports it. `None`: a minute.
     pub pause_max: Option<Duration>,
-    /// The file that gets what is sent, which is replaced: pcapng if its name ends so, else pcap
-    /// with times in nanoseconds. `None`: what is sent is dropped.
+    /// The file to which sent packets are written; an existing file is replaced. It is pcapng if
+    /// its name ends so, else pcap with times in nanoseconds. `None`: sent packets are dropped.
     pub output: Option<PathBuf>,
 }
 
@@ -71,13 +72,13 @@ pub struct Pcap {
     input: Option<Input>,
     output: Option<Output>,
     replay: Replay,
-    /// When the first packet of this pass came.
+    /// When the first packet of this pass arrived.
     start_ns: Option<u64>,
     timing: Timing,
     came: u64,
-    /// Packets that say that more of them was kept than there was.
+    /// Packets whose captured length exceeds their original length.
     understated: u64,
-    /// The link of the first packet that came of another one than Ethernet.
+    /// The link type of the first packet that was not Ethernet.
     foreign: Option<u32>,
     failed: Option<Error>,
     counters: Counters,
@@ -90,23 +91,23 @@ impl fmt::Debug for Pcap {
 }
 
 impl Pcap {
-    /// A port of these files. The file that it reads is looked at up to its first packet.
+    /// Opens a port of these files. The input is parsed up to its first packet.
     ///
     /// # Errors
-    /// [`Error::Path`] where a file cannot be had, is no capture, or has packets of another link
-    /// than Ethernet; [`Error::Value`] for a rate that cannot be, or a port without files.
+    /// [`Error::Path`] if a file cannot be used, is not a capture, or has packets of another link
+    /// than Ethernet; [`Error::Value`] for a rate outside the limits, or a port without files.
     pub fn open(name: &str, settings: &PcapSettings) -> Result<Self, Error> {
         let value = |what, value: String, limit| Err(Error::Value { what, value, limit });
         if let Replay::Rate(rate) = settings.replay
             && !(rate > 0.0 && rate <= 1e9)
         {
-            return value("a rate of", format!("{rate} packets/s"), "above 0 and up to 1e9 is");
+            return value("a rate of", format!("{rate} packets/s"), "choose above 0 and up to 1e9");
         }
         if settings.input.is_none() && settings.output.is_none() {
             return value(
                 "a port of captures without",
                 "files".into(),
-                "name one to read or write",
+                "choose one to read or to write",
             );
         }
         let passes = settings.passes.unwrap_or(u64::MAX);
@@ -128,7 +129,7 @@ impl Pcap {
         })
     }
 
-    /// How many packets may come now, where that does not depend on their own times.
+    /// How many packets may arrive now, if that does not depend on their recorded times.
     fn due(&self, elapsed_ns: u64) -> u64 {
         match self.replay {
             Replay::Free | Replay::Recorded => u64::MAX,
@@ -138,7 +139,7 @@ impl Pcap {
         }
     }
 
-    /// Whether the time of a packet has come.
+    /// Whether a packet may arrive now.
     #[inline]
     fn is_due(&mut self, time_ns: Option<i64>, elapsed_ns: u64) -> bool {
         match (self.replay, time_ns) {
@@ -147,7 +148,7 @@ impl Pcap {
         }
     }
 
-    /// Notes what of a packet's header a person ought to know.
+    /// Records what an operator should know of a packet's header.
     #[cold]
     fn note(&mut self, link: u32, is_understated: bool, why: Option<DropReason>) {
         self.understated += u64::from(is_understated);
@@ -156,16 +157,17 @@ impl Pcap {
         }
     }
 
-    /// Packets of the file, until the burst or what is due is full; how many, and their bytes.
+    /// Reads packets of the file until the burst is full or no more are due; returns their number
+    /// and bytes.
     fn read(&mut self, pool: &mut Pool, burst: &mut Burst) -> Result<(usize, u64), Error> {
         let now_ns = if self.replay == Replay::Free { 0 } else { now_ns() };
         let elapsed_ns = now_ns - *self.start_ns.get_or_insert(now_ns);
-        // Those that are dropped count, so that a file of nothing else does not hold up a call.
+        // Dropped packets count as well, so that a file of such packets does not delay a call.
         let mut room = self.due(elapsed_ns).min(burst.room() as u64);
         let (mut taken, mut bytes) = (0, 0);
         while room > 0 {
             let Some(input) = &mut self.input else { break };
-            if let Found::Over { is_cut } = input.peek()? {
+            if let Element::Over { is_cut } = input.peek()? {
                 self.counters.rx.dropped(DropReason::Cut, u64::from(is_cut));
                 self.timing.begin();
                 if self.replay == Replay::Recorded {
@@ -192,7 +194,7 @@ impl Pcap {
             } else {
                 let Some(packet) = pool.take(length) else { break };
                 let is_whole = pool.write(&packet, 0, input.bytes());
-                debug_assert!(is_whole, "a packet of {length} B takes so many");
+                debug_assert!(is_whole, "a packet of {length} B holds {length} B");
                 burst.push(packet);
                 (taken, bytes) = (taken + 1, bytes + length as u64);
             }
@@ -219,7 +221,7 @@ impl Port for Pcap {
             Err(error) => {
                 self.failed.get_or_insert(error);
                 self.input = None;
-                // What came before it in this call is the caller's all the same.
+                // The caller still owns the packets that arrived earlier in this call.
                 let mut bytes = 0;
                 burst.for_each_from(before, |packet| bytes += pool.length(packet) as u64);
                 bytes
@@ -273,15 +275,15 @@ impl Port for Pcap {
         let mut notes = self.timing.notes();
         if self.understated > 0 {
             notes.push(format!(
-                "{} packets of the capture say that more of them was kept than there was: they \
-                 came with all that was kept",
+                "{} packets of the capture have a captured length above their original length: \
+                 they arrived with all captured bytes",
                 self.understated
             ));
         }
         if let Some(link) = self.foreign {
             notes.push(format!(
-                "{} packets of the capture are of another link than Ethernet ({}, link type \
-                 {link}): they were left out",
+                "{} packets of the capture are not Ethernet ({}, link type {link}): they were \
+                 left out",
                 self.counters.rx.drops_for(DropReason::Foreign),
                 link_name(link)
             ));

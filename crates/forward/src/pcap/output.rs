@@ -1,4 +1,4 @@
-//! A capture that packets are appended to.
+//! A capture to which packets are appended.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,44 +15,43 @@ use super::super::error::Error;
 use haul_peer::descriptor::kept;
 use haul_peer::memory::file_bytes_max;
 
-/// As many bytes of a packet as are kept, by both headers: more than any packet has.
+/// The captured bytes of a packet at most, by both headers: more than any packet has.
 const KEPT_BYTES_MAX: u32 = 262_144;
 
-/// The option of an interface that says its unit of time, `if_tsresol`, and its value for
-/// nanoseconds.
+/// The option of an interface for its unit of time, `if_tsresol`, with the value for nanoseconds.
 const UNIT_OF_TIME: [u8; 8] = [9, 0, 1, 0, 9, 0, 0, 0];
 
-/// A file that is written.
+/// A capture that is written.
 #[derive(Debug)]
 pub(super) struct Output {
     file: File,
     path: PathBuf,
     is_ng: bool,
-    /// What goes to the file next.
+    /// Bytes to be written next.
     pending: Vec<u8>,
     /// When the packets of this burst were sent, in nanoseconds since 1970.
     time_ns: Option<u64>,
-    /// Bytes of whole packets that the file has.
+    /// Bytes of complete packets in the file.
     bytes: u64,
 }
 
 impl Output {
-    /// Makes a file for this user alone, or empties one that is there, and writes its header. No
-    /// link is followed, and no file is written to that another user left in a folder that others
-    /// may write to: it would be that user's to read.
+    /// Creates a file for this user alone, or truncates an existing one, and writes its header.
+    /// Does not follow symbolic links. Refuses a file that another user left in a folder that
+    /// others may write to, because that user could read it.
     ///
     /// # Errors
-    /// [`Error::Path`], also where it is the one that is read: `read`.
+    /// [`Error::Path`], also if it is the file `read`, which the port reads.
     pub(super) fn create(path: &Path, read: Option<Option<(u64, u64)>>) -> Result<Self, Error> {
         let refused = |reason: io::Error| failure(path, reason);
         let file = open(path).map_err(refused)?;
         let facts = file.metadata().map_err(refused)?;
         if read.flatten() == Some((facts.dev(), facts.ino())) {
-            return Err(refused(io::Error::other("it is the file that is read")));
+            return Err(refused(io::Error::other("the port reads the same file")));
         }
-        // Where files cannot be locked, nobody is kept from it.
+        // Without support for locks, other writers are not excluded.
         if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            let why = format!("another port writes it: {} has it locked", lock_holder(&file));
+            let why = format!("another port writes it: {} holds its lock", lock_holder(&file));
             return Err(refused(io::Error::other(why)));
         }
         file.set_len(0).map_err(refused)?;
@@ -79,14 +78,14 @@ impl Output {
         let at = self.pending.len();
         self.pending.resize(at + length, 0);
         let is_read = read(&mut self.pending[at..]);
-        debug_assert!(is_read, "a packet has the length that it says");
+        debug_assert!(is_read, "a packet holds its length");
         if self.is_ng {
             self.pending.resize(at + length.next_multiple_of(4), 0);
             self.words(&[32 + bytes.next_multiple_of(4)]);
         }
     }
 
-    /// Writes what was appended. If not all of it can be, the file ends before it.
+    /// Writes the appended packets. If that fails, the file keeps its previous length.
     ///
     /// # Errors
     /// [`Error::Path`].
@@ -98,24 +97,25 @@ impl Output {
         let result = self.within_limit().and_then(|()| self.file.write_all(&self.pending));
         match result {
             Ok(()) => self.bytes += self.pending.len() as u64,
-            // Where that fails too, a reader finds a packet that is cut.
+            // If this fails too, a reader finds a truncated packet.
             Err(_) => drop(self.file.set_len(self.bytes)),
         }
         self.pending.clear();
         result.map_err(|reason| failure(&self.path, reason))
     }
 
-    /// A file that grows over the process's limit ends the process by a signal, SIGXFSZ.
+    /// Checks the process's limit of file sizes: exceeding it would end the process by a signal,
+    /// SIGXFSZ.
     fn within_limit(&self) -> io::Result<()> {
         let (wanted, limit) = (self.bytes + self.pending.len() as u64, file_bytes_max());
         if wanted <= limit {
             return Ok(());
         }
-        let reason = format!("{wanted} B are over this process's limit of file sizes, {limit} B");
+        let reason = format!("{wanted} B exceed this process's limit of file sizes, {limit} B");
         Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
     }
 
-    /// Puts another file in the place of the one that is written.
+    /// Replaces the open file by another one.
     #[cfg(test)]
     pub(super) fn spoil(&mut self, file: File) {
         self.file = file;
@@ -131,18 +131,18 @@ fn wall_ns() -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// Opens a file itself, or makes it; nothing of what was in it has changed.
+/// Opens or creates the file itself, without changing its content.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW;
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = match kept(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)) {
         Ok(file) => File::from(file),
-        // What stands there says more than that it cannot be opened.
+        // A message about the existing file is more precise than that of the failed call.
         Err(reason) => return Err(in_the_way(path).unwrap_or_else(|| reason.into())),
     };
     let facts = file.metadata()?;
     if !facts.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     if let Some(owner) = foreign_owner(path, facts.uid())? {
         let what = "a regular file of user";
@@ -153,7 +153,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 const SHARED: &str = "in a folder that others may write to";
 
-/// Why nothing can be written at a path, where that is because of what stands there.
+/// Why a path cannot be written, if an existing file is the reason.
 fn in_the_way(path: &Path) -> Option<io::Error> {
     let status = fs::symlink_metadata(path).ok()?;
     let owner = status.uid();
@@ -167,13 +167,13 @@ fn in_the_way(path: &Path) -> Option<io::Error> {
     Some(io::Error::other(format!("{kind} of user {owner} is there, {SHARED}")))
 }
 
-/// A pcap file's, version 2.4.
+/// The header of a pcap file, version 2.4.
 fn header() -> Vec<u8> {
     let words = [PCAP_NS, 0x0004_0002, 0, 0, KEPT_BYTES_MAX, u32::from(ETHERNET)];
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// A section, version 1.0 and of unknown length, and an interface.
+/// A section header, version 1.0 with unknown length, and an interface.
 fn header_ng() -> Vec<u8> {
     let section = [kind::SECTION, 28, BYTE_ORDER, 1, u32::MAX, u32::MAX, 28];
     let interface = [kind::INTERFACE, 28, u32::from(ETHERNET), KEPT_BYTES_MAX];
@@ -188,8 +188,10 @@ fn failure(path: &Path, reason: io::Error) -> Error {
     let remedy = match reason.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space, or write less",
         io::ErrorKind::FileTooLarge => "raise the limit (ulimit -f), or write less",
-        io::ErrorKind::Other => "remove it, or name a file in a folder that only you may write to",
-        _ => "name a file of your own, in a folder that exists",
+        io::ErrorKind::Other => {
+            "remove it, or choose a file in a folder that only this user may write to"
+        }
+        _ => "choose a file of this user, in an existing folder",
     };
     Error::Path { attempt: "write the capture", path: path.into(), reason, remedy }
 }

@@ -1,4 +1,4 @@
-//! Captures of every form, whole and spoiled, and what is read of what was written.
+//! Reads captures of every form, complete and damaged, and captures that the port has written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ fn word(number: u32, is_big: bool) -> [u8; 4] {
     if is_big { number.to_be_bytes() } else { number.to_le_bytes() }
 }
 
-/// A pcap file of packets: their time in the file's unit, what was kept of them, and how long they
-/// were.
+/// A pcap file of packets: their time in the file's unit, their captured length, and their original
+/// length.
 fn pcap(magic: u32, is_big: bool, packets: &[(u32, usize, usize)]) -> Vec<u8> {
     let header = [magic, 0, 0, 0, 65_535, 1].into_iter();
     let mut file: Vec<u8> = header.flat_map(|it| word(it, is_big)).collect();
@@ -61,7 +61,7 @@ fn reading(path: &Path) -> PcapSettings {
     PcapSettings { input: Some(path.into()), passes: Some(1), ..PcapSettings::default() }
 }
 
-/// All packets that come until the port is finished, and why others were dropped.
+/// All packets that arrive until the port is finished.
 fn all(port: &mut Pcap) -> Result<Vec<Vec<u8>>, Error> {
     let mut pool = Pool::new(300).unwrap();
     let mut burst = Burst::new();
@@ -88,7 +88,7 @@ fn read(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, Counters), Error> {
 }
 
 #[test]
-fn every_form_gives_its_packets() {
+fn every_form_delivers_its_packets() {
     let sizes = [60, 61, 62, 63, 64, 1514, 2048, 2049, PACKET_BYTES_MAX, 60];
     let expected: Vec<_> = sizes.iter().enumerate().map(|(at, size)| frame(at, *size)).collect();
     let short: Vec<_> = sizes.iter().map(|size| (1, *size, *size)).collect();
@@ -109,7 +109,7 @@ fn every_form_gives_its_packets() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_dropped_for_its_reason() {
+fn input_drops_invalid_packets_by_reason() {
     let giant = 70_000;
     let packets = [
         (0, 60, 60),
@@ -129,17 +129,17 @@ fn what_cannot_be_sent_is_dropped_for_its_reason() {
     assert_eq!(drops(&counters, DropReason::Cut), 1);
     assert_eq!(drops(&counters, DropReason::TooLong), 3);
     assert_eq!(counters.rx.drops_sum(), 6);
-    // The file ends within the last packet, or its header: that one is cut.
+    // The file ends within the last packet or its header: this packet is truncated.
     for cut in 1..61 + 16 {
         let (found, counters) = read(&whole[..whole.len() - cut]).unwrap();
         assert_eq!((found.len(), drops(&counters, DropReason::Cut)), (1, 2), "{cut}");
     }
-    // The same where a giant one is the last.
+    // The same if a giant packet is the last.
     let last = pcap(US, false, &packets[..5]);
     let (found, counters) = read(&last[..last.len() - 1]).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!((drops(&counters, DropReason::Cut), drops(&counters, DropReason::TooLong)), (2, 0));
-    // A block without its end does not count either.
+    // A block without its end is truncated as well.
     let blocks = pcapng(false, &[(0, 60), (0, 60)]);
     for cut in 1..92 {
         let (found, counters) = read(&blocks[..blocks.len() - cut]).unwrap();
@@ -148,26 +148,26 @@ fn what_cannot_be_sent_is_dropped_for_its_reason() {
 }
 
 #[test]
-fn a_file_of_no_packets_ends_at_once_however_often_it_is_to_be_read() {
+fn file_without_packets_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, &pcap(NS, true, &[]));
     let mut port = Pcap::open("p", &PcapSettings { passes: None, ..reading(&path) }).unwrap();
     assert!(all(&mut port).unwrap().is_empty());
 }
 
-/// What tcpdump and Wireshark read on at: the packet has what was kept of it.
+/// tcpdump and Wireshark accept such a packet: it consists of its captured bytes.
 #[test]
-fn a_packet_of_which_more_was_kept_than_there_was_comes_with_what_was_kept() {
+fn understated_packet_arrives_with_captured_bytes() {
     let short = pcap(US, false, &[(0, 60, 60), (0, 64, 60), (0, 60, 0), (0, 61, 61)]);
     let folder = tempfile::tempdir().unwrap();
     let mut port = Pcap::open("p", &reading(&file(&folder, &short))).unwrap();
     let lengths: Vec<_> = all(&mut port).unwrap().iter().map(Vec::len).collect();
     assert_eq!((lengths, port.counters.rx.drops_sum()), (vec![60, 64, 60, 61], 0));
     let notes = port.notes();
-    assert!(notes.len() == 1 && notes[0].starts_with("2 packets of the capture say that more"));
+    assert!(notes.len() == 1 && notes[0].starts_with("2 packets of the capture have a"));
 }
 
-/// A block of pcapng in this machine's order.
+/// A block of pcapng in this machine's byte order.
 fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     let body = [body, &vec![0; body.len().next_multiple_of(4) - body.len()]].concat();
     let length = (12 + body.len() as u32).to_le_bytes();
@@ -178,7 +178,7 @@ fn interface(link: u16, kept_max: u32, options: &[u8]) -> Vec<u8> {
     block(1, &[&link.to_le_bytes()[..], &[0, 0], &kept_max.to_le_bytes(), options].concat())
 }
 
-/// A packet of 60 B of an interface, at so many ticks.
+/// A packet of 60 B of an interface, at this time in ticks.
 fn enhanced(interface: u32, ticks: u64) -> Vec<u8> {
     let words = [interface, (ticks >> 32) as u32, ticks as u32, 60, 60];
     let head: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
@@ -191,7 +191,7 @@ fn section(blocks: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn packets_of_other_links_are_left_out_and_those_of_ethernet_come() {
+fn input_delivers_only_ethernet_packets() {
     let mixed = [interface(101, 0, &[]), interface(1, 0, &[]), enhanced(0, 1), enhanced(1, 2)];
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, &section(&mixed));
@@ -199,19 +199,17 @@ fn packets_of_other_links_are_left_out_and_those_of_ethernet_come() {
     assert_eq!(all(&mut port).unwrap().len(), 1);
     assert_eq!(port.counters.rx.drops_for(DropReason::Foreign), 1);
     let notes = port.notes();
-    assert!(
-        notes[0].contains("1 packets of the capture are of another link than Ethernet (raw IP")
-    );
-    // One without any packet of Ethernet ends, however often it is to be read.
+    assert!(notes[0].contains("1 packets of the capture are not Ethernet (raw IP"));
+    // A file without an Ethernet packet ends, with any number of passes.
     let path = file(&folder, &section(&[interface(101, 0, &[]), enhanced(0, 1)]));
     let mut port = Pcap::open("p", &PcapSettings { passes: None, ..reading(&path) }).unwrap();
     assert_eq!(all(&mut port).unwrap().len(), 0);
     assert_eq!(port.counters.rx.drops_for(DropReason::Foreign), 1);
 }
 
-/// A simple packet has no more bytes than its interface keeps: what follows them fills the block.
+/// A simple packet holds at most as many bytes as its interface captures; padding fills the block.
 #[test]
-fn a_simple_packet_that_its_interface_cut_is_dropped_as_cut() {
+fn truncated_simple_packet_is_dropped_as_cut() {
     let simple = |kept: usize, original: u32| {
         block(3, &[&original.to_le_bytes()[..], &frame(0, kept)].concat())
     };
@@ -227,7 +225,7 @@ fn a_simple_packet_that_its_interface_cut_is_dropped_as_cut() {
     }
 }
 
-/// How long the packets of a capture take at their own distances, and what is said of them.
+/// How long the packets of a capture take at their recorded distances, their number, and the notes.
 fn timed(blocks: &[Vec<u8>], pause_max: Option<Duration>) -> (Duration, usize, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, &section(blocks));
@@ -239,10 +237,10 @@ fn timed(blocks: &[Vec<u8>], pause_max: Option<Duration>) -> (Duration, usize, V
 }
 
 #[test]
-fn times_count_from_where_their_interface_says() {
+fn times_include_offset_of_interface() {
     let offset = |seconds: i64| [&[14, 0, 8, 0][..], &seconds.to_le_bytes(), &[0; 4]].concat();
     let second = 1_000_000;
-    // Two clocks that agree by their offsets, as they do not by their ticks: 54 years apart.
+    // Two clocks that agree by their offsets, but differ by 54 years in their ticks.
     for (first, ticks) in
         [(1_700_000_000, 0), (-5, (1_700_000_005) * second), (0, 1_700_000_000 * second)]
     {
@@ -253,30 +251,33 @@ fn times_count_from_where_their_interface_says() {
             enhanced(1, 1_700_000_000 * second + 20_000),
             enhanced(0, ticks + 40_000),
         ];
-        let (took, came, notes) = timed(&blocks, None);
+        let (elapsed, came, notes) = timed(&blocks, None);
         assert_eq!((came, notes.len()), (3, 0), "{notes:?}");
-        assert!((Duration::from_millis(40)..Duration::from_secs(30)).contains(&took), "{took:?}");
+        assert!(
+            (Duration::from_millis(40)..Duration::from_secs(30)).contains(&elapsed),
+            "{elapsed:?}"
+        );
     }
 }
 
 #[test]
-fn a_pause_longer_than_the_limit_is_skipped_and_said() {
+fn long_pause_is_skipped_and_reported() {
     let blocks = |times: &[u64]| {
         let packets = times.iter().map(|time| enhanced(0, *time));
         std::iter::once(interface(1, 0, &[])).chain(packets).collect::<Vec<_>>()
     };
     let years = 54 * 31_557_600_000_000;
-    let (took, came, notes) = timed(&blocks(&[0, years, years + 30_000]), None);
+    let (elapsed, came, notes) = timed(&blocks(&[0, years, years + 30_000]), None);
     assert_eq!(came, 3);
-    assert!((Duration::from_millis(30)..Duration::from_secs(30)).contains(&took), "{took:?}");
+    assert!((Duration::from_millis(30)..Duration::from_secs(30)).contains(&elapsed), "{elapsed:?}");
     assert!(
         notes.len() == 1 && notes[0].contains("longer than 60 s, 54 years in sum"),
         "{notes:?}"
     );
     let limit = Some(Duration::from_millis(20));
-    let (took, came, notes) = timed(&blocks(&[0, 10_000, 40_000, 0]), limit);
+    let (elapsed, came, notes) = timed(&blocks(&[0, 10_000, 40_000, 0]), limit);
     assert_eq!((came, notes.len()), (4, 2), "{notes:?}");
-    assert!(took >= Duration::from_millis(10), "{took:?}");
+    assert!(elapsed >= Duration::from_millis(10), "{elapsed:?}");
 }
 
 #[test]
@@ -300,15 +301,15 @@ fn passes_repeat_all_packets() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_with_its_place() {
+fn invalid_capture_is_refused_with_offset() {
     let mut lie = pcap(US, false, &[(0, 60, 60)]);
     lie.extend([0, 0, u32::MAX, 60].into_iter().flat_map(u32::to_le_bytes));
     let mut other = pcap(US, false, &[(0, 60, 60)]);
     other[20] = 101;
     for (bytes, holds) in [
-        (vec![], "at byte 0, it ends before its header"),
+        (vec![], "at byte 0, the file ends within its header"),
         (vec![0x1f; 100], "does not begin as a pcap"),
-        (other, "another link than Ethernet: raw IP, link type 101"),
+        (other, "are not Ethernet: raw IP, link type 101"),
         (lie, "at byte 100, a packet says that more than 128 MiB of it were kept"),
     ] {
         let message = read(&bytes).unwrap_err().to_string();
@@ -318,12 +319,12 @@ fn what_is_no_capture_is_refused_with_its_place() {
     let path = folder.path();
     for (settings, holds) in [
         (reading(&path.join("none")), "No such file"),
-        (reading(path), "no regular file"),
-        (reading(Path::new("/dev/null")), "no regular file"),
+        (reading(path), "not a regular file"),
+        (reading(Path::new("/dev/null")), "not a regular file"),
         (PcapSettings { output: Some(path.into()), ..PcapSettings::default() }, "cannot write"),
         (
             PcapSettings { output: Some(path.join("a/b")), ..PcapSettings::default() },
-            "in a folder that exists",
+            "in an existing folder",
         ),
         (PcapSettings::default(), "without files"),
     ] {
@@ -337,13 +338,13 @@ fn what_is_no_capture_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_file_is_not_written_while_it_is_read_or_by_two() {
+fn output_refuses_file_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = pcap(NS, false, &[(0, 60, 60)]);
     let path = file(&folder, &bytes);
     let both = PcapSettings { output: Some(path.clone()), ..reading(&path) };
     let message = Pcap::open("p", &both).unwrap_err().to_string();
-    assert!(message.contains("the file that is read"), "{message}");
+    assert!(message.contains("the port reads the same file"), "{message}");
     assert_eq!(fs::read(&path).unwrap(), bytes);
     let writing = PcapSettings { output: Some(path.clone()), ..PcapSettings::default() };
     let _first = Pcap::open("p", &writing).unwrap();
@@ -352,11 +353,11 @@ fn a_file_is_not_written_while_it_is_read_or_by_two() {
 }
 
 #[test]
-fn what_was_written_is_read_again() {
+fn written_capture_is_read_back() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["out.pcap", "out.PcapNg"] {
         let path = folder.path().join(name);
-        fs::write(&path, "what was there before is replaced").unwrap();
+        fs::write(&path, "previous content is replaced").unwrap();
         let settings = PcapSettings { output: Some(path.clone()), ..PcapSettings::default() };
         let mut port = Pcap::open("out", &settings).unwrap();
         let mut pool = Pool::new(64).unwrap();
@@ -371,7 +372,7 @@ fn what_was_written_is_read_again() {
         assert_eq!(port.tx_burst(&mut pool, &mut burst), 0);
         assert_eq!(port.counters().tx.drops_for(DropReason::TooShort), 1);
         assert_eq!(pool.available(), pool.size());
-        // All of it is there before the port goes.
+        // The file is complete before the port is dropped.
         let (found, counters) = read(&fs::read(&path).unwrap()).unwrap();
         let expected = lengths.iter().enumerate().skip(1);
         let expected: Vec<_> = expected.map(|(at, length)| frame(at, *length)).collect();
@@ -380,13 +381,13 @@ fn what_was_written_is_read_again() {
 }
 
 #[test]
-fn a_full_disk_refuses_packets_and_ends_the_port() {
+fn full_disk_refuses_packets_and_fails_port() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.pcap");
     let settings = PcapSettings { output: Some(path.clone()), ..PcapSettings::default() };
     let mut port = Pcap::open("out", &settings).unwrap();
     let before = fs::metadata(&path).unwrap().len();
-    // Writing to a file that is open for reading alone fails as a full disk does.
+    // A write to a file that is open for reading alone fails like one on a full disk.
     port.output.as_mut().unwrap().spoil(fs::File::open(&path).unwrap());
     let mut pool = Pool::new(64).unwrap();
     let mut burst = Burst::new();
@@ -401,7 +402,7 @@ fn a_full_disk_refuses_packets_and_ends_the_port() {
 }
 
 #[test]
-fn packets_come_at_a_rate_or_at_the_distances_of_the_file() {
+fn packets_arrive_at_rate_or_recorded_distances() {
     let folder = tempfile::tempdir().unwrap();
     let packets: Vec<_> = (0..20).map(|index| (index * 1_000_000, 60, 60)).collect();
     let path = file(&folder, &pcap(NS, false, &packets));
@@ -411,10 +412,10 @@ fn packets_come_at_a_rate_or_at_the_distances_of_the_file() {
         let mut port = Pcap::open("p", &settings).unwrap();
         let start = std::time::Instant::now();
         assert_eq!(all(&mut port).unwrap().len(), 40);
-        let took = start.elapsed().as_millis();
-        assert!(took >= at_least_ms, "{replay:?}: {took} ms");
+        let elapsed = start.elapsed().as_millis();
+        assert!(elapsed >= at_least_ms, "{replay:?}: {elapsed} ms");
     }
-    // Times that go back hold nothing up.
+    // Times that go back delay no packet.
     let back: Vec<_> = (0..100).map(|index| (99_000_000 - index * 1000, 60, 60)).collect();
     let path = file(&folder, &pcap(US, false, &back));
     let settings = PcapSettings { replay: Replay::Recorded, ..reading(&path) };
@@ -425,7 +426,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_bytes_end_or_are_refused(
+    fn any_bytes_terminate_or_are_refused(
         at in 0_usize..400,
         to in any::<u8>(),
         length in 0_usize..600,

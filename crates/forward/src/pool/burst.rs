@@ -1,15 +1,15 @@
-//! Packets in a row, first in, first out.
+//! A queue of packets, first in, first out.
 
 use super::Packet;
 
 /// Most packets of a burst.
 pub const BURST_MAX: usize = 256;
 
-/// Packets of a burst where nothing else is said, as in DPDK's programs.
+/// Default number of packets of a burst, as in DPDK's programs.
 const LIMIT: usize = 32;
 
-/// Packets in the order in which they came. They are of one pool; a burst that goes with packets in
-/// it loses them to the pool.
+/// Packets in the order of their arrival, all from one pool. Dropping a burst that holds packets
+/// loses them to the pool.
 #[derive(Debug)]
 pub struct Burst {
     indices: [u32; BURST_MAX],
@@ -31,40 +31,40 @@ impl Burst {
         Self::with_limit(LIMIT)
     }
 
-    /// An empty burst for so many packets, at least 1 and at most [`BURST_MAX`].
+    /// An empty burst for `limit` packets, at least 1 and at most [`BURST_MAX`].
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         let limit = limit.clamp(1, BURST_MAX);
         Self { indices: [0; BURST_MAX], start: 0, end: 0, limit }
     }
 
-    /// Changes how many packets it can hold, to at most [`BURST_MAX`]; it is empty.
+    /// Sets how many packets an empty burst can hold, at most [`BURST_MAX`].
     pub(crate) fn set_limit(&mut self, limit: usize) {
         debug_assert!(self.is_empty() && limit <= BURST_MAX);
         self.limit = limit;
     }
 
-    /// How many packets it can hold.
+    /// How many packets the burst can hold.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// How many packets it holds.
+    /// How many packets the burst holds.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Whether it holds none.
+    /// Whether the burst holds no packet.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// How many more it can hold.
+    /// How many more packets the burst can hold.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
@@ -74,7 +74,7 @@ impl Burst {
     /// Appends a packet.
     ///
     /// # Panics
-    /// It holds as many as it can.
+    /// Panics if the burst is full.
     #[inline]
     pub fn push(&mut self, packet: Packet) {
         assert!(self.room() > 0, "a burst holds {} packets", self.limit);
@@ -86,7 +86,7 @@ impl Burst {
         self.end += 1;
     }
 
-    /// Takes the first packet.
+    /// Removes the first packet.
     #[inline]
     pub fn pop(&mut self) -> Option<Packet> {
         if self.is_empty() {
@@ -100,7 +100,7 @@ impl Burst {
         Some(Packet::from_index(index))
     }
 
-    /// Takes the last packet.
+    /// Removes the last packet.
     pub(crate) fn pop_last(&mut self) -> Option<Packet> {
         if self.is_empty() {
             return None;
@@ -109,25 +109,25 @@ impl Burst {
         Some(Packet::from_index(self.indices[self.end]))
     }
 
-    /// The packets' numbers in their pool, in order.
+    /// The packets' indices in their pool, in order.
     #[inline]
     pub(crate) fn indices(&self) -> &[u32] {
         &self.indices[self.start..self.end]
     }
 
-    /// Calls `act` with each packet in order, which stays where it is.
+    /// Calls `act` with each packet in order. The packets stay in the burst.
     #[inline]
     pub fn for_each(&self, act: impl FnMut(&Packet)) {
         self.for_each_from(0, act);
     }
 
-    /// As [`Burst::for_each`], without the first `skip`.
+    /// As [`Burst::for_each`], but skips the first `skip` packets.
     #[inline]
     pub fn for_each_from(&self, skip: usize, mut act: impl FnMut(&Packet)) {
         for &index in self.indices().iter().skip(skip) {
             let packet = Packet::from_index(index);
             act(&packet);
-            // Nothing is lost: the burst has it.
+            // Not lost: the burst still holds the packet.
             let _ = packet.into_index();
         }
     }

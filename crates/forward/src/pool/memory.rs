@@ -1,4 +1,5 @@
-//! A memory file with a heap in it: what a device's other side maps, and what blocks are had from.
+//! A memory file with a heap in it: a device's other side maps the file, and blocks are allocated
+//! from the heap.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -14,16 +15,17 @@ use rustix::mm::{MapFlags, ProtFlags};
 use haul_peer::error::Error as PeerError;
 use haul_peer::memory::{self, Sealed};
 
-/// Threads that can have a cache of the heap: whoever makes blocks of it is one worker.
+/// Threads that can have a cache of the heap. Only one worker allocates blocks.
 const CACHES: u32 = 8;
 
-/// The memory. Its size is sealed, so that who gets the file cannot cut it short. Holes can be
-/// punched into it all the same: where the system has no page for a touch then, it is guarded.
+/// The memory. Its size is sealed, so that a process that receives the file cannot truncate it.
+/// Such a process can still punch holes into it. The memory is therefore guarded against a touch
+/// for which the system has no page.
 pub(crate) struct Memory {
     heap: ManuallyDrop<Heap>,
-    /// Goes before the mapping.
+    /// Dropped before the mapping.
     guard: ManuallyDrop<Guard>,
-    /// What the heap had its memory from, by `Box::into_raw`; goes after it.
+    /// The source of the heap's memory, by `Box::into_raw`; dropped after the heap.
     whole: NonNull<Whole>,
     base: NonNull<u8>,
     bytes: usize,
@@ -31,12 +33,12 @@ pub(crate) struct Memory {
     is_huge: bool,
 }
 
-// SAFETY: the mapping and what the heap had it from belong to this value alone.
+// SAFETY: the mapping and the heap's source of memory belong to this value alone.
 unsafe impl Send for Memory {}
 // SAFETY: threads that share it call the heap, which is `Sync`, and read fields that do not change.
 unsafe impl Sync for Memory {}
 
-/// All of the memory, which the heap takes at once.
+/// The whole memory, which the heap reserves at once.
 struct Whole {
     base: usize,
     bytes: usize,
@@ -58,13 +60,13 @@ unsafe impl Extents for Whole {
     }
 }
 
-#[allow(dead_code, reason = "a device that shares the memory has it from here")]
+#[allow(dead_code, reason = "a device that shares the memory gets it from here")]
 impl Memory {
-    /// Memory of at least so many bytes, with pages: huge ones of the kernel's pool if it has them,
-    /// else transparent ones if they are on for shared memory, else small ones.
+    /// Memory of at least `bytes` bytes, with pages: huge ones of the kernel's pool if it has them,
+    /// else transparent huge pages if they are enabled for shared memory, else small ones.
     ///
     /// # Errors
-    /// What the system or the heap said.
+    /// The error of the system or the heap.
     pub(crate) fn new(bytes: usize) -> Result<Self, String> {
         let bytes = bytes.next_multiple_of(EXTENT_BYTES).max(2 * EXTENT_BYTES);
         let (file, is_huge) = match memory::create_filled(bytes, true) {
@@ -84,10 +86,10 @@ impl Memory {
         let address = base.as_ptr().expose_provenance();
         let whole = Whole { base: address, bytes, is_taken: AtomicBool::new(false) };
         let whole = NonNull::from(Box::leak(Box::new(whole)));
-        // SAFETY: it was just made and lives until the heap is gone, see `drop`.
+        // SAFETY: it was just made and lives until the heap is dropped, see `drop`.
         let extents: &'static Whole = unsafe { whole.as_ref() };
         let external = External { base, bytes, extents, metadata: None };
-        // SAFETY: the range was mapped just now and goes after the heap, see `drop`; nothing but
+        // SAFETY: the range was mapped just now and is unmapped after the heap, see `drop`; only
         // the heap hands out parts of it, and its metadata is its own.
         match unsafe { Heap::builder().caches(CACHES).external(external) } {
             Ok(heap) => {
@@ -102,14 +104,14 @@ impl Memory {
         }
     }
 
-    /// A block of it, which goes with the memory.
+    /// A block of the memory, which is valid as long as the memory.
     pub(crate) fn block(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         self.heap.alloc(Request::new(bytes).aligned(align)).ok()
     }
 
-    /// Takes a block back.
+    /// Frees a block.
     pub(crate) fn free(&self, block: NonNull<u8>) {
-        // SAFETY: callers pass a block that `block` gave them, and do not use it again; the heap
+        // SAFETY: callers pass a block that `block` returned, and do not use it again; the heap
         // refuses every other address.
         let result = unsafe { self.heap.free(block) };
         debug_assert!(result.is_ok(), "{result:?}");
@@ -127,38 +129,38 @@ impl Memory {
         self.bytes
     }
 
-    /// Whether pages of it were gone as they were touched. What stands in their places is this
-    /// process's own: packets go on there, and nobody else sees them.
+    /// Whether pages were missing when they were touched. The guard replaced them by private pages
+    /// of this process: packets still use them, but no other process sees their bytes.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.guard.is_broken()
     }
 
-    /// Gives the file pages where it has none, and maps it anew, with what stands in the memory
-    /// now. The caller is the pool's worker, so that nobody else writes to it meanwhile but who has
-    /// the file. As long as a copy of all of it.
+    /// Allocates the missing pages of the file and maps it again, with the present content of the
+    /// memory. The caller is the pool's worker, so that meanwhile only processes that hold the file
+    /// write to it. This needs as long as a copy of the whole memory.
     ///
     /// # Errors
-    /// What the system said: it has no such pages. Nothing has changed then.
+    /// The system's error: it has no such pages. Nothing has changed then.
     pub(crate) fn mend(&self) -> Result<(), String> {
         let file = self.file.as_fd();
         memory::reserve(file, 0, self.bytes).map_err(said)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let place = memory::map_file(file, self.bytes, access, MapFlags::SHARED).map_err(said)?;
-        let copied = memory::guarded(place, self.bytes, page_bytes(self.is_huge));
+        let copy = memory::map_file(file, self.bytes, access, MapFlags::SHARED).map_err(said)?;
+        let copied = memory::guarded(copy, self.bytes, page_bytes(self.is_huge));
         let is_whole = copied.is_ok_and(|guard| {
-            // SAFETY: both are mappings of so many bytes. Where they have the same pages they lie
-            // apart all the same, and each byte is read before it is written.
-            unsafe { Hint::Unknown.copy_raw(place.as_ptr(), self.base.as_ptr(), self.bytes) };
+            // SAFETY: both are mappings of `bytes` bytes. If they share pages, their addresses are
+            // still disjoint, and each byte is read before it is written.
+            unsafe { Hint::Unknown.copy_raw(copy.as_ptr(), self.base.as_ptr(), self.bytes) };
             !guard.is_broken()
         });
-        memory::unmap(place, self.bytes);
+        memory::unmap(copy, self.bytes);
         if !is_whole {
             return Err("its pages were taken away again".into());
         }
         let (at, flags) = (self.base.as_ptr().cast(), MapFlags::SHARED | MapFlags::FIXED);
         // SAFETY: replaces this value's mapping by one of the same length and access, with the same
-        // bytes in it; pointers into it stay good.
+        // bytes in it; pointers into it stay valid.
         let mapped = unsafe { rustix::mm::mmap(at, self.bytes, access, flags, file, 0) };
         mapped.map_err(|error| format!("cannot map it: {error}"))?;
         self.guard.mended();
@@ -171,12 +173,12 @@ impl Memory {
     }
 }
 
-/// Bytes of its pages.
+/// Bytes of a page.
 fn page_bytes(is_huge: bool) -> usize {
     if is_huge { 2 << 20 } else { memory::PAGE_BYTES }
 }
 
-/// The words for what these calls can meet.
+/// The message for an error of these calls.
 fn said(error: PeerError) -> String {
     match error {
         PeerError::System { attempt, reason } => format!("cannot {attempt}: {reason}"),
@@ -184,16 +186,16 @@ fn said(error: PeerError) -> String {
     }
 }
 
-/// Gives everything back that the heap stood on.
+/// Frees the source of the heap's memory and unmaps the range.
 fn release(whole: NonNull<Whole>, base: NonNull<u8>, bytes: usize) {
-    // SAFETY: it was made by a box, and nobody uses it any more.
+    // SAFETY: it was made by a box, and nothing uses it any more.
     drop(unsafe { Box::from_raw(whole.as_ptr()) });
     memory::unmap(base, bytes);
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it is not used again.
+        // SAFETY: the heap is not used again.
         unsafe { ManuallyDrop::drop(&mut self.heap) };
         // SAFETY: likewise.
         unsafe { ManuallyDrop::drop(&mut self.guard) };

@@ -1,15 +1,15 @@
 //! Packet buffers in memory that can be shared.
 //!
 //! A pool belongs to one worker. Its buffers are rooms of [`ROOM_BYTES`] behind a headroom, in one
-//! block of a heap over a memory file; a packet is a chain of one or more. What the pool knows of
-//! each buffer lies in private memory, so that a virtual machine's other side, which may write to
-//! every byte of the file at any time, can spoil the packets and nothing else. For the same reason
-//! there are no references to a packet's bytes: they are copied, or reached by pointers.
+//! block of a heap over a memory file; a packet is a chain of one or more buffers. The state of
+//! each buffer lies in private memory. A virtual machine's other side may write every byte of the
+//! file at any time, but it can corrupt only the content of packets. For the same reason there are
+//! no references to a packet's bytes: they are copied, or accessed through pointers.
 //!
 //! From the bottom up:
 //!
 //! - `memory`: a memory file with a heap in it;
-//! - `burst`: packets in a row.
+//! - `burst`: a queue of packets.
 
 mod burst;
 mod memory;
@@ -25,16 +25,15 @@ pub use burst::{BURST_MAX, Burst};
 /// Bytes of a packet that a buffer holds.
 pub const ROOM_BYTES: usize = 2048;
 
-/// Bytes in front of a packet, for a header that is put there: as many as DPDK's
-/// RTE_PKTMBUF_HEADROOM.
+/// Bytes in front of a packet, for a header: as many as DPDK's RTE_PKTMBUF_HEADROOM.
 pub const HEADROOM_BYTES: usize = 128;
 
-/// From one buffer to the next: not a multiple of 4 KiB, so that the beginnings of packets spread
-/// over all sets of the first cache.
+/// Distance between two buffers. It is not a multiple of 4 KiB, so that the beginnings of packets
+/// spread over all sets of the first-level cache.
 const STRIDE_BYTES: usize = HEADROOM_BYTES + ROOM_BYTES;
 
-/// Longest packet that is made or taken, from the Ethernet header on: an MTU of 9,000 B, two VLAN
-/// tags, and room to spare.
+/// Longest packet that is generated or received, from the Ethernet header on: an MTU of 9,000 B,
+/// two VLAN tags, and a reserve.
 pub const PACKET_BYTES_MAX: usize = 9216;
 
 /// Most buffers of a pool: 2 GiB of them.
@@ -43,34 +42,34 @@ const PACKETS_MAX: u32 = 1 << 20;
 /// No buffer.
 const NONE: u32 = u32::MAX;
 
-/// A packet of a pool: the first buffer of its chain. It goes back by [`Pool::free`]; one that is
-/// forgotten is lost to the pool until the pool goes. It means nothing to any other pool.
+/// A packet of a pool: the first buffer of its chain. [`Pool::free`] returns it. A packet that is
+/// forgotten is lost to the pool until the pool is dropped. It must not be used with another pool.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a packet that is forgotten is lost to its pool"]
 pub struct Packet {
     index: u32,
 }
 
-/// Bytes of a packet that lie together.
+/// Contiguous bytes of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// The first byte. Valid to read and write as long as the packet is the caller's; where the
-    /// pool's memory is shared, another process may do so at the same time.
+    /// The first byte. Valid to read and write as long as the caller owns the packet. If the pool's
+    /// memory is shared, another process may access it at the same time.
     pub pointer: NonNull<u8>,
-    /// How many.
+    /// The number of bytes.
     pub length: usize,
 }
 
-/// What the pool knows of a buffer.
+/// The pool's state of a buffer.
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
-    /// The next of the chain, or [`NONE`].
+    /// The next buffer of the chain, or [`NONE`].
     next: u32,
     /// Bytes of the whole packet, in the first buffer of a chain.
     packet_bytes: u32,
     /// Where in the buffer the packet's bytes begin.
     offset: u16,
-    /// How many are here.
+    /// Bytes of the packet in this buffer.
     length: u16,
     /// The packet's tag, in the first buffer of a chain.
     tag: u64,
@@ -80,10 +79,10 @@ struct Buffer {
 #[derive(Debug)]
 pub struct Pool {
     buffers: Box<[Buffer]>,
-    /// Those that are free; the last one freed is the next one taken, so that it is in a cache.
+    /// The free buffers. The last one freed is the next one allocated, so that it is in a cache.
     free: Vec<u32>,
     rooms: NonNull<u8>,
-    /// A device whose rings lie in it keeps it too.
+    /// Shared with each device whose rings lie in it.
     memory: Arc<Memory>,
 }
 
@@ -91,16 +90,16 @@ pub struct Pool {
 unsafe impl Send for Pool {}
 
 impl Pool {
-    /// A pool of so many buffers of [`ROOM_BYTES`], in huge pages where there are free ones.
+    /// A pool of `packets` buffers of [`ROOM_BYTES`], in huge pages if the kernel has free ones.
     ///
-    /// Some twenty system calls; the pages are there when it returns.
+    /// Some twenty system calls. All pages are populated when it returns.
     ///
     /// # Errors
-    /// [`Error::Value`] for none or more than 1,048,576; [`Error::Memory`].
+    /// [`Error::Value`] for 0 or more than 1,048,576 packets; [`Error::Memory`].
     pub fn new(packets: u32) -> Result<Self, Error> {
         if packets == 0 || packets > PACKETS_MAX {
-            let (what, limit) = ("a pool of packets,", "1 to 1048576 are");
-            return Err(Error::Value { what, value: packets.to_string(), limit });
+            let (what, value) = ("a pool of", format!("{packets} packets"));
+            return Err(Error::Value { what, value, limit: "choose 1 to 1048576" });
         }
         let bytes = packets as usize * STRIDE_BYTES;
         let memory = Memory::new(bytes + RINGS_BYTES).map_err(|reason| Error::Memory {
@@ -120,20 +119,20 @@ impl Pool {
         Ok(Self { buffers, free, rooms, memory: Arc::new(memory) })
     }
 
-    /// How many buffers it has.
+    /// How many buffers the pool has.
     #[must_use]
     pub fn size(&self) -> usize {
         self.buffers.len()
     }
 
-    /// How many of them are free.
+    /// How many buffers are free.
     #[must_use]
     pub fn available(&self) -> usize {
         self.free.len()
     }
 
-    /// A packet of so many bytes, which are not set; `None` where the pool has no buffers for it,
-    /// or it is longer than [`PACKET_BYTES_MAX`].
+    /// A packet of `length` bytes, which are not initialized. `None` if the pool has no buffers for
+    /// it, or if `length` is above [`PACKET_BYTES_MAX`].
     #[inline]
     pub fn take(&mut self, length: usize) -> Option<Packet> {
         if length > ROOM_BYTES {
@@ -166,7 +165,7 @@ impl Pool {
         Some(Packet { index: next })
     }
 
-    /// Takes a packet back.
+    /// Frees a packet.
     #[inline]
     pub fn free(&mut self, packet: Packet) {
         let mut index = packet.index;
@@ -181,14 +180,14 @@ impl Pool {
         }
     }
 
-    /// Takes all packets of a burst back.
+    /// Frees all packets of a burst.
     pub fn free_burst(&mut self, burst: &mut Burst) {
         while let Some(packet) = burst.pop() {
             self.free(packet);
         }
     }
 
-    /// Takes the first packets of a burst back.
+    /// Frees the first packets of a burst.
     #[inline]
     pub(crate) fn free_first(&mut self, burst: &mut Burst, count: usize) {
         for _ in 0..count {
@@ -204,7 +203,7 @@ impl Pool {
         self.buffers[packet.index as usize].packet_bytes as usize
     }
 
-    /// Whether a packet's bytes lie together.
+    /// Whether a packet's bytes are contiguous.
     #[inline]
     #[must_use]
     pub fn is_one(&self, packet: &Packet) -> bool {
@@ -222,8 +221,8 @@ impl Pool {
     fn segment(&self, index: u32) -> Segment {
         let buffer = &self.buffers[index as usize];
         let at = index as usize * STRIDE_BYTES + buffer.offset as usize;
-        // SAFETY: the index was just seen to be one of a buffer, all of which lie in the block
-        // `rooms`, and the offset is inside the buffer.
+        // SAFETY: the index is one of a buffer, as the access above has checked; all buffers lie in
+        // the block `rooms`, and the offset is inside the buffer.
         let pointer = unsafe { self.rooms.add(at) };
         Segment { pointer, length: buffer.length as usize }
     }
@@ -241,10 +240,10 @@ impl Pool {
         })
     }
 
-    /// Makes a packet shorter; the buffers that it does not need any more go back.
+    /// Shortens a packet. The buffers that it does not need any more become free.
     ///
     /// # Panics
-    /// It has fewer bytes.
+    /// Panics if the packet has fewer than `length` bytes.
     pub fn cut(&mut self, packet: &Packet, length: usize) {
         let head = packet.index as usize;
         assert!(length <= self.buffers[head].packet_bytes as usize, "a packet does not grow");
@@ -267,7 +266,7 @@ impl Pool {
         }
     }
 
-    /// The packet, of one buffer, grows by `bytes` in front, into the headroom.
+    /// Extends a packet of one buffer by `bytes` in front, into the headroom.
     pub(crate) fn shift(&mut self, packet: &Packet, bytes: usize) {
         let buffer = &mut self.buffers[packet.index as usize];
         assert!(bytes <= buffer.offset as usize, "there is no room in front of the packet");
@@ -276,10 +275,10 @@ impl Pool {
         buffer.packet_bytes += bytes as u32;
     }
 
-    /// Where `bytes` in front of a packet begin, for a header.
+    /// Where the `bytes` bytes in front of a packet begin, for a header.
     ///
     /// # Panics
-    /// Its headroom has fewer.
+    /// Panics if its headroom is smaller.
     #[inline]
     pub(crate) fn front(&self, packet: &Packet, bytes: usize) -> NonNull<u8> {
         let offset = self.buffers[packet.index as usize].offset as usize;
@@ -288,7 +287,7 @@ impl Pool {
         unsafe { self.first(packet).pointer.sub(bytes) }
     }
 
-    /// Appends the bytes of `tail` to `packet`, without moving any.
+    /// Appends the bytes of `tail` to `packet` without a copy.
     pub(crate) fn join(&mut self, packet: &Packet, tail: Packet) {
         let head = packet.index as usize;
         let mut last = head;
@@ -299,8 +298,8 @@ impl Pool {
         self.buffers[head].packet_bytes += self.buffers[tail.index as usize].packet_bytes;
     }
 
-    /// Copies bytes of a packet from `offset` on to private memory; false, and nothing is copied,
-    /// where it has not so many.
+    /// Copies bytes of a packet from `offset` on to private memory. Returns false and copies
+    /// nothing if the packet has too few bytes.
     #[inline]
     #[must_use]
     pub fn read(&self, packet: &Packet, offset: usize, target: &mut [u8]) -> bool {
@@ -314,22 +313,21 @@ impl Pool {
         })
     }
 
-    /// Writes bytes into a packet from `offset` on; false, and nothing is written, where they do
-    /// not fit.
+    /// Writes bytes into a packet from `offset` on. Returns false and writes nothing if they do not
+    /// fit.
     #[inline]
     #[must_use]
     pub fn write(&mut self, packet: &Packet, offset: usize, source: &[u8]) -> bool {
         let pointer = source.as_ptr();
         self.pieces(packet, offset, source.len(), |segment, at| {
-            // SAFETY: as in `read`, the other way round.
+            // SAFETY: as in `read`, with source and target exchanged.
             let source = unsafe { pointer.add(at) };
             // SAFETY: as above.
             unsafe { haul_copy::memcpy(segment.pointer.as_ptr(), source, segment.length) }
         })
     }
 
-    /// Calls `act` with each part of `[offset, offset + length)`, and how far it lies behind
-    /// `offset`.
+    /// Calls `act` with each part of `[offset, offset + length)` and its distance from `offset`.
     #[inline(always)]
     fn pieces(
         &self,
@@ -358,14 +356,14 @@ impl Pool {
         true
     }
 
-    /// What whoever made the packet says of it, 0 at first: a time, a hash.
+    /// A number that the packet's producer attached to it, 0 at first: a time, a hash.
     #[inline]
     #[must_use]
     pub fn tag(&self, packet: &Packet) -> u64 {
         self.buffers[packet.index as usize].tag
     }
 
-    /// Sets what [`Pool::tag`] says.
+    /// Sets the number that [`Pool::tag`] returns.
     #[inline]
     pub fn set_tag(&mut self, packet: &Packet, tag: u64) {
         self.buffers[packet.index as usize].tag = tag;
@@ -378,25 +376,25 @@ impl Pool {
     }
 
     /// The memory file that all buffers lie in.
-    #[allow(dead_code, reason = "a device that shares it has it from here")]
+    #[allow(dead_code, reason = "a device that shares it gets it from here")]
     pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 }
 
-/// Memory of a pool beside its buffers: rings of a device, [`Memory::block`].
+/// Memory of a pool for the rings of a device, [`Memory::block`].
 const RINGS_BYTES: usize = 4 << 20;
 
-/// Where the rooms begin: at a page.
+/// Alignment of the first buffer: a page.
 const STRIDE_ALIGN: usize = 4096;
 
 impl Packet {
-    /// Its number in the pool, to be kept where no packet can be.
+    /// Its index in the pool, to be kept where a packet cannot be.
     pub(crate) fn into_index(self) -> u32 {
         self.index
     }
 
-    /// The packet of a number that [`Packet::into_index`] gave.
+    /// The packet of an index that [`Packet::into_index`] returned.
     pub(crate) fn from_index(index: u32) -> Self {
         Self { index }
     }

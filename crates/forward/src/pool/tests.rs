@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn every_buffer_is_taken_once_and_comes_back() {
+fn pool_allocates_every_buffer_once_and_reuses_it() {
     let mut pool = Pool::new(100).unwrap();
     assert_eq!((pool.size(), pool.available()), (100, 100));
     let mut starts = std::collections::BTreeSet::new();
@@ -21,9 +21,10 @@ fn every_buffer_is_taken_once_and_comes_back() {
     assert_eq!(pool.available(), 100);
 }
 
-/// A packet of another pool's, that safe code had freed here, may be any buffer in any state.
+/// Safe code may free a packet of another pool here, so that a packet may be any buffer in any
+/// state.
 #[test]
-fn a_header_lies_in_front_of_a_packet_only_where_there_is_room() {
+fn header_needs_headroom_in_front_of_packet() {
     let mut pool = Pool::new(1).unwrap();
     let packet = pool.take(100).unwrap();
     let first = pool.first(&packet).pointer;
@@ -36,7 +37,7 @@ fn a_header_lies_in_front_of_a_packet_only_where_there_is_room() {
 }
 
 #[test]
-fn chains_hold_what_is_written_across_their_buffers() {
+fn chain_holds_bytes_written_across_its_buffers() {
     let mut pool = Pool::new(16).unwrap();
     for length in [1, 2048, 2049, 4096, 4097, 9000, PACKET_BYTES_MAX] {
         let packet = pool.take(length).unwrap();
@@ -61,7 +62,7 @@ fn chains_hold_what_is_written_across_their_buffers() {
 }
 
 #[test]
-fn a_chain_that_is_cut_gives_buffers_back() {
+fn cut_chain_frees_its_buffers() {
     let mut pool = Pool::new(8).unwrap();
     for (length, cut) in [(9000, 9000), (9000, 4096), (9000, 4097), (9000, 0), (100, 60)] {
         let packet = pool.take(length).unwrap();
@@ -75,14 +76,14 @@ fn a_chain_that_is_cut_gives_buffers_back() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn pool_rejects_sizes_outside_limits() {
     for packets in [0, PACKETS_MAX + 1] {
         assert!(matches!(Pool::new(packets), Err(Error::Value { .. })), "{packets}");
     }
 }
 
 #[test]
-fn a_burst_keeps_the_order_whatever_is_taken_from_it() {
+fn burst_keeps_packet_order() {
     let mut burst = Burst::with_limit(BURST_MAX);
     let (mut pushed, mut popped) = (0, 0);
     for round in 0..2000_u32 {
@@ -111,7 +112,7 @@ fn a_burst_keeps_the_order_whatever_is_taken_from_it() {
 }
 
 #[test]
-fn the_memory_is_sealed_and_goes_with_the_pool() {
+fn pool_memory_is_sealed_and_holds_blocks() {
     let pool = Pool::new(10).unwrap();
     let file = pool.memory().file().try_clone_to_owned().unwrap();
     assert!(haul_peer::memory::is_sealed(&file, haul_peer::memory::Sealed::Size));

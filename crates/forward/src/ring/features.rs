@@ -1,6 +1,6 @@
 //! Feature bits, and the header in front of each packet, of virtio 1.2.
 
-/// VIRTIO_NET_F_MRG_RXBUF, section 5.1.3: a packet may take several buffers of the driver's.
+/// VIRTIO_NET_F_MRG_RXBUF, section 5.1.3: a packet may use several of the driver's buffers.
 pub(crate) const MERGEABLE: u64 = 1 << 15;
 /// VIRTIO_NET_F_MQ, section 5.1.3: several queue pairs.
 pub(crate) const MULTIQUEUE: u64 = 1 << 22;
@@ -14,7 +14,7 @@ pub(crate) const EVENT_INDEX: u64 = 1 << 29;
 pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
 /// VIRTIO_F_VERSION_1, section 6.
 pub(crate) const VERSION_1: u64 = 1 << 32;
-/// VIRTIO_F_RING_PACKED, section 6: the ring is of section 2.8.
+/// VIRTIO_F_RING_PACKED, section 6: the ring has the layout of section 2.8.
 pub(crate) const PACKED: u64 = 1 << 34;
 /// VIRTIO_F_IN_ORDER, section 6: buffers are used in the order in which they were made available.
 pub(crate) const IN_ORDER: u64 = 1 << 35;
@@ -27,8 +27,8 @@ pub(crate) fn header_bytes(features: u64) -> usize {
 /// Longest such header.
 pub(crate) const HEADER_BYTES_MAX: usize = 12;
 
-/// The header of a packet that asks for nothing and lies in so many buffers: zeros but for
-/// `num_buffers`, which legacy devices without mergeable buffers do not have.
+/// The header of a packet that requests no offload and uses `buffers` buffers. It is zero except
+/// for `num_buffers`, which legacy devices without mergeable buffers do not have.
 #[inline(always)]
 pub(crate) fn header(buffers: u16) -> [u8; HEADER_BYTES_MAX] {
     let mut header = [0; HEADER_BYTES_MAX];

@@ -1,13 +1,13 @@
-//! Rings of virtio 1.2 in memory that two sides write to.
+//! Rings of virtio 1.2 in memory that both sides write.
 //!
-//! Nothing here believes the other side: indices are masked to the ring's size, so that every
-//! access is inside it whatever stands there, and each word is read once, by an access that the
-//! compiler cannot repeat. What the words mean is checked by whoever asks for them.
+//! This code does not trust the other side. Indices are masked to the ring's size, so that every
+//! access is inside the ring for any content. Each word is read once, by an access that the
+//! compiler cannot repeat. The caller must check the values.
 //!
 //! From the bottom up:
 //!
-//! - `features`: what two sides agree on;
-//! - `prefetch`: lines of the caches asked for early;
+//! - `features`: feature bits that both sides negotiate;
+//! - `prefetch`: prefetches of cache lines;
 //! - `split`: the split ring;
 //! - `packed`: the packed ring.
 

@@ -1,6 +1,6 @@
-//! The packed ring, section 2.8 of virtio 1.2: one ring of descriptors, in which the driver makes
-//! buffers available and the device overwrites them as it uses them. Two bits of each descriptor
-//! say whose it is; what they mean turns over with each round of the ring.
+//! The packed ring, section 2.8 of virtio 1.2: one ring of descriptors. The driver makes buffers
+//! available in it, and the device overwrites them when it uses them. Two bits of each descriptor
+//! tell which side owns it. Their meaning flips with each round of the ring.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,35 +19,36 @@ const USED: u16 = 1 << 15;
 const NO_CALL: u16 = 1;
 const AT_DESCRIPTOR: u16 = 2;
 
-/// The bit of an index in messages and events that says in which round it is.
+/// The bit of an index in messages and events that holds the wrap counter.
 const ROUND: u16 = 1 << 15;
 
-/// Bytes of a ring's three areas: descriptors, and the words by which driver and device say when
-/// they want to be called.
+/// Bytes of a ring's three areas: descriptors, and the event words in which driver and device say
+/// when they want to be called.
 pub(crate) fn area_bytes(size: u32) -> [u64; 3] {
     [16 * u64::from(size), 4, 4]
 }
 
-/// What each area is aligned to.
+/// Alignment of each area.
 pub(crate) const AREA_ALIGNS: [usize; 3] = [16, 4, 4];
 
-/// Descriptors of a line of the caches.
+/// Descriptors of a cache line.
 pub(crate) const OF_LINE: usize = prefetch::LINE_BYTES / 16;
 
-/// A place in the ring.
+/// A location in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The descriptor's number.
+pub(crate) struct Location {
+    /// The descriptor's index.
     pub(crate) index: u16,
-    /// Whether it is in an odd round, counted from one: the wrap counter of section 2.8.1.
+    /// Whether the location is in an odd round, counted from one: the wrap counter of section
+    /// 2.8.1.
     pub(crate) is_odd: bool,
 }
 
-impl Place {
-    /// Where a ring begins.
+impl Location {
+    /// The first location of a ring.
     pub(crate) const START: Self = Self { index: 0, is_odd: true };
 
-    /// The place `count` descriptors further on, of a ring that has as many or more.
+    /// The location `count` descriptors further on. `count` must not exceed the ring's size.
     #[inline(always)]
     pub(crate) fn plus(self, count: u16, size: u16) -> Self {
         let sum = u32::from(self.index) + u32::from(count);
@@ -57,7 +58,7 @@ impl Place {
         }
     }
 
-    /// The place before it.
+    /// The location before this one.
     #[inline(always)]
     pub(crate) fn minus_one(self, size: u16) -> Self {
         match self.index.checked_sub(1) {
@@ -66,19 +67,19 @@ impl Place {
         }
     }
 
-    /// As messages and events have it.
+    /// The encoding of messages and events.
     pub(crate) fn word(self) -> u16 {
         self.index | if self.is_odd { ROUND } else { 0 }
     }
 
-    /// What a message says; `None` where the ring has no such place.
+    /// Decodes a message's word; `None` if the ring has no such location.
     pub(crate) fn of(word: u16, size: u32) -> Option<Self> {
         let (index, is_odd) = (word & !ROUND, word & ROUND != 0);
         (u32::from(index) < size).then_some(Self { index, is_odd })
     }
 }
 
-/// A descriptor of the ring, as it was read.
+/// A descriptor of the ring, as read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) address: u64,
@@ -88,25 +89,25 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// As a descriptor of a table, in which those that follow have no number.
+    /// Converts to a descriptor of a table, whose `next` is not used.
     #[inline(always)]
     pub(crate) fn descriptor(self) -> Descriptor {
         let flags = self.flags & !(AVAILABLE | USED);
         Descriptor { address: self.address, length: self.length, flags, next: 0 }
     }
 
-    /// Whether a driver has ever written it: a new ring has zeros.
+    /// Whether a driver has ever written this descriptor: a new ring holds zeros.
     pub(crate) fn is_of_driver(self) -> bool {
         self.address != 0
     }
 
-    /// Whether it was made available in an odd round, and used in one.
+    /// Whether the descriptor was made available, and used, in an odd round.
     pub(crate) fn rounds(self) -> [bool; 2] {
         [self.flags & AVAILABLE != 0, self.flags & USED != 0]
     }
 }
 
-/// A ring's memory. Either side may be this process.
+/// A ring's memory. This process may be the driver or the device.
 #[derive(Debug)]
 pub(crate) struct Packed {
     descriptors: NonNull<AtomicU64>,
@@ -115,7 +116,7 @@ pub(crate) struct Packed {
     size: u16,
 }
 
-// SAFETY: all accesses are atomic, and bear whatever others write.
+// SAFETY: all accesses are atomic, and every value that another process writes is valid.
 unsafe impl Send for Packed {}
 
 impl Packed {
@@ -123,7 +124,7 @@ impl Packed {
     ///
     /// # Safety
     /// `size` is 1 to [`SIZE_MAX`]; the areas have [`area_bytes`], are aligned to [`AREA_ALIGNS`],
-    /// can be read and written, and stay so as long as this value is used.
+    /// can be read and written, and stay valid as long as this value is used.
     pub(crate) unsafe fn new(areas: [NonNull<u8>; 3], size: u32) -> Self {
         debug_assert!((1..=SIZE_MAX).contains(&size));
         let [descriptors, driver, device] = areas;
@@ -140,27 +141,27 @@ impl Packed {
         self.size
     }
 
-    /// One of the two words of eight bytes of a descriptor: its address; its length, its id and
-    /// its flags. Callers keep `index` below the size, and `half` below two.
+    /// One of the two 8-byte words of a descriptor: 0 holds its address; 1 holds its length, id and
+    /// flags. Callers keep `index` below the size, and `half` below two.
     #[inline(always)]
     fn half(&self, index: u16, half: usize) -> &AtomicU64 {
         debug_assert!(index < self.size && half < 2);
-        // SAFETY: the ring has so many words, by `new`.
+        // SAFETY: the ring has more words than this index, by `new`.
         let at = unsafe { self.descriptors.add(2 * usize::from(index) + half) };
         // SAFETY: as above; every access to it is atomic.
         unsafe { at.as_ref() }
     }
 
-    /// Asks for the line of a descriptor, to write it.
+    /// Prefetches the cache line of a descriptor for writing.
     #[inline(always)]
-    pub(crate) fn fetch(&self, place: Place) {
-        prefetch::to_write(std::ptr::from_ref(self.half(place.index, 0)).cast());
+    pub(crate) fn fetch(&self, location: Location) {
+        prefetch::to_write(std::ptr::from_ref(self.half(location.index, 0)).cast());
     }
 
-    /// The flags by which a descriptor at this place is the device's, or the driver's again.
+    /// The flags of a descriptor at this location that the device owns, or that it has used.
     #[inline(always)]
-    fn flags_of(place: Place, is_used: bool) -> u16 {
-        match (is_used, place.is_odd) {
+    fn flags_of(location: Location, is_used: bool) -> u16 {
+        match (is_used, location.is_odd) {
             (false, true) => AVAILABLE,
             (false, false) => USED,
             (true, true) => AVAILABLE | USED,
@@ -168,88 +169,89 @@ impl Packed {
         }
     }
 
-    /// The descriptor at a place if the driver has made it available, each half of it read once.
+    /// The descriptor at a location if the driver has made it available. Each half is read once.
     #[inline(always)]
-    pub(crate) fn available(&self, place: Place) -> Option<Entry> {
-        self.entry(place, false)
+    pub(crate) fn available(&self, location: Location) -> Option<Entry> {
+        self.entry(location, false)
     }
 
-    /// The same of one that the device has used: its id, and how many bytes were written.
+    /// The id and the number of written bytes of a descriptor if the device has used it.
     #[inline(always)]
-    pub(crate) fn used(&self, place: Place) -> Option<(u16, u32)> {
-        self.entry(place, true).map(|entry| (entry.id, entry.length))
+    pub(crate) fn used(&self, location: Location) -> Option<(u16, u32)> {
+        self.entry(location, true).map(|entry| (entry.id, entry.length))
     }
 
-    /// The descriptor at a place, whoever has it: one that follows in a chain.
+    /// The descriptor at a location regardless of its owner, such as a later one of a chain.
     #[inline(always)]
-    pub(crate) fn any(&self, place: Place) -> Entry {
-        let word = u64::from_le(self.half(place.index, 1).load(Ordering::Relaxed));
-        self.with_address(place, word)
+    pub(crate) fn any(&self, location: Location) -> Entry {
+        let word = u64::from_le(self.half(location.index, 1).load(Ordering::Relaxed));
+        self.with_address(location, word)
     }
 
     #[inline(always)]
-    fn entry(&self, place: Place, is_used: bool) -> Option<Entry> {
+    fn entry(&self, location: Location, is_used: bool) -> Option<Entry> {
         // SYNC: descriptor handed over.
-        let word = u64::from_le(self.half(place.index, 1).load(Ordering::Acquire));
+        let word = u64::from_le(self.half(location.index, 1).load(Ordering::Acquire));
         let flags = (word >> 48) as u16 & (AVAILABLE | USED);
-        (flags == Self::flags_of(place, is_used)).then(|| self.with_address(place, word))
+        (flags == Self::flags_of(location, is_used)).then(|| self.with_address(location, word))
     }
 
     #[inline(always)]
-    fn with_address(&self, place: Place, word: u64) -> Entry {
-        let address = u64::from_le(self.half(place.index, 0).load(Ordering::Relaxed));
+    fn with_address(&self, location: Location, word: u64) -> Entry {
+        let address = u64::from_le(self.half(location.index, 0).load(Ordering::Relaxed));
         let (length, id, flags) = (word as u32, (word >> 32) as u16, (word >> 48) as u16);
         Entry { address, length, id, flags }
     }
 
-    /// Sets a descriptor's address. Not seen before [`Packed::put_available`].
+    /// Sets a descriptor's address. The device sees it after [`Packed::put_available`].
     #[inline(always)]
-    pub(crate) fn set_address(&self, place: Place, address: u64) {
-        self.half(place.index, 0).store(address.to_le(), Ordering::Relaxed);
+    pub(crate) fn set_address(&self, location: Location, address: u64) {
+        self.half(location.index, 0).store(address.to_le(), Ordering::Relaxed);
     }
 
-    /// Hands a descriptor to the device, with what was written before.
+    /// Hands a descriptor to the device, with all earlier writes.
     #[inline(always)]
-    pub(crate) fn put_available(&self, place: Place, id: u16, length: u32, flags: u16) {
-        self.put(place, id, length, flags | Self::flags_of(place, false));
+    pub(crate) fn put_available(&self, location: Location, id: u16, length: u32, flags: u16) {
+        self.put(location, id, length, flags | Self::flags_of(location, false));
     }
 
-    /// Hands a descriptor back to the driver, with what was written before.
+    /// Hands a descriptor back to the driver, with all earlier writes.
     #[inline(always)]
-    pub(crate) fn put_used(&self, place: Place, id: u16, written: u32) {
-        self.put(place, id, written, Self::flags_of(place, true));
+    pub(crate) fn put_used(&self, location: Location, id: u16, written: u32) {
+        self.put(location, id, written, Self::flags_of(location, true));
     }
 
-    /// Marks one that follows in a chain as used, and changes nothing else of it. Nobody looks at
-    /// it: it says where the device was.
-    pub(crate) fn mark_used(&self, place: Place) {
-        let word = u64::from_le(self.half(place.index, 1).load(Ordering::Relaxed));
-        let flags = (word >> 48) as u16 & !(AVAILABLE | USED) | Self::flags_of(place, true);
-        self.put(place, (word >> 32) as u16, word as u32, flags);
+    /// Marks a later descriptor of a chain as used, and leaves the rest of it unchanged. No driver
+    /// reads the mark: it shows the next device how far this one came.
+    pub(crate) fn mark_used(&self, location: Location) {
+        let word = u64::from_le(self.half(location.index, 1).load(Ordering::Relaxed));
+        let flags = (word >> 48) as u16 & !(AVAILABLE | USED) | Self::flags_of(location, true);
+        self.put(location, (word >> 32) as u16, word as u32, flags);
     }
 
     #[inline(always)]
-    fn put(&self, place: Place, id: u16, length: u32, flags: u16) {
+    fn put(&self, location: Location, id: u16, length: u32, flags: u16) {
         #[cfg(test)]
-        if death::has_come() {
+        if death::is_due() {
             return;
         }
         let word = u64::from(length) | u64::from(id) << 32 | u64::from(flags) << 48;
         // SYNC: descriptor handed over.
-        self.half(place.index, 1).store(word.to_le(), Ordering::Release);
+        self.half(location.index, 1).store(word.to_le(), Ordering::Release);
     }
 
-    /// Writes a descriptor but its flags, as a driver does before it makes it available.
+    /// Writes a descriptor except for its flags, as a driver does before it makes the descriptor
+    /// available.
     #[cfg(test)]
-    pub(crate) fn set_words(&self, place: Place, address: u64, id: u16, length: u32) {
-        self.set_address(place, address);
-        let half = self.half(place.index, 1);
+    pub(crate) fn set_words(&self, location: Location, address: u64, id: u16, length: u32) {
+        self.set_address(location, address);
+        let half = self.half(location.index, 1);
         let flags = u64::from_le(half.load(Ordering::Relaxed)) >> 48 << 48;
         let word = flags | u64::from(id) << 32 | u64::from(length);
         half.store(word.to_le(), Ordering::Relaxed);
     }
 
-    /// Makes every descriptor neither available nor used, as a ring begins.
+    /// Makes every descriptor neither available nor used, the state of a new ring.
     pub(crate) fn clear(&self) {
         for index in 0..self.size {
             self.half(index, 0).store(0, Ordering::Relaxed);
@@ -257,7 +259,7 @@ impl Packed {
         }
     }
 
-    // ---- Who wants to be called.
+    // ---- Notifications.
 
     #[inline(always)]
     fn event(&self, is_of_driver: bool) -> &AtomicU32 {
@@ -266,10 +268,10 @@ impl Packed {
         unsafe { at.as_ref() }
     }
 
-    /// Whether the driver wants a call for what was used from `before`, `count` descriptors, up to
-    /// `now`; `has_events` says whether it may name a place.
+    /// Whether the driver wants a call for the `count` descriptors that were used up to `now`.
+    /// `has_events` says whether the driver may name a location.
     #[inline]
-    pub(crate) fn driver_wants_call(&self, now: Place, count: u16, has_events: bool) -> bool {
+    pub(crate) fn driver_wants_call(&self, now: Location, count: u16, has_events: bool) -> bool {
         let word = u32::from_le(self.event(true).load(Ordering::Relaxed));
         let (event, flags) = (word as u16, (word >> 16) as u16 & 3);
         if !has_events || flags != AT_DESCRIPTOR {
@@ -279,7 +281,7 @@ impl Packed {
         if (event & ROUND != 0) != now.is_odd {
             at = at.wrapping_sub(self.size);
         }
-        super::split::went_beyond(at, now.index, now.index.wrapping_sub(count))
+        super::split::has_passed(at, now.index, now.index.wrapping_sub(count))
     }
 
     /// Whether the device wants no calls.
@@ -288,14 +290,14 @@ impl Packed {
         (u32::from_le(self.event(false).load(Ordering::Relaxed)) >> 16) as u16 & 3 == NO_CALL
     }
 
-    /// Says that the device, or the driver, polls and need not be called.
+    /// Announces that the device, or the driver, polls and needs no calls.
     pub(crate) fn set_polls(&self, is_driver: bool) {
         let word = u32::from(NO_CALL) << 16;
         self.event(is_driver).store(word.to_le(), Ordering::Relaxed);
     }
 }
 
-/// The death of a device after any of its stores: those that follow are not made.
+/// The death of a device after a number of stores: all later stores are suppressed.
 #[cfg(test)]
 pub(crate) mod death {
     use std::cell::Cell;
@@ -304,15 +306,16 @@ pub(crate) mod death {
         static LEFT: Cell<i64> = const { Cell::new(i64::MAX) };
     }
 
-    /// Runs `act`, of whose stores the first ones are made, and says whether there were more.
+    /// Runs `act`, suppresses all but its first `stores` stores, and returns whether there were
+    /// more.
     pub(crate) fn after(stores: i64, act: impl FnOnce()) -> bool {
         LEFT.set(stores);
         act();
         LEFT.replace(i64::MAX) < 0
     }
 
-    /// Whether the store that is about to be made is one too many.
-    pub(crate) fn has_come() -> bool {
+    /// Whether the next store must be suppressed.
+    pub(crate) fn is_due() -> bool {
         LEFT.set(LEFT.get() - 1);
         LEFT.get() < 0
     }
@@ -334,52 +337,52 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_goes_there_and_back_in_every_round() {
+    fn descriptor_is_handed_over_in_every_round() {
         for size in [1, 2, 5, 8] {
             let ring = ring(size);
-            let mut place = Place::START;
+            let mut location = Location::START;
             for number in 0..40_u16 {
-                assert_eq!(ring.available(place), None, "{size}: {number}");
-                assert_eq!(ring.used(place), None, "{size}: {number}");
-                ring.set_address(place, 1 << 40 | u64::from(number));
-                ring.put_available(place, number, 77, 3);
-                let entry = ring.available(place).unwrap();
+                assert_eq!(ring.available(location), None, "{size}: {number}");
+                assert_eq!(ring.used(location), None, "{size}: {number}");
+                ring.set_address(location, 1 << 40 | u64::from(number));
+                ring.put_available(location, number, 77, 3);
+                let entry = ring.available(location).unwrap();
                 let descriptor = entry.descriptor();
                 assert_eq!((entry.id, descriptor.length, descriptor.flags), (number, 77, 3));
                 assert_eq!(descriptor.address, 1 << 40 | u64::from(number));
-                assert_eq!(ring.used(place), None);
-                ring.put_used(place, number ^ 5, 1500);
-                assert_eq!(ring.used(place), Some((number ^ 5, 1500)));
-                assert_eq!(ring.available(place), None);
-                place = place.plus(1, ring.size());
+                assert_eq!(ring.used(location), None);
+                ring.put_used(location, number ^ 5, 1500);
+                assert_eq!(ring.used(location), Some((number ^ 5, 1500)));
+                assert_eq!(ring.available(location), None);
+                location = location.plus(1, ring.size());
             }
         }
     }
 
     #[test]
-    fn places_turn_over_at_the_end() {
-        let place = Place::START.plus(7, 8);
-        assert_eq!((place.index, place.is_odd), (7, true));
-        assert_eq!(place.plus(1, 8), Place { index: 0, is_odd: false });
-        assert_eq!(place.plus(8, 8), Place { index: 7, is_odd: false });
-        let largest = Place { index: 32_767, is_odd: false };
-        assert_eq!(largest.plus(32_768, 32_768), Place { index: 32_767, is_odd: true });
-        for place in [place, largest, Place::START] {
-            assert_eq!(Place::of(place.word(), SIZE_MAX), Some(place));
+    fn location_flips_wrap_counter_at_end() {
+        let location = Location::START.plus(7, 8);
+        assert_eq!((location.index, location.is_odd), (7, true));
+        assert_eq!(location.plus(1, 8), Location { index: 0, is_odd: false });
+        assert_eq!(location.plus(8, 8), Location { index: 7, is_odd: false });
+        let largest = Location { index: 32_767, is_odd: false };
+        assert_eq!(largest.plus(32_768, 32_768), Location { index: 32_767, is_odd: true });
+        for location in [location, largest, Location::START] {
+            assert_eq!(Location::of(location.word(), SIZE_MAX), Some(location));
         }
-        assert_eq!(Place::of(8, 8), None);
-        assert_eq!(Place::of(ROUND | 7, 8), Some(Place { index: 7, is_odd: true }));
+        assert_eq!(Location::of(8, 8), None);
+        assert_eq!(Location::of(ROUND | 7, 8), Some(Location { index: 7, is_odd: true }));
     }
 
     #[test]
-    fn a_driver_is_called_as_it_asks() {
+    fn driver_is_called_at_its_event() {
         let ring = ring(8);
-        let now = Place { index: 2, is_odd: false };
+        let now = Location { index: 2, is_odd: false };
         assert!(ring.driver_wants_call(now, 4, false) && !ring.device_wants_no_calls());
         ring.set_polls(true);
         ring.set_polls(false);
         assert!(!ring.driver_wants_call(now, 4, true) && ring.device_wants_no_calls());
-        // Used were 6 and 7 of one round and 0 and 1 of the next.
+        // Descriptors 6 and 7 of one round and 0 and 1 of the next were used.
         for (event, is_wanted) in [
             (ROUND | 5, false),
             (ROUND | 6, true),

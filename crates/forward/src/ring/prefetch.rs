@@ -1,9 +1,9 @@
-//! Lines of the caches asked for early.
+//! Prefetches of cache lines.
 
-/// A line of the caches of x86-64 and of most others.
+/// Bytes of a cache line of x86-64 and of most other processors.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// A place in each of the lines in which these bytes stand, the first one's beginning included.
+/// An address in each cache line of these bytes. The first address is the beginning of its line.
 #[inline(always)]
 pub(crate) fn lines(at: *const u8, bytes: usize) -> impl Iterator<Item = *const u8> {
     let before = at.addr() % LINE_BYTES;
@@ -11,7 +11,7 @@ pub(crate) fn lines(at: *const u8, bytes: usize) -> impl Iterator<Item = *const 
     (0..before + bytes).step_by(LINE_BYTES).map(move |offset| first.wrapping_add(offset))
 }
 
-/// Asks for the line that `at` stands in, to read it.
+/// Prefetches the line of `at` for reading.
 #[inline(always)]
 pub(crate) fn to_read(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -23,7 +23,7 @@ pub(crate) fn to_read(at: *const u8) {
     let _ = at;
 }
 
-/// Asks for the line that `at` stands in, to read it once: it comes to the first cache alone.
+/// Prefetches the line of `at` for a single read: into the first-level cache alone.
 #[inline(always)]
 pub(crate) fn to_read_once(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -35,11 +35,11 @@ pub(crate) fn to_read_once(at: *const u8) {
     let _ = at;
 }
 
-/// Asks for the line that `at` stands in, to write it: it goes from the other side's cache.
+/// Prefetches the line of `at` for writing: it leaves the other side's cache.
 #[inline(always)]
 pub(crate) fn to_write(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: as above; processors without this one do nothing.
+    // SAFETY: as above; processors without this instruction do nothing.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_as_many_lines_as_they_stand_in() {
+    fn lines_cover_all_bytes() {
         let places = |at: usize, bytes| -> Vec<usize> {
             lines(std::ptr::without_provenance(at), bytes).map(<*const u8>::addr).collect()
         };

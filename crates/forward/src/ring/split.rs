@@ -1,5 +1,5 @@
-//! The split ring, section 2.7 of virtio 1.2: a table of descriptors, a ring of those that are
-//! available to the device, and a ring of those that it has used.
+//! The split ring, section 2.7 of virtio 1.2: a table of descriptors, a ring of chains that are
+//! available to the device, and a ring of chains that it has used.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 /// Largest ring, section 2.7.
 pub(crate) const SIZE_MAX: u32 = 32_768;
 
-/// VIRTQ_DESC_F_NEXT: the chain goes on.
+/// VIRTQ_DESC_F_NEXT: the chain continues.
 pub(crate) const NEXT: u16 = 1;
-/// VIRTQ_DESC_F_WRITE: the device writes, and does not read.
+/// VIRTQ_DESC_F_WRITE: the device writes the buffer and does not read it.
 pub(crate) const WRITE: u16 = 2;
-/// VIRTQ_DESC_F_INDIRECT: a table of descriptors stands there.
+/// VIRTQ_DESC_F_INDIRECT: the buffer holds a table of descriptors.
 pub(crate) const INDIRECT: u16 = 4;
 
 /// VIRTQ_AVAIL_F_NO_INTERRUPT and VIRTQ_USED_F_NO_NOTIFY: the other side need not be called.
@@ -20,7 +20,7 @@ pub(crate) const NO_CALL: u16 = 1;
 /// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_BYTES: usize = 16;
 
-/// A descriptor, as it was read.
+/// A descriptor, as read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) address: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Reads one, each half once.
+    /// Reads a descriptor, each half once.
     ///
     /// # Safety
     /// 16 bytes at `at` can be read and are aligned to 8; others may write them.
@@ -51,7 +51,7 @@ impl Descriptor {
         }
     }
 
-    /// Writes one.
+    /// Writes a descriptor.
     ///
     /// # Safety
     /// 16 bytes at `at` can be written and are aligned to 8; others may read them.
@@ -76,21 +76,21 @@ pub(crate) fn area_bytes(size: u32) -> [u64; 3] {
     [16 * size, 6 + 2 * size, 6 + 8 * size]
 }
 
-/// What each area is aligned to.
+/// Alignment of each area.
 pub(crate) const AREA_ALIGNS: [usize; 3] = [16, 2, 4];
 
-/// A ring's memory. Either side may be this process.
+/// A ring's memory. This process may be the driver or the device.
 #[derive(Debug)]
 pub(crate) struct Split {
     descriptors: NonNull<AtomicU64>,
     available: NonNull<AtomicU16>,
     used: NonNull<AtomicU32>,
     size: u16,
-    /// `size - 1`: what an index is masked with.
+    /// `size - 1`, the mask of an index.
     mask: u16,
 }
 
-// SAFETY: all accesses are atomic, and bear whatever others write.
+// SAFETY: all accesses are atomic, and every value that another process writes is valid.
 unsafe impl Send for Split {}
 
 impl Split {
@@ -98,7 +98,7 @@ impl Split {
     ///
     /// # Safety
     /// `size` is a power of two up to [`SIZE_MAX`]; the areas have [`area_bytes`], are aligned to
-    /// [`AREA_ALIGNS`], can be read and written, and stay so as long as this value is used.
+    /// [`AREA_ALIGNS`], can be read and written, and stay valid as long as this value is used.
     pub(crate) unsafe fn new(areas: [NonNull<u8>; 3], size: u32) -> Self {
         debug_assert!(size.is_power_of_two() && size <= SIZE_MAX);
         let [descriptors, available, used] = areas;
@@ -116,68 +116,69 @@ impl Split {
         self.size
     }
 
-    /// The word `index` of the available ring's area: 0 has flags, 1 the index, the rest the ring,
-    /// the last the event index for the device's calls. Callers keep it below `size + 3`.
+    /// A 2-byte word of the available ring's area: 0 holds flags, 1 the index, the last the event
+    /// index for the device's calls, the others the ring. Callers keep `index` below `size + 3`.
     #[inline(always)]
     fn available_word(&self, index: usize) -> &AtomicU16 {
         debug_assert!(index < usize::from(self.size) + 3);
-        // SAFETY: the area has so many words, by `new`.
+        // SAFETY: the area has more words than this index, by `new`.
         let at = unsafe { self.available.add(index) };
         // SAFETY: as above; every access to it is atomic.
         unsafe { at.as_ref() }
     }
 
-    /// The word of four bytes `index` of the used ring's area: 0 has flags and the index, then
-    /// entries of two words. Callers keep it below `2 * size + 1`.
+    /// A 4-byte word of the used ring's area: 0 holds flags and the index, the others entries of
+    /// two words. Callers keep `index` below `2 * size + 1`.
     #[inline(always)]
     fn used_word(&self, index: usize) -> &AtomicU32 {
         debug_assert!(index < 2 * usize::from(self.size) + 1);
-        // SAFETY: the area has so many words, by `new`.
+        // SAFETY: the area has more words than this index, by `new`.
         let at = unsafe { self.used.add(index) };
         // SAFETY: as above; every access to it is atomic.
         unsafe { at.as_ref() }
     }
 
-    /// The word of two bytes of the used ring's area: 0 has flags, 1 the index, `4 * size + 2` the
-    /// event index for the driver's calls.
+    /// A 2-byte word of the used ring's area: 0 holds flags, 1 the index, `4 * size + 2` the event
+    /// index for the driver's calls.
     #[inline(always)]
     fn used_half(&self, index: usize) -> &AtomicU16 {
         debug_assert!(index < 4 * usize::from(self.size) + 3);
-        // SAFETY: the area has so many words, by `new`.
+        // SAFETY: the area has more words than this index, by `new`.
         let at = unsafe { self.used.cast::<AtomicU16>().add(index) };
-        // SAFETY: as above; no other access overlaps it but in part, by `used_word`, which reads
-        // and writes entries alone.
+        // SAFETY: as above; accesses through `used_word` touch entries alone, so that none partly
+        // overlaps this word.
         unsafe { at.as_ref() }
     }
 
     #[inline(always)]
     fn descriptor_at(&self, index: u16) -> NonNull<AtomicU64> {
-        // SAFETY: masked, so inside the table.
+        // SAFETY: the index is masked, so it is inside the table.
         unsafe { self.descriptors.add(2 * usize::from(index & self.mask)) }
     }
 
     // ---- The device's side.
 
-    /// How far the driver has made chains available. What it wrote before is seen after this.
+    /// The index up to which the driver has made chains available. Acquires the driver's earlier
+    /// writes.
     #[inline(always)]
     pub(crate) fn available_index(&self) -> u16 {
         // SYNC: chains made available.
         u16::from_le(self.available_word(1).load(Ordering::Acquire))
     }
 
-    /// Whether the driver wants no calls, where there are no event indices.
+    /// Whether the driver wants no calls. Valid without event indices.
     #[inline]
     pub(crate) fn driver_wants_no_calls(&self) -> bool {
         u16::from_le(self.available_word(0).load(Ordering::Relaxed)) & NO_CALL != 0
     }
 
-    /// The used index beyond which the driver wants a call, where there are event indices.
+    /// The used index beyond which the driver wants a call. Valid with event indices.
     #[inline]
     pub(crate) fn used_event(&self) -> u16 {
         u16::from_le(self.available_word(usize::from(self.size) + 2).load(Ordering::Relaxed))
     }
 
-    /// The first descriptor of an available chain, perhaps no number of the table.
+    /// The first descriptor of an available chain. The value may lie outside the table.
     #[inline(always)]
     pub(crate) fn head(&self, index: u16) -> u16 {
         u16::from_le(
@@ -185,14 +186,14 @@ impl Split {
         )
     }
 
-    /// The descriptor of this number, which is masked.
+    /// The descriptor of this index, which is masked.
     #[inline(always)]
     pub(crate) fn descriptor(&self, index: u16) -> Descriptor {
         // SAFETY: a descriptor of the table.
         unsafe { Descriptor::read(self.descriptor_at(index)) }
     }
 
-    /// Says that a chain was used, and how many bytes were written to it. Not seen before
+    /// Records a used chain and the number of bytes written to it. The driver sees it after
     /// [`Split::publish_used`].
     #[inline(always)]
     pub(crate) fn put_used(&self, index: u16, head: u16, written: u32) {
@@ -201,20 +202,20 @@ impl Split {
         store(self.used_word(at + 1), written.to_le());
     }
 
-    /// Shows the driver the entries up to this index, and what was written before.
+    /// Publishes the used entries up to this index to the driver, with all earlier writes.
     #[inline(always)]
     pub(crate) fn publish_used(&self, index: u16) {
         // SYNC: chains used.
         self.used_half(1).store(index.to_le(), Ordering::Release);
     }
 
-    /// Says whether the driver need call when it makes chains available, where there are no event
+    /// Announces whether the driver need call when it makes chains available. Valid without event
     /// indices.
     pub(crate) fn set_wants_no_calls(&self, wants_none: bool) {
         self.used_half(0).store((u16::from(wants_none) * NO_CALL).to_le(), Ordering::Relaxed);
     }
 
-    /// Says beyond which available index the driver is to call, where there are event indices.
+    /// Announces the available index beyond which the driver must call. Valid with event indices.
     #[inline]
     pub(crate) fn set_available_event(&self, index: u16) {
         let at = 2 + 4 * usize::from(self.size);
@@ -223,15 +224,15 @@ impl Split {
 
     // ---- The driver's side.
 
-    /// How far the device has used chains. What it wrote before is seen after this.
+    /// The index up to which the device has used chains. Acquires the device's earlier writes.
     #[inline(always)]
     pub(crate) fn used_index(&self) -> u16 {
         // SYNC: chains used.
         u16::from_le(self.used_half(1).load(Ordering::Acquire))
     }
 
-    /// A used entry: the chain's first descriptor and the bytes that were written to it, as the
-    /// device says.
+    /// A used entry, as reported by the device: the chain's first descriptor and the number of
+    /// bytes written to it.
     #[inline(always)]
     pub(crate) fn used(&self, index: u16) -> (u32, u32) {
         let at = 1 + 2 * usize::from(index & self.mask);
@@ -247,7 +248,7 @@ impl Split {
         unsafe { descriptor.write(self.descriptor_at(index)) }
     }
 
-    /// Makes a chain available. Not seen before [`Split::publish_available`].
+    /// Makes a chain available. The device sees it after [`Split::publish_available`].
     #[inline(always)]
     pub(crate) fn put_available(&self, index: u16, head: u16) {
         let word = self.available_word(2 + usize::from(index & self.mask));
@@ -257,27 +258,27 @@ impl Split {
         }
     }
 
-    /// Shows the device the chains up to this index, and what was written before.
+    /// Publishes the chains up to this index to the device, with all earlier writes.
     #[inline(always)]
     pub(crate) fn publish_available(&self, index: u16) {
         // SYNC: chains made available.
         self.available_word(1).store(index.to_le(), Ordering::Release);
     }
 
-    /// Whether the device wants no calls, where there are no event indices.
+    /// Whether the device wants no calls. Valid without event indices.
     #[inline]
     pub(crate) fn device_wants_no_calls(&self) -> bool {
         u16::from_le(self.used_half(0).load(Ordering::Relaxed)) & NO_CALL != 0
     }
 
-    /// Says that the device need not call: whoever drives the ring polls.
+    /// Announces that the driver polls, so that the device need not call.
     pub(crate) fn set_driver_polls(&self) {
         self.available_word(0).store(NO_CALL.to_le(), Ordering::Relaxed);
     }
 }
 
-/// Stores what does not stand there already. Where buffers are used in order, heads and lengths
-/// come round again as they were: the line then stays in the other side's cache.
+/// Stores a value unless it is there already. If buffers are used in order, heads and lengths
+/// repeat in every round: the line then stays in the other side's cache.
 #[inline(always)]
 fn store(word: &AtomicU32, value: u32) {
     if word.load(Ordering::Relaxed) != value {
@@ -285,9 +286,9 @@ fn store(word: &AtomicU32, value: u32) {
     }
 }
 
-/// Whether an index that moved from `before` to `now` went beyond `event`, section 2.7.7.
+/// Whether an index that moved from `before` to `now` passed `event`, section 2.7.7.
 #[inline]
-pub(crate) fn went_beyond(event: u16, now: u16, before: u16) -> bool {
+pub(crate) fn has_passed(event: u16, now: u16, before: u16) -> bool {
     now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
 }
 
@@ -296,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sides_see_what_the_other_wrote() {
+    fn each_side_reads_the_others_writes() {
         let size = 8;
         let [descriptors, available, used] = area_bytes(size).map(|bytes| {
             vec![0_u64; (bytes as usize).div_ceil(8)].leak().as_mut_ptr().cast::<u8>()
@@ -327,8 +328,8 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_passed_once() {
-        assert!(went_beyond(5, 6, 5) && !went_beyond(5, 5, 4) && !went_beyond(5, 7, 6));
-        assert!(went_beyond(65_535, 3, 65_530) && !went_beyond(4, 3, 65_530));
+    fn event_is_passed_once() {
+        assert!(has_passed(5, 6, 5) && !has_passed(5, 5, 4) && !has_passed(5, 7, 6));
+        assert!(has_passed(65_535, 3, 65_530) && !has_passed(4, 3, 65_530));
     }
 }

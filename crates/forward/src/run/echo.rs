@@ -1,10 +1,10 @@
-//! Answers to who asks for an address (ARP, RFC 826) and whether it is there (ICMP echo, RFC 792).
+//! Answers to ARP requests (RFC 826) and ICMP echo requests (RFC 792) for an address.
 
 use std::net::Ipv4Addr;
 
 use super::super::pool::{Packet, Pool};
 
-/// An EtherType stands behind both addresses, or behind a VLAN tag there.
+/// The EtherType follows both addresses, or a VLAN tag behind them.
 const KIND_AT: usize = 12;
 const TAG_BYTES: usize = 4;
 /// Bytes of an Ethernet header.
@@ -13,29 +13,29 @@ const ETHERNET_BYTES: usize = 14;
 const ARP_BYTES: usize = 28;
 const IP_BYTES: usize = 20;
 const ICMP_BYTES: usize = 8;
-/// As much of a frame as is looked at.
+/// Bytes of a frame that are inspected.
 const HEAD_BYTES: usize = ETHERNET_BYTES + TAG_BYTES + ARP_BYTES;
 
 const _: () = assert!(ARP_BYTES == IP_BYTES + ICMP_BYTES);
 
-/// How far an answer goes: RFC 1700's default.
+/// Time to live of an answer: RFC 1700's default.
 const TIME_TO_LIVE: u8 = 64;
 
-/// Who answers.
+/// The host that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// The address that is asked for.
+    /// The address that requests name.
     pub ip: Ipv4Addr,
-    /// The Ethernet address that has it.
+    /// The Ethernet address of this host.
     pub ethernet: [u8; 6],
 }
 
 impl Host {
-    /// Makes a packet the answer to itself; false, and it stays as it is, where it asks nothing of
-    /// this host.
+    /// Turns a packet into the answer to itself. Returns false and leaves the packet unchanged if
+    /// it is not a request to this host.
     pub(super) fn answer(&self, pool: &mut Pool, packet: &Packet) -> bool {
         let mut head = [0; HEAD_BYTES];
-        // The shortest that is answered, without a tag.
+        // The shortest request that is answered, without a tag.
         let shortest = HEAD_BYTES - TAG_BYTES;
         let length = pool.length(packet);
         let head = &mut head[..length.min(HEAD_BYTES)];
@@ -51,7 +51,7 @@ impl Host {
         let rest = &mut rest[..ARP_BYTES];
         let is_answered = match ethernet[front - 2..] {
             [0x08, 0x06] => self.answer_arp(rest),
-            // What is for another Ethernet address, as on a mirrored port, is not for this host.
+            // A packet for another Ethernet address, as on a mirrored port, is not for this host.
             [0x08, 0x00] if ethernet[..6] == self.ethernet => {
                 self.answer_echo(rest, length - front)
             }
@@ -78,11 +78,11 @@ impl Host {
         true
     }
 
-    /// `bytes`: of all that stands behind the Ethernet header.
+    /// `bytes`: the length of everything behind the Ethernet header.
     fn answer_echo(&self, packet: &mut [u8], bytes: usize) -> bool {
         let (ip, icmp) = packet.split_at_mut(IP_BYTES);
         let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
-        // Of version 4 without options, whole, not a fragment, and ICMP.
+        // Version 4 without options, complete, not a fragment, and ICMP.
         let is_icmp = ip[0] == 0x45
             && (IP_BYTES + ICMP_BYTES..=bytes).contains(&total)
             && ip[6] & 0x3f == 0
@@ -102,7 +102,7 @@ impl Host {
         ip[10..12].fill(0);
         let checksum = !sum(ip);
         ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-        // RFC 1624, equation 3: the type was 8 and is 0. One that was wrong stays wrong.
+        // RFC 1624, equation 3: the type was 8 and becomes 0. A wrong checksum stays wrong.
         let before = u16::from_be_bytes([icmp[2], icmp[3]]);
         let checksum = !fold(u32::from(!before) + u32::from(!0x0800_u16));
         icmp[0] = 0;
@@ -111,7 +111,7 @@ impl Host {
     }
 }
 
-/// The sum of 16-bit words, RFC 1071: all ones over a header with its right checksum.
+/// The sum of 16-bit words, RFC 1071: all ones over a header with a valid checksum.
 fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.as_chunks::<2>().0.iter();
     fold(words.map(|word| u32::from(u16::from_be_bytes(*word))).sum())
@@ -172,7 +172,7 @@ mod tests {
         frame
     }
 
-    /// The answer, if there is one; a packet that is not answered stays as it is.
+    /// The answer, if there is one. Asserts that an unanswered packet is unchanged.
     fn answer(frame: &[u8]) -> Option<Vec<u8>> {
         let mut pool = Pool::new(8).unwrap();
         let packet = pool.take(frame.len()).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_address_is_answered() {
+    fn host_answers_arp_request() {
         for is_tagged in [false, true] {
             let bytes = answer(&arp(HOST.ip.octets(), is_tagged)).unwrap();
             let sliced = SlicedPacket::from_ethernet(&bytes).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_is_answered_with_right_checksums() {
+    fn host_answers_echo_with_valid_checksums() {
         for length in [0, 1, 18, 56, 1400, 8000] {
             for is_tagged in [false, true] {
                 let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_nothing_of_the_host_stays_as_it_is() {
+    fn host_leaves_other_packets_unchanged() {
         let other = [198, 18, 0, 2];
         let right = echo(HOST.ip.octets(), &[1; 40], false);
         let question = arp(HOST.ip.octets(), false);
@@ -241,19 +241,21 @@ mod tests {
         for frame in [
             arp(other, false),
             echo(other, &[], false),
-            // A reply, another link, a sender that many are, its own question.
+            // A reply, another link type, a multicast sender, a request from the host's own
+            // address.
             changed(&question, 21, 2),
             changed(&question, 15, 6),
             changed(&question, 6, 1),
             [&question[..31], &[1], &question[32..]].concat(),
-            // Options, a fragment of either kind, UDP, a wrong checksum, longer than it is.
+            // Options, a fragment of either kind, UDP, a wrong checksum, a length beyond the
+            // packet.
             changed(&right, 14, 0x46),
             changed(&right, 20, 0x20),
             changed(&right, 21, 1),
             changed(&right, 23, 17),
             changed(&right, 24, 0xee),
             changed(&right, 16, 0xff),
-            // An answer, a code, another Ethernet address, another kind.
+            // An echo reply, another code, another Ethernet address, another EtherType.
             changed(&right, 34, 0),
             changed(&right, 35, 1),
             changed(&right, 5, 8),

@@ -1,12 +1,12 @@
-//! A worker that forwards between two ports, run to completion: a burst in, what the mode does with
-//! it, a burst out. Several workers share a port by its queue pairs, and nothing else.
+//! A worker that forwards between two ports and runs to completion: it receives a burst, applies
+//! the mode, and sends the burst. Several workers share only a port's queue pairs.
 //!
 //! From the bottom up:
 //!
-//! - `echo`: answers of a host;
-//! - `mode`: what is done with a packet;
-//! - `spread`: which queue pair a packet goes to;
-//! - `published`: a worker's counters, for others to see;
+//! - `echo`: answers to ARP and ping;
+//! - `mode`: the change that a worker makes to packets;
+//! - `spread`: the queue pair of each packet;
+//! - `published`: a worker's counters for other threads;
 //! - `worker`: the loop.
 
 mod echo;
@@ -32,32 +32,32 @@ pub use published::{Observer, Snapshot};
 
 use published::Published;
 
-/// What is done with packets that a port has no room for.
+/// The handling of packets for which a port has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// They are dropped at once, as DPDK's testpmd does.
+    /// The worker drops them at once, as DPDK's testpmd does.
     Never,
-    /// They are tried so many times again, then dropped.
+    /// The worker retries this many times, then drops them.
     Times(u32),
-    /// They are tried until they are sent, as long as the port has a link and the worker runs.
+    /// The worker retries until they are sent, as long as the port has a link and the worker runs.
     UntilSent,
 }
 
 /// How a worker forwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What is done with packets.
+    /// The change that the worker makes to packets.
     pub mode: Mode,
     /// Packets of a burst, 1 to 256.
     pub burst: usize,
-    /// What is done with those that a port has no room for.
+    /// The handling of packets for which a port has no room.
     pub retry: Retry,
     /// The processor to run on; `None` for any.
     pub cpu: Option<usize>,
-    /// Whether the worker gives its processor away after a poll that found nothing, for tests on a
+    /// Whether the worker yields its processor after a poll that found no packet, for tests on a
     /// machine that has fewer processors than workers.
     pub yields: bool,
-    /// How long a worker that is stopped waits for packets that are under way.
+    /// How long a stopped worker waits for packets in flight.
     pub linger: Duration,
 }
 
@@ -74,7 +74,7 @@ impl Default for Settings {
     }
 }
 
-/// A worker that runs. It is stopped when this goes.
+/// A running worker. Dropping this stops it.
 #[derive(Debug)]
 pub struct Running {
     stop: Arc<AtomicBool>,
@@ -83,15 +83,15 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a worker of this name that forwards from the first port to the second and back; of
-    /// one port alone, what comes from it goes back to it. Ports of one name, which follow each
-    /// other, are queue pairs of one: what comes is taken from each in turn, and what goes there is
-    /// spread over them by a hash of its flow.
+    /// Starts a worker of this name. With two ports it forwards from the first to the second and
+    /// back. With one port, it sends packets back to the port. Consecutive ports of one name are
+    /// queue pairs of one port: the worker receives from each in turn, and spreads packets over
+    /// them by a hash of their flow.
     ///
     /// # Errors
-    /// [`Error::Value`] for a burst that cannot be, and for two ports of one name and queue, or for
-    /// none or more than two names;
-    /// [`Error::System`] where there is no thread, or the processor is not this process's.
+    /// [`Error::Value`] for a burst size outside the limits, for two ports of one name and queue,
+    /// and for no or more than two names; [`Error::System`] if the thread cannot be started, or the
+    /// process may not use the processor.
     pub fn start(
         name: &str,
         ports: impl Into<Vec<Box<dyn Port>>>,
@@ -100,7 +100,7 @@ impl Running {
     ) -> Result<Self, Error> {
         if settings.burst == 0 || settings.burst > BURST_MAX {
             let (what, value) = ("a burst of", format!("{} packets", settings.burst));
-            return Err(Error::Value { what, value, limit: "1 to 256 are" });
+            return Err(Error::Value { what, value, limit: "choose 1 to 256" });
         }
         let ports = ports.into();
         let sides = sides(&ports)?;
@@ -117,13 +117,13 @@ impl Running {
         Ok(Self { stop, published, thread: Thread::new(thread) })
     }
 
-    /// What was counted, as of a few milliseconds ago.
+    /// The counts of a few milliseconds ago.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.published.last()
     }
 
-    /// Who sees its counters from another thread.
+    /// An observer, which reads the worker's counters on another thread.
     #[must_use]
     pub fn observer(&self) -> Observer {
         Observer::new(Arc::clone(&self.published))
@@ -135,31 +135,32 @@ impl Running {
         self.thread.is_finished()
     }
 
-    /// Has it stop, as [`Running::stop`] does, and does not wait for it: of several workers whose
-    /// packets meet elsewhere, all stop before the first has gone.
+    /// Makes the worker stop, as [`Running::stop`] does, but does not wait for it. A caller of
+    /// several workers that exchange packets calls this for all before it waits for the first.
     pub fn stop_soon(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Stops it: ports that make packets make no more, what is under way arrives within
-    /// [`Settings::linger`], and everything that was counted comes back.
+    /// Stops the worker: sources of packets make no more, packets in flight arrive within
+    /// [`Settings::linger`], and all counts are returned.
     ///
     /// # Errors
-    /// Why a port failed.
+    /// The failure of a port.
     ///
     /// # Panics
-    /// The worker did.
+    /// Panics if the worker panicked.
     pub fn stop(self) -> Result<Snapshot, Error> {
         let (snapshot, ended) = self.finish();
         ended.map(|()| snapshot)
     }
 
-    /// The same, with what was counted also where a port failed: nothing where none of it began.
+    /// As [`Running::stop`], but returns the counts also if a port failed. They are empty if the
+    /// worker never began.
     ///
     /// # Panics
-    /// The worker did.
+    /// Panics if the worker panicked.
     pub fn finish(mut self) -> (Snapshot, Result<(), Error>) {
-        // In a child of fork there is no worker, and nothing to be stopped.
+        // A child of fork has no worker to stop.
         match self.end().unwrap_or_else(|| Ok(self.snapshot())) {
             Ok(snapshot) => (snapshot, Ok(())),
             // A worker publishes its last counts before it ends.
@@ -174,7 +175,7 @@ impl Running {
     }
 }
 
-/// Which ports are queue pairs of one: of one port or of two.
+/// Groups the queue pairs by port, into one or two ports.
 fn sides(ports: &[Box<dyn Port>]) -> Result<Vec<Range<usize>>, Error> {
     let mut sides: Vec<Range<usize>> = Vec::new();
     for (index, port) in ports.iter().enumerate() {
@@ -186,12 +187,12 @@ fn sides(ports: &[Box<dyn Port>]) -> Result<Vec<Range<usize>>, Error> {
         let queue = (port.name(), port.queue());
         if before.iter().any(|other| (other.name(), other.queue()) == queue) {
             let (what, value) = ("a second port of the name", port.name().to_owned());
-            return Err(Error::Value { what, value, limit: "each port has a name of its own" });
+            return Err(Error::Value { what, value, limit: "each port needs a unique name" });
         }
     }
     if sides.is_empty() || sides.len() > 2 {
-        let (what, value) = ("a worker of ports,", sides.len().to_string());
-        return Err(Error::Value { what, value, limit: "1 or 2 are" });
+        let (what, value) = ("a worker of", format!("{} ports", sides.len()));
+        return Err(Error::Value { what, value, limit: "choose 1 or 2" });
     }
     Ok(sides)
 }

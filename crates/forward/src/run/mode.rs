@@ -1,25 +1,25 @@
-//! What is done with a packet on its way.
+//! The change that a worker makes to packets.
 
 use super::super::pool::{Burst, Packet, Pool};
 use super::echo::Host;
 
-/// What a forwarder does with packets.
+/// How a forwarder changes packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing: no byte of a packet is looked at.
+    /// No change: the worker accesses no byte of a packet.
     #[default]
     Io,
-    /// Sets both Ethernet addresses, to its own and the next one's.
+    /// Sets both Ethernet addresses.
     Mac {
-        /// The address that packets come from.
+        /// The source address to set.
         source: [u8; 6],
-        /// The one that they go to.
+        /// The target address to set.
         target: [u8; 6],
     },
-    /// Swaps the Ethernet addresses, so that packets go back to where they came from.
+    /// Swaps the Ethernet addresses, so that packets return to their sender.
     MacSwap,
-    /// Answers who asks for a host, by ARP or ICMP echo, through the port that the question came
-    /// from. Everything else goes on as it is; with one port alone, it is dropped.
+    /// Answers ARP and ICMP echo requests for a host through the port that received them. Forwards
+    /// all other packets unchanged; a worker with one port drops them.
     Echo(Host),
 }
 
@@ -38,8 +38,9 @@ impl Mode {
         }
     }
 
-    /// Does it with each packet of a burst but the first `done`. One that is too short for the
-    /// addresses goes as it is. Answers are the worker's, for they go elsewhere.
+    /// Changes each packet of a burst except for the first `done`. A packet that is too short for
+    /// the addresses stays unchanged. The worker sends answers itself, because they go to another
+    /// port.
     #[inline]
     pub(super) fn apply(self, pool: &mut Pool, burst: &Burst, done: usize) {
         match self {
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_change() {
+    fn mode_changes_only_addresses() {
         let mut pool = Pool::new(4).unwrap();
         let bytes: Vec<u8> = (0..64).collect();
         let (source, target) = ([0xAA; 6], [0xBB; 6]);

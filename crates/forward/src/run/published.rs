@@ -1,5 +1,5 @@
-//! What a worker counted, for others to see. It publishes a copy of its counters every few
-//! milliseconds, and at once where somebody wants one.
+//! A worker's counters for other threads. The worker publishes a copy every few milliseconds, and
+//! at once if an observer requests one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,39 +10,39 @@ use haul_model::pcie::Counts;
 use super::super::contract::{Agreement, Link};
 use super::super::counters::Counters;
 
-/// How long a worker is given to publish: it looks every 10 us, unless it does not run.
+/// How long an observer waits for a copy. A running worker checks for requests every 10 us.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What a worker counted.
+/// The counts of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// When it was, in nanoseconds of the monotonic clock.
+    /// The time of the copy, in nanoseconds of the monotonic clock.
     pub time_ns: u64,
     /// Each port's name, queue and counters.
     pub ports: Vec<(String, u16, Counters)>,
-    /// Whether packets go through each of them.
+    /// Whether packets pass through each port.
     pub links: Vec<Link>,
-    /// What each of them agreed on with its other side, the last time that it had one.
+    /// What each port negotiated with its other side, the last time that it had one.
     pub agreements: Vec<Option<Agreement>>,
-    /// Why nobody is at the other side of those that know it, by the port's name.
+    /// Why a port has no link, by the port's name, for the ports that know the reason.
     pub obstacles: Vec<(String, String)>,
-    /// What a person ought to know of those that say so, by the port's name: [`Port::notes`].
+    /// The notes of the ports that have any, by the port's name: [`Port::notes`].
     ///
     /// [`Port::notes`]: super::Port::notes
     pub notes: Vec<(String, String)>,
-    /// What crossed the link of each that has a modelled one, by the port's name.
+    /// What crossed the link of each port that has a modelled one, by the port's name.
     pub crossed: Vec<(String, Counts)>,
     /// Cycles of the time stamp counter in rounds that moved packets.
     pub busy_cycles: u64,
-    /// Cycles in rounds that found none.
+    /// Cycles in rounds that moved no packet.
     pub idle_cycles: u64,
-    /// Rounds that found no packet in either direction.
+    /// Rounds that moved no packet in either direction.
     pub wasted_polls: u64,
     /// All rounds.
     pub polls: u64,
 }
 
-/// The last copy, and whether a newer one is wanted.
+/// The last copy, and whether an observer requests a newer one.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     snapshot: Mutex<Snapshot>,
@@ -51,9 +51,9 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// Whether somebody waits for a copy; asked by the worker, which then makes one.
+    /// Whether an observer waits for a copy. The worker checks this and then publishes one.
     pub(super) fn is_wanted(&self) -> bool {
-        // Relaxed: what is read comes by the lock.
+        // Relaxed: the lock orders the data.
         self.is_wanted.load(Ordering::Relaxed)
     }
 
@@ -72,7 +72,7 @@ impl Published {
     }
 }
 
-/// Sees a worker's counters from another thread, also when the worker has ended.
+/// Reads a worker's counters from another thread, also after the worker has ended.
 #[derive(Clone, Debug)]
 pub struct Observer(Arc<Published>);
 
@@ -81,8 +81,8 @@ impl Observer {
         Self(published)
     }
 
-    /// What is counted by now. Of a worker that does not run, or has ended, what it published
-    /// last; that takes 50 ms.
+    /// The present counts. If the worker has ended or does not run, returns the last published
+    /// counts after 50 ms.
     #[must_use]
     pub fn now(&self) -> Snapshot {
         let last = self.0.lock();

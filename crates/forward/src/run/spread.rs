@@ -1,12 +1,13 @@
-//! Which queue pair a packet goes to: receive-side scaling, as NICs and hypervisors do it, so that
-//! the packets of a flow stay in order.
+//! The queue pair of each packet: receive-side scaling, as NICs and hypervisors do it, which keeps
+//! the packets of a flow in order.
 //!
-//! The Toeplitz hash is over addresses and, of TCP and UDP that is not in fragments, ports, of IPv4
-//! and IPv6, with or without VLAN tags; its lower seven bits choose an entry of a table in which
-//! the queues take turns. What is neither goes to the first queue.
+//! The Toeplitz hash covers the addresses of IPv4 and IPv6, with or without VLAN tags. It also
+//! covers the ports of TCP and UDP, unless the packet is a fragment. The lower seven bits of the
+//! hash choose an entry of a table that lists the queues in turn. All other packets go to the first
+//! queue.
 //!
-//! A bit of the input that is set adds a window of the key: the windows of all values of four bits
-//! are added up once, so that a packet takes two lookups a byte.
+//! Each set bit of the input adds a window of the key. The sums of all values of four bits are
+//! computed once, so that a packet needs two lookups a byte.
 
 use super::super::pool::{Packet, Pool};
 
@@ -20,9 +21,9 @@ const KEY: [u8; 40] = [
 /// The longest input: two addresses of IPv6, and two ports.
 const INPUT_BYTES_MAX: usize = 36;
 
-/// Bytes of a packet that are looked at: Ethernet, two tags, an IPv4 header with options or one of
-/// IPv6, and ports.
-const LOOK_BYTES: usize = 14 + 8 + 60 + 4;
+/// Bytes of a packet that are inspected: Ethernet, two tags, an IPv4 header with options or an IPv6
+/// header, and ports.
+const HEADER_BYTES_MAX: usize = 14 + 8 + 60 + 4;
 
 /// Entries of the table of queues.
 const ENTRIES: u32 = 128;
@@ -38,7 +39,7 @@ const UDP: u8 = 17;
 /// Chooses queues.
 #[derive(Debug)]
 pub(super) struct Spread {
-    /// For each half of an input's byte, the higher one first, and each of its values.
+    /// The sum for each half of an input's byte, the higher half first, and each of its values.
     sums: Box<[[u32; 16]; 2 * INPUT_BYTES_MAX]>,
 }
 
@@ -54,12 +55,12 @@ impl Spread {
         Self { sums }
     }
 
-    /// The queue of so many that this packet goes to.
+    /// The queue, below `queues`, of a packet.
     pub(super) fn queue(&self, pool: &Pool, packet: &Packet, queues: usize) -> usize {
-        let mut bytes = [0; LOOK_BYTES];
-        let length = pool.length(packet).min(LOOK_BYTES);
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        let length = pool.length(packet).min(HEADER_BYTES_MAX);
         let is_read = pool.read(packet, 0, &mut bytes[..length]);
-        debug_assert!(is_read, "no more than the packet has");
+        debug_assert!(is_read, "the length is at most the packet's");
         let mut input = [0; INPUT_BYTES_MAX];
         let count = input_of(&bytes[..length], &mut input).unwrap_or(0);
         (self.hash(&input[..count]) % ENTRIES) as usize % queues
@@ -73,18 +74,19 @@ impl Spread {
     }
 }
 
-/// The 32 bits of the key from this bit on.
+/// The 32 bits of the key that start at this bit.
 fn window(bit: usize) -> u32 {
     let byte = |index: usize| u64::from(KEY[(bit / 8 + index) % KEY.len()]);
     let five = (0..5).fold(0, |sum, index| sum << 8 | byte(index));
     (five >> (8 - bit % 8)) as u32
 }
 
-/// What of a frame is hashed, and how many bytes of it; `None` where that is nothing.
+/// Copies the hashed fields of a frame to `input` and returns their length; `None` if the frame has
+/// none.
 fn input_of(frame: &[u8], input: &mut [u8; INPUT_BYTES_MAX]) -> Option<usize> {
     let word = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     let mut at = 12;
-    // Two tags at most.
+    // At most two tags.
     for _ in 0..2 {
         if TAGS.contains(&word(at)?) {
             at += 4;
@@ -94,7 +96,7 @@ fn input_of(frame: &[u8], input: &mut [u8; INPUT_BYTES_MAX]) -> Option<usize> {
     let (addresses, protocol, after, is_part) = match kind {
         IPV4 => {
             let header = frame.get(start..start + 20)?;
-            // MF, and where the fragment lies.
+            // The flag MF and the fragment offset.
             let is_part = word(start + 6)? & 0x3FFF != 0;
             let after = start + 4 * usize::from(header[0] & 15);
             (&header[12..20], header[9], after, is_part)
@@ -118,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// A frame of UDP from and to these, with so many tags.
+    /// A UDP frame between these addresses and ports, with `tags` VLAN tags.
     fn frame(addresses: &[u8], ports: [u16; 2], tags: usize, protocol: u8) -> Vec<u8> {
         let mut frame = vec![2; 12];
         (0..tags).for_each(|_| frame.extend([0x81, 0, 0, 7]));
@@ -141,7 +143,7 @@ mod tests {
 
     /// The vectors that Microsoft publishes with the key.
     #[test]
-    fn hashes_are_those_that_are_published() {
+    fn hash_matches_published_vectors() {
         let v4 = |source: [u8; 4], target: [u8; 4]| {
             [Ipv4Addr::from(source).octets(), Ipv4Addr::from(target).octets()].concat()
         };
@@ -158,7 +160,7 @@ mod tests {
                 }
                 assert_eq!(hash(&frame(&addresses, ports, tags, 1)), alone);
             }
-            // A fragment has no ports that one may look at.
+            // The ports of a fragment must not be hashed.
             let mut part = frame(&addresses, ports, 0, UDP);
             part[20] = 0x20;
             assert_eq!(hash(&part), alone);
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_frame_holds_it_has_a_queue() {
+    fn every_frame_has_a_queue() {
         let mut pool = Pool::new(4).unwrap();
         let spread = Spread::new();
         let whole = frame(&[10, 0, 0, 1, 10, 0, 0, 2], [7, 9], 2, UDP);
@@ -183,7 +185,7 @@ mod tests {
             }
             pool.free(packet);
         }
-        // A header that says it ends beyond the packet has no ports.
+        // A header whose length reaches beyond the packet has no ports.
         let mut wrong = whole;
         wrong[22] = 0x4F;
         wrong.truncate(60);

@@ -18,26 +18,26 @@ use super::published::{Published, Snapshot};
 use super::spread::Spread;
 use super::{Retry, Settings};
 
-/// Rounds between two looks at the clock: some 10 us of empty ones.
+/// Rounds between two reads of the clock: about 10 us of empty rounds.
 const ROUNDS: u32 = 512;
 
-/// Nanoseconds between two services of the ports: 1 ms, a fraction of what a peer waits for an
-/// answer.
+/// Nanoseconds between two services of the ports: 1 ms, a fraction of the time that a peer waits
+/// for an answer.
 const SERVICE_NS: u64 = 1_000_000;
 
-/// Nanoseconds between two copies of the counters for others to see. A copy is some 10 us.
+/// Nanoseconds between two published copies of the counters. A copy needs about 10 us.
 const PUBLISH_NS: u64 = 20_000_000;
 
 pub(super) struct Worker {
-    /// Queue pairs of one port, or of two.
+    /// The queue pairs of one port, or of two.
     ports: Vec<Box<dyn Port>>,
-    /// Which of them are of one port.
+    /// The range of queue pairs of each port.
     sides: Vec<Range<usize>>,
-    /// Packets on their way to each port that it had no room for yet; and, last, those that came
-    /// and are to be spread over several.
+    /// For each queue pair, the packets for which it had no room yet. The last burst holds received
+    /// packets that are to be spread over several queue pairs.
     bursts: Vec<Burst>,
     spread: Spread,
-    /// Queue pairs that packets are spread over at the moment.
+    /// Queue pairs over which packets are spread at the moment.
     open: Vec<usize>,
     pool: Pool,
     settings: Settings,
@@ -61,8 +61,8 @@ impl Worker {
         Self { ports, sides, bursts, spread, open, pool, settings, stop, published, counts }
     }
 
-    /// Forwards until it is stopped, both ports are finished, or one fails; then lets what is under
-    /// way arrive, and stops the ports.
+    /// Forwards until the worker is stopped, both ports are finished, or one fails. Then lets
+    /// packets in flight arrive, and stops the ports.
     pub(super) fn run(mut self) -> Result<Snapshot, Error> {
         self.pin()?;
         let result = self.forward();
@@ -82,9 +82,9 @@ impl Worker {
     fn pin(&self) -> Result<(), Error> {
         let Some(cpu) = self.settings.cpu else { return Ok(()) };
         let refused = |reason: std::io::Error| Error::System {
-            attempt: "run a worker on its processor",
+            attempt: "run a worker on the chosen processor",
             reason,
-            remedy: "name one that this process may run on (taskset -p $$)",
+            remedy: "choose a processor that this process may use (taskset -p $$)",
         };
         if cpu >= CpuSet::MAX_CPU {
             return Err(refused(std::io::ErrorKind::InvalidInput.into()));
@@ -141,7 +141,7 @@ impl Worker {
         self.ports.iter_mut().try_for_each(|port| port.service(&mut self.pool))
     }
 
-    /// A burst from each port; how many packets came.
+    /// Moves a burst from each port; returns how many packets arrived.
     #[inline]
     fn round(&mut self) -> usize {
         let mut came = 0;
@@ -154,12 +154,12 @@ impl Worker {
         came
     }
 
-    /// Moves a burst from one port to another, and says how many packets came.
+    /// Moves a burst from one queue pair to another; returns how many packets arrived.
     #[inline]
     fn step(&mut self, from: usize, to: usize) -> usize {
         let burst = &mut self.bursts[to];
         let came = self.ports[from].rx_burst(&mut self.pool, burst);
-        // What waits for room was changed when it came.
+        // Packets that wait for room were changed when they arrived.
         self.settings.mode.apply(&mut self.pool, burst, burst.len() - came);
         if let Mode::Echo(host) = self.settings.mode
             && came > 0
@@ -172,11 +172,11 @@ impl Worker {
         came
     }
 
-    /// The same to several queue pairs of one port: those that have a link, for the other side may
-    /// use fewer than there are. Where none has, each drops its share.
+    /// As `step`, to several queue pairs of one port. Only those with a link get packets, because
+    /// the other side may use fewer than there are. If none has a link, each drops its share.
     fn fan(&mut self, from: usize, to: &Range<usize>) -> usize {
         let all = self.ports.len();
-        // Whichever of them a packet goes to has room for it.
+        // Every queue pair has room for any of these packets.
         let room = self.bursts[to.clone()].iter().map(Burst::room).min().unwrap_or(0);
         self.bursts[all].set_limit(room);
         let came = self.ports[from].rx_burst(&mut self.pool, &mut self.bursts[all]);
@@ -194,7 +194,7 @@ impl Worker {
             if self.bursts[queue].room() > 0 {
                 self.bursts[queue].push(packet);
             } else {
-                // An answer has taken its place.
+                // An answer occupies the room.
                 self.ports[queue].counters_mut().tx.dropped(DropReason::Full, 1);
                 self.pool.free(packet);
             }
@@ -207,7 +207,7 @@ impl Worker {
         came
     }
 
-    /// Which queue pairs of a port packets are spread over.
+    /// Finds the queue pairs of a port over which packets are spread.
     #[inline]
     fn find_open(&mut self, to: &Range<usize>) {
         self.open.clear();
@@ -218,17 +218,17 @@ impl Worker {
         }
     }
 
-    /// Of the packets that came last, which are the last of the burst `to`, those that ask
-    /// something of a host become answers, and go back.
+    /// Turns requests to the host into answers and sends them back. Inspects the last `came`
+    /// packets of the burst `to`, which have just arrived.
     #[cold]
     fn answer(&mut self, host: &Host, from: usize, to: usize, came: usize) {
         let is_alone = self.sides.len() == 1;
         let waiting = self.bursts[to].len() - came;
-        for place in 0..waiting + came {
+        for index in 0..waiting + came {
             let Some(packet) = self.bursts[to].pop() else { break };
-            let is_answer = place >= waiting && host.answer(&mut self.pool, &packet);
-            // Of one port alone nobody is there whom anything else could go to.
-            if !is_answer && is_alone && place >= waiting {
+            let is_answer = index >= waiting && host.answer(&mut self.pool, &packet);
+            // A worker with one port has no target for other packets.
+            if !is_answer && is_alone && index >= waiting {
                 self.ports[from].counters_mut().tx.dropped(DropReason::Foreign, 1);
                 self.pool.free(packet);
                 continue;
@@ -257,7 +257,7 @@ impl Worker {
         let mut tries = match self.settings.retry {
             Retry::Never => 0,
             Retry::Times(tries) => tries,
-            // What is left goes first in the next round.
+            // The next round sends the remaining packets first.
             Retry::UntilSent => return,
         };
         while tries > 0 && !burst.is_empty() {
@@ -269,19 +269,20 @@ impl Worker {
         self.pool.free_burst(burst);
     }
 
-    /// Lets what is under way arrive. What comes is counted; polls that find nothing are not: some
-    /// millions of them, after the end, would stand in the histogram of a run.
+    /// Lets packets in flight arrive and counts them. Empty polls are not counted: after the end of
+    /// a run there are millions, which would distort its histogram.
     fn linger(&mut self) {
         self.ports.iter_mut().for_each(|port| port.quiesce());
         let empty: Vec<u64> = self.ports.iter().map(|port| port.counters().rx.batches[0]).collect();
-        self.settle();
+        self.forward_in_flight();
         for (port, empty) in self.ports.iter_mut().zip(empty) {
             port.counters_mut().rx.batches[0] = empty;
         }
     }
 
-    /// Goes on until nothing came for a while and all that was sent has left, or it takes too long.
-    fn settle(&mut self) {
+    /// Forwards until no packet arrived for a while and all sent packets have left, or the time is
+    /// over.
+    fn forward_in_flight(&mut self) {
         let linger_ns = nanoseconds(self.settings.linger);
         let start_ns = now_ns();
         let (mut moved_ns, mut serviced_ns) = (start_ns, start_ns);

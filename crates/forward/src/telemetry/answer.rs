@@ -1,31 +1,31 @@
-//! A packet from the program, as a value. Whatever the bytes are, reading them ends, and takes no
-//! more memory than some times their number.
+//! Parses packets of a telemetry program. For any bytes, parsing terminates and allocates at most a
+//! small multiple of their length.
 
 use serde_json::Value;
 
-/// What a program says of itself when a client has connected.
+/// The greeting that a program sends to a connected client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// `DPDK 22.11.11`.
     pub version: String,
-    /// Its process, in its own PID namespace.
+    /// Its process ID, in its own PID namespace.
     pub process: u32,
-    /// The longest answer that it gives, in bytes.
+    /// The longest answer that the program sends, in bytes.
     pub answer_bytes_max: usize,
 }
 
-/// The longest version that is believed, in bytes.
+/// The longest version that is accepted, in bytes.
 const VERSION_BYTES_MAX: usize = 128;
 
-/// Reads a greeting.
+/// Parses a greeting.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A description of the fault.
 pub fn read_greeting(packet: &[u8]) -> Result<Greeting, String> {
     let value = parse(packet)?;
     let text = value.get("version").and_then(Value::as_str).ok_or("it has no version")?;
     if text.is_empty() || text.len() > VERSION_BYTES_MAX || text.chars().any(char::is_control) {
-        return Err("its version is none".to_owned());
+        return Err("its version is empty, too long or not printable".to_owned());
     }
     let number = |name: &str| value.get(name).and_then(Value::as_u64);
     let process = number("pid").and_then(|process| u32::try_from(process).ok());
@@ -33,39 +33,39 @@ pub fn read_greeting(packet: &[u8]) -> Result<Greeting, String> {
     Ok(Greeting {
         version: text.to_owned(),
         process: process.ok_or("it has no process")?,
-        answer_bytes_max: most.ok_or("it does not say how long answers are")?,
+        answer_bytes_max: most.ok_or("it has no longest length of answers")?,
     })
 }
 
-/// Reads the answer to a command: what stands under the command's name, [`Value::Null`] where the
-/// program refuses.
+/// Parses the answer to a command: the value under the command's name, or [`Value::Null`] if the
+/// program refuses the command.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A description of the fault.
 pub fn read_answer(packet: &[u8], command: &str) -> Result<Value, String> {
     // The name without parameters.
     let name = command.split(',').next().unwrap_or_default();
     let Value::Object(mut answer) = parse(packet)? else {
-        return Err("it is no object".to_owned());
+        return Err("it is not an object".to_owned());
     };
     let value = answer.remove(name);
     match value {
         Some(value) if answer.is_empty() => Ok(value),
-        Some(_) => Err("it answers more than was asked".to_owned()),
+        Some(_) => Err("it answers more than one command".to_owned()),
         None => Err("it answers another command".to_owned()),
     }
 }
 
 fn parse(packet: &[u8]) -> Result<Value, String> {
-    // DPDK sends some packets with the NUL of a C string behind them.
+    // DPDK sends some packets with a trailing NUL.
     let packet = packet.strip_suffix(&[0]).unwrap_or(packet);
     serde_json::from_slice(packet).map_err(|error| match error.classify() {
-        serde_json::error::Category::Eof => "it breaks off".to_owned(),
-        _ => format!("it is no JSON: {error}"),
+        serde_json::error::Category::Eof => "it ends early".to_owned(),
+        _ => format!("it is not JSON: {error}"),
     })
 }
 
-/// The beginning of a packet, to be shown.
+/// The beginning of a packet, for a message.
 pub(super) fn beginning(packet: &[u8]) -> String {
     const SHOWN: usize = 60;
     String::from_utf8_lossy(&packet[..packet.len().min(SHOWN)]).into_owned()
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greeting_of_22_11_is_read() {
+    fn greeting_of_22_11_is_parsed() {
         let text = br#"{"version":"DPDK 22.11.11","pid":4711,"max_output_len":16384}"#;
         let greeting = read_greeting(text).unwrap();
         assert_eq!((&*greeting.version, greeting.process), ("DPDK 22.11.11", 4711));
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_says_why() {
+    fn invalid_answer_is_refused_with_reason() {
         for (text, part) in [
-            ("", "breaks off"),
-            (r#"{"/a":[1,2"#, "breaks off"),
-            ("hello", "no JSON"),
-            ("[1]", "no object"),
+            ("", "ends early"),
+            (r#"{"/a":[1,2"#, "ends early"),
+            ("hello", "not JSON"),
+            ("[1]", "not an object"),
             (r#"{"/b":1}"#, "another command"),
-            (r#"{"/a":1,"/b":2}"#, "more than was asked"),
+            (r#"{"/a":1,"/b":2}"#, "more than one command"),
         ] {
             let problem = read_answer(text.as_bytes(), "/a,0").unwrap_err();
             assert!(problem.contains(part), "{text}: {problem}");
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused_and_not_followed() {
+    fn deep_nesting_is_refused() {
         let deep = format!("{{\"/a\":{}", "[".repeat(100_000));
         assert!(read_answer(deep.as_bytes(), "/a").unwrap_err().contains("recursion"));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = (read_answer(&bytes, "/a"), read_greeting(&bytes));
         }
     }

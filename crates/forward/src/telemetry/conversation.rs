@@ -1,4 +1,4 @@
-//! Greeting, commands, answers.
+//! The conversation with a program: greeting, commands, answers.
 
 use std::fs;
 use std::io;
@@ -21,36 +21,39 @@ use haul_peer::fork::Here;
 use haul_peer::socket::{self, Socket};
 use haul_peer::users::Users;
 
-/// The longest answer that is taken, whatever the program announces: 64 times DPDK's own limit.
+/// The longest answer that is accepted, even if the program announces more: 64 times DPDK's own
+/// limit.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// The longest greeting that is taken; DPDK's buffer for it is as long.
+/// The longest greeting that is accepted, the length of DPDK's buffer for it.
 const GREETING_BYTES_MAX: usize = 1024;
-/// The longest command: DPDK reads one byte less than 1,024.
+/// The longest command: DPDK accepts one byte less than 1,024.
 const COMMAND_BYTES_MAX: usize = 1023;
-/// Between two attempts to connect to a program with a full queue of clients.
+/// Pause between two attempts to connect to a program whose queue of clients is full.
 const NAP: Duration = Duration::from_millis(10);
 
-/// A connection to a program's telemetry. Dropping it closes the connection and changes nothing in
-/// the program.
+/// A connection to a program's telemetry. Dropping it closes the connection and does not affect the
+/// program.
 #[derive(Debug)]
 pub struct Telemetry {
     socket: Socket,
     path: PathBuf,
     greeting: Greeting,
     deadline: Duration,
-    /// For one answer.
+    /// Space for one answer.
     buffer: Vec<u8>,
-    /// The process that has it: as a child of fork drops its copy, the parent's goes on.
+    /// The process that owns the connection: a child of fork that drops its copy does not end the
+    /// parent's.
     here: Here,
-    /// What failed: after that, an answer that comes late would be taken for the next one's.
+    /// The error of an earlier command, after which a late answer could be mistaken for that of the
+    /// next command.
     failed: Option<String>,
-    /// The users of other sockets that were left alone as this program was looked for.
+    /// The users of other programs' sockets that the search skipped.
     pub(super) others: Vec<u32>,
 }
 
 impl Telemetry {
-    /// Connects to the socket at `path` and reads its greeting; no wait, then or later, is longer
-    /// than `deadline`. The program is of one's own user or root.
+    /// Connects to the socket at `path` and reads the greeting. Neither this wait nor a later one
+    /// exceeds `deadline`. The program must run as this user or root.
     ///
     /// # Errors
     /// [`Error::Connect`], [`Error::OtherUser`], [`Error::Silent`], [`Error::Ended`],
@@ -70,7 +73,8 @@ impl Telemetry {
         call.end(deadline)
     }
 
-    /// The same to all of these at once: it takes as long as to one.
+    /// As [`connect_for`](Self::connect_for), to all of `paths` at once: this needs no longer than
+    /// one connection.
     pub(super) fn connect_to_all(
         paths: Vec<PathBuf>,
         users: &Users,
@@ -84,9 +88,8 @@ impl Telemetry {
         calls.into_iter().map(|call| call.end(deadline / parts)).collect()
     }
 
-    /// How many sockets were left alone as this program was looked for, because other users'
-    /// processes are behind them, and how they would be asked, as a person hears it; `None` where
-    /// none was.
+    /// How many sockets the search for this program skipped because they belong to other users, and
+    /// how to include them, for an operator; `None` if it skipped none.
     #[must_use]
     pub fn left_alone(&self) -> Option<String> {
         left_alone(&self.others)
@@ -98,7 +101,7 @@ impl Telemetry {
         &self.greeting.version
     }
 
-    /// The program's process, in its own PID namespace.
+    /// The program's process ID, in its own PID namespace.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.greeting.process
@@ -110,12 +113,12 @@ impl Telemetry {
         &self.path
     }
 
-    /// Asks a command with its parameters, such as `/ethdev/stats,0`. Costs a send, a wait and a
-    /// receive.
+    /// Sends a command with its parameters, such as `/ethdev/stats,0`, and returns the answer.
+    /// Costs a send, a wait and a receive.
     ///
     /// # Errors
-    /// [`Error::Refused`] where the program answers null: the connection goes on. After any other
-    /// error but [`Error::Command`] it does not, and says so.
+    /// [`Error::Refused`] if the program answers null; the connection stays usable. After any other
+    /// error but [`Error::Command`], each further command fails with [`Error::OutOfStep`].
     pub fn ask(&mut self, command: &str) -> Result<Value, Error> {
         let is_command = command.starts_with('/')
             && command.len() <= COMMAND_BYTES_MAX
@@ -154,7 +157,7 @@ impl Telemetry {
             path: path.clone(),
             command: command.to_owned(),
             problem,
-            said: beginning(packet),
+            received: beginning(packet),
         })
     }
 }
@@ -167,27 +170,27 @@ impl Drop for Telemetry {
     }
 }
 
-/// Sockets that are open at once while programs are looked for.
+/// Sockets that are open at once during a search.
 const OPEN_MAX: usize = 256;
 
-/// How many of so many sockets are open at once, and in how many parts that is: at most half of the
-/// descriptors that this process may have.
+/// How many of `count` sockets are open at once, and the resulting number of parts. At most half of
+/// the process's limit of descriptors is used.
 fn parts_of(count: usize) -> (usize, u32) {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let some = usize::try_from(limit / 2).unwrap_or(OPEN_MAX).clamp(1, OPEN_MAX);
     (some, count.div_ceil(some).max(1) as u32)
 }
 
-/// A program that is met.
+/// A connection to a program that is being made.
 struct Call {
     path: PathBuf,
     state: State,
 }
 
 enum State {
-    /// Nobody has taken the connection yet.
+    /// The program has not accepted the connection yet.
     New,
-    /// It is to greet.
+    /// The program has not sent its greeting yet.
     Connected(Socket),
     Over(Result<Telemetry, Error>),
 }
@@ -197,7 +200,7 @@ impl Call {
         Self { path, state: State::New }
     }
 
-    /// Waits until all have greeted or failed, and not longer than `wait`.
+    /// Waits until all programs have greeted or failed, at most for `wait`.
     fn wait_for_all(calls: &mut [Self], users: &Users, wait: Duration, deadline: Duration) {
         let until = after(wait);
         loop {
@@ -208,22 +211,22 @@ impl Call {
             if left.is_zero() || calls.iter().all(|call| matches!(call.state, State::Over(_))) {
                 return;
             }
-            // Between two attempts to connect to a program with a full queue of clients.
+            // Pause between two attempts to connect to a program whose queue of clients is full.
             let is_new = calls.iter().any(|call| matches!(call.state, State::New));
             let pause = if is_new { left.min(NAP) } else { left };
             for index in ready(calls, pause) {
-                calls[index].hear(deadline);
+                calls[index].receive_greeting(deadline);
             }
         }
     }
 
-    /// Connects, and asks whose process is at the other end.
+    /// Connects, and checks the user of the process at the other end.
     fn connect(&mut self, users: &Users) {
         let path = self.path.clone();
         let socket = match socket::connect(&path).and_then(Socket::adopt) {
             Ok(socket) => socket,
             Err(PeerError::Socket { reason, .. }) if reason.kind() == io::ErrorKind::WouldBlock => {
-                // Its queue of clients is full: nobody waits at another user's.
+                // The queue of clients is full. A program of another user is not worth waiting for.
                 let owner = fs::metadata(&path).map(|facts| facts.uid());
                 let others = owner.ok().and_then(|owner| users.check("ask", None, owner).err());
                 if let Some(error) = others {
@@ -243,41 +246,41 @@ impl Call {
         };
     }
 
-    /// Takes the greeting, where it is there.
-    fn hear(&mut self, deadline: Duration) {
+    /// Receives the greeting, if it has arrived.
+    fn receive_greeting(&mut self, deadline: Duration) {
         let path = &self.path;
         let State::Connected(socket) = &self.state else { return };
         let mut buffer = vec![0; GREETING_BYTES_MAX];
         let packet = match socket::hear(socket, &mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => return,
-            heard => packet_of(heard, &buffer, path, ""),
+            received => packet_of(received, &buffer, path, ""),
         };
         let greeting = packet.and_then(|packet| {
             read_greeting(packet).map_err(|problem| Error::NotTelemetry {
                 path: path.clone(),
                 problem,
-                said: beginning(packet),
+                received: beginning(packet),
             })
         });
         let state = std::mem::replace(&mut self.state, State::New);
         self.state = match (greeting, state) {
             (Ok(greeting), State::Connected(socket)) => {
                 let bytes = greeting.answer_bytes_max.clamp(GREETING_BYTES_MAX, ANSWER_BYTES_MAX);
-                // DPDK announces its buffer; what it sends may have a NUL behind it.
+                // DPDK announces the length of its buffer; its answers may have a trailing NUL.
                 buffer.resize(bytes + 1, 0);
                 let path = self.path.clone();
                 let (failed, others) = (None, Vec::new());
                 let here = Here::now();
-                let met =
+                let connected =
                     Telemetry { socket, path, greeting, deadline, buffer, here, failed, others };
-                State::Over(Ok(met))
+                State::Over(Ok(connected))
             }
             (Err(error), State::Connected(_)) => State::Over(Err(error)),
             (_, state) => state,
         };
     }
 
-    /// What came of it when the time is over.
+    /// The result after the time is over.
     fn end(self, waited: Duration) -> Result<Telemetry, Error> {
         let path = self.path;
         match self.state {
@@ -288,7 +291,7 @@ impl Call {
     }
 }
 
-/// Which of the calls something was said on, or that ended, after a pause at most.
+/// The connections that are readable or closed, after at most `pause`.
 fn ready(calls: &[Call], pause: Duration) -> Vec<usize> {
     let open = calls.iter().enumerate().filter_map(|(index, call)| match &call.state {
         State::Connected(socket) => Some((index, socket)),
@@ -298,12 +301,12 @@ fn ready(calls: &[Call], pause: Duration) -> Vec<usize> {
     let mut set: Vec<PollFd<'_>> =
         open.iter().map(|(_, socket)| PollFd::new(&***socket, PollFlags::IN)).collect();
     let pause = Timespec::try_from(pause).ok();
-    // Whatever poll refuses, the time goes on.
+    // A failure of poll is treated like a timeout.
     if poll(&mut set, pause.as_ref()).is_err() {
         return Vec::new();
     }
-    let is_ready = |place: &usize| !set[*place].revents().is_empty();
-    (0..open.len()).filter(is_ready).map(|place| open[place].0).collect()
+    let is_ready = |index: &usize| !set[*index].revents().is_empty();
+    (0..open.len()).filter(is_ready).map(|index| open[index].0).collect()
 }
 
 fn refused(path: PathBuf, error: PeerError) -> Error {
@@ -311,11 +314,13 @@ fn refused(path: PathBuf, error: PeerError) -> Error {
         PeerError::OtherUser { process, user, is_unknown, allowed, .. } => {
             Error::OtherUser { path, process, user, is_unknown, allowed }
         }
-        error => Error::System { attempt: "ask who is behind", path, reason: io_of(error) },
+        error => {
+            Error::System { attempt: "identify the process behind", path, reason: io_of(error) }
+        }
     }
 }
 
-/// The next packet.
+/// Receives the next packet.
 fn receive<'a>(
     socket: &OwnedFd,
     buffer: &'a mut [u8],
@@ -324,7 +329,7 @@ fn receive<'a>(
     command: &str,
     waited: Duration,
 ) -> Result<&'a [u8], Error> {
-    let system = |reason| Error::System { attempt: "hear", path: path.into(), reason };
+    let system = |reason| Error::System { attempt: "receive from", path: path.into(), reason };
     loop {
         let is_there = socket::wait_readable(socket.as_fd(), Some(until));
         if !is_there.map_err(|error| system(io_of(error)))? {
@@ -333,26 +338,28 @@ fn receive<'a>(
         }
         match socket::hear(socket, buffer) {
             Err(Errno::AGAIN | Errno::INTR) => {}
-            heard => return packet_of(heard, buffer, path, command),
+            received => return packet_of(received, buffer, path, command),
         }
     }
 }
 
-/// A packet that was heard, or what it says that there is none.
+/// The received packet, or the error that explains its absence.
 fn packet_of<'a>(
-    heard: Result<usize, Errno>,
+    received: Result<usize, Errno>,
     buffer: &'a [u8],
     path: &Path,
     command: &str,
 ) -> Result<&'a [u8], Error> {
     let (path, command) = (|| path.to_path_buf(), || command.to_owned());
     let limit_bytes = buffer.len();
-    match heard {
+    match received {
         Ok(0) | Err(Errno::CONNRESET) => Err(Error::Ended { path: path(), command: command() }),
         Ok(size_bytes) if size_bytes > limit_bytes => {
             Err(Error::TooLong { path: path(), command: command(), size_bytes, limit_bytes })
         }
         Ok(size_bytes) => Ok(&buffer[..size_bytes]),
-        Err(reason) => Err(Error::System { attempt: "hear", path: path(), reason: reason.into() }),
+        Err(reason) => {
+            Err(Error::System { attempt: "receive from", path: path(), reason: reason.into() })
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with telemetry: a program's, and this process's own.
+//! The errors of telemetry: those of other programs, and those of this process's own socket.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,18 +8,19 @@ use haul_peer::error::Error as PeerError;
 use haul_peer::in_the_way;
 use haul_peer::users::refusal;
 
-/// Why a program could not be asked. Each says what was tried, what came of it, and the remedy.
+/// Why a program could not be asked. Each message names the attempt, the failure and the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
-    /// Nobody listens there, or not for us.
+    /// No process listens on the socket, or it refuses this client.
     #[error("cannot connect to {}: {reason}; {}", path.display(), remedy_of(reason))]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// The program at the other end is of a user that may not be there. It was not asked.
+    /// The program at the other end runs as a user that is not allowed. No command was sent.
     #[error(
         "cannot ask {}: {}",
         path.display(),
@@ -28,164 +29,170 @@ pub enum Error {
     OtherUser {
         /// The socket.
         path: PathBuf,
-        /// Its process; `None` where it lives in a PID namespace that this one cannot see.
+        /// Its process ID; `None` if it lives in a PID namespace that this process cannot see.
         process: Option<i32>,
         /// Its user.
         user: u32,
-        /// Whether that number stands for all users that have none in this user namespace.
+        /// Whether `user` stands for every user that is not mapped into this user namespace.
         is_unknown: bool,
-        /// Users that may be there.
+        /// The users that are allowed.
         allowed: Vec<u32>,
     },
-    /// The system refused something else.
+    /// The system refused another call.
     #[error("cannot {attempt} {}: {reason}; try again", path.display())]
     System {
-        /// What was tried.
+        /// What was attempted.
         attempt: &'static str,
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// What came first is no greeting of DPDK.
+    /// The first packet is not a greeting of DPDK.
     #[error(
-        "{} is no telemetry of DPDK: {problem} (it said {said:?}); name a socket called \
-         dpdk_telemetry.v2",
+        "{} is not a telemetry socket of DPDK: {problem} (it sent {received:?}); name a socket \
+         called dpdk_telemetry.v2",
         path.display()
     )]
     NotTelemetry {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the packet.
         problem: String,
-        /// The beginning of what it said.
-        said: String,
+        /// The beginning of the packet.
+        received: String,
     },
-    /// Nothing came in time.
+    /// No packet arrived in time.
     #[error(
-        "{} does not {} within {waited:?}; look whether the program is stopped, or allow more time",
+        "{} did not {} within {waited:?}; check whether the program is stopped, or allow more time",
         path.display(),
-        heard("greet", "answer", command)
+        action("greet", "answer", command)
     )]
     Silent {
         /// The socket.
         path: PathBuf,
-        /// What was asked; empty for the greeting.
+        /// The command; empty for the greeting.
         command: String,
-        /// How long it was waited for.
+        /// How long this client waited.
         waited: Duration,
     },
-    /// The other end closed.
+    /// The other end closed the connection.
     #[error(
-        "{} closed the connection before it {}: the program has ended, or it serves as many \
-         clients as it takes (10); look whether it runs, and try again",
+        "{} closed the connection before it {}: the program has ended, or it already serves its \
+         limit of 10 clients; check whether it runs, and try again",
         path.display(),
-        heard("greeted", "answered", command)
+        action("greeted", "answered", command)
     )]
     Ended {
         /// The socket.
         path: PathBuf,
-        /// What was asked; empty for the greeting.
+        /// The command; empty for the greeting.
         command: String,
     },
-    /// An answer longer than is taken.
+    /// The answer is longer than the limit.
     #[error(
-        "{} {} with {size_bytes} B, and the limit is {limit_bytes} B; DPDK's own answers are at \
-         most 16 KiB, so this is another program: name another socket",
+        "{} {} with {size_bytes} B, above the limit of {limit_bytes} B; DPDK's own answers have \
+         at most 16 KiB, so this is another program: name another socket",
         path.display(),
-        heard("greets", "answers", command)
+        action("greets", "answers", command)
     )]
     TooLong {
         /// The socket.
         path: PathBuf,
-        /// What was asked; empty for the greeting.
+        /// The command; empty for the greeting.
         command: String,
-        /// How long it is.
+        /// The length of the answer.
         size_bytes: usize,
-        /// How long it may be.
+        /// The limit.
         limit_bytes: usize,
     },
-    /// What came is no answer to what was asked.
+    /// The packet is not an answer to the command.
     #[error(
-        "{} answers {command:?} with what is no answer: {problem} (it said {said:?}); connect anew",
+        "{} sent an invalid answer to {command:?}: {problem} (it sent {received:?}); reconnect",
         path.display()
     )]
     NotAnAnswer {
         /// The socket.
         path: PathBuf,
-        /// What was asked.
+        /// The command.
         command: String,
-        /// What is wrong with it.
+        /// The fault of the packet.
         problem: String,
-        /// The beginning of what it said.
-        said: String,
+        /// The beginning of the packet.
+        received: String,
     },
-    /// The program does not know the command, or cannot do it.
+    /// The program does not know the command, or cannot execute it.
     #[error(
-        "{} has no answer to {command:?}: this program or its version does not know the command, \
-         or what it names is not there",
+        "{} refuses {command:?}: this program or its version does not know the command, or the \
+         port or queue of its parameters does not exist",
         path.display()
     )]
     Refused {
         /// The socket.
         path: PathBuf,
-        /// What was asked.
+        /// The command.
         command: String,
     },
-    /// A command that cannot be sent.
-    #[error("{command:?} is no command of telemetry: it begins with / and has less than 1024 B")]
+    /// The command cannot be sent.
+    #[error(
+        "{command:?} is not a telemetry command: a command begins with / and has fewer than \
+             1024 B"
+    )]
     Command {
-        /// What was given.
+        /// The given command.
         command: String,
     },
-    /// An earlier answer did not come, so that the next one would be mistaken for another's.
-    #[error("{} is not asked any more: {earlier}", path.display())]
+    /// An earlier answer is missing, so that it could be mistaken for the next one.
+    #[error("cannot ask {} after an earlier failure: {earlier}", path.display())]
     OutOfStep {
         /// The socket.
         path: PathBuf,
-        /// What failed, with its remedy.
+        /// The earlier error, with its remedy.
         earlier: String,
     },
-    /// No program is there.
+    /// No program was found.
     #[error(
-        "no DPDK program with telemetry is found{} (looked in {looked}{}); start one without \
+        "no DPDK program with telemetry was found{} (searched {searched}{}); start one without \
          --no-telemetry as a primary process, run haul as its user or as root, or name its socket \
          with --socket",
         wanted.as_ref().map_or(String::new(), |wanted| format!(" {wanted}")),
         left_alone(others).map_or(String::new(), |left| format!("; {left}"))
     )]
     NotFound {
-        /// What it was to be: `with process 4711`.
+        /// The wanted program: `with process 4711`.
         wanted: Option<String>,
-        /// The folders.
-        looked: String,
-        /// The users of sockets that were left alone, one for each socket.
+        /// The folders that were searched.
+        searched: String,
+        /// The users of sockets that were skipped, one for each socket.
         others: Vec<u32>,
     },
-    /// More than one is there.
-    #[error("{} programs are found: {listed}; name one with --pid, --file-prefix or --socket", *count)]
+    /// More than one program was found.
+    #[error(
+        "{} programs were found: {listed}; choose one with --pid, --file-prefix or --socket",
+        *count
+    )]
     Several {
-        /// How many.
+        /// The number of programs.
         count: usize,
-        /// Each with its process.
+        /// Each program with its process ID.
         listed: String,
     },
-    /// This process cannot be asked there.
+    /// This process's own telemetry socket cannot be served.
     #[error(
-        "cannot answer at {}: {reason}; {}, or go without (--no-telemetry)",
+        "cannot serve telemetry at {}: {reason}; {}, or disable it (--no-telemetry)",
         path.display(),
-        in_the_way::remedy(reason).unwrap_or("name a socket in a folder that is yours")
+        in_the_way::remedy(reason).unwrap_or("name a socket in a folder that this user owns")
     )]
     Serve {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
 }
 
-/// How many sockets were left alone because other users' processes are behind them; `None` where
-/// none was.
+/// How many sockets were skipped because they belong to other users, for a message; `None` if none
+/// were.
 pub(super) fn left_alone(others: &[u32]) -> Option<String> {
     let mut users = others.to_vec();
     users.sort_unstable();
@@ -198,12 +205,12 @@ pub(super) fn left_alone(others: &[u32]) -> Option<String> {
         (count, _) => (format!("{count} sockets"), "users"),
     };
     Some(format!(
-        "{sockets} of {of} {} left alone, which --allow-user {first} would ask",
+        "{sockets} of {of} {} left alone (--allow-user {first} includes them)",
         names.join(", ")
     ))
 }
 
-/// What the system said.
+/// The system's error.
 pub(super) fn io_of(error: PeerError) -> io::Error {
     match error {
         PeerError::Socket { reason, .. } | PeerError::System { reason, .. } => reason,
@@ -211,8 +218,8 @@ pub(super) fn io_of(error: PeerError) -> io::Error {
     }
 }
 
-/// What a program does as somebody connects to it, or to a command.
-fn heard(greeting: &str, answer: &str, command: &str) -> String {
+/// What a program does for a client: it greets, or answers a command.
+fn action(greeting: &str, answer: &str, command: &str) -> String {
     if command.is_empty() { greeting.to_owned() } else { format!("{answer} {command:?}") }
 }
 
@@ -222,15 +229,15 @@ fn remedy_of(reason: &io::Error) -> &'static str {
             "start the program without --no-telemetry, as a primary process, or name its socket"
         }
         io::ErrorKind::ConnectionRefused => {
-            "the program that made it has ended, so start it again, or name another socket"
+            "the program that created it has ended: start it again, or name another socket"
         }
         io::ErrorKind::PermissionDenied => "run haul as the program's user, or as root",
         io::ErrorKind::WouldBlock => {
-            "too many clients wait to be served, so close some, or look whether it is stopped"
+            "close some of the waiting clients, or check whether the program is stopped"
         }
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => {
             "name a shorter path, 107 B at most"
         }
-        _ => "name a Unix socket of packets, called dpdk_telemetry.v2",
+        _ => "name a SOCK_SEQPACKET socket, called dpdk_telemetry.v2",
     }
 }

@@ -1,4 +1,4 @@
-//! Which programs there are.
+//! Finds running programs.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use super::error::Error;
 use super::processes;
 use haul_peer::users::Users;
 
-/// What DPDK's socket is called; programs that share a prefix (`--in-memory`) add `:1`, `:2` and so
+/// The name of DPDK's socket. Programs that share a prefix (`--in-memory`) append `:1`, `:2` and so
 /// on.
 const NAME: &str = "dpdk_telemetry.v2";
 
@@ -21,35 +21,36 @@ const ROOT: &str = "/var/run";
 /// haul's folder in it.
 const OWN: &str = "haul";
 
-/// More programs than one machine runs, in one folder or all together.
+/// Most sockets of one folder, and of all folders: more programs than one machine runs.
 const SOCKETS_MAX: usize = 1024;
 
-/// Which program is wanted.
+/// Selects a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Wish {
-    /// The only one.
+    /// The only running program.
     #[default]
     Any,
-    /// The one behind this socket.
+    /// The program behind this socket.
     Socket(PathBuf),
-    /// The one with this process.
+    /// The program with this process ID.
     Process(u32),
-    /// The one that was started with this `--file-prefix`.
+    /// The program that was started with this `--file-prefix`.
     Prefix(String),
 }
 
-/// A socket that a DPDK program made, or a forwarder of haul's.
+/// A socket of a DPDK program or of haul's forwarder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The socket.
     pub path: PathBuf,
-    /// The program's `--file-prefix`: `rte` unless it was given one.
+    /// The program's `--file-prefix`: `rte` by default.
     pub prefix: String,
 }
 
-/// Where programs make theirs: DPDK's `/var/run/dpdk` as root, a user's runtime folder or `/tmp`
-/// else, and before them what `RUNTIME_DIRECTORY` names, as a service manager sets it; haul's
-/// beside them, but never in `/tmp`. Of these variables this process's own.
+/// The folders in which programs create their sockets. First those in `RUNTIME_DIRECTORY`, which a
+/// service manager sets, then DPDK's `/var/run/dpdk` for root, the user's runtime folder, and
+/// `/tmp`. haul's folders lie beside DPDK's, but never in `/tmp`. The variables are those of this
+/// process.
 #[must_use]
 pub fn folders() -> Vec<PathBuf> {
     let (root, other) = (PathBuf::from(ROOT), PathBuf::from("/tmp"));
@@ -61,8 +62,9 @@ pub fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The folder of this process's own telemetry: one to each, below the folder that a service manager
-/// made for it, or else root's or the user's runtime folder; `None` where there is no such place.
+/// The path of this process's own telemetry socket, in a folder of its own: below the folder that a
+/// service manager created for this process, or else below root's or the user's runtime folder.
+/// `None` if there is no such folder.
 pub(super) fn own_place() -> Option<PathBuf> {
     let own = runtime_directories().into_iter().next();
     let home = own.or_else(|| match rustix::process::geteuid().is_root() {
@@ -72,7 +74,7 @@ pub(super) fn own_place() -> Option<PathBuf> {
     Some(home?.join(OWN).join(format!("forward-{}", std::process::id())).join(NAME))
 }
 
-/// Those that a service manager made for this process: `RuntimeDirectory=` of systemd.
+/// The folders that a service manager created for this process: `RuntimeDirectory=` of systemd.
 fn runtime_directories() -> Vec<PathBuf> {
     let folders = std::env::var_os("RUNTIME_DIRECTORY").unwrap_or_default();
     std::env::split_paths(&folders).filter(|folder| folder.is_absolute()).collect()
@@ -83,8 +85,8 @@ fn runtime_folder() -> Option<PathBuf> {
     folder.map(PathBuf::from).filter(|folder| folder.is_absolute())
 }
 
-/// The sockets below these folders, sorted. Whether anybody listens is not asked. Of each folder so
-/// many count, so that what one user puts into one hides nothing in another.
+/// The sockets below these folders, sorted. Does not check whether a process listens on them. The
+/// limit applies to each folder, so that a user who fills one folder hides no socket in another.
 #[must_use]
 pub fn sockets(folders: &[PathBuf]) -> Vec<Found> {
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
@@ -101,7 +103,7 @@ pub fn sockets(folders: &[PathBuf]) -> Vec<Found> {
     found
 }
 
-/// Whether a socket of this name is one of telemetry.
+/// Whether this is the name of a telemetry socket.
 fn is_name(name: &OsStr) -> bool {
     let rest = name.to_str().and_then(|name| name.strip_prefix(NAME));
     rest.is_some_and(|rest| {
@@ -111,7 +113,7 @@ fn is_name(name: &OsStr) -> bool {
 }
 
 impl Found {
-    /// The socket at this path; the prefix is the name of its folder.
+    /// The socket at this path. The prefix is the name of its folder.
     fn at(path: PathBuf) -> Self {
         let folder = path.parent().and_then(Path::file_name).unwrap_or_default();
         let prefix = folder.to_string_lossy().into_owned();
@@ -119,14 +121,14 @@ impl Found {
     }
 }
 
-/// Each file once, whatever paths lead to it, those of users that may be there first: however many
-/// sockets another user makes, they hide none of these.
+/// Removes duplicates of one file under several paths, and sorts the sockets of allowed users
+/// first, so that another user's sockets cannot displace them.
 fn distinct(found: Vec<Found>, users: &Users) -> Vec<Found> {
     let mut seen = BTreeSet::new();
     let facts = |found: Found| {
         let facts = fs::metadata(&found.path).ok()?;
         let is_new = seen.insert((facts.dev(), facts.ino()));
-        // The owner of the file is not always whoever listens, which is asked later.
+        // The owner of the file may differ from the listening user, which is checked later.
         is_new.then(|| (users.check("ask", None, facts.uid()).is_err(), found))
     };
     let mut found: Vec<(bool, Found)> = found.into_iter().filter_map(facts).collect();
@@ -139,17 +141,16 @@ fn shown(folders: &[PathBuf]) -> String {
 }
 
 impl Telemetry {
-    /// Connects to the program that is wanted; no single wait is longer than `deadline`.
+    /// Connects to the selected program; no single wait exceeds `deadline`.
     ///
-    /// Programs are looked for in the [`folders`] and among the sockets that processes listen on,
-    /// wherever those are. A process is known by its number here, also where it has another one in
-    /// its own namespace. Sockets whose program has ended are passed over. All are asked at once,
-    /// so that silent ones take one `deadline` together; those of other users than one's own and
-    /// root are left alone.
+    /// Searches the [`folders`] and the sockets on which processes listen, in any folder. A process
+    /// is selected by its ID in this namespace, even if it has another one in its own. Skips
+    /// sockets whose program has ended. All programs are asked at once, so that silent ones cost
+    /// one `deadline` in all. Skips programs of users other than this one and root.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Several`], and those of [`connect`](Self::connect) where a
-    /// socket is named or only one is there.
+    /// [`Error::NotFound`], [`Error::Several`], and the errors of [`connect`](Self::connect) if a
+    /// socket is named or only one exists.
     pub fn find(wish: &Wish, deadline: Duration) -> Result<Self, Error> {
         Self::find_for(wish, &Users::Own, deadline)
     }
@@ -168,11 +169,11 @@ impl Telemetry {
         }
         let listening = processes::all(is_name).into_iter().map(Found::at);
         let found = distinct(sockets(&folders).into_iter().chain(listening).collect(), users);
-        let looked = format!("{}, {everywhere}", shown(&folders));
-        Self::choose(found, wish, users, deadline, looked)
+        let searched = format!("{}, {everywhere}", shown(&folders));
+        Self::choose(found, wish, users, deadline, searched)
     }
 
-    /// The same below these folders alone.
+    /// As [`find`](Self::find), but searches only these folders.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -180,8 +181,8 @@ impl Telemetry {
         Self::choose(sockets(folders), wish, &Users::Own, deadline, shown(folders))
     }
 
-    /// By the sockets that the process listens on; where those cannot be seen, by what programs say
-    /// of themselves.
+    /// Finds a program by the sockets on which its process listens. If this process cannot see
+    /// those, finds it by the process IDs in the programs' greetings.
     fn find_process(
         process: u32,
         folders: &[PathBuf],
@@ -190,9 +191,9 @@ impl Telemetry {
     ) -> Result<Self, Error> {
         let own = processes::of_process(process, is_name);
         let (seen, why) = match own {
-            Ok(own) => (own, "its own sockets"),
+            Ok(own) => (own, "the sockets of the process"),
             Err(reason) if reason.kind() == std::io::ErrorKind::NotFound => {
-                (Vec::new(), "and no process has that number")
+                (Vec::new(), "no process has this ID")
             }
             Err(_) => (Vec::new(), "its own sockets are hidden from this user"),
         };
@@ -200,22 +201,22 @@ impl Telemetry {
             let found = distinct(seen.into_iter().map(Found::at).collect(), users);
             return Self::choose(found, &Wish::Any, users, deadline, String::new());
         }
-        let told = processes::folders_of(process);
-        let below = told.iter().flat_map(|home| [home.join("dpdk"), home.join(OWN)]);
+        let homes = processes::folders_of(process);
+        let below = homes.iter().flat_map(|home| [home.join("dpdk"), home.join(OWN)]);
         let mut all: Vec<PathBuf> = below.chain(folders.iter().cloned()).collect();
         all.dedup();
-        let looked = format!("{}; {why}", shown(&all));
+        let searched = format!("{}; {why}", shown(&all));
         let (found, wish) = (distinct(sockets(&all), users), Wish::Process(process));
-        Self::choose(found, &wish, users, deadline, looked)
+        Self::choose(found, &wish, users, deadline, searched)
     }
 
-    /// The one of these sockets that is wanted.
+    /// Connects to the selected one of these sockets.
     fn choose(
         mut found: Vec<Found>,
         wish: &Wish,
         users: &Users,
         deadline: Duration,
-        looked: String,
+        searched: String,
     ) -> Result<Self, Error> {
         if let Wish::Socket(path) = wish {
             return Self::connect_for(path, users, deadline);
@@ -248,9 +249,9 @@ impl Telemetry {
                 found.others = others;
                 Ok(found)
             }
-            // The one socket that is there says why better than "none".
+            // The error of the only socket is more helpful than "not found".
             0 if failed.len() == 1 && !matches!(wish, Wish::Process(_)) => Err(failed.remove(0)),
-            0 => Err(Error::NotFound { wanted, looked, others }),
+            0 => Err(Error::NotFound { wanted, searched, others }),
             count => {
                 let each = |telemetry: &Self| {
                     format!("{} (process {})", telemetry.path().display(), telemetry.process())
@@ -262,7 +263,7 @@ impl Telemetry {
     }
 }
 
-/// The user whose program was left alone.
+/// The user of a program that was skipped.
 fn user_of(error: &Error) -> Option<u32> {
     if let Error::OtherUser { user, .. } = error { Some(*user) } else { None }
 }

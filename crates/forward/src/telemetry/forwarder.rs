@@ -1,6 +1,6 @@
-//! What a forwarder answers: its ports' bursts, in the words of the burst probe in a DPDK program
-//! (`libhaul_dpdk_burst.so`), and its ports' counters in those of DPDK. So whoever reads one reads
-//! the other.
+//! The answers of a forwarder: its ports' bursts, in the format of the burst probe in a DPDK
+//! program (`libhaul_dpdk_burst.so`), and its ports' counters in DPDK's format. A client of either
+//! thus works with both.
 //!
 //! | command | answer |
 //! |---|---|
@@ -26,27 +26,27 @@ use crate::{Counters, Direction, DropReason, Snapshot};
 use haul_peer::socket;
 use haul_peer::users::Users;
 
-/// Pairs of one answer, two entries each: more sizes than a burst has.
+/// Most pairs of one answer, two entries each: more than a burst has sizes.
 const PAIRS_MAX: usize = 512;
 
-/// What a port is, for whoever asks.
+/// The description of a port for clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PortAbout {
     /// Its name in the snapshots.
     pub name: String,
     /// `haul_vhost`.
     pub driver: String,
-    /// Of a modelled NIC what it is a model of, by name: `nic`, `release`, `mode`, `link` and what
-    /// else `haul pcie watch` has options for. An object.
+    /// For a modelled NIC, an object with its parameters: `nic`, `release`, `mode`, `link` and the
+    /// other options of `haul pcie watch`.
     pub modelled: Option<Value>,
 }
 
-/// Serves what a forwarder counts at `path`, or where others look for it, to one's own user and
-/// root; `snapshot` says what that is now, all workers' together, and `ports` what each port is.
-/// Ports are numbered in that order.
+/// Serves a forwarder's counters at `path`, or at the default path, to this user and root.
+/// `snapshot` returns the present counters of all workers, and `ports` describes the ports, which
+/// are numbered in this order.
 ///
 /// # Errors
-/// [`Error::Serve`]; where no path is given, also that there is no place for one, of kind
+/// [`Error::Serve`]. Without `path`, also if no default path exists, with the kind
 /// [`io::ErrorKind::Unsupported`].
 pub fn serve(
     path: Option<&Path>,
@@ -56,8 +56,8 @@ pub fn serve(
     serve_for(path, &Users::Own, snapshot, ports)
 }
 
-/// As [`serve`], to these users: where they are others than one's own and root, everybody may
-/// connect that reaches the path, and all but these are turned away.
+/// As [`serve`], for these users. If they include others than this user and root, every user that
+/// can reach the path may connect, and the server disconnects those that are not allowed.
 ///
 /// # Errors
 /// As [`serve`].
@@ -74,22 +74,22 @@ pub fn serve_for(
         return Server::start(path, users, version, answer);
     }
     let nowhere = "neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR names a folder";
-    let place = own_place().ok_or_else(|| Error::Serve {
+    let index = own_place().ok_or_else(|| Error::Serve {
         path: "/run/user".into(),
         reason: io::Error::new(io::ErrorKind::Unsupported, nowhere),
     })?;
-    let folder = place.parent().unwrap_or(Path::new("/"));
-    let failed = |reason| Error::Serve { path: place.clone(), reason };
+    let folder = index.parent().unwrap_or(Path::new("/"));
+    let failed = |reason| Error::Serve { path: index.clone(), reason };
     if let Some(all) = folder.parent() {
         own_folder(all).map_err(failed)?;
         remove_abandoned(all);
     }
     own_folder(folder).map_err(failed)?;
-    Server::start_in(folder, &place, users, version, answer)
+    Server::start_in(folder, &index, users, version, answer)
 }
 
-/// Makes a folder for this user alone, unless it is there. One that is another user's, or that
-/// others may write to, is refused: they could put another socket into the place of this one's.
+/// Creates a folder for this user alone, unless it exists. Refuses a folder of another user, or one
+/// that others may write to, because they could replace the socket in it.
 fn own_folder(path: &Path) -> io::Result<()> {
     let mut made = fs::DirBuilder::new();
     made.recursive(true).mode(0o700).create(path)?;
@@ -103,7 +103,8 @@ fn own_folder(path: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("{path} is a {what} of user {owner} with mode {mode:o}")))
 }
 
-/// What processes left that were killed: sockets that nobody has, of processes that are not there.
+/// Removes the sockets of killed processes: those on which no process listens, and whose process
+/// does not exist.
 fn remove_abandoned(folder: &Path) {
     for found in sockets(&[folder.to_path_buf()]) {
         let process = found.prefix.strip_prefix("forward-").and_then(|text| text.parse().ok());
@@ -112,7 +113,7 @@ fn remove_abandoned(folder: &Path) {
         let Some(own) = found.path.parent().filter(|_| is_gone) else { continue };
         let connected = socket::connect(&found.path).map_err(io_of);
         if connected.is_err_and(|reason| reason.kind() == io::ErrorKind::ConnectionRefused) {
-            // Another process may do the same at this moment.
+            // Another process may remove them at the same time.
             let _ = fs::remove_file(&found.path);
             let _ = fs::remove_dir(own);
         }
@@ -127,7 +128,7 @@ struct Answers {
 impl Answers {
     fn answer(&mut self, name: &str, words: &[&str]) -> Option<Value> {
         let numbers: Vec<Option<usize>> = words.iter().map(|word| word.parse().ok()).collect();
-        let number = |place: usize| numbers.get(place).copied().flatten();
+        let number = |index: usize| numbers.get(index).copied().flatten();
         let port = number(0).and_then(|number| self.ports.get(number)).cloned();
         Some(match (name, words.len()) {
             ("/", 0) => json!(COMMANDS),
@@ -155,7 +156,7 @@ impl Answers {
         })
     }
 
-    /// As `PORT,QUEUE,rx` and `tx`.
+    /// The queues as `PORT,QUEUE,rx` and `PORT,QUEUE,tx`.
     fn queues(&mut self) -> Vec<String> {
         let snapshot = (self.snapshot)();
         let number = |name: &str| self.ports.iter().position(|port| port.name == name);
@@ -179,7 +180,7 @@ impl Answers {
         }
     }
 
-    /// Data that crossed a modelled link, of all queues; `None` where the port has none.
+    /// The data that crossed a modelled link, in all queues; `None` if the port has no such link.
     fn crossed(&mut self, port: &PortAbout) -> Option<Value> {
         let snapshot = (self.snapshot)();
         let own = || snapshot.crossed.iter().filter(|(name, _)| *name == port.name);
@@ -194,7 +195,7 @@ impl Answers {
         Some(Value::Object(sums))
     }
 
-    /// Of all queues.
+    /// The sums over all queues.
     fn stats(&mut self, port: &PortAbout) -> Value {
         let snapshot = (self.snapshot)();
         let own = snapshot.ports.iter().filter(|(name, ..)| *name == port.name);
@@ -229,7 +230,7 @@ fn error(text: &str) -> Value {
     json!({ "error": text })
 }
 
-/// A direction's bursts; every packet's size is counted, and no time between bursts.
+/// A direction's bursts. The size of every packet is counted, but not the time between bursts.
 fn bursts(direction: &Direction, time_ns: u64) -> Value {
     let sizes = direction.batches.iter().enumerate().filter(|(_, count)| **count > 0);
     let pairs: Vec<u64> =
@@ -250,11 +251,11 @@ fn bursts(direction: &Direction, time_ns: u64) -> Value {
     })
 }
 
-/// What is counted of a port, in DPDK's names.
+/// The counters of a port, in DPDK's names.
 const STATS: [&str; 8] =
     ["ipackets", "opackets", "ibytes", "obytes", "imissed", "rx_nombuf", "ierrors", "oerrors"];
 
-/// The same of one queue.
+/// The counters of one queue, in the order of [`STATS`].
 fn stats(counters: &Counters) -> [u64; STATS.len()] {
     let Counters { rx, tx, .. } = counters;
     let (missed, no_buffer) = (rx.drops_for(DropReason::Full), rx.drops_for(DropReason::NoBuffer));
@@ -274,7 +275,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// A worker between a modelled NIC, from which so many packets come, and nothing.
+    /// A worker between a modelled NIC, from which `packets` packets arrive, and a null port.
     fn forward(packets: u64) -> Running {
         let nic: &haul_model::pcie::Nic = "ice".parse().unwrap();
         let setup = Setup::of(*nic, "gen3x8".parse().unwrap());
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_asked_as_the_probe_is() {
+    fn forwarder_answers_like_the_probe() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let running = forward(100_000);
@@ -314,7 +315,7 @@ mod tests {
         for none in ["/haul/burst/port,2", "/haul/nic/counts,1", "/ethdev/stats,x", "/eal/x"] {
             assert!(matches!(client.ask(none), Err(Error::Refused { .. })), "{none}");
         }
-        // What is asked again has grown, until all have come; nothing is of several moments.
+        // Repeated answers grow until all packets have arrived, and each answer is consistent.
         let (mut before, mut packets) = (0, 0);
         while packets < 100_000 {
             let answer = client.ask("/haul/burst/histogram,0,0,rx").unwrap();
@@ -328,7 +329,7 @@ mod tests {
         let stats = client.ask("/ethdev/stats,1").unwrap();
         assert!(stats["opackets"].as_u64().unwrap() <= 100_000, "{stats}");
         let snapshot = running.stop().unwrap();
-        // The worker has ended, and what it counted last is still answered.
+        // The worker has ended, but its last counts are still served.
         let counts = client.ask("/haul/nic/counts,0").unwrap();
         let (_, crossed) = &snapshot.crossed[0];
         assert_eq!(counts["inbound_write"].as_u64(), {
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_open_to_others_is_not_used() {
+    fn folder_open_to_others_is_refused() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().unwrap();
         let (own, link) = (folder.path().join("run/haul"), folder.path().join("link"));
@@ -362,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_processes_left_is_taken_away() {
+    fn sockets_of_killed_processes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         // No process has this number: the kernel's limit is 2^22.
         let (gone, own) = ("forward-99999999", format!("forward-{}", std::process::id()));
         for name in [gone, own.as_str(), "rte"] {
-            let place = folder.path().join(name);
-            fs::create_dir(&place).unwrap();
-            drop(std::os::unix::net::UnixListener::bind(place.join("dpdk_telemetry.v2")).unwrap());
+            let index = folder.path().join(name);
+            fs::create_dir(&index).unwrap();
+            drop(std::os::unix::net::UnixListener::bind(index.join("dpdk_telemetry.v2")).unwrap());
         }
         remove_abandoned(folder.path());
         assert!(!folder.path().join(gone).exists());

@@ -1,11 +1,11 @@
-//! A client of DPDK's telemetry: what a running, unmodified DPDK program says of itself.
+//! A client of DPDK's telemetry, which reads the state of a running, unmodified DPDK program.
 //!
-//! DPDK listens on a Unix socket of packets, `/var/run/dpdk/PREFIX/dpdk_telemetry.v2`. It greets
-//! with its version, its process and how long an answer may be; a command is a packet, and so is
-//! its answer, a JSON object whose only key is the command. The program at the other end may be
-//! anything: whatever it does, [`Telemetry::ask`] returns in time, with an answer or an [`Error`].
-//! It is of one's own user or root, unless others are allowed ([`Users`]): programs of others are
-//! not asked.
+//! DPDK listens on a SOCK_SEQPACKET socket, `/var/run/dpdk/PREFIX/dpdk_telemetry.v2`. Its greeting
+//! contains its version, its process ID and the longest length of an answer. A command is one
+//! packet, and so is its answer, a JSON object whose only key is the command. The program at the
+//! other end is not trusted: in any case, [`Telemetry::ask`] returns in time, with an answer or an
+//! [`Error`]. The program must run as this user or root, unless other users are allowed
+//! ([`Users`]): other programs are not asked.
 //!
 //! ```no_run
 //! # mod haul { pub use haul_forward::telemetry; }
@@ -21,14 +21,14 @@
 //!
 //! From the bottom up:
 //!
-//! - `error`: what can go wrong;
-//! - `answer`: a packet from the program, as a value;
+//! - `error`: the errors of telemetry;
+//! - `answer`: parses a program's packets;
 //! - `conversation`: greeting, commands, answers;
-//! - `processes`: sockets that processes listen on;
-//! - `find`: which programs there are;
-//! - `server`: a socket of this process, in the same words;
-//! - `forwarder`: what a forwarder answers there: its ports' bursts, as the probe in a DPDK
-//!   program.
+//! - `processes`: sockets on which processes listen;
+//! - `find`: finds running programs;
+//! - `server`: a telemetry socket of this process;
+//! - `forwarder`: the answers of a forwarder: its ports' bursts, as the probe in a DPDK program
+//!   reports them.
 
 mod error;
 

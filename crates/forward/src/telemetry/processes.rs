@@ -1,9 +1,9 @@
-//! Sockets that processes listen on, wherever their runtime folders are.
+//! Sockets on which processes listen, in any runtime folder.
 //!
-//! A program that a service manager starts makes its socket in a folder that only it was told of
-//! (`RUNTIME_DIRECTORY`), so no list of folders has all. The kernel knows them by each network
-//! namespace: `/proc/PID/net/unix`. A path is as its process sees it: in another mount namespace it
-//! is reached through `/proc/PID/root`.
+//! A service manager may give a program a runtime folder that no other program knows
+//! (`RUNTIME_DIRECTORY`), so no list of folders is complete. The kernel lists the sockets of each
+//! network namespace: `/proc/PID/net/unix`. A path is the one that its process sees. A process in
+//! another mount namespace is reached through `/proc/PID/root`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,22 +13,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// More processes than one machine runs.
+/// Most processes that are examined: more than one machine runs.
 const PROCESSES_MAX: usize = 1 << 20;
 
-/// A socket that a process listens on.
+/// A socket on which a process listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Listening {
     inode: u64,
-    /// As it was bound.
+    /// The path to which it was bound.
     path: PathBuf,
 }
 
-/// The paths of the sockets with such a name that this process listens on, as they are reached
-/// from here.
+/// The paths of the sockets with a matching name on which this process listens, as seen from here.
 ///
 /// # Errors
-/// There is no such process, or only its user and root may see its sockets.
+/// The process does not exist, or only its user and root may see its sockets.
 pub(super) fn of_process(
     process: u32,
     is_name: impl Fn(&OsStr) -> bool,
@@ -39,7 +38,7 @@ pub(super) fn of_process(
     Ok(own.map(|it| reached(process, &it.path)).collect())
 }
 
-/// The folders that a process was told to make its sockets in.
+/// The runtime folders in a process's environment.
 pub(super) fn folders_of(process: u32) -> Vec<PathBuf> {
     let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
     let names = [&b"RUNTIME_DIRECTORY="[..], b"XDG_RUNTIME_DIR="];
@@ -51,13 +50,13 @@ pub(super) fn folders_of(process: u32) -> Vec<PathBuf> {
     paths.filter(|path| path.is_absolute()).map(|path| reached(process, path)).collect()
 }
 
-/// The paths of all sockets with such a name that a process listens on whose network namespace can
-/// be seen from here.
+/// The paths of all sockets with a matching name on which a process listens, if its network
+/// namespace is visible from here.
 pub(super) fn all(is_name: impl Fn(&OsStr) -> bool) -> Vec<PathBuf> {
     let (mut seen, mut found, mut elsewhere) = (BTreeSet::new(), Vec::new(), Vec::new());
     let processes = processes();
     for process in &processes {
-        // Of a process whose namespace cannot be seen nothing is known.
+        // Without access to its namespace, the sockets of a process are unknown.
         let Ok(namespace) = fs::read_link(format!("/proc/{process}/ns/net")) else { continue };
         if !seen.insert(namespace) {
             continue;
@@ -81,7 +80,7 @@ pub(super) fn all(is_name: impl Fn(&OsStr) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// This process first: its own namespace is the usual one.
+/// This process first: its namespace is the usual one.
 fn processes() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten().take(PROCESSES_MAX);
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -89,7 +88,7 @@ fn processes() -> Vec<u32> {
     std::iter::once(own).chain(numbers.filter(|process| *process != own)).collect()
 }
 
-/// The inodes of the sockets that a process has open.
+/// The inodes of a process's open sockets.
 fn held(process: u32) -> io::Result<BTreeSet<u64>> {
     let entries = fs::read_dir(format!("/proc/{process}/fd"))?.flatten();
     let sockets = entries.filter_map(|entry| {
@@ -99,10 +98,10 @@ fn held(process: u32) -> io::Result<BTreeSet<u64>> {
     Ok(sockets.collect())
 }
 
-/// The listening sockets with such a name of a table as `/proc/net/unix` has it: seven columns, and
-/// the path with whatever bytes it has.
+/// The listening sockets with a matching name in a table of the format of `/proc/net/unix`: seven
+/// columns, then the path with arbitrary bytes.
 fn listening(table: &[u8], is_name: impl Fn(&OsStr) -> bool) -> Vec<Listening> {
-    /// `__SO_ACCEPTCON`: somebody listens.
+    /// `__SO_ACCEPTCON`: the socket listens.
     const LISTENS: u32 = 1 << 16;
     let of = |line: &[u8]| {
         let mut rest = line;
@@ -121,7 +120,7 @@ fn listening(table: &[u8], is_name: impl Fn(&OsStr) -> bool) -> Vec<Listening> {
     table.split(|byte| *byte == b'\n').filter_map(of).collect()
 }
 
-/// A path that a process sees, as it is reached from here.
+/// Translates a path that a process sees into one that is valid here.
 fn reached(process: u32, path: &Path) -> PathBuf {
     let through = match path.strip_prefix("/") {
         Ok(below) => Path::new(&format!("/proc/{process}/root")).join(below),
@@ -130,7 +129,7 @@ fn reached(process: u32, path: &Path) -> PathBuf {
     let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
     match file(&through) {
         Some(there) if path.is_relative() || file(path) != Some(there) => through,
-        // The same file, or one that only its own path may lead to.
+        // The same file, or a file that is only reachable through its own path.
         _ => path.to_owned(),
     }
 }
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_its_listeners_whatever_their_paths_are() {
+    fn table_yields_listeners_with_any_path() {
         let table = b"Num       RefCount Protocol Flags    Type St Inode Path\n\
             0000000000000000: 00000002 00000000 00010000 0005 01 23456 /run/a b/s.v2\n\
             0000000000000000: 00000002 00000000 00010000 0005 01     7 rel/\xff/s.v2\n\
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn own_sockets_are_found_with_their_path() {
+    fn own_socket_is_found_by_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("own.v2");
         let name = |name: &OsStr| name == "own.v2";

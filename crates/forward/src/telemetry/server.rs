@@ -1,7 +1,7 @@
-//! A telemetry socket of this process, in the words of DPDK's: a greeting, commands, answers. One
-//! thread serves all clients. A client that sends what is no command is answered null; one that
-//! does not read is closed. While as many are there as are served at once, whoever has been silent
-//! for longest is closed for the next that comes.
+//! A telemetry socket of this process that speaks DPDK's protocol: a greeting, commands, answers.
+//! One thread serves all clients. An invalid command is answered with null. A client that does not
+//! read its answers is disconnected. If the limit of clients is reached, the client that has been
+//! silent for longest is disconnected for the next one.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -20,37 +20,37 @@ use haul_peer::listening::{self, Bound};
 use haul_peer::socket::{self, Socket};
 use haul_peer::users::Users;
 
-/// Clients at once, as many as DPDK serves (MAX_CONNECTIONS).
+/// Most clients at once, as in DPDK (MAX_CONNECTIONS).
 const CLIENTS_MAX: usize = 10;
-/// How long a client may be silent while others wait for its place: longer than `haul pcie watch`
-/// is by itself, 1 s, and shorter than it waits for a greeting, 2 s.
+/// How long a client may be silent while another one waits: longer than `haul pcie watch` is silent
+/// by itself, 1 s, and shorter than it waits for a greeting, 2 s.
 const SILENT_MAX: Duration = Duration::from_millis(1500);
-/// The longest command, as DPDK's buffer for it.
+/// The longest command, the length of DPDK's buffer for it.
 const COMMAND_BYTES_MAX: usize = 1024;
-/// The longest answer, as DPDK's (MAX_OUTPUT_LEN).
+/// The longest answer, as in DPDK (MAX_OUTPUT_LEN).
 pub(super) const ANSWER_BYTES_MAX: usize = 16 * 1024;
-/// After a failure of the system, such as too many open files.
+/// Pause after a failure of the system, such as too many open files.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Answers a command, by the words behind it; `None` refuses.
+/// Answers a command with its parameters; `None` refuses it.
 pub(super) type Answer = Box<dyn FnMut(&str, &[&str]) -> Option<Value> + Send>;
 
-/// A socket that is served. Dropping it ends the conversations and takes the socket away.
+/// A telemetry server. Dropping it ends the conversations and removes the socket.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
-    /// Its own folder, which goes with it.
+    /// Its own folder, which is removed with it.
     folder: Option<PathBuf>,
-    /// What it says, or that it is closed, ends the thread.
+    /// Data on this socket, or its close, ends the thread.
     end: Option<OwnedFd>,
     thread: Thread,
 }
 
 impl Server {
-    /// Listens at `path`, for these users, and serves.
+    /// Listens at `path` and serves these users.
     ///
     /// # Errors
-    /// [`Error::Serve`]: the path is another's, or none that a socket can have.
+    /// [`Error::Serve`]: another process uses the path, or no socket can have it.
     pub(super) fn start(
         path: &Path,
         users: &Users,
@@ -77,10 +77,10 @@ impl Server {
         Ok(Self { path: path.into(), folder: None, end: Some(end), thread })
     }
 
-    /// The same in a folder that goes with it.
+    /// As [`start`](Self::start), in a folder that is removed with the server.
     ///
     /// # Errors
-    /// As [`start`](Self::start); the folder has gone then.
+    /// As [`start`](Self::start); the folder is then removed.
     pub(super) fn start_in(
         folder: &Path,
         path: &Path,
@@ -94,7 +94,7 @@ impl Server {
                 Ok(server)
             }
             Err(error) => {
-                // It stays where another process's socket is in it.
+                // The removal fails if the folder holds another process's socket.
                 let _ = std::fs::remove_dir(folder);
                 Err(error)
             }
@@ -110,15 +110,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // In a child of fork there is nothing of it but copies of descriptors.
+        // A child of fork has only copies of the descriptors.
         if !self.thread.is_here() {
             return;
         }
         if let Some(end) = self.end.take() {
-            // A child of fork may have it too, and close it late.
+            // A child of fork may hold a copy and close it late.
             socket::nudge(&end);
         }
-        // It panics where an answer does, which is said already.
+        // The thread panics only if an answer does, which was reported already.
         let _ = self.thread.join();
         if let Some(folder) = &self.folder {
             let _ = std::fs::remove_dir(folder);
@@ -126,7 +126,7 @@ impl Drop for Server {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Serving {
     listener: OwnedFd,
     bound: Bound,
@@ -139,8 +139,8 @@ struct Serving {
 
 struct Client {
     socket: Socket,
-    /// When it said something last, or came.
-    heard: Instant,
+    /// When the client connected or last sent a command.
+    last_heard: Instant,
 }
 
 impl Serving {
@@ -148,7 +148,7 @@ impl Serving {
         loop {
             let left = self.until_room();
             let mut ready: Vec<PollFd<'_>> = vec![PollFd::new(&self.stop, PollFlags::IN)];
-            // Whoever comes to a full house waits in the queue.
+            // If all places are occupied, new clients wait in the queue.
             let flags = if left.is_zero() { PollFlags::IN } else { PollFlags::empty() };
             ready.push(PollFd::new(&self.listener, flags));
             let clients = self.clients.iter();
@@ -165,7 +165,7 @@ impl Serving {
             let clients = std::mem::take(&mut self.clients);
             for (mut client, is_ready) in clients.into_iter().zip(&is_ready[2..]) {
                 if *is_ready {
-                    client.heard = Instant::now();
+                    client.last_heard = Instant::now();
                 }
                 if !is_ready || self.serve(&client.socket) {
                     self.clients.push(client);
@@ -177,18 +177,18 @@ impl Serving {
         }
     }
 
-    /// How long it takes until one more can be served, at most.
+    /// The longest time until another client can be served.
     fn until_room(&self) -> Duration {
         match self.longest_silent() {
-            Some(place) if self.clients.len() >= CLIENTS_MAX => {
-                SILENT_MAX.saturating_sub(self.clients[place].heard.elapsed())
+            Some(index) if self.clients.len() >= CLIENTS_MAX => {
+                SILENT_MAX.saturating_sub(self.clients[index].last_heard.elapsed())
             }
             _ => Duration::ZERO,
         }
     }
 
     fn longest_silent(&self) -> Option<usize> {
-        (0..self.clients.len()).min_by_key(|place| self.clients[*place].heard)
+        (0..self.clients.len()).min_by_key(|index| self.clients[*index].last_heard)
     }
 
     fn accept(&mut self) {
@@ -197,23 +197,23 @@ impl Serving {
             Ok(None) => return,
             Err(_) => return thread::sleep(NAP),
         };
-        // What it sends is no reason to wait as it is closed.
+        // The close must not block on data that the client sends.
         let Ok(socket) = Socket::adopt(socket) else { return };
         let greeting = self.greeting.to_string();
         let is_allowed = self.users.check_other_end("serve", &*socket).is_ok();
         if !is_allowed || socket::say(&socket, greeting.as_bytes()).is_err() {
             return;
         }
-        // Not for whoever is turned away.
+        // Only an allowed client displaces another one.
         if self.clients.len() >= CLIENTS_MAX
-            && let Some(place) = self.longest_silent()
+            && let Some(index) = self.longest_silent()
         {
-            self.clients.swap_remove(place);
+            self.clients.swap_remove(index);
         }
-        self.clients.push(Client { socket, heard: Instant::now() });
+        self.clients.push(Client { socket, last_heard: Instant::now() });
     }
 
-    /// Answers what a client asks; false where it is to be closed.
+    /// Answers a client's command; false if the client must be disconnected.
     fn serve(&mut self, client: &OwnedFd) -> bool {
         let mut buffer = [0; COMMAND_BYTES_MAX];
         let length = match socket::hear(client, &mut buffer) {
@@ -241,7 +241,7 @@ impl Drop for Serving {
     }
 }
 
-/// A command's name, and the words behind it.
+/// Splits a command into its name and its parameters.
 fn parts(command: &str) -> (&str, Vec<&str>) {
     let (name, words) = command.split_once(',').unwrap_or((command, ""));
     (name, words.split(',').map(str::trim).filter(|word| !word.is_empty()).collect())
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_answered_and_the_socket_goes_with_the_server() {
+    fn server_answers_commands_and_removes_its_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let server = echo(&path);
@@ -285,23 +285,23 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_too_long_is_null() {
+    fn oversized_answer_is_null() {
         let folder = tempfile::tempdir().unwrap();
         let server = echo(&folder.path().join("socket"));
         let mut client = Telemetry::connect(server.path(), DEADLINE).unwrap();
         assert!(matches!(client.ask("/long"), Err(Error::Refused { .. })));
     }
 
-    /// Clients that say nothing, never read, or go at once take nobody else's turn.
+    /// The other clients are silent, never read, or disconnect at once.
     #[test]
-    fn bad_clients_hold_nobody_up() {
+    fn bad_clients_do_not_delay_others() {
         let folder = tempfile::tempdir().unwrap();
         let server = echo(&folder.path().join("socket"));
         let path = server.path();
         let silent: Vec<_> = (0..3).map(|_| socket::connect(path).unwrap()).collect();
         let deaf = socket::connect(path).unwrap();
         for _ in 0..100_000 {
-            // Until its own queue is full, or it is closed.
+            // Until the client's own queue is full, or it is disconnected.
             if socket::say(&deaf, b"/echo,1").is_err() {
                 break;
             }
@@ -318,10 +318,10 @@ mod tests {
         drop(silent);
     }
 
-    /// Clients that fill the house and say nothing, or one thing, make room for whoever comes; one
-    /// that asks stays.
+    /// Clients that occupy all places and then are silent give way to new ones; a client that keeps
+    /// asking stays.
     #[test]
-    fn silent_clients_keep_nobody_out() {
+    fn silent_clients_give_way_to_new_ones() {
         let folder = tempfile::tempdir().unwrap();
         let server = echo(&folder.path().join("socket"));
         let connect = || Telemetry::connect(server.path(), DEADLINE);
@@ -344,12 +344,12 @@ mod tests {
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         });
         let gone = silent.iter_mut().filter_map(|it| it.ask("/echo,3").err()).count();
-        assert_eq!(gone, 3, "as many as came");
+        assert_eq!(gone, 3, "one for each new client");
     }
 
-    /// More than are served at once wait for their turn.
+    /// Clients above the limit wait for a index.
     #[test]
-    fn a_full_house_lets_the_next_in_when_one_goes() {
+    fn full_server_serves_next_client_after_disconnect() {
         let folder = tempfile::tempdir().unwrap();
         let server = echo(&folder.path().join("socket"));
         let connect = || Telemetry::connect(server.path(), DEADLINE);

@@ -1,7 +1,7 @@
-//! Ethernet, IPv4 and UDP around a stamp, with right lengths and checksums.
+//! Ethernet, IPv4 and UDP around a stamp, with valid lengths and checksums.
 //!
-//! A frame is made of a template of its size and flow: the headers and the sum of all that does not
-//! change, so that a packet costs one copy and the sum of its stamp.
+//! A frame is built from a template of its size and flow: the headers, and the sum of everything
+//! constant. A packet thus costs one copy and the sum of its stamp.
 
 use std::net::Ipv4Addr;
 
@@ -10,20 +10,20 @@ use etherparse::PacketBuilder;
 use super::super::error::Error;
 use super::stamp::{HEADERS_BYTES, STAMP_BYTES};
 
-/// Where the checksum of UDP stands in a frame.
+/// Offset of UDP's checksum in a frame.
 const CHECKSUM_AT: usize = 40;
 
 /// Addresses of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// The Ethernet address that packets come from.
+    /// The source address.
     pub source: [u8; 6],
-    /// The one that they go to.
+    /// The destination address.
     pub target: [u8; 6],
 }
 
 impl Default for Addresses {
-    /// Two that are locally administered.
+    /// Two locally administered addresses.
     fn default() -> Self {
         Self { source: [2, 0x68, 0x61, 0x75, 0x6C, 1], target: [2, 0x68, 0x61, 0x75, 0x6C, 2] }
     }
@@ -33,18 +33,18 @@ impl Default for Addresses {
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     headers: [u8; HEADERS_BYTES],
-    /// The sum of UDP's checksum over all but the stamp, not folded.
+    /// The sum of UDP's checksum over everything but the stamp, not folded.
     sum: u64,
 }
 
-/// UDP's port "discard" of IANA, where nobody answers.
+/// UDP's port "discard" of IANA, which never answers.
 const DISCARD: u16 = 9;
-/// The first port that IANA leaves to everybody.
+/// The first port of IANA's dynamic range.
 const PORT_FIRST: u16 = 49_152;
 
 impl Template {
-    /// The frame of `size` bytes in flow `flow`: its source is of 198.18.0.0/16, RFC 2544's network
-    /// of benchmarks, and a port of its own.
+    /// The template of `size` bytes in flow `flow`. Its source is an address of 198.18.0.0/16, the
+    /// benchmark network of RFC 2544, and a port of this flow.
     pub(crate) fn new(addresses: &Addresses, flow: u32, size: usize) -> Result<Self, Error> {
         let [_, _, high, low] = flow.to_be_bytes();
         let source = Ipv4Addr::new(198, 18, high, low);
@@ -74,7 +74,7 @@ impl Template {
         let words = stamp.as_chunks::<2>().0.iter();
         let sum = words.fold(self.sum, |sum, word| sum + u64::from(u16::from_be_bytes(*word)));
         let mut headers = self.headers;
-        // RFC 768: a sum of 0 is sent as all ones, because 0 says that there is none.
+        // RFC 768: a sum of 0 is sent as all ones, because 0 means that there is none.
         let checksum = match !fold(sum) {
             0 => u16::MAX,
             checksum => checksum,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_and_checksums_are_right_for_another_reader() {
+    fn etherparse_accepts_lengths_and_checksums() {
         for size in [60, 61, 64, 590, 1514, 9000] {
             for (flow, sequence) in [(0, 0), (1, u64::MAX), (70_000, 0x1234_5678_9ABC_DEF0)] {
                 let template = Template::new(&Addresses::default(), flow, size).unwrap();

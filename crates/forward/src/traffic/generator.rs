@@ -1,5 +1,5 @@
-//! The port that makes packets: numbered, timed, at a rate or as fast as they are taken. What comes
-//! back to it is looked at as by a sink.
+//! A port that generates packets: numbered, timed, at a rate or as fast as it is polled. It
+//! inspects packets that return to it as a sink does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,28 +14,28 @@ use super::sink::{Inspector, Watch};
 use super::size::Sizes;
 use super::stamp::{HEADERS_BYTES, STAMP_BYTES, Stamp};
 
-/// What a generator makes.
+/// The packets that a generator makes.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     /// The sizes of packets.
     pub sizes: Sizes,
-    /// Packets a second; `None` for as fast as they are taken.
+    /// Packets a second; `None` for as fast as the port is polled.
     pub rate: Option<f64>,
-    /// Packets after which there are no more; `None` for no end.
+    /// How many packets are generated; `None` for no limit.
     pub packets: Option<u64>,
-    /// How many flows, one packet of each after the other.
+    /// How many flows; consecutive packets belong to different flows.
     pub flows: u32,
-    /// The number of the first of them, so that several generators make several flows.
+    /// The number of the first flow, so that several generators make different flows.
     pub flow_first: u32,
     /// Ethernet addresses.
     pub addresses: Addresses,
-    /// The number of the stream, for a sink that sees several: below 64. It is the number of the
-    /// generator's queue as well.
+    /// The number of the stream, below 64, by which a sink distinguishes several. It is also the
+    /// number of the generator's queue.
     pub stream: u8,
 }
 
 impl Default for Traffic {
-    /// Packets of 64 B in one flow, as fast as they are taken, without end.
+    /// Packets of 64 B in one flow, as fast as the port is polled, without limit.
     fn default() -> Self {
         Self {
             sizes: Sizes::Fixed(64),
@@ -52,13 +52,13 @@ impl Default for Traffic {
 /// Most flows: each has a template for each size.
 const FLOWS_MAX: u32 = 4096;
 
-/// Highest first flow: of 64 generators each has flows of its own.
+/// Highest first flow: each of 64 generators can have different flows.
 const FLOW_FIRST_MAX: u32 = 64 * (FLOWS_MAX - 1);
 
-/// Templates of all flows and sizes together.
+/// Most templates of all flows and sizes.
 const TEMPLATES_MAX: usize = 1 << 20;
 
-/// How well a generator kept its rate, seen from another thread.
+/// How well a generator kept its rate, readable from another thread.
 #[derive(Clone, Debug, Default)]
 pub struct Pace(Arc<PaceWords>);
 
@@ -72,25 +72,25 @@ struct PaceWords {
 }
 
 impl Pace {
-    /// Packets that were made: the sequence numbers below this.
+    /// Packets that were generated: the sequence numbers below this.
     #[must_use]
     pub fn made(&self) -> u64 {
         self.0.made.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds from the first of them to the last.
+    /// Nanoseconds from the first to the last of these packets.
     #[must_use]
     pub fn took_ns(&self) -> u64 {
         self.0.took_ns.load(Ordering::Relaxed)
     }
 
-    /// The longest time that a burst's first packet was made after it was due, in nanoseconds.
+    /// The longest time by which a burst's first packet was late, in nanoseconds.
     #[must_use]
     pub fn late_ns_max(&self) -> u64 {
         self.0.late_ns_max.load(Ordering::Relaxed)
     }
 
-    /// The mean of those times, in nanoseconds.
+    /// The mean of these times, in nanoseconds.
     #[must_use]
     pub fn late_ns_mean(&self) -> f64 {
         let bursts = self.0.bursts.load(Ordering::Relaxed).max(1);
@@ -98,20 +98,21 @@ impl Pace {
     }
 }
 
-/// Makes packets; takes every packet as a [`Sink`](super::super::Sink) does.
+/// Generates packets; inspects every packet that it is sent as a [`Sink`](super::super::Sink) does.
 #[derive(Debug)]
 pub struct Generator {
     name: String,
     stream: u8,
-    /// One for each size of a round and flow: `sizes.len()` of the first flow, and so on.
+    /// One template for each size of a round and each flow: `sizes.len()` of the first flow, and so
+    /// on.
     templates: Vec<Template>,
     sizes: Vec<usize>,
     flows: u32,
-    /// Nanoseconds from packet to packet.
+    /// Nanoseconds between two packets.
     interval_ns: Option<f64>,
     packets: u64,
     next: u64,
-    /// When the first packet was taken.
+    /// When the first packet was polled.
     start_ns: Option<u64>,
     is_over: bool,
     pace: Pace,
@@ -123,23 +124,27 @@ impl Generator {
     /// A generator of this name.
     ///
     /// # Errors
-    /// [`Error::Value`] for a size, a rate or a number of flows that cannot be.
+    /// [`Error::Value`] for a size, a rate or a number of flows outside the limits.
     pub fn new(name: &str, traffic: &Traffic) -> Result<Self, Error> {
         let value = |what, value: String, limit| Err(Error::Value { what, value, limit });
         if traffic.flows == 0 || traffic.flows > FLOWS_MAX {
-            return value("a number of flows of", traffic.flows.to_string(), "1 to 4096 are");
+            return value("a number of flows of", traffic.flows.to_string(), "choose 1 to 4096");
         }
         if traffic.flow_first > FLOW_FIRST_MAX {
             let value = traffic.flow_first.to_string();
-            return Err(Error::Value { what: "a first flow of", value, limit: "0 to 262080 are" });
+            return Err(Error::Value {
+                what: "a first flow of",
+                value,
+                limit: "choose 0 to 262080",
+            });
         }
         if traffic.stream >= 64 {
-            return value("a stream number of", traffic.stream.to_string(), "0 to 63 are");
+            return value("a stream number of", traffic.stream.to_string(), "choose 0 to 63");
         }
         if let Some(rate) = traffic.rate
             && !(rate > 0.0 && rate <= 1e9)
         {
-            return value("a rate of", format!("{rate} packets/s"), "above 0 and up to 1e9 is");
+            return value("a rate of", format!("{rate} packets/s"), "choose above 0 and up to 1e9");
         }
         let sizes = traffic.sizes.round()?;
         if sizes.len() * traffic.flows as usize > TEMPLATES_MAX {
@@ -173,13 +178,13 @@ impl Generator {
         })
     }
 
-    /// Where what came back to it is seen.
+    /// The findings about packets that returned to this port.
     #[must_use]
     pub fn watch(&self) -> Watch {
         self.inspector.watch()
     }
 
-    /// How well it keeps its rate.
+    /// How well this generator keeps its rate.
     #[must_use]
     pub fn pace(&self) -> Pace {
         self.pace.clone()
@@ -195,12 +200,12 @@ impl Generator {
     }
 
     fn make(&self, pool: &mut Pool, sequence: u64, time_ns: u64) -> Option<Packet> {
-        let place = (sequence % self.sizes.len() as u64) as usize;
+        let index = (sequence % self.sizes.len() as u64) as usize;
         let flow = (sequence / self.sizes.len() as u64 % u64::from(self.flows)) as usize;
-        let size = self.sizes[place];
+        let size = self.sizes[index];
         let packet = pool.take(size)?;
         let stamp = Stamp { stream: self.stream, sequence, time_ns }.bytes();
-        let headers = self.templates[flow * self.sizes.len() + place].headers(&stamp);
+        let headers = self.templates[flow * self.sizes.len() + index].headers(&stamp);
         let mut front = [0; HEADERS_BYTES + STAMP_BYTES];
         front[..HEADERS_BYTES].copy_from_slice(&headers);
         front[HEADERS_BYTES..].copy_from_slice(&stamp);
@@ -211,12 +216,12 @@ impl Generator {
             is_whole &= pool.write(&packet, at, &ZEROS[..here]);
             at += here;
         }
-        debug_assert!(is_whole, "a packet of {size} B takes so many");
+        debug_assert!(is_whole, "a packet of {size} B holds {size} B");
         Some(packet)
     }
 }
 
-/// What stands behind the stamp.
+/// The bytes behind the stamp.
 static ZEROS: [u8; 2048] = [0; 2048];
 
 impl Port for Generator {
@@ -259,7 +264,7 @@ impl Port for Generator {
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
-        self.inspector.take(pool, burst, &mut self.counters.tx)
+        self.inspector.inspect(pool, burst, &mut self.counters.tx)
     }
 
     fn service(&mut self, _: &mut Pool) -> Result<(), Error> {

@@ -1,13 +1,13 @@
-//! Packets that are made, numbered and timed here, and looked at as they come back.
+//! Packets that are generated, numbered and timed here, and inspected when they return.
 //!
 //! From the bottom up:
 //!
-//! - `stamp`: what a payload says: stream, sequence number, time;
-//! - `size`: the sizes of packets, one after the other;
+//! - `stamp`: the content of a payload: stream, sequence number, time;
+//! - `size`: the sizes of packets, in turn;
 //! - `frame`: Ethernet, IPv4 and UDP around it, with lengths and checksums;
-//! - `order`: which sequence numbers came: lost, out of order, twice;
-//! - `sink`: the port that looks at packets;
-//! - `generator`: the port that makes them.
+//! - `order`: which sequence numbers arrived: lost, out of order, twice;
+//! - `sink`: a port that inspects packets;
+//! - `generator`: a port that generates packets.
 
 pub(crate) mod frame;
 pub(crate) mod generator;

@@ -1,38 +1,39 @@
-//! Which sequence numbers of a stream came: each once, or lost, out of order, twice.
+//! Which sequence numbers of a stream arrived: once, never, out of order, or twice.
 
-/// Numbers behind the highest that are remembered one by one: the packets that all rings of a flow
-/// hold, many times over. What comes later than that counts as late, once or twice.
+/// Numbers behind the highest that are recorded one by one: many times the packets that all rings
+/// of a flow hold. An even later packet counts as out of order or as a duplicate.
 const WINDOW: u64 = 1 << 16;
 
-/// A number so far ahead of the highest is no number of this stream's: 2^32 packets are minutes.
+/// A number this far ahead of the highest does not belong to the stream: 2^32 packets are minutes.
 const JUMP_MAX: u64 = 1 << 32;
 
-/// What came of a stream.
+/// The packets of a stream that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// Packets that came, each once.
+    /// Packets that arrived, each counted once.
     pub unique: u64,
-    /// One more than the highest number that came: so many were sent at least.
+    /// The highest number that arrived, plus one: at least this many packets were sent.
     pub expected: u64,
-    /// Packets that came after one with a higher number, duplicates not counted.
+    /// Packets that arrived after one with a higher number, without duplicates.
     pub reordered: u64,
-    /// Packets that came again.
+    /// Packets that arrived again.
     pub duplicates: u64,
 }
 
 impl Order {
-    /// Numbers below the highest that did not come.
+    /// Numbers below the highest that did not arrive.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.expected - self.unique
     }
 }
 
-/// Follows a stream. A number takes a few nanoseconds, one that skips many a microsecond at most.
+/// Follows a stream. A number costs a few nanoseconds; one that skips many costs a microsecond at
+/// most.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracker {
     order: Order,
-    /// A bit for each of the last [`WINDOW`] numbers below `expected`: whether it came.
+    /// A bit for each of the last [`WINDOW`] numbers below `expected`: whether it arrived.
     came: Box<[u64]>,
 }
 
@@ -45,7 +46,7 @@ impl Tracker {
         self.order
     }
 
-    /// Takes a number down; false where it is none of this stream's.
+    /// Records a number; false if it does not belong to the stream.
     #[inline]
     pub(crate) fn see(&mut self, sequence: u64) -> bool {
         let next = self.order.expected;
@@ -71,7 +72,7 @@ impl Tracker {
             self.order.unique += 1;
             self.set(sequence);
         } else if next - sequence > WINDOW {
-            // Too late to say whether it came before; the sums below stay right if it did not.
+            // Too late to know whether it arrived before; the sums stay correct if it did not.
             if self.order.unique < self.order.expected {
                 self.order.unique += 1;
                 self.order.reordered += 1;
@@ -111,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Loss, order and duplicates by the book, with every number remembered.
+    /// A naive oracle for loss, order and duplicates that records every number.
     #[derive(Default)]
     struct Naive {
         came: BTreeSet<u64>,
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_with_every_fault_is_followed_as_by_the_book() {
+    fn tracker_equals_naive_oracle() {
         let (mut tracker, mut naive) = (Tracker::new(), Naive::default());
         let mut random = 88_172_645_463_325_252_u64;
         let mut sequence = 0_u64;
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_nobody_changes_nothing() {
+    fn foreign_number_changes_nothing() {
         let mut tracker = Tracker::new();
         assert!(tracker.see(0));
         let before = tracker.order();

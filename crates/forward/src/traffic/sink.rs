@@ -1,4 +1,4 @@
-//! The port that looks at packets: what was lost, came out of order or twice, and how long it took.
+//! A port that inspects packets: loss, order, duplicates, and latency.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,12 +12,12 @@ use super::super::pool::{Burst, Pool};
 use super::order::{Order, Tracker};
 use super::stamp::{HEADERS_BYTES, STAMP_BYTES, Stamp};
 
-/// What a sink found, as of its last [`Port::service`] or [`Port::stop`].
+/// The findings of a sink, as of its last [`Port::service`] or [`Port::stop`].
 #[derive(Clone, Debug)]
 pub struct Findings {
-    /// What came of each stream, by the number of the generator's queue.
+    /// The packets of each stream that arrived, by the number of the generator's queue.
     pub streams: Vec<Order>,
-    /// Nanoseconds from the time at which a packet was to be sent to its arrival.
+    /// Nanoseconds from the scheduled time of a packet to its arrival.
     pub latency: Histogram<u64>,
 }
 
@@ -26,13 +26,13 @@ impl Findings {
         Self { streams: Vec::new(), latency: histogram() }
     }
 
-    /// Adds what another sink has found, of other packets.
+    /// Adds the findings of another sink about other packets.
     pub fn add(&mut self, other: &Self) {
         self.streams.extend(&other.streams);
         self.latency.add(&other.latency).expect("histograms of one kind");
     }
 
-    /// All streams as one.
+    /// The sum of all streams.
     #[must_use]
     pub fn sum(&self) -> Order {
         self.streams.iter().fold(Order::default(), |sum, stream| Order {
@@ -44,20 +44,20 @@ impl Findings {
     }
 }
 
-/// Longest latency that is told apart, in nanoseconds: a minute.
+/// Longest latency that is distinguished, in nanoseconds: a minute.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// Nanoseconds up to a minute, to 1%.
+/// A histogram of nanoseconds up to a minute, to 1%.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("1 is below the highest value")
 }
 
-/// Where a sink's findings are seen from another thread.
+/// Reads a sink's findings from another thread.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Mutex<Findings>>);
 
 impl Watch {
-    /// What was found so far, as of the port's last service.
+    /// The findings as of the port's last service.
     #[must_use]
     pub fn findings(&self) -> Findings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -85,8 +85,8 @@ impl Inspector {
         self.watch.clone()
     }
 
-    /// Looks at all packets of a burst, counts them and frees them.
-    pub(super) fn take(
+    /// Inspects, counts and frees all packets of a burst.
+    pub(super) fn inspect(
         &mut self,
         pool: &mut Pool,
         burst: &mut Burst,
@@ -96,7 +96,7 @@ impl Inspector {
         let now_ns = if burst.is_empty() { 0 } else { now_ns() };
         while let Some(packet) = burst.pop() {
             let mut stamp = [0; STAMP_BYTES];
-            if pool.read(&packet, HEADERS_BYTES, &mut stamp) && self.look(&stamp, now_ns) {
+            if pool.read(&packet, HEADERS_BYTES, &mut stamp) && self.inspect_stamp(&stamp, now_ns) {
                 packets += 1;
                 bytes += pool.length(&packet) as u64;
             } else {
@@ -109,7 +109,7 @@ impl Inspector {
         packets
     }
 
-    fn look(&mut self, bytes: &[u8; STAMP_BYTES], now_ns: u64) -> bool {
+    fn inspect_stamp(&mut self, bytes: &[u8; STAMP_BYTES], now_ns: u64) -> bool {
         let Some(stamp) = Stamp::of(bytes) else { return false };
         let stream = usize::from(stamp.stream);
         if stream >= STREAMS_MAX {
@@ -126,7 +126,7 @@ impl Inspector {
         true
     }
 
-    /// Shows what was found to whoever watches.
+    /// Publishes the findings to watching threads.
     pub(super) fn publish(&self) {
         let streams = self.streams.iter().map(Tracker::order).collect();
         let findings = Findings { streams, latency: self.latency.clone() };
@@ -134,7 +134,7 @@ impl Inspector {
     }
 }
 
-/// Takes every packet, and gives none.
+/// Inspects every packet that it is sent, and delivers none.
 #[derive(Debug)]
 pub struct Sink {
     name: String,
@@ -149,7 +149,7 @@ impl Sink {
         Self { name: name.into(), inspector: Inspector::new(), counters: Counters::default() }
     }
 
-    /// Where its findings are seen.
+    /// The findings of this sink.
     #[must_use]
     pub fn watch(&self) -> Watch {
         self.inspector.watch()
@@ -167,7 +167,7 @@ impl Port for Sink {
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
-        self.inspector.take(pool, burst, &mut self.counters.tx)
+        self.inspector.inspect(pool, burst, &mut self.counters.tx)
     }
 
     fn service(&mut self, _: &mut Pool) -> Result<(), Error> {

@@ -1,19 +1,19 @@
-//! The sizes of packets, one after the other. A size is a frame without its check sequence, as
-//! DPDK's programs count.
+//! The sizes of packets, in turn. A size is a frame without its check sequence, as DPDK's programs
+//! count.
 
 use super::super::error::Error;
 use super::super::pool::PACKET_BYTES_MAX;
 use super::stamp::FRAME_BYTES_MIN;
 
-/// Which sizes the packets have.
+/// The sizes of packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// All the same.
+    /// All packets have this size.
     Fixed(usize),
-    /// Simple IMIX: of 12 packets 7 of 60 B, 4 of 590 B, 1 of 1,514 B, which is 64, 594 and 1,518 B
-    /// with the check sequence (RFC 6985, section 4, gives mixes by such tables).
+    /// Simple IMIX: of 12 packets, 7 have 60 B, 4 have 590 B and 1 has 1,514 B, which is 64, 594
+    /// and 1,518 B with the check sequence (RFC 6985, section 4, gives mixes by such tables).
     Imix,
-    /// One size after the other, each for one packet, from the first to the last and again.
+    /// Sizes in arithmetic progression, one packet each, repeated.
     Each {
         /// The first.
         from: usize,
@@ -22,18 +22,18 @@ pub enum Sizes {
         /// From one to the next.
         step: usize,
     },
-    /// These, one after the other, and again.
+    /// These sizes in turn, repeated.
     List(Vec<usize>),
 }
 
-/// The order spreads the sizes, as traffic generators have it.
+/// The order spreads the sizes, as in traffic generators.
 const IMIX: [usize; 12] = [60, 590, 60, 60, 590, 60, 1514, 60, 590, 60, 590, 60];
 
 impl Sizes {
     /// The sizes of one round.
     ///
     /// # Errors
-    /// [`Error::Value`] for a size that no packet has, and for none at all.
+    /// [`Error::Value`] for a size outside the limits, and for an empty list.
     pub(crate) fn round(&self) -> Result<Vec<usize>, Error> {
         let round: Vec<usize> = match self {
             Self::Fixed(size) => vec![*size],
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_what_their_names_say() {
+    fn round_has_sizes_of_its_kind() {
         assert_eq!(Sizes::Fixed(64).round().unwrap(), [64]);
         let each = Sizes::Each { from: 60, to: 64, step: 2 };
         assert_eq!(each.round().unwrap(), [60, 62, 64]);

@@ -1,4 +1,4 @@
-//! What the payload of a generated packet says: 18 bytes, so that they fit the shortest frame.
+//! The payload of a generated packet: 18 bytes, so that it fits the shortest frame.
 
 /// Bytes in front of the payload: Ethernet 14, IPv4 20, UDP 8.
 pub(crate) const HEADERS_BYTES: usize = 42;
@@ -11,13 +11,13 @@ pub(crate) const FRAME_BYTES_MIN: usize = 60;
 
 const _: () = assert!(HEADERS_BYTES + STAMP_BYTES == FRAME_BYTES_MIN);
 
-/// What a stamp begins with; the second byte is the stream.
+/// The first byte of a stamp; the second byte is the stream.
 const MARK: u8 = 0xA7;
 
-/// A packet's number in its stream, and when it was to be sent.
+/// A packet's number in its stream, and its scheduled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    /// Which generator's queue made it.
+    /// The queue of the generator that made the packet.
     pub(crate) stream: u8,
     pub(crate) sequence: u64,
     /// Nanoseconds of the monotonic clock.
@@ -34,7 +34,7 @@ impl Stamp {
         bytes
     }
 
-    /// `None` where the bytes are no stamp.
+    /// Parses a stamp; `None` if the bytes are not one.
     pub(crate) fn of(bytes: &[u8; STAMP_BYTES]) -> Option<Self> {
         let [mark, stream, rest @ ..] = bytes;
         let (sequence, time) = rest.split_first_chunk::<8>()?;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_read_as_it_was_written() {
+    fn stamp_is_read_back() {
         let stamp = Stamp { stream: 3, sequence: 0x0123_4567_89AB_CDEF, time_ns: u64::MAX - 1 };
         assert_eq!(Stamp::of(&stamp.bytes()), Some(stamp));
         assert_eq!(Stamp::of(&[0; STAMP_BYTES]), None);

@@ -1,5 +1,5 @@
-//! A chain of descriptors of the guest's, followed with every check: what the fast paths of
-//! [`enqueue`](super::enqueue) and [`dequeue`](super::dequeue) do not take.
+//! Follows a chain of the guest's descriptors with every check: the slow path of
+//! [`enqueue`](super::enqueue) and [`dequeue`](super::dequeue).
 
 use std::ptr::NonNull;
 
@@ -9,60 +9,60 @@ use super::super::ring::split::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WR
 use super::layout::{Bad, Broken, Chain, First, Layout, Walk};
 use super::vring::Active;
 
-/// Bytes of the guest's memory that lie together here.
+/// Contiguous bytes of the guest's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) at: NonNull<u8>,
     pub(super) length: usize,
 }
 
-/// Longest chain that is followed: a packet of 64 KiB in pieces of a page, and its header, many
-/// times over. A chain of a device may have as many descriptors as the ring, which is less.
+/// Longest chain that is followed: far more than a packet of 64 KiB in pieces of a page, and its
+/// header. A chain of a device may have as many descriptors as the ring, which is less.
 const LENGTH_MAX: u32 = 1024;
 
-/// Descriptors after which a call follows no other chain: the rest waits for the next call. With
-/// those of one packet more, some 0.1 ms; without a limit a ring of 32,768 such chains took 0.3 s.
-/// A burst of 32 packets may have 256 descriptors each.
+/// Descriptors after which a call starts no further chain: the remaining chains wait for the next
+/// call. Including the last packet, such a call needs about 0.1 ms; without a limit, a ring of
+/// 32,768 such chains needed 0.3 s. A burst of 32 packets may have 256 descriptors each.
 const FOLLOWED_MAX: usize = 8192;
 
-/// Most descriptors of the chains that one packet is written to: as many chains as it may have,
-/// with eight each.
+/// Most descriptors of the chains of one packet: the largest number of chains with eight
+/// descriptors each.
 pub(super) const PACKET_DESCRIPTORS_MAX: usize = 2048;
 
-/// Most bytes of a chain that are looked at: 1 MiB; the longest packet has a hundredth of it.
+/// Most bytes of a chain: 1 MiB; the longest packet has a hundredth of it.
 const BYTES_MAX: usize = 1 << 20;
 
 /// A chain that was followed to its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gathered<P> {
     pub(super) chain: Chain,
-    /// How many bytes its pieces have.
+    /// The number of bytes of its pieces.
     pub(super) bytes: Result<usize, Bad>,
-    /// The place behind it.
+    /// The location behind the chain.
     pub(super) next: P,
 }
 
 impl<L: Layout> Active<L> {
-    /// Appends the pieces of the chain at a place to `pieces`; `None` where none is available.
-    /// `writes` says which kind of descriptors it has to be of. Of one that is [`Bad`], `pieces`
-    /// has nothing.
+    /// Appends the pieces of the chain at a location to `pieces`; `None` if no chain is available
+    /// there. `writes` selects the required kind of descriptors. For a [`Bad`] chain, `pieces`
+    /// stays unchanged.
     ///
     /// # Errors
     /// [`Broken`].
     #[cold]
     pub(super) fn gather(
         &mut self,
-        place: L::Place,
+        location: L::Location,
         writes: bool,
         pieces: &mut Vec<Piece>,
-    ) -> Result<Option<Gathered<L::Place>>, Broken> {
-        let Some(mut walk) = self.ring.open(place)? else { return Ok(None) };
+    ) -> Result<Option<Gathered<L::Location>>, Broken> {
+        let Some(mut walk) = self.ring.open(location)? else { return Ok(None) };
         let before = pieces.len();
         let (bytes, descriptors) = self.follow(&mut walk, writes, pieces);
         if bytes.is_err() {
             pieces.truncate(before);
         }
-        let (chain, next) = self.ring.close(place, &walk)?;
+        let (chain, next) = self.ring.close(location, &walk)?;
         self.followed += descriptors.max(usize::from(chain.descriptors));
         Ok(Some(Gathered { chain, bytes, next }))
     }
@@ -72,7 +72,7 @@ impl<L: Layout> Active<L> {
         self.followed < FOLLOWED_MAX
     }
 
-    /// How many bytes the chain has, and descriptors that were followed.
+    /// The number of bytes of the chain, and of descriptors that were followed.
     fn follow(
         &mut self,
         walk: &mut Walk,
@@ -112,9 +112,9 @@ impl<L: Layout> Active<L> {
             if bytes > BYTES_MAX {
                 return Err(Bad);
             }
-            self.place(&descriptor, pieces)?;
+            self.append_pieces(&descriptor, pieces)?;
             number += 1;
-            // The descriptors of a packed ring's table follow each other, whatever their flags.
+            // The descriptors of a packed ring's table are consecutive, regardless of their flags.
             let goes_on = match table {
                 Some((_, count)) if L::HAS_PACKED_TABLES => number < count,
                 _ => descriptor.flags & NEXT != 0,
@@ -134,13 +134,13 @@ impl<L: Layout> Active<L> {
         }
     }
 
-    /// Where an indirect table is, and how many descriptors it has.
+    /// The address of an indirect table, and the number of its descriptors.
     fn table(&mut self, descriptor: &Descriptor) -> Result<(NonNull<u8>, u16), Bad> {
         let bytes = descriptor.length as usize;
         let count = bytes / DESCRIPTOR_BYTES;
         let is_whole = bytes.is_multiple_of(DESCRIPTOR_BYTES) && count > 0;
-        // A table has no more descriptors than the ring, section 2.7.5.3.1; a chain of it not
-        // either.
+        // A table has at most as many descriptors as the ring, section 2.7.5.3.1; so has a chain of
+        // it.
         if !self.has_indirect || descriptor.flags & NEXT != 0 || !is_whole || count > 32_768 {
             return Err(Bad);
         }
@@ -152,8 +152,12 @@ impl<L: Layout> Active<L> {
         Ok((start, count as u16))
     }
 
-    /// Appends where a descriptor's bytes are: in one piece, or in several where regions adjoin.
-    fn place(&mut self, descriptor: &Descriptor, pieces: &mut Vec<Piece>) -> Result<(), Bad> {
+    /// Appends the pieces of a descriptor: one, or several if it spans adjacent regions.
+    fn append_pieces(
+        &mut self,
+        descriptor: &Descriptor,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), Bad> {
         let (mut address, mut left) = (descriptor.address, u64::from(descriptor.length));
         while left > 0 {
             let here = self.memory.at(&mut self.cached, address, left);
@@ -170,20 +174,20 @@ impl<L: Layout> Active<L> {
     }
 }
 
-/// The descriptor of this number in an indirect table.
+/// The descriptor of this index in an indirect table.
 fn at<L: Layout>(start: NonNull<u8>, index: u16) -> Descriptor {
     // SAFETY: callers keep the index below the table's count, and the whole table was found in the
     // guest's memory.
     let at = unsafe { start.add(usize::from(index) * DESCRIPTOR_BYTES) };
-    // SAFETY: as above; the table's beginning was seen to be aligned.
+    // SAFETY: as above; the table's beginning was checked to be aligned.
     let descriptor = unsafe { Descriptor::read(at.cast()) };
-    // A packed ring has the flags where others have the number of the next.
+    // The table of a packed ring has flags where that of a split ring has `next`.
     let flags = if L::HAS_PACKED_TABLES { descriptor.next } else { descriptor.flags };
     Descriptor { flags, ..descriptor }
 }
 
-/// Goes along two lists of pieces at once, and calls `act` with the part that both have together,
-/// until one ends. `skip` bytes of the first list are left out.
+/// Walks two lists of pieces at once, and calls `act` with each part that both share, until one
+/// list ends. Skips the first `skip` bytes of the first list.
 pub(super) fn zip(
     first: impl IntoIterator<Item = (NonNull<u8>, usize)>,
     skip: usize,
@@ -198,7 +202,7 @@ pub(super) fn zip(
             let Some((at, length)) = first.next() else { return };
             let here = skip.min(length);
             skip -= here;
-            // SAFETY: no more than the piece's length.
+            // SAFETY: `here` is at most the piece's length.
             a = (unsafe { at.add(here) }, length - here);
         }
         while b.1 == 0 {
@@ -207,32 +211,32 @@ pub(super) fn zip(
         }
         let length = a.1.min(b.1);
         act(a.0, b.0, length);
-        // SAFETY: no more than the piece's length.
+        // SAFETY: `length` is at most the piece's length.
         a = (unsafe { a.0.add(length) }, a.1 - length);
         // SAFETY: as above.
         b = (unsafe { b.0.add(length) }, b.1 - length);
     }
 }
 
-/// Space for one burst, kept so that no burst allocates.
+/// Reusable space for one burst, so that no burst allocates.
 #[derive(Debug)]
 pub(super) struct Scratch {
     pub(super) firsts: Vec<First>,
-    pub(super) places: Vec<NonNull<u8>>,
+    pub(super) targets: Vec<NonNull<u8>>,
     pub(super) parts: Vec<Part>,
     pub(super) pieces: Vec<Piece>,
-    /// Why packets of the burst are dropped; counted when the burst has gone through.
+    /// The reasons for which packets of the burst are dropped; counted after the burst.
     pub(super) drops: Vec<DropReason>,
 }
 
-// SAFETY: the pointers are of one burst, and nothing reads them after it.
+// SAFETY: the pointers belong to one burst, and nothing reads them after it.
 unsafe impl Send for Scratch {}
 
 impl Scratch {
     pub(super) fn new(packets: usize) -> Self {
         Self {
             firsts: vec![First::default(); packets],
-            places: vec![NonNull::dangling(); packets],
+            targets: vec![NonNull::dangling(); packets],
             parts: Vec::with_capacity(8 * packets),
             pieces: Vec::with_capacity(64),
             drops: Vec::with_capacity(packets),

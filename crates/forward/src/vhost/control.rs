@@ -1,5 +1,5 @@
-//! The thread that meets front ends: it listens, or connects, has the conversation, and begins
-//! again when it is over.
+//! The thread that connects to front ends. It listens or connects, handles one conversation, and
+//! starts again when the conversation ends.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::thread;
 
 use super::super::error::Error;
-use super::super::messages::{Conversation, leave};
-use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
+use super::super::messages::{Conversation, close};
+use super::super::user_socket::{Endpoint, RETRY_NS, Role, Wake};
 use super::device::Device;
 use haul_peer::closer;
 use haul_peer::fork::Thread;
 use haul_peer::users::Users;
 
-/// The thread, ended when this goes.
+/// The control thread. Dropping this ends the thread.
 #[derive(Debug)]
 pub(super) struct Control {
     device: Arc<Device>,
@@ -23,7 +23,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Starts it. A server's socket is there when this returns.
+    /// Starts the thread. A server's socket exists when this returns.
     pub(super) fn start(
         device: Arc<Device>,
         path: &Path,
@@ -31,11 +31,11 @@ impl Control {
         users: &Users,
     ) -> Result<Self, Error> {
         let wake = Wake::new()?;
-        let meeting = Meeting::new(path, role, users)?;
+        let endpoint = Endpoint::new(path, role, users)?;
         let (its_device, its_wake) = (device.clone(), wake.clone());
         let started = thread::Builder::new()
             .name("haul-vhost".into())
-            .spawn(move || converse(&its_device, &meeting, &its_wake));
+            .spawn(move || run(&its_device, &endpoint, &its_wake));
         let thread = started.map_err(|reason| Error::System {
             attempt: "start a thread for vhost-user's messages",
             reason,
@@ -47,54 +47,56 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // A child of fork has copies of the descriptors alone: the conversation is its parent's.
+        // A child of fork has only copies of the descriptors: the conversation is its parent's.
         if !self.thread.is_here() {
             return;
         }
         self.device.stop();
         self.wake.wake();
-        // It has nothing to say: what goes wrong ends a conversation, and is counted.
+        // The thread returns no error: a failure ends a conversation and is counted.
         let _ = self.thread.join();
     }
 }
 
-fn converse(device: &Arc<Device>, meeting: &Meeting, wake: &Wake) {
+fn run(device: &Arc<Device>, endpoint: &Endpoint, wake: &Wake) {
     while !device.is_stopped() {
         if closer::check().is_err() {
-            // Too much of those before is not closed yet.
+            // Too many earlier connections are not closed yet.
             wake.pause(RETRY_NS);
             continue;
         }
-        let socket = match meeting.wait(wake) {
+        let socket = match endpoint.wait(wake) {
             Ok(Some(socket)) => socket,
             Ok(None) => continue,
             Err(why) => {
-                device.turned_away(why);
+                device.record_rejected(why);
                 continue;
             }
         };
         let Ok(other) = socket.try_clone() else {
-            // The process may open no more files, and the front end connects again.
-            leave(socket);
+            // The process has no descriptors left. The front end will reconnect.
+            close(socket);
             wake.pause(RETRY_NS);
             continue;
         };
         if device.begin(other) {
-            let wrong = talk(device, socket);
+            let wrong = serve(device, socket);
             device.end(wrong);
         } else {
-            leave(socket);
+            close(socket);
         }
     }
 }
 
-/// Has one conversation, and says what the front end ended it by, if that was something wrong.
-fn talk(device: &Arc<Device>, socket: UnixStream) -> Option<String> {
+/// Handles one conversation. Returns the fault of the front end that ended it, if there was one.
+fn serve(device: &Arc<Device>, socket: UnixStream) -> Option<String> {
     let mut conversation = Conversation::new(socket, device.clone()).ok()?;
     loop {
         match conversation.next() {
-            // Why was noted when it was refused.
-            Ok(true) if device.is_refused() => return Some("it said what cannot be".to_owned()),
+            // The reason was recorded with the refusal.
+            Ok(true) if device.is_refused() => {
+                return Some("it sent an invalid request".to_owned());
+            }
             Ok(true) => {}
             Ok(false) => return None,
             Err(why) => return (!device.is_stopped()).then_some(why),

@@ -1,5 +1,5 @@
-//! Packets from the guest to the host: the passes of
-//! [`enqueue`](super::enqueue) the other way round.
+//! Packets from the guest to the host, by the passes of [`enqueue`](super::enqueue) in the other
+//! direction.
 
 use super::super::copy::{Copier, Part};
 use super::super::counters::{Direction, DropReason};
@@ -9,19 +9,19 @@ use super::chain::{Gathered, Piece, Scratch, zip};
 use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
 
-/// Shortest packet that is taken: an Ethernet header.
+/// Shortest packet that is received: an Ethernet header.
 const PACKET_BYTES_MIN: usize = 14;
 
-/// Longest packet whose lines are all asked for before the copy, and most bytes of a burst of them:
-/// three quarters of a first cache of 32 KiB.
+/// Longest packet whose lines are all prefetched before the copy, and most bytes of a burst of such
+/// packets: three quarters of a first-level cache of 32 KiB.
 const FETCHED_BYTES_MAX: usize = 768;
 const FETCHED_BURST_BYTES_MAX: usize = 24 << 10;
 
-/// What became of one chain.
-enum One {
-    Came(usize),
+/// The result for one chain.
+enum Outcome {
+    Received(usize),
     Dropped(DropReason),
-    /// There is none, or no buffer for it.
+    /// No chain is available, or the pool has no buffer for its packet.
     Waits,
 }
 
@@ -44,11 +44,11 @@ impl AnyActive {
 }
 
 impl<L: Layout> Active<L> {
-    /// Appends packets of the guest's to the burst, as many as there are and fit; nothing is shown
-    /// to it yet.
+    /// Appends packets of the guest to the burst, as many as are available and fit. The guest sees
+    /// the used chains after [`Layout::publish`].
     ///
     /// # Errors
-    /// [`Broken`]; nothing of this call is in the burst then.
+    /// [`Broken`]; the burst then holds no packet of this call.
     fn dequeue(
         &mut self,
         pool: &mut Pool,
@@ -57,22 +57,22 @@ impl<L: Layout> Active<L> {
         scratch: &mut Scratch,
         counts: &mut Direction,
     ) -> Result<usize, Broken> {
-        if self.rest.is_on() {
+        if self.back_off.is_active() {
             counts.batch(0, 0);
             return Ok(0);
         }
         scratch.parts.clear();
         self.followed = 0;
         let before = burst.len();
-        let result = self.take_chains(pool, burst, scratch, counts);
-        // SAFETY: sources were looked up in the guest's memory, which this ring keeps, targets are
-        // packets that were just taken; each for its length.
+        let result = self.dequeue_chains(pool, burst, scratch, counts);
+        // SAFETY: sources were looked up in the guest's memory, which this ring keeps mapped, and
+        // targets are packets that were just allocated; each is valid for its length.
         unsafe { copier.copy_batch(&scratch.parts) };
         let packets = burst.len() - before;
         match result {
             Ok(bytes) if !self.memory.is_broken() => {
                 if packets > 0 || burst.room() > 0 && self.may_follow() {
-                    self.rest.found(packets);
+                    self.back_off.record_poll(packets);
                 }
                 counts.batch(packets, bytes);
                 Ok(packets)
@@ -87,9 +87,10 @@ impl<L: Layout> Active<L> {
         }
     }
 
-    /// Takes packets for the chains that are there, and notes what is to be copied; how many bytes.
+    /// Allocates packets for the available chains, and records the copies. Returns the number of
+    /// bytes.
     #[inline]
-    fn take_chains(
+    fn dequeue_chains(
         &mut self,
         pool: &mut Pool,
         burst: &mut Burst,
@@ -97,10 +98,10 @@ impl<L: Layout> Active<L> {
         counts: &mut Direction,
     ) -> Result<u64, Broken> {
         let mut bytes = 0;
-        // Chains that are dropped take time as well.
+        // Dropped chains need time as well.
         while burst.room() > 0 && self.may_follow() {
             let wanted = burst.room().min(scratch.firsts.len());
-            let ready = self.ring.look(&mut scratch.firsts[..wanted])?;
+            let ready = self.ring.poll(&mut scratch.firsts[..wanted])?;
             let (packets, fast_bytes) = self.dequeue_fast(pool, burst, ready, scratch);
             bytes += fast_bytes;
             if packets == ready {
@@ -110,16 +111,16 @@ impl<L: Layout> Active<L> {
                 continue;
             }
             match self.dequeue_one(pool, burst, scratch)? {
-                One::Came(length) => bytes += length as u64,
-                One::Dropped(reason) => counts.dropped(reason, 1),
-                One::Waits => break,
+                Outcome::Received(length) => bytes += length as u64,
+                Outcome::Dropped(reason) => counts.dropped(reason, 1),
+                Outcome::Waits => break,
             }
         }
         Ok(bytes)
     }
 
-    /// The chains, from the first on, that are one descriptor each with a packet of one buffer; how
-    /// many there were, and their packets' bytes.
+    /// Dequeues chains, from the first on, while each is one descriptor whose packet fits into one
+    /// buffer. Returns their number and the bytes of their packets.
     #[inline]
     fn dequeue_fast(
         &mut self,
@@ -140,7 +141,7 @@ impl<L: Layout> Active<L> {
                 break;
             }
             let Some(at) = self.memory.at(&mut self.cached, address, bytes.into()) else { break };
-            // SAFETY: the descriptor has more bytes than the header, as was just seen.
+            // SAFETY: the descriptor has more bytes than the header, as checked above.
             let source = unsafe { at.add(header_bytes) }.as_ptr().cast_const();
             fetch(source, length, ready);
             scratch.parts.push(Part { target: std::ptr::null_mut(), source, length });
@@ -158,31 +159,31 @@ impl<L: Layout> Active<L> {
         (taken, bytes)
     }
 
-    /// One chain, whatever it looks like.
+    /// Dequeues one chain of any form.
     #[cold]
     fn dequeue_one(
         &mut self,
         pool: &mut Pool,
         burst: &mut Burst,
         scratch: &mut Scratch,
-    ) -> Result<One, Broken> {
+    ) -> Result<Outcome, Broken> {
         scratch.pieces.clear();
-        let gathered = self.gather(self.ring.place(), false, &mut scratch.pieces)?;
-        let Some(Gathered { chain, bytes, .. }) = gathered else { return Ok(One::Waits) };
+        let gathered = self.gather(self.ring.location(), false, &mut scratch.pieces)?;
+        let Some(Gathered { chain, bytes, .. }) = gathered else { return Ok(Outcome::Waits) };
         let packet = match bytes {
             Err(Bad) => Err(DropReason::BadDescriptor),
             Ok(bytes) if bytes < self.header_bytes + PACKET_BYTES_MIN => Err(DropReason::TooShort),
             Ok(bytes) if bytes - self.header_bytes > PACKET_BYTES_MAX => Err(DropReason::TooLong),
             Ok(bytes) => match pool.take(bytes - self.header_bytes) {
                 Some(packet) => Ok(packet),
-                // It stays where it is until there is a buffer.
-                None => return Ok(One::Waits),
+                // The chain stays in the ring until the pool has a buffer.
+                None => return Ok(Outcome::Waits),
             },
         };
         self.ring.use_chain(chain, 0);
         let packet = match packet {
             Ok(packet) => packet,
-            Err(reason) => return Ok(One::Dropped(reason)),
+            Err(reason) => return Ok(Outcome::Dropped(reason)),
         };
         let pieces = scratch.pieces.iter().map(|Piece { at, length }| (*at, *length));
         let segments = pool.segments(&packet).map(|segment| (segment.pointer, segment.length));
@@ -192,15 +193,15 @@ impl<L: Layout> Active<L> {
         });
         let length = pool.length(&packet);
         burst.push(packet);
-        Ok(One::Came(length))
+        Ok(Outcome::Received(length))
     }
 }
 
-/// Asks for the lines of a packet of a burst of so many, past the second cache: they are read once,
-/// and the guest, which writes to them next, is quicker then. 512 B came at 32.6 Mpps in packed
-/// rings where it was 28.0, 768 B at 20.0 in split ones where it was 17.3. Of longer packets the
-/// first line alone is asked for: not all would stay in the first cache (1500 B: 9.7 where it was
-/// 17.7).
+/// Prefetches the lines of a packet, of a burst of `packets`, past the second-level cache: the host
+/// reads them once, and the guest, which writes them next, is faster then. Packets of 512 B arrived
+/// at 32.6 Mpps instead of 28.0 in packed rings, packets of 768 B at 20.0 instead of 17.3 in split
+/// ones. For longer packets only the first line is prefetched, because not all lines would stay in
+/// the first-level cache (1500 B: 9.7 instead of 17.7).
 #[inline(always)]
 fn fetch(source: *const u8, length: usize, packets: usize) {
     if length > FETCHED_BYTES_MAX || length * packets > FETCHED_BURST_BYTES_MAX {

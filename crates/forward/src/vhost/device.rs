@@ -1,12 +1,12 @@
-//! What the front end said of the device, and the rings that follow from it.
+//! The device as configured by its front end, and the rings that result.
 //!
-//! Two threads meet here: the one that has the conversation, and the worker of a queue. What was
-//! said is the conversation's alone, behind a lock that no worker takes. Each ring is behind a lock
-//! that the worker takes for a burst, and the conversation for as long as it takes to take the ring
-//! away or to put it there: what is slow, above all to read a ring that another process writes, it
-//! does while it has the ring for itself. A ring is active when all that it needs was said: then it
-//! holds the memory, which stays mapped until the last ring gives it up. The front end's answer to
-//! "stop this ring" comes after the worker's last touch.
+//! Two threads use a device: the thread of the conversation, and the worker of a queue. The
+//! configuration belongs to the conversation; no worker takes its lock. Each ring has a lock that
+//! the worker takes for a burst. The conversation takes this lock only to remove or to install the
+//! ring, and does everything slow, above all reading a ring that another process writes, while it
+//! owns the ring alone. A ring is active once it is completely configured. It then holds the
+//! memory, which stays mapped until the last ring releases it. The answer to the front end's "stop
+//! this ring" follows the worker's last access.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -18,21 +18,21 @@ use rustix::fd::{AsFd, OwnedFd};
 
 use super::super::clock::now_ns;
 use super::super::contract::Agreement;
-use super::super::messages::{AreaAt, Backend, Done, Refused, leave, refuse};
+use super::super::messages::{AreaAt, Backend, Refusal, RequestResult, close, refuse};
 use super::super::ring::{packed, split};
 use super::inflight::Area;
-use super::met::Met;
-use super::vring::{Agreed, Slot, Vring};
+use super::last_conversation::LastConversation;
+use super::vring::{Negotiated, Slot, Vring};
 use haul_peer::caller::{Caller, is_event};
 use haul_peer::guest::{Described, Guest, said};
 
-/// How often a worker looks whether another one has left a ring, before it gives its processor
-/// away: some microseconds, as a burst takes; and how long it does.
+/// How often a worker checks whether another worker has released a ring, before it yields its
+/// processor: a few microseconds, as long as a burst; and how long it waits in all.
 const SPINS: u32 = 256;
 const WAIT_NS: u64 = 1_000_000;
 
-/// How long a message may wait, in all, for drivers that write the rings that it starts; and how
-/// long between two looks at one.
+/// How long a message may wait, in all, for drivers that write the rings that it starts; and the
+/// pause between two reads of such a ring.
 const PATIENCE: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -41,14 +41,14 @@ const PAUSE: Duration = Duration::from_micros(100);
 struct Ring {
     slot: Mutex<Slot>,
     is_active: AtomicBool,
-    /// Descriptors; 0 where that was not said.
+    /// Descriptors; 0 if unknown.
     size: AtomicU32,
 }
 
-/// What was said, which is the conversation's alone.
+/// The configuration, which belongs to the conversation.
 #[derive(Debug)]
-struct Said {
-    agreed: Agreed,
+struct Configuration {
+    negotiated: Negotiated,
     rings: Vec<Vring>,
 }
 
@@ -56,19 +56,19 @@ struct Said {
 #[derive(Debug)]
 pub(super) struct Device {
     rings: Vec<Ring>,
-    said: Mutex<Said>,
-    /// Of what was said, for workers: the features, and what makes the memory slow.
+    configuration: Mutex<Configuration>,
+    /// Parts of the configuration for workers: the features, and why the memory is slow.
     features: AtomicU64,
     slow: Mutex<Option<String>>,
     offered: u64,
-    /// For calls as rings are started; each worker has its own.
+    /// Calls the guest when rings are started; each worker has a caller of its own.
     caller: Caller,
-    /// The conversation's socket, so that another thread can end it.
+    /// The conversation's socket, through which another thread can end it.
     socket: Mutex<Option<UnixStream>>,
     is_stopped: AtomicBool,
     is_refused: AtomicBool,
     resets: AtomicU64,
-    met: Met,
+    last: LastConversation,
 }
 
 fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -78,10 +78,13 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Device {
     pub(super) fn new(queue_pairs: u16, offered: u64, caller: Caller) -> Self {
         let rings = 2 * usize::from(queue_pairs);
-        let said = Said { agreed: Agreed::default(), rings: (0..rings).map(Vring::of).collect() };
+        let configuration = Configuration {
+            negotiated: Negotiated::default(),
+            rings: (0..rings).map(Vring::of).collect(),
+        };
         Self {
             rings: (0..rings).map(|_| Ring::default()).collect(),
-            said: Mutex::new(said),
+            configuration: Mutex::new(configuration),
             features: AtomicU64::new(0),
             slow: Mutex::default(),
             offered,
@@ -90,11 +93,11 @@ impl Device {
             is_stopped: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
             resets: AtomicU64::new(0),
-            met: Met::default(),
+            last: LastConversation::default(),
         }
     }
 
-    /// The ring, for a burst; `None` where another thread has it at the moment.
+    /// Locks the ring for a burst; `None` if another thread holds it at the moment.
     #[inline]
     pub(super) fn ring(&self, index: usize) -> Option<MutexGuard<'_, Slot>> {
         match self.rings[index].slot.try_lock() {
@@ -104,8 +107,8 @@ impl Device {
         }
     }
 
-    /// The ring, for a burst to the guest. Another worker may have it for the time of its own
-    /// burst, where the guest uses fewer rings than there are: that is waited for, up to a
+    /// Locks the ring for a burst to the guest. If the guest uses fewer rings than there are,
+    /// another worker may hold the ring during its burst. This call waits for it, up to a
     /// millisecond.
     #[inline]
     pub(super) fn ring_soon(&self, index: usize) -> Option<MutexGuard<'_, Slot>> {
@@ -123,13 +126,13 @@ impl Device {
             if now_ns() - start_ns > WAIT_NS {
                 return None;
             }
-            // The other worker may wait for this processor.
+            // The other worker may need this processor.
             thread::yield_now();
         }
     }
 
-    /// The ring to the guest that takes a queue pair's packets: its own, else one that the guest
-    /// has enabled, of which the pairs without one have each in turn.
+    /// The ring to the guest for a queue pair's packets: its own if it is active. Otherwise an
+    /// active one; pairs without a ring of their own are spread over these in turn.
     #[inline]
     pub(super) fn ring_to_guest(&self, pair: u16) -> usize {
         let own = 2 * usize::from(pair);
@@ -143,19 +146,19 @@ impl Device {
         active.cycle().nth(usize::from(pair).checked_rem(count)?)
     }
 
-    /// How many rings to the guest packets go through.
+    /// How many rings to the guest are active.
     pub(super) fn active_pairs(&self) -> usize {
         (0..self.rings.len()).step_by(2).filter(|ring| self.is_active(*ring)).count()
     }
 
-    /// What a person ought to know of a guest that is there.
+    /// What an operator should know of a connected guest.
     pub(super) fn notes(&self) -> Vec<String> {
         let (used, pairs) = (self.active_pairs(), self.pairs());
         let mut notes = Vec::new();
         if used > 0 && (used as u64) < pairs {
             notes.push(format!(
-                "the guest uses {used} of {pairs} queue pairs: packets to it go there (ethtool -L \
-                 in the guest enables more)"
+                "the guest uses {used} of {pairs} queue pairs: all packets to it go through them \
+                 (ethtool -L in the guest enables more)"
             ));
         }
         if used > 0 {
@@ -168,77 +171,76 @@ impl Device {
         self.rings.len() as u64 / 2
     }
 
-    /// Whether packets go through the ring.
+    /// Whether packets pass through the ring.
     pub(super) fn is_active(&self, index: usize) -> bool {
         self.rings[index].is_active.load(Ordering::Relaxed)
     }
 
-    /// What was agreed on, as far as this ring is concerned; `None` where nothing was.
+    /// What was negotiated, for this ring; `None` without a negotiation.
     pub(super) fn agreement(&self, index: usize) -> Option<Agreement> {
         let features = self.features.load(Ordering::Relaxed);
         let ring_size = self.rings[index].size.load(Ordering::Relaxed);
         (features != 0 && ring_size != 0).then_some(Agreement { features, ring_size })
     }
 
-    /// Times that a front end was left because of what it did.
+    /// How often a fault of a front end ended its conversation.
     pub(super) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// Why nobody is there, where somebody came.
+    /// Why there is no link, if a front end has connected before.
     pub(super) fn obstacle(&self) -> Option<String> {
-        self.met.obstacle()
+        self.last.obstacle()
     }
 
-    /// Leaves the front end, which did what it may not, or whose memory has gone: it has to connect
-    /// again.
+    /// Disconnects the front end after a fault, or because its memory was lost. It must reconnect.
     #[cold]
-    pub(super) fn break_off(&self, is_gone: bool) {
-        self.met.refused(if is_gone {
-            "its memory could not be read any more: the file was cut short, or is on a full disk"
+    pub(super) fn disconnect_after_fault(&self, is_memory_lost: bool) {
+        self.last.record_refusal(if is_memory_lost {
+            "its memory can no longer be read: the file was truncated, or its disk is full"
         } else {
-            "a ring of it held what no driver writes"
+            "one of its rings held values that no driver writes"
         });
         self.is_refused.store(true, Ordering::Relaxed);
-        self.hang_up();
+        self.disconnect();
     }
 
-    fn hang_up(&self) {
+    fn disconnect(&self) {
         if let Some(socket) = &*locked(&self.socket) {
-            // It may be closed already.
+            // The socket may be closed already.
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
     }
 
-    /// Who came may not be at the other end: why.
-    pub(super) fn turned_away(&self, why: String) {
-        self.met.turned_away(why);
+    /// Records that a process at the other end was rejected, with the reason.
+    pub(super) fn record_rejected(&self, why: String) {
+        self.last.record_rejected(why);
     }
 
-    /// A conversation begins; false where none may any more.
+    /// Begins a conversation; false if the device was stopped.
     pub(super) fn begin(&self, socket: UnixStream) -> bool {
         let before = locked(&self.socket).replace(socket);
-        before.into_iter().for_each(leave);
+        before.into_iter().for_each(close);
         self.is_refused.store(false, Ordering::Relaxed);
-        self.met.begin();
+        self.last.begin();
         !self.is_stopped()
     }
 
-    /// The conversation is over, for this reason if the front end said something wrong: the device
-    /// is as it was before it.
+    /// Ends the conversation, with the fault of the front end if there was one, and resets the
+    /// device.
     pub(super) fn end(&self, wrong: Option<String>) {
         if let Some(why) = &wrong {
-            self.met.refused(why);
+            self.last.record_refusal(why);
         }
         let was_wrong = wrong.is_some();
         let socket = locked(&self.socket).take();
-        socket.into_iter().for_each(leave);
+        socket.into_iter().for_each(close);
         self.reset();
         let was_wrong = was_wrong || self.is_refused();
         if was_wrong {
             self.resets.fetch_add(1, Ordering::Relaxed);
         }
-        self.met.end(was_wrong, self.pairs());
+        self.last.end(was_wrong, self.pairs());
     }
 
     pub(super) fn is_refused(&self) -> bool {
@@ -249,28 +251,37 @@ impl Device {
         self.is_stopped.load(Ordering::SeqCst)
     }
 
-    /// Ends the conversation, and lets none begin.
+    /// Ends the conversation, and lets no other begin.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
-        self.hang_up();
+        self.disconnect();
     }
 
-    /// Changes what was said of a ring, and starts or stops it as follows from that.
-    fn change(&self, index: u32, change: impl FnOnce(&mut Vring) -> Done) -> Done {
+    /// Changes the configuration of a ring, and starts or stops the ring accordingly.
+    fn change(
+        &self,
+        index: u32,
+        change: impl FnOnce(&mut Vring) -> RequestResult,
+    ) -> RequestResult {
         self.refuse(self.try_change(index, change))
     }
 
-    fn try_change(&self, index: u32, change: impl FnOnce(&mut Vring) -> Done) -> Done {
-        let mut said = locked(&self.said);
-        let Said { agreed, rings } = &mut *said;
+    fn try_change(
+        &self,
+        index: u32,
+        change: impl FnOnce(&mut Vring) -> RequestResult,
+    ) -> RequestResult {
+        let mut configuration = locked(&self.configuration);
+        let Configuration { negotiated, rings } = &mut *configuration;
         let Some(vring) = rings.get_mut(index as usize) else {
-            self.met.wanted(index, self.pairs());
-            return refuse(format!("it spoke of ring {index}"));
+            self.last.record_missing_ring(index, self.pairs());
+            return refuse(format!("it named ring {index}, which does not exist"));
         };
-        self.restart_one(vring, change, agreed, &mut self.patience())
+        self.restart_one(vring, change, negotiated, &mut self.patience())
     }
 
-    /// Waits a little, as long as that is not too long.
+    /// Returns a function that pauses briefly and returns true, or returns false once the time is
+    /// over.
     fn patience(&self) -> impl FnMut() -> bool {
         let start = Instant::now();
         move || {
@@ -282,65 +293,66 @@ impl Device {
         }
     }
 
-    /// Takes a ring away, changes what was said of it, and starts it again if it can be.
+    /// Removes a ring, changes its configuration, and starts it again if it is complete.
     fn restart_one(
         &self,
         vring: &mut Vring,
-        change: impl FnOnce(&mut Vring) -> Done,
-        agreed: &Agreed,
+        change: impl FnOnce(&mut Vring) -> RequestResult,
+        negotiated: &Negotiated,
         pause: &mut dyn FnMut() -> bool,
-    ) -> Done {
+    ) -> RequestResult {
         let ring = &self.rings[vring.index];
-        let [active, left] = locked(&ring.slot).take();
+        let [active, abandoned] = locked(&ring.slot).remove();
         if let Some(active) = &active {
-            vring.has_stopped(active);
+            vring.record_stop(active);
         }
-        // Memory that goes with them goes while nobody waits for it.
-        drop((active, left));
-        let started = change(vring).and_then(|()| vring.activate(agreed, pause));
+        // May release memory, which needs time: no worker waits meanwhile.
+        drop((active, abandoned));
+        let started = change(vring).and_then(|()| vring.activate(negotiated, pause));
         let (started, done) = match started {
             Ok(started) => (started, Ok(())),
             Err(refused) => (None, Err(refused)),
         };
         let is_active = started.is_some();
-        let before = locked(&ring.slot).put(started, vring.call.clone());
+        let before = locked(&ring.slot).install(started, vring.call.clone());
         drop(before);
         ring.is_active.store(is_active, Ordering::Relaxed);
         ring.size.store(vring.size, Ordering::Relaxed);
         if is_active {
-            self.met.started();
-            // A back end that was killed may have shown what it used, and not have called.
+            self.last.record_ring_start();
+            // A back end that was killed may have published used chains without a call.
             vring.call.iter().for_each(|call| self.caller.call(call.as_fd()));
         }
         done
     }
 
-    fn set_memory_to(&self, memory: Guest) -> Done {
+    fn set_memory_to(&self, memory: Guest) -> RequestResult {
         *locked(&self.slow) = memory.slow();
-        let mut said = locked(&self.said);
-        // Unmapped as its last ring is stopped.
-        said.agreed.memory = Some(Arc::new(memory));
-        self.restart(&mut said)
+        let mut configuration = locked(&self.configuration);
+        // The old memory is unmapped when its last ring is stopped.
+        configuration.negotiated.memory = Some(Arc::new(memory));
+        self.restart(&mut configuration)
     }
 
-    /// Starts every ring anew, with what is agreed now.
-    fn restart(&self, Said { agreed, rings }: &mut Said) -> Done {
+    /// Restarts every ring with the present configuration.
+    fn restart(&self, Configuration { negotiated, rings }: &mut Configuration) -> RequestResult {
         let mut pause = self.patience();
-        let restarted =
-            rings.iter_mut().map(|vring| self.restart_one(vring, |_| Ok(()), agreed, &mut pause));
-        // All are, whatever becomes of one.
-        restarted.fold(Ok(()), Done::and)
+        let restarted = rings
+            .iter_mut()
+            .map(|vring| self.restart_one(vring, |_| Ok(()), negotiated, &mut pause));
+        // Restarts all rings, even if one fails.
+        restarted.fold(Ok(()), RequestResult::and)
     }
 
-    fn use_area(&self, area: Area) -> Done {
-        let mut said = locked(&self.said);
-        said.agreed.area = Some(Arc::new(area));
-        self.restart(&mut said)
+    fn use_area(&self, area: Area) -> RequestResult {
+        let mut configuration = locked(&self.configuration);
+        configuration.negotiated.area = Some(Arc::new(area));
+        self.restart(&mut configuration)
     }
 
-    fn refuse<T>(&self, done: Done<T>) -> Done<T> {
-        if let Err(Refused(why)) = &done {
-            self.met.refused(why);
+    fn refuse<T>(&self, done: RequestResult<T>) -> RequestResult<T> {
+        if let Err(Refusal(why)) = &done {
+            self.last.record_refusal(why);
             self.is_refused.store(true, Ordering::Relaxed);
         }
         done
@@ -352,39 +364,39 @@ impl Backend for Device {
         self.offered
     }
 
-    fn set_features(&self, features: u64) -> Done {
-        let mut said = locked(&self.said);
+    fn set_features(&self, features: u64) -> RequestResult {
+        let mut configuration = locked(&self.configuration);
         let others = features & !self.offered;
         if others != 0 {
             return self
-                .refuse(refuse(format!("it took features that were not offered, {others:#x}")));
+                .refuse(refuse(format!("it set features that were not offered, {others:#x}")));
         }
-        self.met.agreed();
-        said.agreed.features = features;
+        self.last.record_features();
+        configuration.negotiated.features = features;
         self.features.store(features, Ordering::Relaxed);
-        self.refuse(self.restart(&mut said))
+        self.refuse(self.restart(&mut configuration))
     }
 
     fn queue_pairs(&self) -> u64 {
-        self.met.asked();
+        self.last.record_queue_query();
         self.pairs()
     }
 
-    fn set_memory(&self, regions: Vec<(Described, OwnedFd)>) -> Done {
-        // Mapped before anything is given up, so that a refusal leaves nothing half done; it ends
-        // the conversation anyway.
-        self.met.shared();
+    fn set_memory(&self, regions: Vec<(Described, OwnedFd)>) -> RequestResult {
+        // Maps the memory before anything is released, so that a refusal leaves no partial state. A
+        // refusal ends the conversation anyway.
+        self.last.record_memory();
         match Guest::map(&regions) {
             Ok(memory) => self.refuse(self.set_memory_to(memory)),
             Err(error) => self.refuse(refuse(said(&error))),
         }
     }
 
-    fn set_size(&self, ring: u32, size: u32) -> Done {
+    fn set_size(&self, ring: u32, size: u32) -> RequestResult {
         self.change(ring, |ring| {
             if size == 0 || size > split::SIZE_MAX.max(packed::SIZE_MAX) {
                 return refuse(format!(
-                    "a ring of {size} descriptors, of which it may have 32,768"
+                    "it gave a ring {size} descriptors; 1 to 32,768 are possible"
                 ));
             }
             ring.size = size;
@@ -392,80 +404,80 @@ impl Backend for Device {
         })
     }
 
-    fn set_addresses(&self, ring: u32, areas: [u64; 3]) -> Done {
+    fn set_addresses(&self, ring: u32, areas: [u64; 3]) -> RequestResult {
         self.change(ring, |ring| {
             ring.areas = Some(areas);
             Ok(())
         })
     }
 
-    fn set_base(&self, ring: u32, base: u32) -> Done {
+    fn set_base(&self, ring: u32, base: u32) -> RequestResult {
         self.change(ring, |ring| {
             ring.set_base(base);
             Ok(())
         })
     }
 
-    fn stop_ring(&self, ring: u32) -> Done<u32> {
+    fn stop_ring(&self, ring: u32) -> RequestResult<u32> {
         self.change(ring, |ring| {
             ring.is_started = false;
             ring.call = None;
             Ok(())
         })?;
-        let said = locked(&self.said);
-        let ring = &said.rings[ring as usize];
-        ring.forget(&said.agreed);
+        let configuration = locked(&self.configuration);
+        let ring = &configuration.rings[ring as usize];
+        ring.clear_record(&configuration.negotiated);
         Ok(ring.base())
     }
 
-    fn start_ring(&self, ring: u32) -> Done {
+    fn start_ring(&self, ring: u32) -> RequestResult {
         self.change(ring, |ring| {
             ring.is_started = true;
             Ok(())
         })
     }
 
-    fn set_call(&self, ring: u32, event: Option<OwnedFd>) -> Done {
+    fn set_call(&self, ring: u32, event: Option<OwnedFd>) -> RequestResult {
         self.change(ring, |ring| {
             if event.as_ref().is_some_and(|event| !is_event(event)) {
-                return refuse("it gave a descriptor that is no eventfd to be called by");
+                return refuse("its call descriptor is not an eventfd");
             }
             ring.call = event.map(Arc::new);
             Ok(())
         })
     }
 
-    fn set_enabled(&self, ring: u32, is_enabled: bool) -> Done {
+    fn set_enabled(&self, ring: u32, is_enabled: bool) -> RequestResult {
         self.change(ring, |ring| {
             ring.is_enabled = is_enabled;
             Ok(())
         })
     }
 
-    fn make_area(&self, rings: u16, size: u16) -> Done<(AreaAt, OwnedFd)> {
+    fn make_area(&self, rings: u16, size: u16) -> RequestResult<(AreaAt, OwnedFd)> {
         let made = match usize::from(rings) <= self.rings.len() {
             true => Area::make(rings, size),
-            false => refuse(format!("it wants an inflight area for {rings} rings")),
+            false => refuse(format!("it requested an inflight area for {rings} rings")),
         };
         let (area, at, file) = self.refuse(made)?;
         self.refuse(self.use_area(area))?;
         Ok((at, file))
     }
 
-    fn set_area(&self, at: AreaAt, file: OwnedFd) -> Done {
+    fn set_area(&self, at: AreaAt, file: OwnedFd) -> RequestResult {
         self.refuse(Area::open(at, file).and_then(|area| self.use_area(area)))
     }
 
     fn reset(&self) {
-        let mut said = locked(&self.said);
-        said.agreed = Agreed::default();
+        let mut configuration = locked(&self.configuration);
+        configuration.negotiated = Negotiated::default();
         self.features.store(0, Ordering::Relaxed);
         *locked(&self.slow) = None;
-        // Nothing is active, of which nothing was agreed.
-        let _ = self.restart(&mut said);
-        said.rings.iter_mut().for_each(|vring| *vring = Vring::of(vring.index));
-        for (ring, vring) in self.rings.iter().zip(&said.rings) {
-            drop(locked(&ring.slot).put(None, None));
+        // No ring can be active without a configuration.
+        let _ = self.restart(&mut configuration);
+        configuration.rings.iter_mut().for_each(|vring| *vring = Vring::of(vring.index));
+        for (ring, vring) in self.rings.iter().zip(&configuration.rings) {
+            drop(locked(&ring.slot).install(None, None));
             ring.size.store(vring.size, Ordering::Relaxed);
         }
     }

@@ -1,19 +1,19 @@
 //! Packets from the host to the guest.
 //!
-//! A packet costs cache misses and little else: the heads of chains, their descriptors and the
-//! buffers were written last by the guest's processor, so that each is a line from its cache. So a
-//! burst goes in passes, and the misses of one pass are under way together:
+//! A packet costs cache misses and little else. The guest's processor wrote the heads of chains,
+//! their descriptors and the buffers last, so that each is a line in its cache. A burst therefore
+//! runs in passes, and the misses of one pass overlap:
 //!
 //! ```text
 //! for each packet: read the chain's head
-//! for each:        read its descriptor, once; check it; look its address up; ask for the lines of
-//!                  the buffer, to write
-//! for each:        write the header where it differs; note the copy; put the used entry
-//! copy all;  show the guest the used index, once;  call it if it waits
+//! for each:        read its descriptor, once; check it; look its address up; prefetch the lines of
+//!                  the buffer for writing
+//! for each:        write the header if it differs; record the copy; put the used entry
+//! copy all;  publish the used index, once;  call the guest if it wants a call
 //! ```
 //!
-//! What is not one descriptor with room for header and packet goes through [`gather`](Active), one
-//! packet at a time.
+//! A packet that does not fit into one descriptor goes through [`gather`](Active), one packet at a
+//! time.
 
 use std::ptr::NonNull;
 
@@ -27,20 +27,20 @@ use super::chain::{Gathered, PACKET_DESCRIPTORS_MAX, Piece, Scratch, zip};
 use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
 
-/// What became of a burst's first packets.
+/// The progress of a burst.
 #[derive(Clone, Copy, Debug, Default)]
-struct Done {
+struct Tally {
     packets: usize,
     bytes: u64,
-    /// Packets that were taken from the burst, sent or dropped.
-    gone: usize,
+    /// Packets that were consumed from the burst, sent or dropped.
+    consumed: usize,
 }
 
-/// What became of one packet.
-enum One {
+/// The result for one packet.
+enum Outcome {
     Sent,
     Dropped(DropReason),
-    /// The guest has no room for it.
+    /// The guest has no room for the packet.
     Waits,
 }
 
@@ -63,11 +63,11 @@ impl AnyActive {
 }
 
 impl<L: Layout> Active<L> {
-    /// Moves packets from the burst into the guest's buffers, as many as it has; nothing is shown
-    /// to it yet. Those that are gone from the burst are freed.
+    /// Moves packets from the burst into the guest's buffers, as many as it has. The guest sees
+    /// them after [`Layout::publish`]. Consumed packets are freed.
     ///
     /// # Errors
-    /// [`Broken`]; the burst is then as it was, and nothing of it is counted.
+    /// [`Broken`]; the burst is then unchanged, and no packet of it is counted.
     fn enqueue(
         &mut self,
         pool: &mut Pool,
@@ -76,55 +76,55 @@ impl<L: Layout> Active<L> {
         scratch: &mut Scratch,
         counts: &mut Direction,
     ) -> Result<usize, Broken> {
-        if self.rest.is_on() {
+        if self.back_off.is_active() {
             counts.batch(0, 0);
             return Ok(0);
         }
         scratch.parts.clear();
-        let mut done = Done::default();
+        let mut done = Tally::default();
         scratch.drops.clear();
         self.followed = 0;
-        while done.gone < burst.len() && self.may_follow() {
-            let packets = &burst.indices()[done.gone..];
+        while done.consumed < burst.len() && self.may_follow() {
+            let packets = &burst.indices()[done.consumed..];
             let wanted = packets.len().min(scratch.firsts.len());
-            let ready = self.ring.look(&mut scratch.firsts[..wanted])?;
+            let ready = self.ring.poll(&mut scratch.firsts[..wanted])?;
             let fast = self.enqueue_fast(pool, packets, ready, scratch);
             done.packets += fast.packets;
             done.bytes += fast.bytes;
-            done.gone += fast.gone;
-            if fast.gone == ready {
+            done.consumed += fast.consumed;
+            if fast.consumed == ready {
                 if ready < wanted {
                     break;
                 }
                 continue;
             }
-            let packet = Packet::from_index(burst.indices()[done.gone]);
+            let packet = Packet::from_index(burst.indices()[done.consumed]);
             match self.enqueue_one(pool, &packet, scratch)? {
-                One::Sent => {
+                Outcome::Sent => {
                     done.packets += 1;
                     done.bytes += pool.length(&packet) as u64;
                 }
-                One::Dropped(reason) => scratch.drops.push(reason),
-                One::Waits => break,
+                Outcome::Dropped(reason) => scratch.drops.push(reason),
+                Outcome::Waits => break,
             }
-            done.gone += 1;
+            done.consumed += 1;
         }
-        // SAFETY: sources are packets of the burst, targets were looked up in the guest's memory,
-        // which this ring keeps; each for its length.
+        // SAFETY: sources are packets of the burst, and targets were looked up in the guest's
+        // memory, which this ring keeps mapped; each is valid for its length.
         unsafe { copy(copier, &scratch.parts) };
         if self.memory.is_broken() {
             return Err(Broken);
         }
-        if done.gone < burst.len() && self.may_follow() {
-            self.rest.full(self.ring.size());
+        if done.consumed < burst.len() && self.may_follow() {
+            self.back_off.record_full(self.ring.size());
         }
-        pool.free_first(burst, done.gone);
+        pool.free_first(burst, done.consumed);
         scratch.drops.iter().for_each(|reason| counts.dropped(*reason, 1));
         counts.batch(done.packets, done.bytes);
         Ok(done.packets)
     }
 
-    /// The packets, from the first on, whose buffers are one descriptor each with room for all.
+    /// Enqueues packets, from the first on, while each fits into a buffer of one descriptor.
     #[inline]
     fn enqueue_fast(
         &mut self,
@@ -132,10 +132,10 @@ impl<L: Layout> Active<L> {
         packets: &[u32],
         ready: usize,
         scratch: &mut Scratch,
-    ) -> Done {
+    ) -> Tally {
         let mut fit = 0;
         let firsts = &scratch.firsts[..ready];
-        for ((packet, first), place) in packets.iter().zip(firsts).zip(&mut scratch.places) {
+        for ((packet, first), target) in packets.iter().zip(firsts).zip(&mut scratch.targets) {
             let packet = Packet::from_index(*packet);
             let First { id, flags, length, address } = *first;
             let needed = self.header_bytes + pool.length(&packet);
@@ -149,14 +149,14 @@ impl<L: Layout> Active<L> {
             let found = self.memory.at(&mut self.cached, address, needed as u64);
             let Some(at) = found else { break };
             fetch(at, self.header_bytes, needed);
-            *place = at;
+            *target = at;
             fit += 1;
         }
         let mut bytes = 0;
-        for ((packet, first), at) in packets[..fit].iter().zip(firsts).zip(&scratch.places) {
+        for ((packet, first), at) in packets[..fit].iter().zip(firsts).zip(&scratch.targets) {
             let (source, at) = (pool.first(&Packet::from_index(*packet)), *at);
             put_header(at, self.header_bytes);
-            // SAFETY: the buffer has room for header and packet, as was just looked up.
+            // SAFETY: the buffer has room for header and packet, as looked up above.
             let target = unsafe { at.add(self.header_bytes) };
             let (target, length) = (target.as_ptr(), source.length);
             scratch.parts.push(Part { target, source: source.pointer.as_ptr(), length });
@@ -164,48 +164,49 @@ impl<L: Layout> Active<L> {
             self.ring.use_chain(chain, (self.header_bytes + length) as u32);
             bytes += length as u64;
         }
-        Done { packets: fit, bytes, gone: fit }
+        Tally { packets: fit, bytes, consumed: fit }
     }
 
-    /// One packet, whatever its chains look like.
+    /// Enqueues one packet into chains of any form.
     #[cold]
     fn enqueue_one(
         &mut self,
         pool: &Pool,
         packet: &Packet,
         scratch: &mut Scratch,
-    ) -> Result<One, Broken> {
+    ) -> Result<Outcome, Broken> {
         let needed = self.header_bytes + pool.length(packet);
         let followed = self.followed;
         scratch.pieces.clear();
-        let (mut room, mut chains, mut place) = (0, 0_usize, self.ring.place());
-        // The used entries: each chain and how much of the packet it takes.
-        let mut taken = [(Chain::default(), 0_u32); CHAINS_MAX];
+        let (mut room, mut chains, mut location) = (0, 0_usize, self.ring.location());
+        // The used entries: each chain, and how many bytes of the packet it holds.
+        let mut chosen = [(Chain::default(), 0_u32); CHAINS_MAX];
         while room < needed {
             let is_long = self.followed - followed > PACKET_DESCRIPTORS_MAX;
             if chains == CHAINS_MAX || is_long || (chains > 0 && !self.is_mergeable) {
-                // Without mergeable buffers no later chain can help.
-                return Ok(self.give_back(&taken[..chains], DropReason::TooLong));
+                // Without mergeable buffers, a later chain cannot help.
+                return Ok(self.return_empty(&chosen[..chains], DropReason::TooLong));
             }
-            let gathered = self.gather(place, true, &mut scratch.pieces)?;
-            let Some(Gathered { chain, bytes, next }) = gathered else { return Ok(One::Waits) };
+            let gathered = self.gather(location, true, &mut scratch.pieces)?;
+            let Some(Gathered { chain, bytes, next }) = gathered else { return Ok(Outcome::Waits) };
             let length = bytes.unwrap_or(0);
-            taken[chains] = (chain, length.min(needed - room) as u32);
-            (chains, place) = (chains + 1, next);
+            chosen[chains] = (chain, length.min(needed - room) as u32);
+            (chains, location) = (chains + 1, next);
             if bytes == Err(Bad) {
-                return Ok(self.give_back(&taken[..chains], DropReason::BadDescriptor));
+                return Ok(self.return_empty(&chosen[..chains], DropReason::BadDescriptor));
             }
             room += length;
         }
         let count = if self.header_bytes < HEADER_BYTES_MAX { 0 } else { chains as u16 };
         let header = features::header(count);
         let header = &header[..self.header_bytes];
-        // The first chain holds at least the header, or its length says less and the guest reads a
-        // header of it that goes on in the next: section 5.1.6.4 has it in the first.
+        // The header may cross into the next chain if the guest made the first one shorter. Section
+        // 5.1.6.4 wants it in the first; the written length then shows the guest where it ends.
         let pieces = || scratch.pieces.iter().map(|Piece { at, length }| (*at, *length));
         let source = std::iter::once((NonNull::from(header).cast(), header.len()));
         zip(pieces(), 0, source, |target, source, length| {
-            // SAFETY: the target is of the guest's memory, as gathered, the source of the header.
+            // SAFETY: the target lies in the guest's memory, as gathered, and the source in the
+            // header.
             unsafe { haul_copy::memcpy(target.as_ptr(), source.as_ptr(), length) }
         });
         let segments = pool.segments(packet).map(|segment| (segment.pointer, segment.length));
@@ -213,34 +214,34 @@ impl<L: Layout> Active<L> {
             let (target, source) = (target.as_ptr(), source.as_ptr());
             scratch.parts.push(Part { target, source, length });
         });
-        for (chain, written) in &taken[..chains] {
+        for (chain, written) in &chosen[..chains] {
             self.ring.use_chain(*chain, *written);
         }
-        Ok(One::Sent)
+        Ok(Outcome::Sent)
     }
 
-    /// Gives chains back with nothing in them.
-    fn give_back(&mut self, taken: &[(Chain, u32)], reason: DropReason) -> One {
-        for (chain, _) in taken {
+    /// Returns chains to the guest with no bytes written.
+    fn return_empty(&mut self, chosen: &[(Chain, u32)], reason: DropReason) -> Outcome {
+        for (chain, _) in chosen {
             self.ring.use_chain(*chain, 0);
         }
-        One::Dropped(reason)
+        Outcome::Dropped(reason)
     }
 }
 
-/// Most chains of one packet: buffers of 64 B still hold the longest.
+/// Most chains of one packet: buffers of 64 B still hold the longest packet.
 const CHAINS_MAX: usize = 256;
 
-/// Bytes of a packet whose lines are asked for before they are written; the processor sees from
-/// there where it goes.
+/// Bytes of a packet whose lines are prefetched before they are written. From there on, the
+/// processor's own prefetcher follows.
 const FETCH_BYTES: usize = 128;
 
-/// Packets whose lines are asked for before the copy comes to them.
+/// How many packets ahead of the copy the lines are prefetched.
 const AHEAD: usize = 2;
 
-/// Copies a burst. Lines of long packets beyond the first are asked for some packets ahead, each to
-/// write it: 1500 B went to the guest at 13.5 Mpps, at 10.5 where the copy finds them missing, and
-/// at 10.3 where they are asked for in the second cache alone.
+/// Copies a burst. The lines of long packets beyond the first are prefetched for writing, some
+/// packets ahead. Packets of 1500 B went to the guest at 13.5 Mpps, against 10.5 without these
+/// prefetches and 10.3 with prefetches into the second-level cache alone.
 ///
 /// # Safety
 /// As [`Copier::copy_batch`].
@@ -258,16 +259,16 @@ unsafe fn copy(copier: &Copier, parts: &[Part]) {
     }
 }
 
-/// Asks for all lines of a copy's target, to write them.
+/// Prefetches all lines of a copy's target for writing.
 #[inline(always)]
 fn fetch_all(part: &Part) {
     prefetch::lines(part.target, part.length).for_each(prefetch::to_write);
 }
 
-/// Asks for the header's line to read it, for it mostly stands there already, and the guest's copy
-/// of the line is then left alone; for those of the packet to write them. Behind a header in an
-/// aligned buffer, as a kernel's driver has it, 64 B stand in two lines: they went to the guest at
-/// 20.8 Mpps, at 17.3 where the second was not asked for.
+/// Prefetches the header's line for reading, because the header is mostly there already and the
+/// guest's copy of the line then stays valid; prefetches the packet's lines for writing. Behind a
+/// header in an aligned buffer, as a kernel's driver uses it, 64 B span two lines: such packets
+/// went to the guest at 20.8 Mpps, against 17.3 without the prefetch of the second line.
 #[inline(always)]
 fn fetch(at: NonNull<u8>, header_bytes: usize, bytes: usize) {
     prefetch::to_read(at.as_ptr());
@@ -276,20 +277,20 @@ fn fetch(at: NonNull<u8>, header_bytes: usize, bytes: usize) {
     prefetch::lines(packet, packet_bytes).for_each(prefetch::to_write);
 }
 
-/// Writes the header of a packet in one buffer, unless it stands there already: the line is then
-/// not dirty, and the guest's copy of it stays.
+/// Writes the header of a packet in one buffer, unless it is there already: the line then does not
+/// become dirty, and the guest's copy of it stays valid.
 #[inline(always)]
 fn put_header(at: NonNull<u8>, bytes: usize) {
     let has_count = bytes == HEADER_BYTES_MAX;
     let tail = if has_count { u32::from(1_u16.to_le()) << 16 } else { 0 };
     let first = at.cast::<u64>().as_ptr();
-    // SAFETY: the buffer has the header's bytes; whatever the guest writes there meanwhile, it is
-    // the guest that reads it.
+    // SAFETY: the buffer has the header's bytes; a concurrent write of the guest affects only the
+    // guest, which reads them.
     if unsafe { first.read_unaligned() } != 0 {
         // SAFETY: as above.
         unsafe { first.write_unaligned(0) };
     }
-    // SAFETY: as above, and a header has 10 bytes at least.
+    // SAFETY: as above, and a header has at least 10 bytes.
     let second = unsafe { at.add(8) };
     if has_count {
         let second = second.cast::<u32>().as_ptr();
@@ -299,7 +300,7 @@ fn put_header(at: NonNull<u8>, bytes: usize) {
             unsafe { second.write_unaligned(tail) };
         }
     } else {
-        // SAFETY: as above, for one of 10.
+        // SAFETY: as above, for a header of 10 bytes.
         unsafe { second.cast::<u16>().as_ptr().write_unaligned(0) };
     }
 }

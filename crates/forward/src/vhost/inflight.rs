@@ -1,12 +1,12 @@
-//! The area in which a back end notes how far its rings came, and which the front end keeps over
-//! the back end's death: VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD of the vhost-user protocol.
+//! The area in which a back end records the progress of its rings. The front end keeps it over the
+//! back end's death: VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD of the vhost-user protocol.
 //!
-//! The protocol notes every descriptor that a back end holds. A device of haul's takes a chain and
-//! gives it back in one step, so nothing is held between two bursts, and a burst writes how far it
-//! goes before its descriptors are shown, and that it went there after. Both are one word.
+//! The protocol records every descriptor that a back end holds. haul's device uses a chain in one
+//! step, so that it holds none between two bursts. A burst records its end before it publishes its
+//! descriptors, and records afterwards that it has published them. Both are one word.
 //!
-//! The area comes back from another process: each field is read once and checked. A region that
-//! lies is written anew before the conversation ends, so that the next one starts afresh.
+//! The area comes back from another process: each field is read once and checked. An implausible
+//! region is reset before the conversation ends, so that the next conversation starts afresh.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,36 +14,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fd::OwnedFd;
 
-use super::super::messages::{AreaAt, Done, Refused, refuse};
-use super::super::ring::packed::Place;
+use super::super::messages::{AreaAt, Refusal, RequestResult, refuse};
+use super::super::ring::packed::Location;
 use super::super::ring::split;
 use haul_peer::guest::{Described, Guest, said};
 use haul_peer::memory;
 
-/// Version of a region, 0 where nothing was written to it.
+/// Version of a region, 0 before the first write.
 const VERSION: u16 = 1;
 
-/// What a region is aligned to: the protocol does not say, libvhost-user and DPDK agree on it.
+/// Alignment of a region. The protocol does not specify it; libvhost-user and DPDK both use this
+/// one.
 const ALIGN: u64 = 64;
 
 /// Bytes of struct QueueRegionSplit and QueueRegionPacked before their descriptors, and of one
-/// descriptor of either.
+/// descriptor of each.
 const SPLIT: [u64; 2] = [16, 16];
 const PACKED: [u64; 2] = [32, 32];
 
-/// Words of eight bytes of a region: features; version, size, and two numbers; in a packed one the
-/// place.
+/// 8-byte words of a region: features; version, size, and two numbers; in a packed region the
+/// locations.
 const FEATURES: usize = 0;
 const HEAD: usize = 1;
-const PLACE: usize = 2;
+const LOCATION: usize = 2;
 
-/// Bytes from one region to the next.
+/// Distance between two regions.
 fn stride(is_packed: bool, size: u16) -> u64 {
     let [head, each] = if is_packed { PACKED } else { SPLIT };
     (head + each * u64::from(size)).next_multiple_of(ALIGN)
 }
 
-/// The area, mapped.
+/// The mapped area.
 #[derive(Debug)]
 pub(super) struct Area {
     at: AreaAt,
@@ -51,74 +52,81 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// A new one, sealed, which no ring has written to, and what the front end keeps.
-    pub(super) fn make(rings: u16, size: u16) -> Done<(Self, AreaAt, OwnedFd)> {
-        // For either layout: which one it will be may not have been said.
+    /// A new sealed area, which no ring has written to, and its description for the front end.
+    pub(super) fn make(rings: u16, size: u16) -> RequestResult<(Self, AreaAt, OwnedFd)> {
+        // Large enough for either layout, because the front end may not have chosen one yet.
         let bytes = u64::from(rings) * stride(true, size);
         let at = AreaAt { bytes, offset: 0, rings, size };
-        let absent = |why: String| Refused(format!("no inflight area can be made: {why}"));
+        let absent = |why: String| Refusal(format!("cannot create an inflight area: {why}"));
         let file = memory::create_sealed(c"haul-inflight", bytes as usize);
         let file = file.map_err(|error| absent(format!("{error:?}")))?;
         let ours = file.try_clone().map_err(|reason| absent(reason.to_string()))?;
         Ok((Self::open(at, ours)?, at, file))
     }
 
-    /// One that the front end has kept.
-    pub(super) fn open(at: AreaAt, file: OwnedFd) -> Done<Self> {
+    /// Maps an area that the front end has kept.
+    pub(super) fn open(at: AreaAt, file: OwnedFd) -> RequestResult<Self> {
         let AreaAt { bytes, offset, rings, size } = at;
         let least = u64::from(rings) * stride(false, size);
         if rings == 0 || size == 0 || u32::from(size) > split::SIZE_MAX || bytes < least {
             return refuse(format!(
-                "its inflight area of {bytes} B is not of {rings} rings of {size}"
+                "its inflight area of {bytes} B does not hold {rings} rings of {size} descriptors"
             ));
         }
         let region = Described { guest: 0, peer: 0, bytes, offset };
         let memory = Guest::map(&[(region, file)]);
-        let memory = memory.map_err(|why| Refused(format!("its inflight area: {}", said(&why))))?;
+        let memory = memory.map_err(|why| Refusal(format!("its inflight area: {}", said(&why))))?;
         Ok(Self { at, memory })
     }
 
     /// The region of a ring.
     ///
     /// # Errors
-    /// [`Refused`]: the area has none for it, or one that is too small.
-    pub(super) fn region(self: &Arc<Self>, ring: usize, size: u32, is_packed: bool) -> Done<Note> {
+    /// [`Refusal`]: the area has no region for the ring, or its region is too small.
+    pub(super) fn region(
+        self: &Arc<Self>,
+        ring: usize,
+        size: u32,
+        is_packed: bool,
+    ) -> RequestResult<Region> {
         let stride = stride(is_packed, self.at.size);
         if ring >= usize::from(self.at.rings) || size > self.at.size.into() {
             let Self { at: AreaAt { rings, size: most, .. }, .. } = &**self;
             return refuse(format!(
-                "its inflight area is of {rings} rings of {most}: ring {ring} has {size} descriptors"
+                "its inflight area holds {rings} rings of {most} descriptors, but ring {ring} has \
+                 {size}"
             ));
         }
         let found = self.memory.at_peer(ring as u64 * stride, stride, align_of::<AtomicU64>());
-        let too_small = || Refused(format!("its inflight area has no room for ring {ring}"));
+        let too_small = || Refusal(format!("its inflight area has no room for ring {ring}"));
         let words = found.ok_or_else(too_small)?.cast();
-        Ok(Note { area: self.clone(), words, size: self.at.size, is_packed })
+        Ok(Region { area: self.clone(), words, size: self.at.size, is_packed })
     }
 }
 
 /// A ring's region of the area.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct Region {
     area: Arc<Area>,
     words: NonNull<AtomicU64>,
-    /// Descriptors that the region has.
+    /// Descriptors of the region.
     size: u16,
     is_packed: bool,
 }
 
-// SAFETY: all accesses are atomic, and bear whatever others write; the area keeps the mapping.
-unsafe impl Send for Note {}
+// SAFETY: all accesses are atomic, and every value that another process writes is valid; the area
+// keeps the mapping.
+unsafe impl Send for Region {}
 
-/// Where a packed ring was: what was shown to the driver, and what the burst in progress shows. The
-/// same between two bursts.
+/// The progress of a packed ring: the end of the published chains, and of the burst that is being
+/// published. Both are equal between two bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Noted {
-    pub(super) shown: Place,
-    pub(super) shows: Place,
+pub(super) struct Progress {
+    pub(super) published: Location,
+    pub(super) publishing: Location,
 }
 
-impl Note {
+impl Region {
     #[inline(always)]
     fn word(&self, index: usize) -> &AtomicU64 {
         // SAFETY: a region has more words than the three of its head, by `Area::region`.
@@ -127,48 +135,50 @@ impl Note {
         unsafe { at.as_ref() }
     }
 
-    /// What was noted of a ring of so many descriptors; `None` where nothing was.
+    /// The recorded progress of a ring of `size` descriptors; `None` if the region is new.
     ///
     /// # Errors
-    /// [`Refused`]: what stands there cannot be. Nothing does any more.
-    pub(super) fn read(&self, size: u32) -> Done<Option<Noted>> {
+    /// [`Refusal`]: the content is implausible. The region is then cleared.
+    pub(super) fn read(&self, size: u32) -> RequestResult<Option<Progress>> {
         let features = self.word(FEATURES).load(Ordering::Relaxed);
         let [version, descriptors, ..] = halves(self.word(HEAD).load(Ordering::Relaxed));
-        let [used, old, rounds, _] = halves(self.word(PLACE).load(Ordering::Relaxed));
+        let [used, old, rounds, _] = halves(self.word(LOCATION).load(Ordering::Relaxed));
         if version == 0 && !self.area.memory.is_broken() {
             return Ok(None);
         }
         let [round, old_round] = rounds.to_ne_bytes();
-        let place = |index: u16, round: u8| {
+        let location = |index: u16, round: u8| {
             let is_there = u32::from(index) < size && round < 2;
-            is_there.then_some(Place { index, is_odd: round == 1 })
+            is_there.then_some(Location { index, is_odd: round == 1 })
         };
         let is_ours = version == VERSION && features == 0 && descriptors == self.size;
-        let noted = match (is_ours, self.is_packed) {
+        let recorded = match (is_ours, self.is_packed) {
             (false, _) => None,
-            (true, false) => Some(Noted { shown: Place::START, shows: Place::START }),
-            (true, true) => place(old, old_round)
-                .zip(place(used, round))
-                .map(|(shown, shows)| Noted { shown, shows }),
+            (true, false) => {
+                Some(Progress { published: Location::START, publishing: Location::START })
+            }
+            (true, true) => location(old, old_round)
+                .zip(location(used, round))
+                .map(|(published, publishing)| Progress { published, publishing }),
         };
-        if noted.is_none() || self.area.memory.is_broken() {
-            self.forget();
-            return refuse("its inflight area holds what no back end writes");
+        if recorded.is_none() || self.area.memory.is_broken() {
+            self.clear();
+            return refuse("its inflight area holds values that no back end writes");
         }
-        Ok(noted)
+        Ok(recorded)
     }
 
-    /// Nothing is noted any more.
-    pub(super) fn forget(&self) {
+    /// Clears the record.
+    pub(super) fn clear(&self) {
         self.word(HEAD).store(0, Ordering::Release);
     }
 
-    /// Begins a region: no descriptor is held, and the list of free ones has all of them.
+    /// Initializes a region: no descriptor is held, and the list of free descriptors holds all.
     fn begin(&self, numbers: [u16; 2]) {
         let [head, each] = if self.is_packed { PACKED } else { SPLIT }.map(|bytes| bytes / 8);
         for index in 0..self.size {
             let at = (head + each * u64::from(index)) as usize;
-            // The next free one of a packed region; a split one has no such list.
+            // A packed region links its free descriptors; a split one has no such list.
             let next = if self.is_packed { (index + 1) % self.size } else { 0 };
             self.word(at).store(word([0, next, 0, 0]), Ordering::Relaxed);
         }
@@ -177,47 +187,47 @@ impl Note {
             .store(word([VERSION, self.size, numbers[0], numbers[1]]), Ordering::Release);
     }
 
-    /// Begins a packed ring's region.
-    pub(super) fn begin_packed(&self, place: Place) {
-        self.put(Noted { shown: place, shows: place }, Ordering::Relaxed);
+    /// Initializes a packed ring's region.
+    pub(super) fn begin_packed(&self, location: Location) {
+        self.put(Progress { published: location, publishing: location }, Ordering::Relaxed);
         self.begin([0, 0]);
     }
 
-    /// A burst is about to be shown to the driver.
+    /// Records that a burst is about to be published to the driver.
     #[inline(always)]
-    pub(super) fn shows(&self, shown: Place, shows: Place) {
-        self.put(Noted { shown, shows }, Ordering::Relaxed);
+    pub(super) fn record_publishing(&self, published: Location, publishing: Location) {
+        self.put(Progress { published, publishing }, Ordering::Relaxed);
     }
 
-    /// It was.
+    /// Records that it was published.
     #[inline(always)]
-    pub(super) fn has_shown(&self, place: Place) {
-        self.put(Noted { shown: place, shows: place }, Ordering::Release);
+    pub(super) fn record_published(&self, location: Location) {
+        self.put(Progress { published: location, publishing: location }, Ordering::Release);
     }
 
     #[inline(always)]
-    fn put(&self, Noted { shown, shows }: Noted, ordering: Ordering) {
+    fn put(&self, Progress { published, publishing }: Progress, ordering: Ordering) {
         #[cfg(test)]
-        if super::super::ring::packed::death::has_come() {
+        if super::super::ring::packed::death::is_due() {
             return;
         }
-        let rounds = u16::from_ne_bytes([shows.is_odd.into(), shown.is_odd.into()]);
-        self.word(PLACE).store(word([shows.index, shown.index, rounds, 0]), ordering);
+        let rounds = u16::from_ne_bytes([publishing.is_odd.into(), published.is_odd.into()]);
+        self.word(LOCATION).store(word([publishing.index, published.index, rounds, 0]), ordering);
     }
 
-    /// Begins a split ring's region.
+    /// Initializes a split ring's region.
     pub(super) fn begin_split(&self, used: u16) {
         self.begin([0, used]);
     }
 
-    /// A split ring has shown this used index to the driver.
+    /// Records that a split ring has published this used index.
     #[inline(always)]
-    pub(super) fn has_used(&self, used: u16) {
+    pub(super) fn record_used(&self, used: u16) {
         self.word(HEAD).store(word([VERSION, self.size, 0, used]), Ordering::Release);
     }
 }
 
-/// Numbers of two bytes as they stand in memory, one after the other.
+/// Packs four 2-byte numbers into a word, in memory order.
 #[inline(always)]
 fn word(halves: [u16; 4]) -> u64 {
     let [[a, b], [c, d], [e, f], [g, h]] = halves.map(u16::to_ne_bytes);

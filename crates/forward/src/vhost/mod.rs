@@ -1,36 +1,36 @@
 //! A virtual machine's network device, from the host's side: a vhost-user back end.
 //!
-//! Everything that the guest can write is taken for hostile. A chain that is no good costs its
-//! packet, which is counted; a ring whose indices jump, memory that has gone, or a message that may
-//! not be, ends the conversation, which is counted as a reset: the device is then as if nobody had
-//! come, and the front end may connect again. Nothing that a guest does stops another port.
+//! Everything that the guest can write is treated as hostile. An invalid chain costs its packet,
+//! which is counted. A ring whose indices jump, lost memory, or an invalid message ends the
+//! conversation, which is counted as a reset: the device then returns to its initial state, and the
+//! front end may reconnect. No action of a guest stops another port.
 //!
 //! From the bottom up:
 //!
-//! - `inflight`: how far the rings came, noted where it outlives this process;
-//! - `layout`: how a ring is laid out;
-//! - `met`: why the front end that came last has no link;
-//! - `rest`: when an empty or a full ring is looked at again;
-//! - `vring`: what was said of a ring, and the ring that follows from it;
-//! - `device`: what was said of the device, and its rings as two threads meet at them;
+//! - `inflight`: the progress of the rings, recorded in memory that outlives this process;
+//! - `layout`: the layouts of a ring;
+//! - `last_conversation`: why the last front end has no link;
+//! - `back_off`: how long an empty or a full ring is not polled;
+//! - `vring`: the configuration of a ring, and the ring that results;
+//! - `device`: the configuration of the device, and its rings, which two threads share;
 //! - `chain`: a chain of descriptors, followed with every check;
 //! - `enqueue`: packets to the guest;
 //! - `dequeue`: packets from the guest;
-//! - `control`: the thread that meets front ends.
+//! - `control`: the thread that connects to front ends.
 
+mod back_off;
 mod chain;
 mod control;
 mod dequeue;
 mod device;
 mod enqueue;
 mod inflight;
+mod last_conversation;
 mod layout;
-mod met;
-mod rest;
 mod vring;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use haul_heap::guard;
 use rustix::fd::AsFd;
@@ -47,15 +47,18 @@ use control::Control;
 use device::Device;
 use haul_peer::caller::Caller;
 use haul_peer::users::Users;
+use layout::Broken;
+use vring::Slot;
 
-/// How a vhost port is made.
+/// The settings of a vhost port.
 #[derive(Clone, Debug)]
 pub struct VhostSettings {
     /// The socket.
     pub path: PathBuf,
-    /// Who listens on it.
+    /// Which side listens on the socket.
     pub role: Role,
-    /// Users whose processes may be at the other end: others are refused before a word is said.
+    /// Users whose processes may be at the other end. Others are refused before either side sends a
+    /// byte.
     pub users: Users,
     /// Queue pairs, 1 to 64.
     pub queues: u16,
@@ -67,8 +70,8 @@ pub struct VhostSettings {
 }
 
 impl VhostSettings {
-    /// One queue pair, with mergeable buffers, at a socket that this side listens on, for
-    /// processes of one's own user and root.
+    /// One queue pair, with mergeable buffers, at a socket that this side listens on, for processes
+    /// of this user and root.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let (role, users, queues, copy) = (Role::Server, Users::Own, 1, CopyMethod::Haul);
         Self { path: path.into(), role, users, queues, copy, is_mergeable: true }
@@ -88,14 +91,14 @@ const FEATURES: u64 = features::VERSION_1
     | features::MULTIQUEUE
     | features::PROTOCOL_FEATURES;
 
-/// A device whose guest stays connected as long as this is there: [`Vhost::kept`].
+/// A device whose guest stays connected as long as this value exists: [`Vhost::kept`].
 #[derive(Clone, Debug)]
 pub struct KeptDevice {
     _control: Arc<Control>,
 }
 
-/// A queue pair of a virtual machine's device. Packets to a pair that the guest has not enabled go
-/// to one that it has, and are counted here.
+/// A queue pair of a virtual machine's device. If the guest has not enabled the pair, its packets
+/// go to an enabled pair, and are counted here.
 #[derive(Debug)]
 pub struct Vhost {
     name: String,
@@ -103,25 +106,25 @@ pub struct Vhost {
     device: Arc<Device>,
     copier: Copier,
     scratch: Scratch,
-    /// Calls the guest, without waiting for anything that the guest has too.
+    /// Calls the guest. A call never waits for a resource that the guest shares.
     caller: Caller,
     counters: Counters,
-    /// Of all queue pairs together: the thread ends with the last of them.
+    /// Shared by all queue pairs: the thread ends with the last of them.
     _control: Arc<Control>,
 }
 
 impl Vhost {
-    /// Opens a device: a port for each of its queue pairs. A server's socket is there when this
+    /// Opens a device: a port for each of its queue pairs. A server's socket exists when this
     /// returns.
     ///
     /// # Errors
-    /// [`Error::Value`] for a number of queues that cannot be; [`Error::Path`] for a socket that
-    /// cannot be had; [`Error::System`].
+    /// [`Error::Value`] for a number of queue pairs outside the limits; [`Error::Path`] for a
+    /// socket that cannot be used; [`Error::System`].
     pub fn open(name: &str, settings: &VhostSettings) -> Result<Vec<Self>, Error> {
         let VhostSettings { queues, role, is_mergeable, .. } = *settings;
         if queues == 0 || queues > QUEUES_MAX {
             let (what, value) = ("a number of queue pairs of", queues.to_string());
-            return Err(Error::Value { what, value, limit: "1 to 64 are" });
+            return Err(Error::Value { what, value, limit: "choose 1 to 64" });
         }
         let mergeable = if is_mergeable { features::MERGEABLE } else { 0 };
         let device = Arc::new(Device::new(queues, FEATURES | mergeable, caller()?));
@@ -141,14 +144,14 @@ impl Vhost {
         Ok((0..queues).zip(callers).map(port).collect())
     }
 
-    /// Keeps the device: its guest stays connected to it after its ports have gone, and finds that
-    /// nobody polls its rings.
+    /// Keeps the device: its guest stays connected after its ports were dropped, but no worker
+    /// polls its rings.
     #[must_use]
     pub fn kept(&self) -> KeptDevice {
         KeptDevice { _control: self._control.clone() }
     }
 
-    /// The ring that takes packets to the guest; the other one follows it.
+    /// The index of the ring to the guest; the ring from the guest follows it.
     fn ring_to_guest(&self) -> usize {
         2 * usize::from(self.queue)
     }
@@ -157,6 +160,31 @@ impl Vhost {
         self.counters.tx.dropped(reason, burst.len() as u64);
         pool.free_burst(burst);
         self.counters.tx.batch(0, 0);
+    }
+}
+
+/// Ends a burst in either direction: publishes the used chains, calls the guest if it wants a call,
+/// and returns the number of packets. After a fault, disconnects the guest and returns `None`.
+#[inline]
+fn end_burst(
+    device: &Device,
+    caller: &Caller,
+    mut ring: MutexGuard<'_, Slot>,
+    result: Result<usize, Broken>,
+) -> Option<usize> {
+    match result {
+        Ok(packets) => {
+            let call = ring.publish();
+            drop(ring);
+            call.iter().for_each(|call| caller.call(call.as_fd()));
+            Some(packets)
+        }
+        Err(Broken) => {
+            let is_memory_lost = ring.abandon();
+            drop(ring);
+            device.disconnect_after_fault(is_memory_lost);
+            None
+        }
     }
 }
 
@@ -182,25 +210,13 @@ impl Port for Vhost {
             counters.rx.batch(0, 0);
             return 0;
         };
-        match active.dequeue(pool, burst, copier, scratch, &mut counters.rx) {
-            Ok(packets) => {
-                let call = ring.publish();
-                drop(ring);
-                call.iter().for_each(|call| caller.call(call.as_fd()));
-                packets
-            }
-            Err(layout::Broken) => {
-                let is_gone = ring.leave();
-                drop(ring);
-                device.break_off(is_gone);
-                0
-            }
-        }
+        let result = active.dequeue(pool, burst, copier, scratch, &mut counters.rx);
+        end_burst(device, caller, ring, result).unwrap_or(0)
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
         let Self { device, queue, copier, scratch, caller, counters, .. } = self;
-        // While the front end changes the ring, packets wait.
+        // Packets wait while the front end changes the ring.
         let to_guest = device.ring_to_guest(*queue);
         let Some(mut ring) = device.ring_soon(to_guest) else { return 0 };
         if ring.is_changing {
@@ -211,26 +227,16 @@ impl Port for Vhost {
             self.drop_all(pool, burst, DropReason::NoLink);
             return 0;
         };
-        match active.enqueue(pool, burst, copier, scratch, &mut counters.tx) {
-            Ok(packets) => {
-                let call = ring.publish();
-                drop(ring);
-                call.iter().for_each(|call| caller.call(call.as_fd()));
-                packets
-            }
-            Err(layout::Broken) => {
-                let is_gone = ring.leave();
-                drop(ring);
-                device.break_off(is_gone);
-                self.drop_all(pool, burst, DropReason::Reset);
-                0
-            }
-        }
+        let result = active.enqueue(pool, burst, copier, scratch, &mut counters.tx);
+        end_burst(device, caller, ring, result).unwrap_or_else(|| {
+            self.drop_all(pool, burst, DropReason::Reset);
+            0
+        })
     }
 
     fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
-        // The program may have set a handler of its own for SIGBUS since. What is refused is tried
-        // again.
+        // The program may have replaced the handler of SIGBUS since. If the guard cannot be
+        // installed now, the next call tries again.
         let _ = guard::install();
         self.counters.resets = self.device.resets();
         Ok(())

@@ -1,60 +1,60 @@
-//! What the front end said of a ring, and the ring that packets go through once all that it needs
-//! was said.
+//! The configuration of a ring by the front end, and the active ring that results once it is
+//! complete.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
-use super::super::messages::{Done, Refused, refuse};
+use super::super::messages::{Refusal, RequestResult, refuse};
 use super::super::ring::features;
-use super::super::ring::packed::{self, Packed, Place};
+use super::super::ring::packed::{self, Location, Packed};
 use super::super::ring::split::{self, Split};
-use super::inflight::{Area, Note, Noted};
+use super::back_off::BackOff;
+use super::inflight::{Area, Progress, Region};
 use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
-use super::rest::Rest;
 use haul_peer::guest::{Cached, Guest};
 
-/// A ring that packets go through.
+/// A ring through which packets pass.
 #[derive(Debug)]
 pub(super) struct Active<L> {
     pub(super) ring: L,
     pub(super) memory: Arc<Guest>,
-    /// The region that the last address was found in.
+    /// The region in which the last address was found.
     pub(super) cached: Cached,
     pub(super) header_bytes: usize,
     pub(super) is_mergeable: bool,
     pub(super) has_indirect: bool,
-    pub(super) rest: Rest,
+    pub(super) back_off: BackOff,
     /// Descriptors that were followed in this call.
     pub(super) followed: usize,
 }
 
-/// One of either layout.
+/// An active ring of either layout.
 #[derive(Debug)]
 pub(super) enum AnyActive {
     Split(Active<SplitRing>),
     Packed(Active<PackedRing>),
 }
 
-/// A ring, as its worker has it for a burst.
+/// A ring, as its worker locks it for a burst.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) active: Option<AnyActive>,
-    /// Whether the front end is changing it: packets wait meanwhile, and no worker does.
+    /// Whether the front end is changing the ring: packets wait meanwhile, but no worker does.
     pub(super) is_changing: bool,
     pub(super) call: Option<Arc<OwnedFd>>,
-    /// Packets of the guest's that a device before this one had taken and not shown, and that were
-    /// not counted yet.
+    /// Packets of the guest that the previous device had read but not published, and that were not
+    /// counted yet.
     pub(super) lost: u64,
-    /// One that no packets go through any more. To give its memory back takes time, which is not
-    /// the worker's.
-    left: Option<AnyActive>,
+    /// A ring that is no longer used. To release its memory needs time, so the worker leaves that
+    /// to the conversation.
+    abandoned: Option<AnyActive>,
 }
 
-/// What was said of a ring: the conversation's alone.
+/// The configuration of a ring, which belongs to the conversation.
 #[derive(Debug, Default)]
 pub(super) struct Vring {
     pub(super) index: usize,
@@ -63,26 +63,26 @@ pub(super) struct Vring {
     pub(super) size: u32,
     pub(super) areas: Option<[u64; 3]>,
     base: u32,
-    /// Whether that is where this device was, and not the front end's word alone.
+    /// Whether `base` is where this device stopped, and not only a value of the front end.
     is_base_own: bool,
     pub(super) call: Option<Arc<OwnedFd>>,
 }
 
-/// What was said of the device as a whole.
+/// The configuration of the device as a whole.
 #[derive(Debug, Default)]
-pub(super) struct Agreed {
+pub(super) struct Negotiated {
     pub(super) features: u64,
     pub(super) memory: Option<Arc<Guest>>,
-    /// Where it is noted how far the rings came.
+    /// Where the progress of the rings is recorded.
     pub(super) area: Option<Arc<Area>>,
 }
 
-/// A ring that was started, and packets that were lost with the device before this one.
+/// A ring that was started, and the number of packets that were lost with the previous device.
 pub(super) type Started = (AnyActive, u64);
 
 impl Slot {
-    /// Shows the driver what was used, once for a burst; the event to call it by, if it waits to
-    /// be called. That is for when nobody waits for the ring any more.
+    /// Publishes the used chains to the driver, once for a burst. Returns the event to signal if
+    /// the driver wants a call; signal it after the lock is released.
     #[inline]
     pub(super) fn publish(&mut self) -> Option<Arc<OwnedFd>> {
         let wants_call = match &mut self.active {
@@ -93,21 +93,21 @@ impl Slot {
         if wants_call { self.call.clone() } else { None }
     }
 
-    /// Leaves the ring, which the guest has broken; whether memory of its was gone.
+    /// Gives up the ring after a fault of the guest. Returns whether memory was lost.
     #[cold]
-    pub(super) fn leave(&mut self) -> bool {
-        self.left = self.active.take();
-        self.left.as_ref().is_some_and(|left| left.memory().is_broken())
+    pub(super) fn abandon(&mut self) -> bool {
+        self.abandoned = self.active.take();
+        self.abandoned.as_ref().is_some_and(|abandoned| abandoned.memory().is_broken())
     }
 
-    /// Takes the ring away, for as long as it is changed; and one that was left.
-    pub(super) fn take(&mut self) -> [Option<AnyActive>; 2] {
+    /// Removes the ring while its configuration changes, and a ring that was given up.
+    pub(super) fn remove(&mut self) -> [Option<AnyActive>; 2] {
         self.is_changing = true;
-        [self.active.take(), self.left.take()]
+        [self.active.take(), self.abandoned.take()]
     }
 
-    /// Puts it there as it was changed; the event that it had, to be closed.
-    pub(super) fn put(
+    /// Installs the changed ring. Returns the previous event, to be closed.
+    pub(super) fn install(
         &mut self,
         started: Option<Started>,
         call: Option<Arc<OwnedFd>>,
@@ -122,121 +122,128 @@ impl Slot {
 }
 
 impl Vring {
-    /// The ring of this number, of which nothing was said yet: odd ones come from the guest.
+    /// The unconfigured ring of this index. Odd rings carry packets from the guest.
     pub(super) fn of(index: usize) -> Self {
         Self { index, ..Self::default() }
     }
 
-    /// Whether the device reads its chains, and does not fill them.
+    /// Whether the device reads the chains of this ring.
     fn is_read(&self) -> bool {
         self.index % 2 == 1
     }
 
-    /// Where it is noted how far the ring came, if the front end keeps that.
-    fn note(&self, agreed: &Agreed) -> Done<Option<Note>> {
-        let is_packed = agreed.features & features::PACKED != 0;
-        let area = agreed.area.as_ref();
+    /// The region that records the ring's progress, if the front end keeps it.
+    fn region(&self, negotiated: &Negotiated) -> RequestResult<Option<Region>> {
+        let is_packed = negotiated.features & features::PACKED != 0;
+        let area = negotiated.area.as_ref();
         area.map(|area| area.region(self.index, self.size, is_packed)).transpose()
     }
 
-    /// Forgets what was noted: the front end has heard how far the ring came, and says it.
-    pub(super) fn forget(&self, agreed: &Agreed) {
-        if let Ok(Some(note)) = self.note(agreed) {
-            note.forget();
+    /// Clears the record: the front end has read the progress, and will report it.
+    pub(super) fn clear_record(&self, negotiated: &Negotiated) {
+        if let Ok(Some(region)) = self.region(negotiated) {
+            region.clear();
         }
     }
 
-    /// The front end says how far the ring came.
+    /// Sets the progress that the front end reports.
     pub(super) fn set_base(&mut self, base: u32) {
         self.is_base_own &= base == self.base;
         self.base = base;
     }
 
-    /// How far it came.
+    /// The progress of the ring.
     pub(super) fn base(&self) -> u32 {
         self.base
     }
 
-    /// The ring was stopped.
-    pub(super) fn has_stopped(&mut self, active: &AnyActive) {
+    /// Records where the ring was stopped.
+    pub(super) fn record_stop(&mut self, active: &AnyActive) {
         (self.base, self.is_base_own) = (active.base(), true);
     }
 
-    /// The ring, started if all that it needs was said. One that has to be read for that may be
-    /// written meanwhile: `pause` waits a little, and says whether there is time to wait.
+    /// Starts the ring if its configuration is complete. A packed ring must be read for that, and
+    /// the driver may write it meanwhile: `pause` pauses briefly, and returns false once the time
+    /// is over.
     pub(super) fn activate(
         &self,
-        agreed: &Agreed,
+        negotiated: &Negotiated,
         pause: &mut dyn FnMut() -> bool,
-    ) -> Done<Option<Started>> {
-        let is_enabled = self.is_enabled || agreed.features & features::PROTOCOL_FEATURES == 0;
-        let (Some(memory), Some(areas)) = (&agreed.memory, self.areas) else { return Ok(None) };
+    ) -> RequestResult<Option<Started>> {
+        let is_enabled = self.is_enabled || negotiated.features & features::PROTOCOL_FEATURES == 0;
+        let (Some(memory), Some(areas)) = (&negotiated.memory, self.areas) else { return Ok(None) };
         if !self.is_started || !is_enabled || self.size == 0 {
             return Ok(None);
         }
-        if agreed.features & features::PACKED == 0 {
-            let active = Active::new(self.split(memory, areas, agreed)?, memory, agreed);
+        if negotiated.features & features::PACKED == 0 {
+            let active = Active::new(self.split(memory, areas, negotiated)?, memory, negotiated);
             return Ok(Some((AnyActive::Split(active), 0)));
         }
-        let (ring, lost) = self.packed(memory, areas, agreed, pause)?;
+        let (ring, lost) = self.packed(memory, areas, negotiated, pause)?;
         let lost = if self.is_read() { lost } else { 0 };
-        Ok(Some((AnyActive::Packed(Active::new(ring, memory, agreed)), lost)))
+        Ok(Some((AnyActive::Packed(Active::new(ring, memory, negotiated)), lost)))
     }
 
-    fn split(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<SplitRing> {
+    fn split(
+        &self,
+        memory: &Guest,
+        areas: [u64; 3],
+        negotiated: &Negotiated,
+    ) -> RequestResult<SplitRing> {
         if !self.size.is_power_of_two() || self.base > u16::MAX.into() {
             let Self { index, size, base, .. } = self;
             return refuse(format!(
-                "split ring {index} has {size} descriptors and begins at {base}"
+                "split ring {index} cannot have {size} descriptors and begin at {base}"
             ));
         }
         let bytes = split::area_bytes(self.size);
-        let places = find(memory, areas, bytes, split::AREA_ALIGNS)?;
-        // SAFETY: the areas were just found in the memory, with their length and alignment; it is
-        // kept beside the ring, and the size was checked as it came, and above.
-        let ring = unsafe { Split::new(places, self.size) };
-        let note = self.note(agreed)?;
-        // The used ring says the same, and is right in any case: what is noted is only checked.
-        note.as_ref().map(|note| note.read(self.size)).transpose()?;
-        Ok(SplitRing::new(ring, agreed.features & features::EVENT_INDEX != 0, note))
+        let addresses = look_up(memory, areas, bytes, split::AREA_ALIGNS)?;
+        // SAFETY: the areas were just found in the memory, with their length and alignment; the
+        // memory is kept beside the ring. The size was checked when it was set, and above.
+        let ring = unsafe { Split::new(addresses, self.size) };
+        let region = self.region(negotiated)?;
+        // The used index says the same, and is always correct: the record is only checked.
+        region.as_ref().map(|region| region.read(self.size)).transpose()?;
+        Ok(SplitRing::new(ring, negotiated.features & features::EVENT_INDEX != 0, region))
     }
 
     fn packed(
         &self,
         memory: &Guest,
         areas: [u64; 3],
-        agreed: &Agreed,
+        negotiated: &Negotiated,
         pause: &mut dyn FnMut() -> bool,
-    ) -> Done<(PackedRing, u64)> {
-        // What is available and what was used are one place here: the upper half, of used ones, is
-        // of front ends that know better.
+    ) -> RequestResult<(PackedRing, u64)> {
+        // One location describes available and used chains here. The upper half, for used chains,
+        // belongs to other back ends.
         let Self { index, size, base, .. } = self;
-        let cannot_be = || Refused(format!("packed ring {index} of {size} begins at {base:#x}"));
-        let base = Place::of(*base as u16, *size).ok_or_else(cannot_be)?;
+        let impossible =
+            || Refusal(format!("packed ring {index} of {size} cannot begin at {base:#x}"));
+        let base = Location::of(*base as u16, *size).ok_or_else(impossible)?;
         let bytes = packed::area_bytes(self.size);
-        let places = find(memory, areas, bytes, packed::AREA_ALIGNS)?;
+        let addresses = look_up(memory, areas, bytes, packed::AREA_ALIGNS)?;
         // SAFETY: as above.
-        let ring = unsafe { Packed::new(places, self.size) };
-        let has_events = agreed.features & features::EVENT_INDEX != 0;
-        let shows_last = self.is_read() && agreed.features & features::IN_ORDER != 0;
-        let note = self.note(agreed)?;
-        let noted = note.as_ref().map(|note| note.read(self.size)).transpose()?.flatten();
-        let own = self.is_base_own.then_some(Noted { shown: base, shows: base });
-        let places = (noted.or(own), base);
-        Ok(PackedRing::new(ring, places, (has_events, shows_last), note, pause))
+        let ring = unsafe { Packed::new(addresses, self.size) };
+        let has_events = negotiated.features & features::EVENT_INDEX != 0;
+        let shows_last = self.is_read() && negotiated.features & features::IN_ORDER != 0;
+        let region = self.region(negotiated)?;
+        let recorded = region.as_ref().map(|region| region.read(self.size)).transpose()?.flatten();
+        let own = self.is_base_own.then_some(Progress { published: base, publishing: base });
+        let progress = (recorded.or(own), base);
+        Ok(PackedRing::new(ring, progress, (has_events, shows_last), region, pause))
     }
 }
 
 impl<L> Active<L> {
-    fn new(ring: L, memory: &Arc<Guest>, agreed: &Agreed) -> Self {
+    fn new(ring: L, memory: &Arc<Guest>, negotiated: &Negotiated) -> Self {
         Self {
             ring,
             memory: memory.clone(),
             cached: Cached::default(),
-            header_bytes: features::header_bytes(agreed.features),
-            is_mergeable: agreed.features & features::MERGEABLE != 0,
-            has_indirect: agreed.features & features::INDIRECT != 0,
-            rest: Rest::new(),
+            header_bytes: features::header_bytes(negotiated.features),
+            is_mergeable: negotiated.features & features::MERGEABLE != 0,
+            has_indirect: negotiated.features & features::INDIRECT != 0,
+            back_off: BackOff::new(),
             followed: 0,
         }
     }
@@ -258,22 +265,22 @@ impl AnyActive {
     }
 }
 
-/// Where a ring's areas are.
-fn find(
+/// Looks up the addresses of a ring's areas.
+fn look_up(
     memory: &Guest,
     areas: [u64; 3],
     bytes: [u64; 3],
     aligns: [usize; 3],
-) -> Done<[NonNull<u8>; 3]> {
-    let mut places = [NonNull::dangling(); 3];
-    for (index, place) in places.iter_mut().enumerate() {
+) -> RequestResult<[NonNull<u8>; 3]> {
+    let mut addresses = [NonNull::dangling(); 3];
+    for (index, address) in addresses.iter_mut().enumerate() {
         let found = memory.at_peer(areas[index], bytes[index], aligns[index]);
         let at = areas[index];
-        *place = found.ok_or_else(|| {
-            Refused(format!(
-                "a ring at {at:#x} is not in the guest\u{2019}s memory, or not aligned"
+        *address = found.ok_or_else(|| {
+            Refusal(format!(
+                "its ring at {at:#x} is not in the guest\u{2019}s memory, or not aligned"
             ))
         })?;
     }
-    Ok(places)
+    Ok(addresses)
 }

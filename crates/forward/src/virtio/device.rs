@@ -1,37 +1,38 @@
-//! What the queue pairs of a device have together: the back end, which they meet and leave as one.
+//! The state that all queue pairs of a device share: they connect to the back end and disconnect
+//! together.
 //!
-//! Each pair may be driven by a worker of its own, which has memory of its own. So each brings its
-//! rings and its memory when it is part of no session any more; when the last one has, a back end
-//! is met, and each takes part in the session at its next service. A session that one of them finds
-//! over is over for all.
+//! Each pair may have a worker and memory of its own. A pair without a session therefore offers its
+//! rings and its memory. After the last pair has done so, a thread connects to a back end, and each
+//! pair joins the session at its next service. If one pair finds the session over, it is over for
+//! all.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::error::Error;
-use super::session::{Offer, Opening, Part, Session};
+use super::session::{Connector, Offer, PairOffer, Session};
 
 #[derive(Debug)]
 pub(super) struct Device {
     state: Mutex<State>,
-    /// Features that are wanted, and that the back end has to have.
+    /// Features that are wanted, and features that the back end must have.
     wanted: u64,
     needed: u64,
 }
 
 #[derive(Debug)]
 struct State {
-    opening: Opening,
-    /// What each pair has brought, until it takes part.
-    parts: Vec<Option<Part>>,
+    connector: Connector,
+    /// The offer of each pair, until the pair joins the session.
+    offers: Vec<Option<PairOffer>>,
     session: Option<Arc<Session>>,
     is_stopped: bool,
 }
 
 impl Device {
-    /// A device of so many queue pairs that meets its back end by this socket.
-    pub(super) fn new(opening: Opening, pairs: u16, wanted: u64, needed: u64) -> Self {
-        let parts = (0..pairs).map(|_| None).collect();
-        let state = State { opening, parts, session: None, is_stopped: false };
+    /// A device of `pairs` queue pairs that connects to its back end through this socket.
+    pub(super) fn new(connector: Connector, pairs: u16, wanted: u64, needed: u64) -> Self {
+        let offers = (0..pairs).map(|_| None).collect();
+        let state = State { connector, offers, session: None, is_stopped: false };
         Self { state: Mutex::new(state), wanted, needed }
     }
 
@@ -39,64 +40,65 @@ impl Device {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session, if there is one by now; else the pair waits for it, with what `bring` gives.
+    /// Joins the session if there is one. Otherwise the pair waits for it, with the offer that
+    /// `offer` returns.
     ///
     /// # Errors
-    /// What `bring` says; [`Error::System`] where there is no thread to meet a back end.
+    /// The error of `offer`; [`Error::System`] if the connecting thread cannot be started.
     pub(super) fn join(
         &self,
         pair: u16,
-        bring: impl FnOnce() -> Result<Part, Error>,
+        offer: impl FnOnce() -> Result<PairOffer, Error>,
     ) -> Result<Option<Arc<Session>>, Error> {
         let pair = usize::from(pair);
         let mut state = self.state();
-        let State { opening, parts, session, is_stopped } = &mut *state;
+        let State { connector, offers, session, is_stopped } = &mut *state;
         if *is_stopped {
             return Ok(None);
         }
-        if let Some(agreed) = opening.take() {
-            *session = Some(Arc::new(agreed));
+        if let Some(negotiated) = connector.take() {
+            *session = Some(Arc::new(negotiated));
         }
-        if let Some(agreed) = session {
-            // One that is over already is left without having been used.
-            if parts[pair].take().is_some() && !agreed.is_over() {
-                return Ok(Some(agreed.clone()));
+        if let Some(joined) = session {
+            // A session that is already over was never used.
+            if offers[pair].take().is_some() && !joined.is_over() {
+                return Ok(Some(joined.clone()));
             }
-            if parts.iter().any(Option::is_some) {
+            if offers.iter().any(Option::is_some) {
                 return Ok(None);
             }
             *session = None;
         }
-        if opening.is_begun() {
+        if connector.is_begun() {
             return Ok(None);
         }
-        if parts[pair].is_none() {
-            parts[pair] = Some(bring()?);
+        if offers[pair].is_none() {
+            offers[pair] = Some(offer()?);
         }
-        let all: Option<Vec<&Part>> = parts.iter().map(Option::as_ref).collect();
+        let all: Option<Vec<&PairOffer>> = offers.iter().map(Option::as_ref).collect();
         if let Some(all) = all {
             let (wanted, needed) = (self.wanted, self.needed);
-            opening.begin(Offer::of(&all, wanted, needed)?)?;
+            connector.begin(Offer::of(&all, wanted, needed)?)?;
         }
         Ok(None)
     }
 
-    /// Why there is no session, where a back end was met that did not agree, or was left.
+    /// Why there is no session, if a back end was rejected or disconnected.
     pub(super) fn obstacle(&self) -> Option<String> {
-        self.state().opening.obstacle()
+        self.state().connector.obstacle()
     }
 
-    /// A back end was left, for this reason.
-    pub(super) fn left(&self, why: String) {
-        self.state().opening.left(why);
+    /// Records that a back end was disconnected, with the reason.
+    pub(super) fn record_disconnect(&self, why: String) {
+        self.state().connector.record_disconnect(why);
     }
 
-    /// No session begins any more.
+    /// Lets no further session begin.
     pub(super) fn stop(&self) {
         let mut state = self.state();
         state.is_stopped = true;
-        state.opening.stop();
-        state.parts.fill_with(|| None);
+        state.connector.stop();
+        state.offers.fill_with(|| None);
         state.session = None;
     }
 }

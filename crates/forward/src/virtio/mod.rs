@@ -1,18 +1,17 @@
 //! A virtual machine's network device, from the guest's side: a vhost-user front end, whose memory
 //! is the pool's.
 //!
-//! haul is the guest then: one process can hold a whole flow through a virtual machine, and any
-//! back end can be tried. The back end writes to the rings and the packets as it likes: what it
-//! says is checked, and a ring whose words cannot be ends the session, which is counted as a reset;
-//! another one begins. The session is begun by a thread of its own, so that no call waits for the
-//! back end.
+//! haul is the guest here, so that one process can hold a whole flow through a virtual machine, and
+//! any back end can be tested. The back end may write anything to the rings and the packets: its
+//! values are checked. An invalid ring ends the session, which is counted as a reset, and another
+//! session begins. A separate thread connects, so that no call waits for the back end.
 //!
 //! From the bottom up:
 //!
-//! - `layout`: how a ring is laid out;
-//! - `queue`: a ring, driven;
-//! - `session`: the thread that meets a back end and agrees with it;
-//! - `device`: the session that several queue pairs have together.
+//! - `layout`: the layouts of a ring;
+//! - `queue`: a driver's ring;
+//! - `session`: the thread that connects to a back end and negotiates with it;
+//! - `device`: the session that several queue pairs share.
 
 mod device;
 mod layout;
@@ -36,34 +35,34 @@ use haul_peer::caller::Caller;
 use haul_peer::users::Users;
 use layout::Broken;
 use queue::Queue;
-use session::{Opening, Part, Session};
+use session::{Connector, PairOffer, Session};
 
-/// How a virtio port is made.
+/// The settings of a virtio port.
 #[derive(Clone, Debug)]
 pub struct VirtioSettings {
     /// The socket.
     pub path: PathBuf,
-    /// Who listens on it.
+    /// Which side listens on the socket.
     pub role: Role,
-    /// Users whose processes may be at the other end: others are refused before the pool's memory
+    /// Users whose processes may be at the other end. Others are refused before the pool's memory
     /// is shared, all of which the back end can read and write.
     pub users: Users,
-    /// Queue pairs, 1 to 8; the back end has to have as many.
+    /// Queue pairs, 1 to 8; the back end must have as many.
     pub queues: u16,
     /// Descriptors of each ring: a power of two, 64 to 32,768.
     pub size: u16,
-    /// Whether packets may take several buffers.
+    /// Whether a packet may use several buffers.
     pub is_mergeable: bool,
-    /// Whether rings are packed, which the back end has to have then; else they are split.
+    /// Whether rings are packed, which the back end must then support; otherwise they are split.
     pub is_packed: bool,
-    /// Whether buffers are used in the order in which they were made available, where the back end
-    /// knows of it.
+    /// Whether buffers are used in the order in which they were made available, if the back end
+    /// supports this.
     pub is_in_order: bool,
 }
 
 impl VirtioSettings {
-    /// One queue pair of split rings of 1,024 with mergeable buffers, used in order, at a socket
-    /// that the back end listens on, a process of one's own user or root.
+    /// One queue pair of split rings of 1,024 with mergeable buffers, used in order, at a socket on
+    /// which the back end listens: a process of this user or root.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -78,66 +77,70 @@ impl VirtioSettings {
     }
 }
 
-/// Most queue pairs: each may have memory of its own, of which DPDK's back end takes 8 regions.
+/// Most queue pairs: each may have memory of its own, and DPDK's back end accepts 8 regions.
 const QUEUES_MAX: u16 = 8;
 
-/// A queue pair of the device. Its rings lie in the memory of the pool of its first
-/// [`Port::service`], and stay there until the port is stopped or dropped.
+/// A queue pair of the device. Its rings lie in the memory of the pool that its first
+/// [`Port::service`] receives, until the port is stopped or dropped.
 ///
 /// # Panics
-/// Every call with another pool, from the first service until the port is stopped, panics.
+/// Every call with another pool panics, from the first service until the port is stopped.
 #[derive(Debug)]
 pub struct Virtio {
     name: String,
     pair: u16,
     size: u16,
     is_packed: bool,
-    /// The rings, in the pool's memory, from the first service on.
+    /// The rings in the pool's memory, after the first service.
     queues: Option<[Queue; 2]>,
     device: Arc<Device>,
     session: Option<Arc<Session>>,
     is_stopped: bool,
-    /// When the pool's memory is mended next, where pages of it were taken away.
+    /// When the pool's memory is mended next, if pages of it are missing.
     mends_ns: u64,
-    /// Calls the back end, without waiting for anything that it has too.
+    /// Calls the back end. A call never waits for a resource that the back end shares.
     caller: Caller,
     counters: Counters,
 }
 
-/// How long after an attempt to mend the pool's memory the next one is made.
+/// Time between two attempts to mend the pool's memory.
 const MEND_NS: u64 = 100_000_000;
 
-/// What a back end did that was left.
-const LIED: &str = "a ring held what no device writes";
-const TOOK: &str = "it took pages of the pool's memory away, for which the system has no others";
+/// Why a back end was disconnected.
+const INVALID_RING: &str = "a ring held values that no device writes";
+const LOST_PAGES: &str = "it removed pages of the pool's memory, and the system has no others";
 
-/// Rings of a pair: to the guest and from it.
+/// The rings of a pair: to the guest and from it.
 const TO_GUEST: usize = 0;
 const FROM_GUEST: usize = 1;
 
-/// What the back end must have.
+/// Features that the back end must have.
 const NEEDED: u64 = features::VERSION_1;
 
 impl Virtio {
-    /// A device: a port for each of its queue pairs. It meets its back end from when each of them
-    /// had its first [`Port::service`]; a server's socket is there when this returns.
+    /// Opens a device: a port for each of its queue pairs. It connects to its back end after the
+    /// first [`Port::service`] of every port. A server's socket exists when this returns.
     ///
     /// # Errors
-    /// [`Error::Value`] for a ring or a number of queue pairs that cannot be; [`Error::Path`] for a
-    /// socket that cannot be had; [`Error::System`].
+    /// [`Error::Value`] for a ring size or a number of queue pairs outside the limits;
+    /// [`Error::Path`] for a socket that cannot be used; [`Error::System`].
     pub fn open(name: &str, settings: &VirtioSettings) -> Result<Vec<Self>, Error> {
         let VirtioSettings { role, queues, size, is_packed, .. } = *settings;
         if !size.is_power_of_two() || !(64..=32_768).contains(&size) {
             let (what, value) = ("a ring of", format!("{size} descriptors"));
-            return Err(Error::Value { what, value, limit: "powers of two from 64 to 32768 are" });
+            return Err(Error::Value {
+                what,
+                value,
+                limit: "choose a power of two from 64 to 32768",
+            });
         }
         if queues == 0 || queues > QUEUES_MAX {
             let (what, value) = ("a number of queue pairs of", queues.to_string());
-            return Err(Error::Value { what, value, limit: "1 to 8 are" });
+            return Err(Error::Value { what, value, limit: "choose 1 to 8" });
         }
-        let opening = Opening::new(&settings.path, role, &settings.users)?;
+        let connector = Connector::new(&settings.path, role, &settings.users)?;
         let needed = NEEDED | if is_packed { features::PACKED } else { 0 };
-        let device = Arc::new(Device::new(opening, queues, wanted(settings), needed));
+        let device = Arc::new(Device::new(connector, queues, wanted(settings), needed));
         let callers = (0..queues).map(|_| caller()).collect::<Result<Vec<_>, _>>()?;
         let port = |(pair, caller)| Self {
             name: name.into(),
@@ -155,27 +158,26 @@ impl Virtio {
         Ok((0..queues).zip(callers).map(port).collect())
     }
 
-    /// The features that were agreed on, once there is a link.
+    /// The negotiated features, if there is a link.
     #[must_use]
     pub fn features(&self) -> Option<u64> {
         self.session.as_ref().map(|session| session.features())
     }
 
-    /// The number in the device of the first of its rings.
+    /// The index of this pair's first ring in the device.
     fn ring(&self) -> usize {
         2 * usize::from(self.pair)
     }
 
-    /// Panics where the pool is not the one that the rings are in: the port is driven with one
-    /// pool.
+    /// Panics if the rings lie in another pool: the port must be driven with one pool.
     #[inline]
     fn check(&self, pool: &Pool) {
         if let Some(queues) = &self.queues {
-            assert!(queues[TO_GUEST].is_of(pool), "a virtio port is driven with one pool alone");
+            assert!(queues[TO_GUEST].is_of(pool), "a virtio port must be driven with one pool");
         }
     }
 
-    /// Takes part in the session that there is, or waits for one, with empty rings.
+    /// Joins the session if there is one; otherwise waits for one, with empty rings.
     fn join_session(&mut self, pool: &mut Pool) -> Result<(), Error> {
         let Self { size, is_packed, queues, .. } = self;
         let session = self.device.join(self.pair, || {
@@ -187,8 +189,8 @@ impl Virtio {
             };
             let made = queues.insert(made);
             made.iter_mut().for_each(|queue| queue.reset(pool));
-            let rings = made.each_ref().map(Queue::place);
-            Ok(Part { memory: session::memory_of(pool)?, rings })
+            let rings = made.each_ref().map(Queue::location);
+            Ok(PairOffer { memory: session::memory_of(pool)?, rings })
         })?;
         if let (Some(session), Some(queues)) = (&session, &mut self.queues) {
             let (features, first) = (session.features(), 2 * usize::from(self.pair));
@@ -201,19 +203,19 @@ impl Virtio {
         Ok(())
     }
 
-    /// Ends the session, because of what the back end did.
+    /// Ends the session after a fault of the back end.
     fn end_session(&mut self, pool: &mut Pool) {
         if let Some(session) = &self.session {
             session.end();
         }
         self.counters.resets += 1;
         self.leave_session(pool);
-        let why = if pool.memory().is_broken() { TOOK } else { LIED };
-        self.device.left(format!("the back end was left: {why}"));
+        let why = if pool.memory().is_broken() { LOST_PAGES } else { INVALID_RING };
+        self.device.record_disconnect(format!("the back end was disconnected: {why}"));
     }
 
-    /// Whether the pool's memory is the one that a back end would see: what was taken away of it is
-    /// given back, as soon as the system has it.
+    /// Whether the pool's memory is the memory that a back end would see. Mends missing pages as
+    /// soon as the system has others.
     fn is_whole(&mut self, pool: &Pool) -> bool {
         if !pool.memory().is_broken() {
             return true;
@@ -225,13 +227,15 @@ impl Virtio {
         self.mends_ns = now_ns + MEND_NS;
         let Err(why) = pool.memory().mend() else { return true };
         let pages = if pool.memory().is_huge() { "huge pages (vm.nr_hugepages)" } else { "memory" };
-        self.device.left(format!("the back end was left: {TOOK} ({why}): free {pages}"));
+        self.device.record_disconnect(format!(
+            "the back end was disconnected: {LOST_PAGES} ({why}): free {pages}"
+        ));
         false
     }
 
-    /// Leaves the session; what the rings held comes back to the pool. Packets that the back end
-    /// had not given back were counted as they were handed to it, and count as sent: whether it
-    /// took them nobody can say.
+    /// Leaves the session, and returns the packets in the rings to the pool. Packets that the back
+    /// end had not returned were counted as sent when they were handed over; whether the back end
+    /// processed them is unknown.
     fn leave_session(&mut self, pool: &mut Pool) {
         self.session = None;
         if let Some(queues) = &mut self.queues {
@@ -240,7 +244,7 @@ impl Virtio {
     }
 }
 
-/// The features that a device wants.
+/// The features that a device requests.
 fn wanted(settings: &VirtioSettings) -> u64 {
     let if_so = |is_so: bool, feature: u64| if is_so { feature } else { 0 };
     features::VERSION_1
@@ -307,8 +311,8 @@ impl Port for Virtio {
         if self.is_stopped {
             return Ok(());
         }
-        // The program may have set a handler of its own for SIGBUS since. What is refused is tried
-        // again.
+        // The program may have replaced the handler of SIGBUS since. If the guard cannot be
+        // installed now, the next call tries again.
         let _ = guard::install();
         if self.session.is_some() && pool.memory().is_broken() {
             self.end_session(pool);
@@ -341,7 +345,7 @@ impl Port for Virtio {
     fn drain(&mut self, pool: &mut Pool) -> bool {
         self.check(pool);
         let (Some(_), Some(queues)) = (&self.session, &mut self.queues) else { return true };
-        // One that is broken is found out by the next burst, or goes with the port.
+        // The next burst detects a broken ring; otherwise the ring ends with the port.
         let _ = queues[FROM_GUEST].reclaim(pool);
         queues[FROM_GUEST].outstanding() == 0
     }

@@ -1,5 +1,5 @@
-//! A ring from the driver's side. The device writes it and the packets as it likes: what it says is
-//! checked against what was made available.
+//! A ring from the driver's side. The device may write anything to it and to the packets: its
+//! values are checked against the driver's own record.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use haul_peer::caller::Caller;
 
 const _: () = assert!(HEADER_BYTES_MAX <= HEADROOM_BYTES);
 
-/// Where the three areas lie in the ring's memory: each at a line of its own.
+/// The offsets of the three areas in the ring's memory, each aligned to a cache line.
 struct Areas {
     offsets: [usize; 3],
     bytes: usize,
@@ -34,25 +34,27 @@ impl Areas {
         let all = Ring::area_bytes(u32::from(size), is_packed);
         for (offset, bytes) in offsets.iter_mut().zip(all) {
             *offset = end;
-            // A line between two areas, so that no side's prefetcher takes the other's.
+            // A free line between two areas, so that the prefetcher of one side does not fetch the
+            // other side's line.
             end += (bytes as usize).next_multiple_of(prefetch::LINE_BYTES) + prefetch::LINE_BYTES;
         }
         Self { offsets, bytes: end }
     }
 }
 
-/// A ring and what the device has of it.
+/// A ring and the packets that the device owns.
 #[derive(Debug)]
 pub(super) struct Queue {
     block: NonNull<u8>,
-    /// What the block is of: it stays as long as the ring, whatever becomes of the pool.
+    /// The memory that holds the block. It lives as long as the ring, also after the pool was
+    /// dropped.
     memory: Arc<Memory>,
     ring: Ring,
-    /// Whether the device was shown something since it was called, if it wanted that.
+    /// Whether chains were published since the last check for a call.
     is_new: bool,
 }
 
-// SAFETY: the block is this value's alone, and the memory that it is of can be sent.
+// SAFETY: the block belongs to this value alone, and its memory can be sent.
 unsafe impl Send for Queue {}
 
 impl Queue {
@@ -64,40 +66,40 @@ impl Queue {
             value: format!("{size} descriptors"),
             limit: "the pool's memory has no room for it: use smaller rings",
         })?;
-        // SAFETY: the areas lie in the block, which has so many bytes, is aligned to a page, and is
+        // SAFETY: the areas lie in the block, which has enough bytes, is aligned to a page, and is
         // freed when this value is dropped; the size was checked by the port.
-        let places = areas.offsets.map(|offset| unsafe { block.add(offset) });
+        let addresses = areas.offsets.map(|offset| unsafe { block.add(offset) });
         // SAFETY: as above.
-        let ring = unsafe { Ring::new(places, u32::from(size), is_packed) };
+        let ring = unsafe { Ring::new(addresses, u32::from(size), is_packed) };
         Ok(Self { block, memory: pool.memory().clone(), ring, is_new: false })
     }
 
-    /// Whether the ring lies in this pool's memory, and so the packets that it holds.
+    /// Whether the ring, and thus each packet that it holds, lies in this pool's memory.
     #[inline]
     pub(super) fn is_of(&self, pool: &Pool) -> bool {
         Arc::ptr_eq(&self.memory, pool.memory())
     }
 
-    /// Where the back end finds it.
-    pub(super) fn place(&self) -> RingAt {
+    /// The addresses of the ring for the back end.
+    pub(super) fn location(&self) -> RingAt {
         let (size, is_packed) = (self.ring.size(), self.ring.is_packed());
         let start = self.block.as_ptr().expose_provenance() as u64;
         let areas = Areas::of(size, is_packed).offsets.map(|offset| start + offset as u64);
         RingAt { size, areas }
     }
 
-    /// Packets that the device has.
+    /// Packets that the device owns.
     pub(super) fn outstanding(&self) -> usize {
         self.ring.outstanding()
     }
 
-    /// As it was when new; packets go back to the pool.
+    /// Restores the initial state; returns packets to the pool.
     pub(super) fn reset(&mut self, pool: &mut Pool) {
         self.ring.reset(|packet| pool.free(Packet::from_index(packet)));
         self.is_new = false;
     }
 
-    /// The device has agreed on these features; `fills` says whether it fills buffers.
+    /// Begins with these negotiated features; `fills` says whether the device fills buffers.
     pub(super) fn begin(&mut self, features: u64, fills: bool) {
         self.ring.begin(match (features & features::IN_ORDER != 0, fills) {
             (false, _) => Order::Any,
@@ -109,7 +111,7 @@ impl Queue {
     /// Appends packets that the device filled to the burst.
     ///
     /// # Errors
-    /// [`Broken`]; nothing of this call is in the burst then.
+    /// [`Broken`]; the burst then holds no packet of this call.
     pub(super) fn receive(
         &mut self,
         pool: &mut Pool,
@@ -135,7 +137,7 @@ impl Queue {
         }
     }
 
-    /// The same, up to where the ring is broken; how many bytes.
+    /// Appends filled packets to the burst until the ring is broken; returns their bytes.
     #[inline]
     fn take_filled(
         &mut self,
@@ -147,14 +149,14 @@ impl Queue {
         let mut bytes = 0;
         let header_bytes = features::header_bytes(features);
         let is_mergeable = features & features::MERGEABLE != 0;
-        self.ring.look(burst.room())?;
+        self.ring.poll(burst.room())?;
         self.fetch_used(pool, burst.room(), is_mergeable);
         while burst.room() > 0 {
             let Some((packet, written)) = self.ring.take_used()? else { break };
             let packet = Packet::from_index(packet);
             let length = (written as usize).wrapping_sub(header_bytes);
             if length > ROOM_BYTES || length == 0 {
-                // A chain that came back empty, or a length that the buffer has not.
+                // The device returned the chain empty, or reported a length beyond the buffer.
                 counts.dropped(DropReason::BadDescriptor, 1);
                 pool.free(packet);
                 continue;
@@ -181,8 +183,8 @@ impl Queue {
         Ok(bytes)
     }
 
-    /// Asks for the lines of the next packets that the device has filled, so that their misses are
-    /// under way together: the end of the header, where it is looked at, and the packet's first.
+    /// Prefetches the lines of the next packets that the device has filled, so that their misses
+    /// overlap: the end of the header, if it is read, and the packet's first line.
     #[inline]
     fn fetch_used(&self, pool: &Pool, count: usize, has_header: bool) {
         for ahead in 0..count.min(usize::from(self.ring.size())) {
@@ -195,7 +197,7 @@ impl Queue {
         }
     }
 
-    /// The buffers of a packet after its first; false where it is longer than any may be.
+    /// Appends the later buffers of a packet. Returns false if the packet is longer than the limit.
     #[cold]
     fn receive_rest(
         &mut self,
@@ -205,15 +207,15 @@ impl Queue {
         header_bytes: usize,
     ) -> Result<bool, Broken> {
         let mut fits = true;
-        self.ring.look(rest.into())?;
+        self.ring.poll(rest.into())?;
         for _ in 0..rest {
-            // All of a packet is shown at once.
+            // All buffers of a packet are published together.
             let (tail, written) = self.ring.take_used()?.ok_or(Broken)?;
             let (tail, length) = (Packet::from_index(tail), written as usize);
             fits &= length <= ROOM_BYTES + header_bytes;
             fits &= pool.length(packet) + length <= PACKET_BYTES_MAX;
             if fits && length > 0 {
-                // Later buffers have no header: their bytes begin where it would be.
+                // Later buffers have no header: their bytes begin at its position.
                 pool.shift(&tail, header_bytes);
                 pool.cut(&tail, length);
                 pool.join(packet, tail);
@@ -224,9 +226,10 @@ impl Queue {
         Ok(fits)
     }
 
-    /// Gives the device buffers to fill, for all free descriptors, as many as the pool has.
+    /// Makes buffers available for the device to fill, for all free descriptors, while the pool has
+    /// any.
     pub(super) fn fill(&mut self, pool: &mut Pool, header_bytes: usize) {
-        // A few at a time are not worth a line's way to the device and back.
+        // A few buffers at a time are not worth the transfer of a line to the device and back.
         if self.ring.free_count() < FILL_MIN.min(usize::from(self.ring.size()) / 4) {
             return;
         }
@@ -238,7 +241,7 @@ impl Queue {
                 length: (ROOM_BYTES + header_bytes) as u32,
                 flags: WRITE,
             };
-            self.ring.give(packet.into_index(), buffer, &[]);
+            self.ring.make_available(packet.into_index(), buffer, &[]);
         }
         self.publish();
     }
@@ -247,13 +250,13 @@ impl Queue {
         self.is_new |= self.ring.publish();
     }
 
-    /// Calls the device if it waits to be called and there is something new.
+    /// Calls the device if it wants a call and there are new chains.
     #[inline]
     pub(super) fn call(&mut self, caller: &Caller, kick: Option<&Kick>) {
         if !std::mem::take(&mut self.is_new) {
             return;
         }
-        // What the device wants is read after it can see the chains.
+        // Read what the device wants only after it can see the chains.
         fence(Ordering::SeqCst);
         if !self.ring.device_wants_no_calls()
             && let Some(kick) = kick
@@ -262,16 +265,16 @@ impl Queue {
         }
     }
 
-    /// Takes packets back that the device has sent.
+    /// Returns packets that the device has sent to the pool.
     pub(super) fn reclaim(&mut self, pool: &mut Pool) -> Result<(), Broken> {
-        self.ring.look(usize::MAX)?;
+        self.ring.poll(usize::MAX)?;
         while let Some((packet, _)) = self.ring.take_used()? {
             pool.free(Packet::from_index(packet));
         }
         Ok(())
     }
 
-    /// Hands packets of the burst to the device, as many as there are descriptors for.
+    /// Hands packets of the burst to the device, as many as there are free descriptors for.
     pub(super) fn send(
         &mut self,
         pool: &mut Pool,
@@ -279,7 +282,7 @@ impl Queue {
         header_bytes: usize,
         counts: &mut Direction,
     ) -> Result<usize, Broken> {
-        // Not for each burst: the used index is a line of the device's.
+        // Not for each burst: the used index is a line of the device.
         if self.ring.free_count() < usize::from(self.ring.size()) / 2 {
             self.reclaim(pool)?;
         }
@@ -311,7 +314,7 @@ impl Queue {
         let address = start.as_ptr().expose_provenance() as u64;
         let buffer = Buffer { address, length: (first.length + header_bytes) as u32, flags: 0 };
         if pool.is_one(&packet) {
-            self.ring.give(packet.into_index(), buffer, &[]);
+            self.ring.make_available(packet.into_index(), buffer, &[]);
         } else {
             self.send_chain(pool, packet, buffer);
         }
@@ -320,19 +323,19 @@ impl Queue {
     #[cold]
     fn send_chain(&mut self, pool: &Pool, packet: Packet, first: Buffer) {
         let rest: Vec<Segment> = pool.segments(&packet).skip(1).collect();
-        self.ring.give(packet.into_index(), first, &rest);
+        self.ring.make_available(packet.into_index(), first, &rest);
     }
 }
 
-/// Free descriptors from which on buffers are given to the device.
+/// Free descriptors from which on buffers are made available.
 const FILL_MIN: usize = 32;
 
-/// How many buffers the device says that a packet took, in the header in front of it.
+/// The number of buffers of a packet, as the device reports it in the packet's header.
 #[inline]
 fn buffers_of(pool: &Pool, packet: &Packet) -> u16 {
     let at = pool.front(packet, size_of::<u16>());
-    // SAFETY: the last two bytes of the headroom, where the header ends; the device may write there
-    // meanwhile, and any value is checked.
+    // SAFETY: these are the last two bytes of the headroom, where the header ends; the device may
+    // write there meanwhile, and any value is checked.
     u16::from_le(unsafe { at.cast::<u16>().as_ptr().read_unaligned() })
 }
 
@@ -341,7 +344,7 @@ fn buffers_of(pool: &Pool, packet: &Packet) -> u16 {
 fn clear_header(start: NonNull<u8>, bytes: usize) {
     let zeros = [0_u8; HEADER_BYTES_MAX];
     let mut header = [0_u8; HEADER_BYTES_MAX];
-    // SAFETY: the headroom has so many bytes from there on.
+    // SAFETY: the headroom has `bytes` bytes from `start` on.
     unsafe { start.as_ptr().copy_to_nonoverlapping(header.as_mut_ptr(), bytes) };
     if header[..bytes] != zeros[..bytes] {
         // SAFETY: as above.
@@ -359,24 +362,24 @@ impl Drop for Queue {
 mod tests {
     use std::ptr::with_exposed_provenance_mut;
 
-    use super::super::super::ring::packed::{Packed, Place};
+    use super::super::super::ring::packed::{Location, Packed};
     use super::super::super::ring::split::Split;
     use super::*;
 
-    /// A device that gives three packets back, and then a chain that nobody gave it.
-    fn lie(queue: &Queue, lie: u16) {
-        let RingAt { size, areas } = queue.place();
+    /// A device that returns three packets, and then a chain that it does not own.
+    fn corrupt(queue: &Queue, id: u16) {
+        let RingAt { size, areas } = queue.location();
         let areas = areas.map(|at| NonNull::new(with_exposed_provenance_mut(at as usize)).unwrap());
         if queue.ring.is_packed() {
             // SAFETY: the areas of the ring, which lives longer.
             let ring = unsafe { Packed::new(areas, size.into()) };
-            for (number, id) in [0, 1, 2, lie].into_iter().enumerate() {
-                ring.put_used(Place::START.plus(number as u16, size), id, 72);
+            for (number, id) in [0, 1, 2, id].into_iter().enumerate() {
+                ring.put_used(Location::START.plus(number as u16, size), id, 72);
             }
         } else {
             // SAFETY: as above.
             let ring = unsafe { Split::new(areas, size.into()) };
-            for (number, id) in [0, 1, 2, lie].into_iter().enumerate() {
+            for (number, id) in [0, 1, 2, id].into_iter().enumerate() {
                 ring.put_used(number as u16, id, 72);
             }
             ring.publish_used(4);
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_in_front_of_a_lie_are_dropped_and_counted() {
+    fn packets_before_invalid_chain_are_dropped_and_counted() {
         for is_packed in [false, true] {
             for id in [0, 2, 64, u16::MAX] {
                 let mut pool = Pool::new(256).unwrap();
@@ -392,7 +395,7 @@ mod tests {
                 queue.reset(&mut pool);
                 queue.begin(features::VERSION_1, true);
                 queue.fill(&mut pool, HEADER_BYTES_MAX);
-                lie(&queue, id);
+                corrupt(&queue, id);
                 let (mut burst, mut counts) = (Burst::new(), Direction::default());
                 let features = features::VERSION_1;
                 let came = queue.receive(&mut pool, &mut burst, features, &mut counts);

@@ -1,4 +1,4 @@
-//! The thread that meets a back end and agrees with it. Nothing waits for it.
+//! The thread that connects to a back end and negotiates with it. No port waits for this thread.
 
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
@@ -15,26 +15,27 @@ use super::super::error::Error;
 use super::super::messages::{Frontend, Kick, RingAt};
 use super::super::pool::Pool;
 use super::super::ring::features;
-use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
+use super::super::user_socket::{Endpoint, RETRY_NS, Role, Wake};
 use haul_peer::fork::{Here, Thread};
 use haul_peer::guest::Described;
 use haul_peer::socket::refuse_descriptors;
 use haul_peer::users::Users;
 
-/// How long a back end may take for one answer, before another try.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long a back end may need for one answer before the next attempt.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long it may take for all of a queue pair as the port is stopped: that is waited for.
-const ANSWER_AT_STOP: Duration = Duration::from_millis(100);
+/// How long a back end may need for each ring of a queue pair when the port is stopped: the port
+/// waits for this.
+const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The memory that is shared: a file of one region, at this process's own addresses.
+/// The shared memory: a file of one region, at this process's own addresses.
 #[derive(Debug)]
 pub(super) struct SharedMemory {
     file: OwnedFd,
     region: Described,
 }
 
-/// All of the pool's memory.
+/// The whole memory of the pool.
 pub(super) fn memory_of(pool: &Pool) -> Result<SharedMemory, Error> {
     let memory = pool.memory();
     let file = cloned(memory.file())?;
@@ -51,14 +52,14 @@ fn cloned(file: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     })
 }
 
-/// What a queue pair brings: the rings to the guest and from it, and the memory that they lie in.
+/// The offer of a queue pair: the rings to the guest and from it, and the memory that holds them.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PairOffer {
     pub(super) memory: SharedMemory,
     pub(super) rings: [RingAt; 2],
 }
 
-/// What a back end is offered.
+/// The offer to a back end.
 #[derive(Debug)]
 pub(super) struct Offer {
     memory: Vec<SharedMemory>,
@@ -68,30 +69,31 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Of all queue pairs. Those of one worker have the same memory, which is offered once.
+    /// Combines the offers of all queue pairs. Pairs of one worker have the same memory, which is
+    /// offered once.
     ///
     /// # Errors
     /// [`Error::System`]: the process has no descriptor left.
-    pub(super) fn of(parts: &[&Part], wanted: u64, needed: u64) -> Result<Self, Error> {
+    pub(super) fn of(pairs: &[&PairOffer], wanted: u64, needed: u64) -> Result<Self, Error> {
         let mut memory: Vec<SharedMemory> = Vec::new();
-        for Part { memory: SharedMemory { file, region }, .. } in parts {
+        for PairOffer { memory: SharedMemory { file, region }, .. } in pairs {
             if memory.iter().all(|other| other.region.peer != region.peer) {
                 memory.push(SharedMemory { file: cloned(file.as_fd())?, region: *region });
             }
         }
-        let rings = parts.iter().flat_map(|part| part.rings).collect();
+        let rings = pairs.iter().flat_map(|part| part.rings).collect();
         Ok(Self { memory, rings, wanted, needed })
     }
 }
 
-/// A back end that has agreed.
+/// The connection to a back end after the negotiation.
 pub(super) struct Session {
     frontend: Mutex<Frontend>,
     socket: UnixStream,
     features: u64,
     kicks: Vec<Kick>,
     is_over: AtomicBool,
-    /// The process that has it.
+    /// The process that owns the session.
     here: Here,
 }
 
@@ -114,8 +116,8 @@ impl Session {
         self.kicks.get(ring)
     }
 
-    /// Whether nothing comes of it any more: the back end has closed the socket, or says what
-    /// nobody asked for, or a queue pair has ended it.
+    /// Whether the session is over: the back end has closed the socket or sent an unexpected
+    /// message, or a queue pair has ended the session.
     pub(super) fn is_over(&self) -> bool {
         let mut ready = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -123,23 +125,24 @@ impl Session {
             || poll(&mut ready, Some(&now)).is_ok_and(|count| count > 0)
     }
 
-    /// Ends it, for all queue pairs.
+    /// Ends the session for all queue pairs.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // It may be closed already.
+        // The socket may be closed already.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Has the back end stop some of its rings. One that does not answer in time is left. The
-    /// socket's own limit of time does not do: what waits for the answer waits again behind it. So
-    /// a thread waits for the answers, and the end of the conversation ends that.
+    /// Stops some of the rings through the back end. Disconnects a back end that does not answer in
+    /// time. The socket's own timeout does not suffice, because the code that waits for the answer
+    /// retries after it. Therefore a thread waits for the answers, and the end of the connection
+    /// ends this wait.
     pub(super) fn stop(&self, rings: Range<usize>) {
-        let limit = ANSWER_AT_STOP * u32::try_from(rings.len()).unwrap_or(1);
+        let limit = STOP_TIMEOUT * u32::try_from(rings.len()).unwrap_or(1);
         let (done, is_done) = mpsc::channel();
         let ask = move || {
             let mut frontend = locked(&self.frontend);
             let is_stopped = rings.into_iter().all(|ring| frontend.stop(ring).is_ok());
-            // Nobody may wait any more.
+            // The receiver may have given up already.
             let _ = done.send(is_stopped);
         };
         thread::scope(|scope| {
@@ -153,32 +156,32 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // In a child of fork it is the parent's.
+        // In a child of fork, the session is the parent's.
         if self.here.is_here() {
             self.end();
         }
     }
 }
 
-/// What the thread and the port share.
+/// The state that the thread and the port share.
 #[derive(Debug, Default)]
-struct Common {
+struct Shared {
     result: Mutex<Option<Session>>,
-    /// The socket of the attempt that is under way.
+    /// The socket of the present attempt.
     socket: Mutex<Option<UnixStream>>,
-    /// Why the last back end that was met did not agree.
+    /// Why the negotiation with the last back end failed.
     obstacle: Mutex<Option<String>>,
     is_stopped: AtomicBool,
 }
 
-/// A session that is begun, or can be.
+/// A connection attempt that runs, or can be started.
 #[derive(Debug)]
-pub(super) struct Opening {
-    meeting: Arc<Meeting>,
+pub(super) struct Connector {
+    endpoint: Arc<Endpoint>,
     wake: Wake,
-    common: Arc<Common>,
+    shared: Arc<Shared>,
     thread: Option<Thread>,
-    /// The process that meets the back end.
+    /// The process that connects.
     here: Here,
 }
 
@@ -186,34 +189,35 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Opening {
+impl Connector {
     pub(super) fn new(path: &Path, role: Role, users: &Users) -> Result<Self, Error> {
-        let (wake, meeting) = (Wake::new()?, Arc::new(Meeting::new(path, role, users)?));
+        let (wake, endpoint) = (Wake::new()?, Arc::new(Endpoint::new(path, role, users)?));
         let here = Here::now();
-        Ok(Self { meeting, wake, common: Arc::default(), thread: None, here })
+        Ok(Self { endpoint, wake, shared: Arc::default(), thread: None, here })
     }
 
     pub(super) fn is_begun(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// Why the last back end that was met did not agree; `None` where none was, or one has.
+    /// Why the negotiation with the last back end failed; `None` before the first attempt and after
+    /// a success.
     pub(super) fn obstacle(&self) -> Option<String> {
-        locked(&self.common.obstacle).clone()
+        locked(&self.shared.obstacle).clone()
     }
 
-    /// A back end was left, for this reason.
-    pub(super) fn left(&self, why: String) {
-        *locked(&self.common.obstacle) = Some(why);
+    /// Records that a back end was disconnected, with the reason.
+    pub(super) fn record_disconnect(&self, why: String) {
+        *locked(&self.shared.obstacle) = Some(why);
     }
 
-    /// Begins to meet a back end.
+    /// Starts to connect.
     pub(super) fn begin(&mut self, offer: Offer) -> Result<(), Error> {
-        let (meeting, wake) = (self.meeting.clone(), self.wake.clone());
-        let common = self.common.clone();
+        let (endpoint, wake) = (self.endpoint.clone(), self.wake.clone());
+        let shared = self.shared.clone();
         let started = thread::Builder::new()
             .name("haul-virtio".into())
-            .spawn(move || meet(&meeting, &wake, &common, &offer));
+            .spawn(move || connect(&endpoint, &wake, &shared, &offer));
         let thread = started.map_err(|reason| Error::System {
             attempt: "start a thread for vhost-user's messages",
             reason,
@@ -223,36 +227,36 @@ impl Opening {
         Ok(())
     }
 
-    /// The session, if the back end has agreed by now.
+    /// The session, if the negotiation has succeeded.
     pub(super) fn take(&mut self) -> Option<Session> {
-        let session = locked(&self.common.result).take()?;
+        let session = locked(&self.shared.result).take()?;
         self.join();
         Some(session)
     }
 
-    /// Ends it, whatever the back end does.
+    /// Ends the attempt in any state.
     pub(super) fn stop(&mut self) {
-        self.common.is_stopped.store(true, Ordering::SeqCst);
+        self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.wake.wake();
-        if let Some(socket) = &*locked(&self.common.socket) {
-            // It may be closed already.
+        if let Some(socket) = &*locked(&self.shared.socket) {
+            // The socket may be closed already.
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
         self.join();
-        *locked(&self.common.result) = None;
+        *locked(&self.shared.result) = None;
     }
 
     fn join(&mut self) {
         if let Some(mut thread) = self.thread.take() {
-            // It ends with a session or without one.
+            // The thread ends with a session or without one.
             let _ = thread.join();
         }
-        *locked(&self.common.socket) = None;
+        *locked(&self.shared.socket) = None;
     }
 }
 
-impl Drop for Opening {
-    /// A child of fork has copies of the descriptors alone: the back end is its parent's.
+impl Drop for Connector {
+    /// A child of fork has only copies of the descriptors: the back end is its parent's.
     fn drop(&mut self) {
         if self.here.is_here() {
             self.stop();
@@ -260,36 +264,36 @@ impl Drop for Opening {
     }
 }
 
-/// Meets back ends until one agrees.
-fn meet(meeting: &Meeting, wake: &Wake, common: &Common, offer: &Offer) {
-    let is_stopped = || common.is_stopped.load(Ordering::SeqCst);
+/// Connects to back ends until the negotiation with one succeeds.
+fn connect(endpoint: &Endpoint, wake: &Wake, shared: &Shared, offer: &Offer) {
+    let is_stopped = || shared.is_stopped.load(Ordering::SeqCst);
     while !is_stopped() {
-        let socket = match meeting.wait(wake) {
+        let socket = match endpoint.wait(wake) {
             Ok(Some(socket)) => socket,
             Ok(None) => continue,
             Err(why) => {
-                *locked(&common.obstacle) = Some(why);
+                *locked(&shared.obstacle) = Some(why);
                 continue;
             }
         };
         refuse_descriptors(socket.as_fd());
         let Ok(other) = socket.try_clone() else {
-            // The process may open no more files.
+            // The process has no descriptors left.
             wake.pause(RETRY_NS);
             continue;
         };
-        *locked(&common.socket) = Some(other);
+        *locked(&shared.socket) = Some(other);
         if is_stopped() {
             return;
         }
-        let agreed = agree(socket, offer);
-        // What a port that is stopped does to its own socket is nobody's reason.
-        if agreed.is_ok() || !is_stopped() {
-            *locked(&common.obstacle) = agreed.as_ref().err().cloned();
+        let negotiated = negotiate(socket, offer);
+        // A failure is not a reason to report if the stopped port closed its own socket.
+        if negotiated.is_ok() || !is_stopped() {
+            *locked(&shared.obstacle) = negotiated.as_ref().err().cloned();
         }
-        match agreed {
+        match negotiated {
             Ok(session) => {
-                *locked(&common.result) = Some(session);
+                *locked(&shared.result) = Some(session);
                 return;
             }
             Err(_) => wake.pause(RETRY_NS),
@@ -297,14 +301,14 @@ fn meet(meeting: &Meeting, wake: &Wake, common: &Common, offer: &Offer) {
     }
 }
 
-fn agree(socket: UnixStream, offer: &Offer) -> Result<Session, String> {
+fn negotiate(socket: UnixStream, offer: &Offer) -> Result<Session, String> {
     let text = |error: std::io::Error| error.to_string();
-    socket.set_read_timeout(Some(ANSWER)).map_err(text)?;
-    socket.set_write_timeout(Some(ANSWER)).map_err(text)?;
+    socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(text)?;
+    socket.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(text)?;
     let other = socket.try_clone().map_err(text)?;
     let mut frontend = Frontend::new(socket, offer.rings.len());
     let pairs = offer.rings.len() as u64 / 2;
-    let features = frontend.agree(&other, offer.wanted, offer.needed, pairs)?;
+    let features = frontend.negotiate(&other, offer.wanted, offer.needed, pairs)?;
     let memory = offer.memory.iter();
     let memory: Vec<_> = memory.map(|memory| (memory.file.as_fd(), memory.region)).collect();
     frontend.share(&memory)?;

@@ -1,33 +1,34 @@
 //! A process that a test forks.
 //!
-//! It has a copy of every descriptor of this one, those of other tests as well, which would then
-//! not be closed as these expect: so one test runs at a time, and no others are in this program.
+//! The child has a copy of every descriptor of this process, including those of other tests. Such
+//! descriptors would stay open where these tests expect a close. Therefore one test runs at a time,
+//! and this program holds no other tests.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// While this lives no other test runs.
+/// No other test runs while the returned guard lives.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A process that was forked here; killed if it is not waited for.
+/// A forked process, which is killed if no call waits for it.
 pub(crate) struct Child(libc::pid_t);
 
-/// A child that hangs is ended by this.
+/// A hanging child is killed after this time.
 const LIMIT_SECONDS: u32 = 100;
 
 impl Child {
-    /// Does this in a child, which ends well unless it panics.
+    /// Runs `act` in a child, which exits with 0 unless `act` panics.
     pub(crate) fn start(act: impl FnOnce()) -> Self {
         // SAFETY: the child has one thread, a copy of this one; libc keeps its allocator usable,
-        // and what else is used there is under test.
+        // and everything else that is used there is under test.
         match unsafe { libc::fork() } {
             0 => {
-                // SAFETY: takes a number alone.
+                // SAFETY: the call takes only a number.
                 unsafe { libc::alarm(LIMIT_SECONDS) };
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
-                // SAFETY: ends this process, and nothing of the parent's.
+                // SAFETY: ends this process, and does not affect the parent.
                 unsafe { libc::_exit(i32::from(result.is_err())) }
             }
             child => {
@@ -37,10 +38,10 @@ impl Child {
         }
     }
 
-    /// How it ended: its code, or the signal that killed it, less than zero.
+    /// The exit code, or the negated number of the signal that killed the child.
     pub(crate) fn wait(self) -> i32 {
         let mut status = 0;
-        // SAFETY: waits for a child of this process alone.
+        // SAFETY: waits only for a child of this process.
         let waited = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
         assert_eq!(waited, self.0);
         std::mem::forget(self);
@@ -48,7 +49,7 @@ impl Child {
     }
 
     pub(crate) fn kill(self) {
-        // SAFETY: a child of this process that was not waited for yet.
+        // SAFETY: a child of this process, for which no call has waited yet.
         unsafe { libc::kill(self.0, libc::SIGKILL) };
         assert_eq!(self.wait(), -libc::SIGKILL);
     }

@@ -1,8 +1,8 @@
-//! Processes that fork with channels and listeners, and what a program does not notice by itself:
-//! each in a child of its own.
+//! Processes that fork with channels and listeners, and failures that a program does not notice by
+//! itself. Each test runs in a child process.
 
-mod apart;
 mod child;
+mod interfering;
 mod ports;
 mod serving;
 #[path = "../../../channel/tests/channel/support.rs"]

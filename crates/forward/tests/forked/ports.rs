@@ -1,5 +1,5 @@
-//! Ports, workers and telemetry in a child of fork: it has copies of their descriptors, which it
-//! may drop, and its parent goes on.
+//! Ports, workers and telemetry in a child of fork: the child has copies of their descriptors and
+//! may drop them, and its parent is not affected.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn is_over(socket: &UnixStream) -> bool {
 }
 
 #[test]
-fn a_child_drops_a_port_and_its_parent_still_has_the_guest() {
+fn child_drops_port_and_parent_keeps_guest() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
@@ -37,7 +37,7 @@ fn a_child_drops_a_port_and_its_parent_still_has_the_guest() {
 }
 
 #[test]
-fn a_child_drops_a_device_of_a_guest_and_its_parent_goes_on_waiting() {
+fn child_drops_guest_device_and_parent_keeps_waiting() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
@@ -54,7 +54,7 @@ fn a_child_drops_a_device_of_a_guest_and_its_parent_goes_on_waiting() {
 }
 
 #[test]
-fn a_child_drops_a_worker_and_its_telemetry_and_the_parent_has_both() {
+fn child_drops_worker_and_telemetry_and_parent_keeps_both() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
@@ -69,7 +69,7 @@ fn a_child_drops_a_worker_and_its_telemetry_and_the_parent_has_both() {
     let mut client = Telemetry::connect(&path, DEADLINE).unwrap();
     assert_eq!(client.ask("/ethdev/list").unwrap(), serde_json::json!([0]));
     let (running, server) = both.take().unwrap();
-    // One that lives on with its copies holds nothing up.
+    // A child that lives on with its copies delays nothing.
     let child = Child::start(|| std::thread::sleep(Duration::from_secs(60)));
     drop(server);
     assert!(!path.exists());
@@ -78,12 +78,12 @@ fn a_child_drops_a_worker_and_its_telemetry_and_the_parent_has_both() {
 }
 
 #[test]
-fn ports_keep_no_number_of_standard_input_output_or_error() {
+fn ports_use_no_standard_descriptor_number() {
     let _alone = alone();
     let child = Child::start(|| {
         let standard = [0, 1, 2];
         for number in standard {
-            // SAFETY: nobody in this child uses them any more.
+            // SAFETY: nothing in this child uses these descriptors any more.
             unsafe { libc::close(number) };
         }
         let folder = tempfile::tempdir().unwrap();
@@ -98,12 +98,12 @@ fn ports_keep_no_number_of_standard_input_output_or_error() {
         let pcap = Pcap::open("pcap0", &settings).unwrap();
         let server = serve(Some(&at("telemetry")), Default::default, Vec::new()).unwrap();
         let client = Telemetry::connect(server.path(), DEADLINE).unwrap();
-        // The two sides of vhost meet meanwhile.
+        // The two sides of vhost connect meanwhile.
         std::thread::sleep(Duration::from_millis(300));
         for number in standard {
-            // SAFETY: asks for a number's flags alone.
+            // SAFETY: only reads the flags of a descriptor number.
             let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
-            assert_eq!(flags, -1, "something has the number {number}");
+            assert_eq!(flags, -1, "descriptor {number} is in use");
         }
         drop((vhost, virtio, pcap, client, server, pool));
     });

@@ -1,5 +1,5 @@
-//! Servers that fork: the process that accepted closes its copy and a worker goes on, or the other
-//! way round. Whatever one process does with its copy, the others have theirs.
+//! Servers that fork: the accepting process closes its copy and a worker continues, or vice versa.
+//! Each process can use its copy, independent of what the others do with theirs.
 
 use std::path::Path;
 use std::thread;
@@ -29,7 +29,7 @@ fn give(channel: &mut Channel, mechanism: Mechanism, seed: u64) -> Result<Accoun
 
 fn check(channel: &mut Channel, mechanism: Mechanism, seed: u64) {
     let got = channel.recv().unwrap();
-    assert!(got[..] == pattern(size(mechanism), seed), "{mechanism}: message {seed} is another");
+    assert!(got[..] == pattern(size(mechanism), seed), "{mechanism}: message {seed} is wrong");
     let account = got.account();
     assert_eq!((account.mechanism, account.fell_back_from), (mechanism, None));
 }
@@ -40,7 +40,7 @@ fn socket() -> (tempfile::TempDir, std::path::PathBuf) {
     (folder, path)
 }
 
-/// Sends three messages, has two answers, and sees the end.
+/// Sends three messages, receives two answers, and sees the end.
 fn ask(path: &Path, mechanism: Mechanism) {
     let mut channel = Channel::connect(path, &by(mechanism)).unwrap();
     for seed in 0..3 {
@@ -69,7 +69,8 @@ fn all() -> impl Iterator<Item = Mechanism> {
     BY_COPY.into_iter().chain([Mechanism::Inline, Mechanism::Sealed])
 }
 
-/// A client of this mechanism, and the channel that it came by; `None` where it is not to be had.
+/// A client of this mechanism, and the channel that it connected; `None` if the mechanism is not
+/// available.
 fn meet(listener: &Listener, path: &Path, mechanism: Mechanism) -> Option<(Child, Channel)> {
     let client = Child::start(|| ask(path, mechanism));
     let channel = listener.accept(&by(mechanism)).unwrap();
@@ -78,7 +79,7 @@ fn meet(listener: &Listener, path: &Path, mechanism: Mechanism) -> Option<(Child
 }
 
 #[test]
-fn a_worker_serves_while_the_process_that_accepted_closes_its_copy() {
+fn worker_serves_while_accepting_process_closes_copy() {
     let _alone = alone();
     let (_folder, path) = socket();
     let listener = Listener::bind(&path).unwrap();
@@ -86,18 +87,18 @@ fn a_worker_serves_while_the_process_that_accepted_closes_its_copy() {
         let Some((client, channel)) = meet(&listener, &path, mechanism) else { continue };
         let mut channel = Some(channel);
         let worker = Child::start(|| {
-            // So that the other copy is closed first.
+            // The other copy is closed first.
             thread::sleep(Duration::from_millis(50));
             answer(channel.take().unwrap(), mechanism);
         });
         drop(channel);
         assert_eq!((worker.wait(), client.wait()), (0, 0), "{mechanism}");
     }
-    assert!(path.exists(), "workers leave the listener alone");
+    assert!(path.exists(), "workers do not remove the listener");
 }
 
 #[test]
-fn a_worker_serves_while_the_process_that_accepted_keeps_its_copy() {
+fn worker_serves_while_accepting_process_keeps_copy() {
     let _alone = alone();
     let (_folder, path) = socket();
     let listener = Listener::bind(&path).unwrap();
@@ -105,32 +106,32 @@ fn a_worker_serves_while_the_process_that_accepted_keeps_its_copy() {
         let Some((client, channel)) = meet(&listener, &path, mechanism) else { continue };
         let mut channel = Some(channel);
         let worker = Child::start(|| answer(channel.take().unwrap(), mechanism));
-        // Both halves were used there, so the worker's end is the end.
+        // The worker used both halves, so the worker's end ends the channel.
         assert_eq!((worker.wait(), client.wait()), (0, 0), "{mechanism}");
     }
 }
 
 #[test]
-fn a_worker_serves_after_the_process_that_accepted_has_died() {
+fn worker_serves_after_accepting_process_died() {
     let _alone = alone();
     let (_folder, path) = socket();
     let listener = Listener::bind(&path).unwrap();
     for mechanism in all() {
         let Some((client, channel)) = meet(&listener, &path, mechanism) else { continue };
-        // A daemon: the child is adopted by another process, and tells by a pipe how it ended.
-        let (end, told) = rustix::pipe::pipe().unwrap();
+        // A daemon: another process adopts the child, which reports its success through a pipe.
+        let (end, report) = rustix::pipe::pipe().unwrap();
         let mut channel = Some(channel);
         let server = Child::start(|| {
-            let mut given = Some((channel.take().unwrap(), &told));
+            let mut given = Some((channel.take().unwrap(), &report));
             let worker = Child::start(|| {
-                let (channel, told) = given.take().unwrap();
+                let (channel, report) = given.take().unwrap();
                 thread::sleep(Duration::from_millis(50));
                 answer(channel, mechanism);
-                rustix::io::write(told, b"well").unwrap();
+                rustix::io::write(report, b"well").unwrap();
             });
             std::mem::forget((given, worker));
         });
-        drop((channel, told));
+        drop((channel, report));
         assert_eq!(server.wait(), 0);
         assert_eq!(client.wait(), 0, "{mechanism}");
         let mut word = [0; 4];
@@ -139,7 +140,7 @@ fn a_worker_serves_after_the_process_that_accepted_has_died() {
 }
 
 #[test]
-fn the_process_that_accepted_goes_on_while_a_child_closes_its_copy() {
+fn accepting_process_continues_while_child_closes_copy() {
     let _alone = alone();
     let (_folder, path) = socket();
     let listener = Listener::bind(&path).unwrap();
@@ -153,7 +154,7 @@ fn the_process_that_accepted_goes_on_while_a_child_closes_its_copy() {
 }
 
 #[test]
-fn a_client_forks_and_its_child_goes_on() {
+fn forked_child_of_client_continues() {
     let _alone = alone();
     let (_folder, path) = socket();
     let listener = Listener::bind(&path).unwrap();
@@ -183,7 +184,7 @@ fn a_client_forks_and_its_child_goes_on() {
 }
 
 #[test]
-fn both_ends_fork_and_their_children_go_on() {
+fn forked_children_of_both_ends_continue() {
     let _alone = alone();
     let (_folder, path) = socket();
     let listener = Listener::bind(&path).unwrap();
@@ -213,13 +214,13 @@ fn both_ends_fork_and_their_children_go_on() {
 }
 
 #[test]
-fn a_listener_is_closed_with_its_last_copy() {
+fn listener_closes_with_its_last_copy() {
     let _alone = alone();
     let (_folder, path) = socket();
     let mut listener = Some(Listener::bind(&path).unwrap());
     assert_eq!(Child::start(|| drop(listener.take())).wait(), 0);
     assert!(path.exists());
-    // Classic prefork: each worker accepts one.
+    // Classic prefork: each worker accepts one client.
     let workers = [0, 1].map(|_| {
         Child::start(|| {
             let listener = listener.take().unwrap();
@@ -227,17 +228,17 @@ fn a_listener_is_closed_with_its_last_copy() {
         })
     });
     drop(listener);
-    assert!(path.exists(), "two workers have it");
+    assert!(path.exists(), "two workers hold it");
     for _ in 0..2 {
         assert_eq!(Child::start(|| ask(&path, Mechanism::Ring)).wait(), 0);
     }
     assert_eq!(workers.map(Child::wait), [0, 0]);
-    assert!(!path.exists(), "nobody listens there any more");
+    assert!(!path.exists(), "no process listens any more");
     Listener::bind(&path).unwrap();
 }
 
 #[test]
-fn a_listener_that_was_shut_down_fails_at_once_whatever_the_patience() {
+fn shut_down_listener_fails_at_once_for_any_wait() {
     let _alone = alone();
     let (_folder, path) = socket();
     let listener = Listener::bind(&path).unwrap();

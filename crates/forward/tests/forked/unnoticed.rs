@@ -1,6 +1,5 @@
-//! What a program does not notice until it is too late: a peer that has gone before a message is
-//! sent, descriptors that others print to, limits that end a process by a signal, a path that is
-//! empty.
+//! Failures that a program notices too late: a peer that has died before a message is sent,
+//! descriptors to which other code prints, limits that end a process by a signal, an empty path.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -9,11 +8,11 @@ use std::time::Duration;
 
 use haul_channel::{Buffer, Building, Channel, Error, Listener, Mechanism, Settings, Users, pair};
 
-use crate::apart::with_a_peer;
 use crate::child::{Child, alone};
+use crate::interfering::with_a_peer;
 use crate::support::{by, pattern};
 
-/// One call to send or receive.
+/// A call to send or receive, with its name.
 type Call = (&'static str, fn(&mut Channel, usize) -> Result<(), Error>);
 
 const CALLS: [Call; 6] = [
@@ -37,7 +36,7 @@ fn plain(mechanism: Option<Mechanism>) -> Settings {
 }
 
 #[test]
-fn the_first_call_after_a_death_or_a_close_says_so() {
+fn first_call_after_death_or_close_reports_it() {
     let _alone = alone();
     for is_killed in [true, false] {
         for (name, call) in CALLS {
@@ -60,14 +59,15 @@ fn the_first_call_after_a_death_or_a_close_says_so() {
                 let mut channel = Channel::connect_over(own, &plain(None)).unwrap();
                 channel.send(b"hello").unwrap();
                 child.wait();
-                // A tick of the clock that is looked at; a program is not as soon with its call.
+                // One tick of the clock that the channel checks; a real program's call does not
+                // follow as soon.
                 thread::sleep(Duration::from_millis(1));
                 for time in 0..2 {
                     let result = call(&mut channel, size);
                     let is_right = match &result {
                         Err(Error::PeerGone { .. }) => true,
                         Err(Error::Closed) => !is_killed && name.contains("recv"),
-                        // What a failed receive leaves behind it.
+                        // The state after a failed receive.
                         Err(Error::Broken) => time > 0 && name.contains("recv"),
                         _ => false,
                     };
@@ -82,12 +82,12 @@ fn the_first_call_after_a_death_or_a_close_says_so() {
 const STANDARD: [libc::c_int; 3] = [0, 1, 2];
 
 #[test]
-fn nothing_that_stays_open_has_a_number_of_standard_input_output_or_error() {
+fn channel_uses_no_standard_descriptor_number() {
     let _alone = alone();
     for mechanism in Mechanism::ALL {
         let child = Child::start(|| {
             for number in STANDARD {
-                // SAFETY: nobody in this child uses them any more.
+                // SAFETY: nothing in this child uses these descriptors any more.
                 unsafe { libc::close(number) };
             }
             let folder = tempfile::tempdir().unwrap();
@@ -113,9 +113,9 @@ fn nothing_that_stays_open_has_a_number_of_standard_input_output_or_error() {
             assert!(got.iter().all(|byte| *byte == 7));
             let sockets = pair().unwrap();
             for number in STANDARD {
-                // SAFETY: asks for a number's flags alone.
+                // SAFETY: only reads the flags of a descriptor number.
                 let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
-                assert_eq!(flags, -1, "{mechanism}: something has the number {number}");
+                assert_eq!(flags, -1, "{mechanism}: descriptor {number} is in use");
             }
             drop((one, other, sockets));
         });
@@ -130,7 +130,7 @@ fn limit(resource: libc::__rlimit_resource_t, value: u64) {
 }
 
 #[test]
-fn a_limit_of_file_sizes_is_kept_or_named_and_ends_no_process() {
+fn file_size_limit_is_kept_or_named_and_kills_no_process() {
     let _alone = alone();
     for mechanism in Mechanism::ALL.into_iter().filter(|one| *one != Mechanism::Inline) {
         let child = Child::start(|| {
@@ -160,7 +160,7 @@ fn a_limit_of_file_sizes_is_kept_or_named_and_ends_no_process() {
 }
 
 #[test]
-fn less_than_the_least_that_a_channel_takes_is_an_error_that_names_the_limit() {
+fn file_size_limit_below_minimum_is_named() {
     let _alone = alone();
     let child = Child::start(|| {
         limit(libc::RLIMIT_FSIZE, 100 << 10);
@@ -176,7 +176,7 @@ fn less_than_the_least_that_a_channel_takes_is_an_error_that_names_the_limit() {
 }
 
 #[test]
-fn an_empty_path_is_refused() {
+fn empty_path_is_refused() {
     let _alone = alone();
     let empty = Path::new("");
     for error in [
@@ -190,7 +190,7 @@ fn an_empty_path_is_refused() {
 }
 
 #[test]
-fn a_peer_that_lives_is_not_taken_for_gone_however_long_nothing_is_sent() {
+fn idle_peer_counts_as_alive() {
     let _alone = alone();
     let (mut channel, peer) = with_a_peer(Mechanism::Inline, |mut channel| {
         for _ in 0..3 {

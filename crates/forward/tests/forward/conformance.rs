@@ -1,4 +1,4 @@
-//! What holds for every port, with and without anybody at the other side.
+//! The properties of every port, with and without a peer.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::network::with_pair;
 use crate::support::{LONG, Layout, capture, folder, guest, settings, socket, vhost, virtio, wait};
 
-/// A port and all that has to live with it.
+/// A port, and everything that must live as long as it.
 struct Subject {
     port: Box<dyn Port>,
     _other: Option<Running>,
@@ -23,7 +23,7 @@ fn alone(port: impl Port + 'static) -> Subject {
     Subject { port: Box::new(port), _other: None, _folder: None }
 }
 
-/// A host's side, with a guest that sends everything back.
+/// The host's side, with a guest that returns every packet.
 fn with_guest(layout: Layout) -> Subject {
     let folder = folder();
     let port = Box::new(vhost("port", &socket(&folder)));
@@ -31,7 +31,7 @@ fn with_guest(layout: Layout) -> Subject {
     Subject { port, _other: other, _folder: Some(folder) }
 }
 
-/// A guest's side, with a host that sends everything back.
+/// The guest's side, with a host that returns every packet.
 fn with_switch(layout: Layout) -> Subject {
     let folder = folder();
     let switch = vhost("switch", &socket(&folder));
@@ -44,7 +44,7 @@ fn with_switch(layout: Layout) -> Subject {
 
 type Make = fn() -> Subject;
 
-/// Every port: its name and how to make one.
+/// Every port: its name, and a function that opens it.
 fn subjects() -> Vec<(&'static str, Make)> {
     vec![
         ("null", || alone(Null::new("port"))),
@@ -102,7 +102,7 @@ fn subjects() -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// Calls `check` with each port, after its link has come up if it has another side.
+/// Calls `check` with each port, after its link is up if it has a peer.
 fn for_each(mut check: impl FnMut(&str, &mut dyn Port, &mut Pool) + Send) {
     for (name, make) in subjects() {
         if name.starts_with("af") {
@@ -125,7 +125,7 @@ fn for_one(name: &str, make: Make, check: &mut dyn FnMut(&str, &mut dyn Port, &m
     }
     check(name, port, &mut pool);
     port.stop(&mut pool);
-    assert_eq!(pool.available(), pool.size(), "{name}: packets that did not come back");
+    assert_eq!(pool.available(), pool.size(), "{name}: packets that were not returned");
 }
 
 fn packets_in(direction: &Direction) -> u64 {
@@ -139,7 +139,7 @@ fn check_sums(name: &str, counters: &Counters) {
 }
 
 #[test]
-fn a_burst_is_never_more_than_it_can_hold_and_every_call_is_counted() {
+fn burst_stays_within_limit_and_calls_are_counted() {
     for_each(|name, port, pool| {
         for limit in [1, 7, 32, BURST_MAX] {
             let before = port.counters().clone();
@@ -158,13 +158,13 @@ fn a_burst_is_never_more_than_it_can_hold_and_every_call_is_counted() {
 }
 
 #[test]
-fn every_packet_is_sent_or_dropped_for_a_reason_or_left() {
+fn packet_is_sent_or_dropped_by_reason_or_left() {
     for_each(|name, port, pool| {
         let before = port.counters().clone();
         let mut given = 0;
         let start = Instant::now();
         for round in 0.. {
-            // The other side may take its time to have room.
+            // The peer may need some time until it has room.
             if round >= 200 && (given > 100 || start.elapsed() > LONG) {
                 break;
             }
@@ -190,7 +190,7 @@ fn every_packet_is_sent_or_dropped_for_a_reason_or_left() {
 }
 
 #[test]
-fn a_pool_without_buffers_stops_packets_and_nothing_else() {
+fn empty_pool_stops_only_packets() {
     for_each(|name, port, pool| {
         let mut all = Vec::new();
         while let Some(packet) = pool.take(64) {
@@ -208,7 +208,7 @@ fn a_pool_without_buffers_stops_packets_and_nothing_else() {
 }
 
 #[test]
-fn no_call_waits_and_all_may_come_after_the_stop() {
+fn no_call_waits_and_all_are_allowed_after_stop() {
     for_each(|name, port, pool| {
         let start = Instant::now();
         for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! Whole flows, in which nothing is lost.
+//! Whole flows, in which no packet is lost.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn traffic(sizes: Sizes, packets: u64) -> Traffic {
 }
 
 #[test]
-fn from_a_generator_to_a_sink_nothing_is_lost() {
+fn flow_from_generator_to_sink_loses_nothing() {
     for sizes in [Sizes::Fixed(60), Sizes::Imix, Sizes::Each { from: 60, to: 9000, step: 447 }] {
         let generator = Generator::new("gen", &traffic(sizes.clone(), 10_000)).unwrap();
         let (sink, pace) = (Sink::new("sink"), generator.pace());
@@ -44,7 +44,7 @@ fn from_a_generator_to_a_sink_nothing_is_lost() {
     }
 }
 
-/// What a worker polls while the last packets arrive is no part of the run's histogram.
+/// The polls of a worker while the last packets arrive are not part of the run's histogram.
 #[test]
 fn polls_after_the_end_are_not_counted() {
     let traffic = Traffic { packets: None, ..traffic(Sizes::Fixed(60), 0) };
@@ -62,7 +62,7 @@ fn polls_after_the_end_are_not_counted() {
 
 /// The flow through a virtual machine and back, in one process.
 #[test]
-fn through_a_guest_and_back_nothing_is_lost() {
+fn flow_through_guest_and_back_loses_nothing() {
     let mixes = [
         Sizes::Fixed(60),
         Sizes::Imix,
@@ -107,10 +107,10 @@ fn through_a_guest_and_back_nothing_is_lost() {
     }
 }
 
-/// Two workers each drive a queue pair of the switch's and of the guest's; or one drives several,
-/// over which it spreads flows.
+/// Two workers each drive a queue pair of the switch and of the guest, or one worker drives several
+/// pairs and spreads flows over them.
 #[test]
-fn through_several_queue_pairs_nothing_is_lost_and_each_has_its_share() {
+fn flow_through_several_queue_pairs_loses_nothing_and_is_spread() {
     for (switches, guests, layout) in [
         (2, 2, Layout::Mergeable),
         (1, 2, Layout::Packed),
@@ -159,7 +159,7 @@ fn through_several_queue_pairs_nothing_is_lost_and_each_has_its_share() {
         }
         sent.sort_unstable();
         assert_eq!(sent.iter().map(|(_, packets)| packets).sum::<u64>(), all);
-        // 64 flows over four queues, or over two: none has less than a tenth of its share.
+        // 64 flows over four queues, or over two: each queue carries at least a tenth of its share.
         let least = all / 40;
         let numbers: Vec<_> = sent.iter().map(|(queue, _)| *queue).collect();
         assert_eq!(numbers, [0, 1, 2, 3]);
@@ -168,10 +168,10 @@ fn through_several_queue_pairs_nothing_is_lost_and_each_has_its_share() {
     }
 }
 
-/// A guest that uses fewer queue pairs than there are gets the packets of all flows by those that
-/// it has, whether one worker drives all pairs or each another.
+/// A guest that uses only some of the queue pairs receives the packets of all flows through these,
+/// both if one worker drives all pairs and if each pair has a worker.
 #[test]
-fn a_guest_of_fewer_queue_pairs_gets_every_packet() {
+fn guest_with_fewer_queue_pairs_gets_every_packet() {
     for (workers, used) in [(1, 1), (1, 3), (4, 1), (2, 3)] {
         let folder = folder();
         let settings_here = VhostSettings { queues: 4, ..VhostSettings::new(socket(&folder)) };
@@ -220,7 +220,7 @@ fn a_guest_of_fewer_queue_pairs_gets_every_packet() {
     }
 }
 
-/// Queue pairs, shared out to so many workers.
+/// Distributes queue pairs over `workers` workers.
 fn shared<P: Port + 'static>(
     queues: Vec<P>,
     workers: usize,
@@ -232,10 +232,10 @@ fn shared<P: Port + 'static>(
     shares.into_iter()
 }
 
-/// A device that has fewer queue pairs than the guest wants is no device for it; when one comes
-/// that has them, and when that is gone and another one comes, all pairs have their link.
+/// The guest does not use a device with fewer queue pairs than it requests. When a device with
+/// enough pairs connects, all pairs get a link; this repeats when that device is replaced.
 #[test]
-fn all_queue_pairs_have_their_link_or_none() {
+fn all_queue_pairs_have_a_link_or_none() {
     let folder = folder();
     let path = socket(&folder);
     let open =
@@ -274,7 +274,7 @@ fn all_queue_pairs_have_their_link_or_none() {
 }
 
 #[test]
-fn who_wants_more_queue_pairs_than_there_are_is_known_on_both_sides() {
+fn missing_queue_pairs_are_reported_on_both_sides() {
     let folder = folder();
     let path = socket(&folder);
     let device = Vhost::open("vhost", &VhostSettings::new(&path)).unwrap().pop().unwrap();
@@ -286,8 +286,8 @@ fn who_wants_more_queue_pairs_than_there_are_is_known_on_both_sides() {
         device.obstacle().is_some() && pairs.iter().all(|pair| pair.obstacle().is_some())
     });
     let (host, guest) = (device.obstacle().unwrap(), pairs[1].obstacle().unwrap());
-    assert!(host.contains("room for 1 of its queue pairs"), "{host}");
-    assert!(guest.contains("has 1 of the 2 queue pairs"), "{guest}");
+    assert!(host.contains("this port reported 1 queue pairs"), "{host}");
+    assert!(guest.contains("has 1 of the 2 requested queue pairs"), "{guest}");
     pairs.iter_mut().for_each(|pair| pair.stop(&mut pool));
     drop(pairs);
     let mut one = virtio("guest", &path, Layout::Mergeable);
@@ -300,7 +300,7 @@ fn who_wants_more_queue_pairs_than_there_are_is_known_on_both_sides() {
 }
 
 #[test]
-fn a_worker_that_is_stopped_lets_what_is_under_way_arrive() {
+fn stopped_worker_lets_packets_in_flight_arrive() {
     let folder = folder();
     let vhost = vhost("vhost0", &socket(&folder));
     let guest = guest(&socket(&folder), Layout::Mergeable);
@@ -317,7 +317,7 @@ fn a_worker_that_is_stopped_lets_what_is_under_way_arrive() {
 }
 
 #[test]
-fn a_generator_keeps_its_rate() {
+fn generator_keeps_its_rate() {
     let rate = 20_000.0;
     let traffic = Traffic { rate: Some(rate), packets: Some(4000), ..Traffic::default() };
     let generator = Generator::new("gen", &traffic).unwrap();
@@ -327,10 +327,11 @@ fn a_generator_keeps_its_rate() {
     let running =
         Running::start("flow", ports, Pool::new(512).unwrap(), settings(Mode::Io)).unwrap();
     wait("all packets", || pace.made() == 4000);
-    // 4,000 intervals of 50 us are 200 ms: it may be late on a busy machine, never early.
+    // 4,000 intervals of 50 us are 200 ms: the generator may be late on a busy machine, but never
+    // early.
     let elapsed = start.elapsed();
     assert!(elapsed > Duration::from_millis(199));
     drop(running);
-    let took = Duration::from_nanos(pace.took_ns());
-    assert!(Duration::from_millis(199) < took && took <= elapsed, "{took:?} of {elapsed:?}");
+    let paced = Duration::from_nanos(pace.took_ns());
+    assert!(Duration::from_millis(199) < paced && paced <= elapsed, "{paced:?} of {elapsed:?}");
 }

@@ -1,5 +1,5 @@
-//! Ports on interfaces of this machine: what goes in at one end of a pair comes out at the other,
-//! and interfaces that go down, away or are not to be had.
+//! Ports on interfaces of this machine: packets pass from one end of a veth pair to the other, and
+//! interfaces go down, disappear, or cannot be used.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use crate::support::{quick, wait};
 
 type Open = fn(&str, &str) -> Result<Box<dyn Port>, Error>;
 
-/// Each port that is on an interface: its name, and how it is opened.
+/// Each port on an interface: its name, and a function that opens it.
 const PORTS: [(&str, Open); 2] = [
     ("afpacket", |name, interface| Ok(Box::new(AfPacket::open(name, interface)?))),
     ("afxdp", |name, interface| Ok(Box::new(AfXdp::open(name, interface, 0)?))),
@@ -27,11 +27,11 @@ fn each_pair(mut check: impl FnMut(&str, Open, Open)) {
     }
 }
 
-/// Fewer than the rings of either side hold, so that nobody has to keep up.
+/// Fewer than the rings of either side hold, so that neither side must keep up.
 const PACKETS: u64 = 900;
 
 #[test]
-fn through_a_pair_and_back_nothing_is_lost() {
+fn flow_through_veth_pair_and_back_loses_nothing() {
     with_pair("a flow through a pair of interfaces", || {
         each_pair(|name, open_first, open_second| {
             let echo = open_second("echo", "haul1").unwrap();
@@ -59,7 +59,7 @@ fn through_a_pair_and_back_nothing_is_lost() {
     });
 }
 
-/// The kernel says some time after a port was opened that its interface has a link.
+/// The kernel reports the link of an interface some time after a port was opened.
 fn wait_for(link: Link, mut ports: [&mut dyn Port; 2], pool: &mut Pool) {
     wait(&format!("{link:?} of both"), || {
         ports.iter_mut().all(|port| {
@@ -69,7 +69,7 @@ fn wait_for(link: Link, mut ports: [&mut dyn Port; 2], pool: &mut Pool) {
     });
 }
 
-/// One packet of these bytes, sent; what came at the other side.
+/// Sends one packet of these bytes, and returns the packet that arrived at the other side.
 fn sent(from: &mut dyn Port, to: &mut dyn Port, pool: &mut Pool, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut burst = Burst::new();
     let packet = pool.take(bytes.len()).unwrap();
@@ -93,7 +93,8 @@ fn sent(from: &mut dyn Port, to: &mut dyn Port, pool: &mut Pool, bytes: &[u8]) -
     found
 }
 
-/// A frame that nobody answers, of an EtherType for local experiments, with or without a tag.
+/// A frame that the kernel does not answer, of an EtherType for local experiments, with or without
+/// a tag.
 fn frame(length: usize, is_tagged: bool) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     if is_tagged {
@@ -107,7 +108,7 @@ fn frame(length: usize, is_tagged: bool) -> Vec<u8> {
 }
 
 #[test]
-fn every_byte_arrives_and_what_the_interface_cannot_take_is_dropped() {
+fn every_byte_arrives_and_oversized_packets_are_dropped() {
     with_pair("bytes through a pair of interfaces", || {
         each_pair(|name, open_first, open_second| {
             let mut from = open_first("from", "haul0").unwrap();
@@ -142,7 +143,7 @@ fn every_byte_arrives_and_what_the_interface_cannot_take_is_dropped() {
 }
 
 #[test]
-fn an_interface_goes_down_away_and_comes_again() {
+fn port_survives_interface_going_down_and_away() {
     with_pair("interfaces that go and come", || {
         each_pair(|name, open_first, open_second| {
             let mut from = open_first("from", "haul0").unwrap();
@@ -173,9 +174,9 @@ fn an_interface_goes_down_away_and_comes_again() {
     });
 }
 
-/// Names that an interface has beside its first one, longer than the kernel's older calls take.
+/// Alternative names of an interface, longer than the kernel's older calls accept.
 #[test]
-fn an_interface_is_found_by_a_long_name_and_again_when_it_was_made_anew() {
+fn recreated_interface_is_found_by_long_name() {
     with_pair("interfaces by other names", || {
         let long = "a-name-that-is-much-longer-than-sixteen-bytes";
         let name = format!("link property add dev haul0 altname {long}");
@@ -195,7 +196,10 @@ fn an_interface_is_found_by_a_long_name_and_again_when_it_was_made_anew() {
             assert!(ip("link del dev haul0"));
             wait_for(Link::Down, [&mut *port, &mut *other], &mut pool);
             let why = port.obstacle().unwrap();
-            assert!(why.contains(&format!("no interface {long} any more")), "{kind}: {why}");
+            assert!(
+                why.contains(&format!("the interface {long} has disappeared")),
+                "{kind}: {why}"
+            );
             assert!(make_pair() && ip(&name));
             wait_for(Link::Up, [&mut *port, &mut *other], &mut pool);
             assert_eq!(port.obstacle(), None, "{kind}");
@@ -205,7 +209,7 @@ fn an_interface_is_found_by_a_long_name_and_again_when_it_was_made_anew() {
 }
 
 #[test]
-fn an_interface_without_ethernet_headers_is_refused_also_when_it_takes_the_place_of_another() {
+fn interface_without_ethernet_headers_is_refused() {
     with_pair("interfaces without Ethernet headers", || {
         if !ip("tuntap add dev haul2 mode tun") {
             eprintln!(
@@ -248,7 +252,7 @@ fn links() -> String {
 }
 
 #[test]
-fn an_interface_that_is_not_to_be_had_is_refused_with_what_helps() {
+fn unusable_interface_is_refused_with_remedy() {
     with_pair("interfaces that are refused", || {
         let refused = |open: Open, interface: &str, parts: &[&str]| {
             let message = open("port", interface).err().expect(interface).to_string();
@@ -262,7 +266,7 @@ fn an_interface_that_is_not_to_be_had_is_refused_with_what_helps() {
         let first = AfXdp::open("port", "haul0", 0).unwrap();
         assert_eq!(first.is_zero_copy_and_in_driver(), Some((false, true)));
         assert!(links().contains("xdp"), "{}", links());
-        refused(PORTS[1].1, "haul0", &["another program has it", "xdp off"]);
+        refused(PORTS[1].1, "haul0", &["another program uses it", "xdp off"]);
         drop(first);
         wait("the program to go", || !links().contains("prog/xdp"));
         let message = AfXdp::open("port", "haul0", 70).unwrap_err().to_string();
@@ -272,7 +276,7 @@ fn an_interface_that_is_not_to_be_had_is_refused_with_what_helps() {
         refused(PORTS[1].1, "haul0", &["MTU is 9000", "mtu 1500"]);
         assert!(!links().contains("prog/xdp"), "{}", links());
         assert!(ip("link set dev haul0 mtu 1500"));
-        // Last, for it cannot be taken back: this thread gives up being root.
+        // This comes last because it is irreversible: this thread gives up being root.
         rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();
         for (_, open) in PORTS {
             refused(open, "haul0", &["run as root", "NET_RAW"]);

@@ -1,11 +1,11 @@
-//! Each packet that a port is given is counted once, whatever becomes of its peer.
+//! Each packet that a port is given is counted once, independent of its peer.
 
 use haul_forward::{Burst, DropReason, Link, Null, Pool, Port};
 
 use crate::support::{Layout, Linked, linked, wait};
 
 #[test]
-fn packets_of_a_session_that_ends_are_counted_once() {
+fn packets_of_ended_session_are_counted_once() {
     for layout in Layout::ALL {
         let Linked { host, host_pool: _others, mut guest, mut pool, folder: _folder } =
             linked(layout);
@@ -16,7 +16,7 @@ fn packets_of_a_session_that_ends_are_counted_once() {
             guest.tx_burst(pool, burst);
             given
         };
-        // Packets that the back end has not taken when it goes.
+        // Packets that the back end has not consumed before it disconnects.
         for _ in 0..3 {
             give(&mut guest, &mut pool, &mut burst);
         }

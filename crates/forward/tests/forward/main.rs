@@ -1,12 +1,12 @@
 //! The forwarder through its public interface.
 //!
-//! - `support`: ports that are connected, and waiting for what has to happen;
+//! - `support`: connected ports, and waiting for conditions;
 //! - `network`: pairs of virtual interfaces;
-//! - `conformance`: what holds for every port;
-//! - `flow`: whole flows, in which nothing is lost;
+//! - `conformance`: the properties of every port;
+//! - `flow`: whole flows, in which no packet is lost;
 //! - `interfaces`: ports on interfaces of this machine;
-//! - `merged`: what a kernel leaves to a device;
-//! - `pools`: a port and the pool that its rings lie in.
+//! - `merged`: work that a kernel leaves to a device;
+//! - `pools`: a port and the pool that holds its rings.
 
 mod conformance;
 mod flow;

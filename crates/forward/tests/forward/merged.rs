@@ -1,5 +1,5 @@
-//! What a kernel leaves to a device: checksums, and packets that stand for several, as TCP sends
-//! them through a pair of interfaces and GRO makes them.
+//! Work that a kernel leaves to a device: checksums, and merged packets, as TCP sends them through
+//! a veth pair and GRO makes them.
 
 use std::os::fd::AsRawFd;
 
@@ -10,12 +10,12 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use crate::network::with_pair;
 use crate::support::wait;
 
-/// A socket that sends frames with what is left to do with each.
+/// A socket that sends frames with a header of the work left.
 struct Raw(OwnedFd);
 
-/// `struct virtio_net_hdr`: what is merged (1 for TCP over IPv4, 5 for UDP), bytes of each part,
-/// where the checksum begins, and where it stands from there on.
-fn left(merged: u8, part: u16, start: u16, at: u16) -> Vec<u8> {
+/// `struct virtio_net_hdr`: the kind of merge (1 for TCP over IPv4, 5 for UDP), bytes of each part,
+/// where the checksum begins, and the offset of the checksum from there.
+fn work_left(merged: u8, part: u16, start: u16, at: u16) -> Vec<u8> {
     let words = [start + at + 2, part, start, at];
     [&[1, merged][..], &words.map(u16::to_ne_bytes).concat()].concat()
 }
@@ -29,7 +29,7 @@ impl Raw {
         let (level, name) = (libc::SOL_PACKET, libc::PACKET_VNET_HDR);
         let length = size_of::<i32>() as libc::socklen_t;
         let value = (&raw const one).cast();
-        // SAFETY: the value is as long as is said, and only read.
+        // SAFETY: the value has the given length, and is only read.
         let set = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, length) };
         assert_eq!(set, 0);
         let index = rustix::net::netdevice::name_to_index(&socket, interface).unwrap();
@@ -39,7 +39,7 @@ impl Raw {
         address.sll_ifindex = index as i32;
         let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         let address = (&raw const address).cast();
-        // SAFETY: the address is as long as is said, and only read.
+        // SAFETY: the address has the given length, and is only read.
         assert_eq!(unsafe { libc::bind(socket.as_raw_fd(), address, length) }, 0);
         Self(socket)
     }
@@ -49,10 +49,10 @@ impl Raw {
     }
 }
 
-/// Where the header of TCP or UDP begins in these frames.
+/// Offset of the TCP or UDP header in these frames.
 const TRANSPORT: usize = 14 + 20;
 
-/// A frame of IPv4 whose checksum is that of the pseudo-header, as a kernel leaves it.
+/// An IPv4 frame whose checksum is that of the pseudo-header, as a kernel leaves it.
 fn frame(is_tcp: bool, payload: usize) -> Vec<u8> {
     let (protocol, header) = if is_tcp { (6, 20) } else { (17, 8) };
     let length = header + payload as u16;
@@ -84,7 +84,7 @@ fn folded(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// Whether a receiver would take a frame: both checksums and the lengths are right.
+/// Asserts that a receiver accepts a frame: both checksums and the lengths are valid.
 fn check(name: &str, frame: &[u8]) {
     let length = frame.len() - 14;
     assert_eq!(frame[16..18], (length as u16).to_be_bytes(), "{name}");
@@ -94,7 +94,7 @@ fn check(name: &str, frame: &[u8]) {
     assert_eq!(folded(&pseudo), 0xffff, "{name}: the checksum");
 }
 
-/// What comes of `frame`, by bursts of these limits, one after the other.
+/// Receives at least `count` packets, in bursts of at most `limit`.
 fn received(port: &mut AfPacket, pool: &mut Pool, count: usize, limit: usize) -> Vec<Vec<u8>> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     let mut burst = Burst::with_limit(limit);
@@ -113,7 +113,7 @@ fn received(port: &mut AfPacket, pool: &mut Pool, count: usize, limit: usize) ->
 }
 
 #[test]
-fn packets_that_a_kernel_merged_come_as_those_that_they_stand_for() {
+fn merged_packets_are_split_again() {
     with_pair("merged packets", || {
         let mut port = AfPacket::open("port", "haul0").unwrap();
         let mut pool = Pool::new(8).unwrap();
@@ -122,7 +122,7 @@ fn packets_that_a_kernel_merged_come_as_those_that_they_stand_for() {
             port.link() == Link::Up
         });
         let raw = Raw::open("haul1");
-        // Longer than a slot of the ring and as long as one can be, and short enough to lie in one.
+        // Longer than a slot of the ring, the longest possible, and short enough for a slot.
         for (is_tcp, payload, part, limit) in [
             (true, 5000, 1448, 32),
             (true, 65_000, 1448, 7),
@@ -133,8 +133,8 @@ fn packets_that_a_kernel_merged_come_as_those_that_they_stand_for() {
             let (merged, header, at) = if is_tcp { (1, 20, 16) } else { (5, 8, 6) };
             let name = format!("{payload} B in parts of {part}, {limit} at once");
             let whole = frame(is_tcp, payload);
-            if !raw.send(&left(merged, part, TRANSPORT as u16, at), &whole) {
-                // A kernel before 6.2 has none of UDP.
+            if !raw.send(&work_left(merged, part, TRANSPORT as u16, at), &whole) {
+                // A kernel before 6.2 does not support UDP.
                 assert!(!is_tcp, "{name}");
                 continue;
             }
@@ -157,7 +157,7 @@ fn packets_that_a_kernel_merged_come_as_those_that_they_stand_for() {
 }
 
 #[test]
-fn checksums_that_a_kernel_left_to_a_device_are_filled_in() {
+fn offloaded_checksums_are_completed() {
     with_pair("checksums", || {
         let mut port = AfPacket::open("port", "haul0").unwrap();
         let mut pool = Pool::new(8).unwrap();
@@ -169,22 +169,22 @@ fn checksums_that_a_kernel_left_to_a_device_are_filled_in() {
         for (is_tcp, payload) in [(true, 0), (true, 1400), (false, 1), (false, 1472)] {
             let whole = frame(is_tcp, payload);
             let at = if is_tcp { 16 } else { 6 };
-            assert!(raw.send(&left(0, 0, TRANSPORT as u16, at), &whole));
+            assert!(raw.send(&work_left(0, 0, TRANSPORT as u16, at), &whole));
             let found = received(&mut port, &mut pool, 1, 32);
             check(&format!("{is_tcp}, {payload} B"), &found[0]);
             let header = if is_tcp { 20 } else { 8 };
             assert_eq!(found[0][TRANSPORT + header..], whole[TRANSPORT + header..]);
         }
-        // One whose checksum is there, right or wrong, comes as it was sent.
+        // A frame that needs no checksum arrives unchanged, whether its checksum is valid or not.
         let whole = frame(true, 100);
         assert!(raw.send(&[0; 10], &whole));
         assert_eq!(received(&mut port, &mut pool, 1, 32), [whole]);
     });
 }
 
-/// Without a buffer, what is left of a merged packet waits.
+/// Without a buffer, the rest of a merged packet waits.
 #[test]
-fn a_merged_packet_waits_for_buffers() {
+fn merged_packet_waits_for_buffers() {
     with_pair("a merged packet without buffers", || {
         let mut port = AfPacket::open("port", "haul0").unwrap();
         let mut pool = Pool::new(3).unwrap();
@@ -193,7 +193,7 @@ fn a_merged_packet_waits_for_buffers() {
             port.link() == Link::Up
         });
         let whole = frame(true, 7000);
-        assert!(Raw::open("haul1").send(&left(1, 1000, TRANSPORT as u16, 16), &whole));
+        assert!(Raw::open("haul1").send(&work_left(1, 1000, TRANSPORT as u16, 16), &whole));
         let mut burst = Burst::new();
         wait("as many as there are buffers", || {
             port.rx_burst(&mut pool, &mut burst);

@@ -1,11 +1,11 @@
-//! Pairs of virtual interfaces, each in a network namespace of its own that goes with the thread
-//! that made it.
+//! Pairs of virtual interfaces, each in a network namespace of its own, which ends with the thread
+//! that created it.
 
 use std::process::Command;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Why there can be no pair here, as a line that is printed once a test.
+/// Why this machine cannot create a pair, as a line that is printed once a test.
 fn lacks() -> Option<&'static str> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&folders).any(|it| it.join("ip").is_file()) {
@@ -17,9 +17,9 @@ fn lacks() -> Option<&'static str> {
     None
 }
 
-/// Runs `test` on a thread of its own in a network namespace with two interfaces, `haul0` and
-/// `haul1`, what goes into one of which comes out of the other. The namespace goes with the thread
-/// and the sockets made there, and the interfaces with it.
+/// Runs `test` on a thread of its own, in a network namespace with two interfaces, `haul0` and
+/// `haul1`: each receives the packets that the other one sends. The namespace and its interfaces
+/// end with the thread and the sockets created there.
 pub(crate) fn with_pair(what: &str, test: impl FnOnce() + Send) {
     if let Some(why) = lacks() {
         eprintln!("SKIPPED: {what}: {why}");
@@ -27,13 +27,13 @@ pub(crate) fn with_pair(what: &str, test: impl FnOnce() + Send) {
     }
     std::thread::scope(|scope| {
         let run = || {
-            // SAFETY: this thread's network alone becomes another; no descriptors are unshared.
+            // SAFETY: changes only this thread's network namespace; no descriptors are unshared.
             let result = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
             if result.is_err() {
                 eprintln!("SKIPPED: {what}: no network namespaces: run it outside a container");
                 return;
             }
-            // Nobody but the test sends there: no IPv6, no ARP.
+            // Only the test sends there: no IPv6, no ARP.
             let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
             if !make_pair() {
                 eprintln!("SKIPPED: {what}: no virtual interfaces: modprobe veth");
@@ -48,14 +48,14 @@ pub(crate) fn with_pair(what: &str, test: impl FnOnce() + Send) {
     });
 }
 
-/// Makes both interfaces; whether they could be made.
+/// Creates both interfaces; returns whether that succeeded.
 pub(crate) fn make_pair() -> bool {
     let is_made = ip("link add name haul0 type veth peer name haul1");
     let is_up = |name| ip(&format!("link set dev {name} addrgenmode none arp off up"));
     is_made && is_up("haul0") && is_up("haul1")
 }
 
-/// Runs `ip` in this thread's namespace; whether it did what was asked.
+/// Runs `ip` in this thread's namespace; returns whether it succeeded.
 pub(crate) fn ip(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).status().unwrap().success()
 }

@@ -1,4 +1,4 @@
-//! A port and the pool that its rings lie in.
+//! A port and the pool that holds its rings.
 
 use haul_forward::{Burst, Pool, Port};
 

@@ -1,4 +1,4 @@
-//! Ports that are connected, and waiting for what has to happen.
+//! Connected ports, and waiting for conditions.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use haul_forward::{
 };
 use tempfile::TempDir;
 
-/// What a loaded machine may take for what takes milliseconds.
+/// Time limit on a loaded machine for work of milliseconds.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// Calls `is_so` until it is.
+/// Calls `is_so` until it returns true.
 pub(crate) fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -29,7 +29,7 @@ pub(crate) fn socket(folder: &TempDir) -> PathBuf {
     folder.path().join("vm")
 }
 
-/// Settings of workers that share a processor with others.
+/// Settings of workers that share a processor.
 pub(crate) fn settings(mode: Mode) -> Settings {
     Settings {
         mode,
@@ -40,7 +40,7 @@ pub(crate) fn settings(mode: Mode) -> Settings {
     }
 }
 
-/// The same, for a worker that is stopped when everything has arrived.
+/// As `settings`, for a worker that is stopped when all packets have arrived.
 pub(crate) fn quick(mode: Mode) -> Settings {
     Settings { linger: Duration::from_millis(200), ..settings(mode) }
 }
@@ -49,7 +49,7 @@ pub(crate) fn vhost(name: &str, path: &Path) -> Vhost {
     Vhost::open(name, &VhostSettings::new(path)).unwrap().pop().unwrap()
 }
 
-/// How a guest's rings are laid out.
+/// The layout of a guest's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Mergeable,
@@ -93,7 +93,7 @@ pub(crate) fn virtios(name: &str, path: &Path, layout: Layout, queues: u16) -> V
     Virtio::open(name, &settings).unwrap()
 }
 
-/// A guest that sends everything back.
+/// A guest that returns every packet.
 pub(crate) fn guest(path: &Path, layout: Layout) -> Running {
     let port = Box::new(virtio("guest", path, layout));
     let pool = Pool::new(2048).unwrap();
@@ -117,7 +117,7 @@ pub(crate) struct Linked {
     pub(crate) host_pool: Pool,
     pub(crate) guest: Virtio,
     pub(crate) pool: Pool,
-    /// Of the socket.
+    /// The folder of the socket.
     pub(crate) folder: TempDir,
 }
 

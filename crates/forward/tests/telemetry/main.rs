@@ -1,4 +1,4 @@
-//! The client of DPDK's telemetry against programs that behave, and programs that do not.
+//! The client of DPDK's telemetry against well-behaved programs and others.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ mod slow;
 use slow::slow;
 
 const DEADLINE: Duration = Duration::from_millis(300);
-/// Far more than any answer takes on a busy machine.
+/// Far more than any answer needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const GREETING: &str = r#"{"version":"DPDK 22.11.11","pid":4711,"max_output_len":16384}"#;
 
@@ -31,15 +31,15 @@ fn listen(path: &Path) -> OwnedFd {
     socket
 }
 
-/// A program that serves one client: says each of these packets, the first at once and each other
-/// one when it was asked something, and then closes.
+/// A program that serves one client: sends the first of these packets at once and each other one
+/// after a command, and then closes.
 fn program(path: &Path, packets: Vec<Vec<u8>>) -> JoinHandle<Vec<String>> {
     let socket = listen(path);
     thread::spawn(move || {
         let client = rustix::net::accept(&socket).unwrap();
         let (mut asked, mut buffer) = (Vec::new(), [0; 2048]);
-        for (place, packet) in packets.iter().enumerate() {
-            if place > 0 {
+        for (index, packet) in packets.iter().enumerate() {
+            if index > 0 {
                 let (length, _) =
                     rustix::net::recv(&client, &mut buffer[..], RecvFlags::empty()).unwrap();
                 if length == 0 {
@@ -57,7 +57,7 @@ fn socket_in(folder: &tempfile::TempDir) -> PathBuf {
     folder.path().join("dpdk/rte/dpdk_telemetry.v2")
 }
 
-/// What becomes of one command where the program answers like this.
+/// The result of one command, to which the program sends this answer.
 fn asked(answer: Option<&[u8]>) -> Result<serde_json::Value, Error> {
     let folder = tempfile::tempdir().unwrap();
     let path = socket_in(&folder);
@@ -71,7 +71,7 @@ fn asked(answer: Option<&[u8]>) -> Result<serde_json::Value, Error> {
 }
 
 #[test]
-fn a_program_that_behaves_is_asked_as_often_as_wanted() {
+fn well_behaved_program_answers_repeatedly() {
     let folder = tempfile::tempdir().unwrap();
     let path = socket_in(&folder);
     let answers =
@@ -81,18 +81,18 @@ fn a_program_that_behaves_is_asked_as_often_as_wanted() {
     assert_eq!((dpdk.version(), dpdk.process()), ("DPDK 22.11.11", 4711));
     assert_eq!(dpdk.ask("/a").unwrap(), serde_json::json!([0, 1]));
     assert!(matches!(dpdk.ask("/b,9"), Err(Error::Refused { .. })));
-    assert_eq!(dpdk.ask("/a,rx").unwrap()["x"], u64::MAX, "a refusal does not end it");
+    assert_eq!(dpdk.ask("/a,rx").unwrap()["x"], u64::MAX, "a refusal does not end the connection");
     drop(dpdk);
     assert_eq!(served.join().unwrap(), ["/a", "/b,9", "/a,rx"]);
 }
 
 #[test]
-fn nonsense_huge_and_half_answers_are_told_apart() {
+fn invalid_answers_are_distinguished() {
     let long = vec![b' '; 17_000];
     let (nonsense, half): (&[u8], &[u8]) = (b"hello", br#"{"/ethdev/stats":{"ipackets""#);
     for (answer, part) in [
-        (Some(nonsense), "no JSON"),
-        (Some(half), "breaks off"),
+        (Some(nonsense), "not JSON"),
+        (Some(half), "ends early"),
         (Some(&long[..]), "17000 B"),
         (Some(br#"{"/info":{}}"#), "another command"),
         (None, "closed the connection"),
@@ -103,12 +103,12 @@ fn nonsense_huge_and_half_answers_are_told_apart() {
 }
 
 #[test]
-fn nobody_and_what_is_no_telemetry_is_said_to_be() {
+fn missing_and_foreign_programs_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = socket_in(&folder);
     let message = Telemetry::connect(&path, DEADLINE).unwrap_err().to_string();
     assert!(message.contains("--no-telemetry"), "{message}");
-    // A program that was killed leaves its socket.
+    // A killed program leaves its socket.
     drop(listen(&path));
     let message = Telemetry::connect(&path, DEADLINE).unwrap_err().to_string();
     assert!(message.contains("has ended"), "{message}");
@@ -125,7 +125,7 @@ fn nobody_and_what_is_no_telemetry_is_said_to_be() {
 }
 
 #[test]
-fn a_silent_program_holds_nobody_up() {
+fn silent_program_does_not_block_connect() {
     let folder = tempfile::tempdir().unwrap();
     let path = socket_in(&folder);
     let _listening = listen(&path);
@@ -136,7 +136,7 @@ fn a_silent_program_holds_nobody_up() {
 }
 
 #[test]
-fn a_late_answer_is_never_taken_for_the_next_ones() {
+fn late_answer_is_never_mistaken_for_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = socket_in(&folder);
     let socket = listen(&path);
@@ -151,12 +151,12 @@ fn a_late_answer_is_never_taken_for_the_next_ones() {
     assert!(matches!(dpdk.ask("/a,1"), Err(Error::Silent { .. })));
     let error = dpdk.ask("/a,2").unwrap_err();
     assert!(matches!(error, Error::OutOfStep { .. }), "{error}");
-    assert!(error.to_string().contains("/a,1"), "what failed first is what helps: {error}");
+    assert!(error.to_string().contains("/a,1"), "the first failure is reported: {error}");
     served.join().unwrap();
 }
 
 #[test]
-fn what_is_no_command_is_not_sent() {
+fn invalid_command_is_not_sent() {
     let folder = tempfile::tempdir().unwrap();
     let path = socket_in(&folder);
     let served = program(&path, vec![GREETING.into(), br#"{"/a":1}"#.to_vec()]);
@@ -169,14 +169,14 @@ fn what_is_no_command_is_not_sent() {
 }
 
 #[test]
-fn programs_are_found_by_prefix_process_or_being_alone() {
+fn find_selects_program_by_prefix_or_process() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("dpdk");
     let (one, two) = (root.join("one/dpdk_telemetry.v2"), root.join("two/dpdk_telemetry.v2:1"));
     let greeting = |process: u32| {
         format!(r#"{{"version":"DPDK 25.11.0","pid":{process},"max_output_len":16384}}"#)
     };
-    // Each is asked three times: as any, by process, by prefix.
+    // Each program is asked three times: as any, by process, by prefix.
     let serve = |path: &Path, process: u32| {
         let (socket, text) = (listen(path), greeting(process));
         thread::spawn(move || {
@@ -207,9 +207,9 @@ fn programs_are_found_by_prefix_process_or_being_alone() {
     ));
 }
 
-/// However many say nothing: they are asked at once, and one that answers is found among them.
+/// Silent programs are asked at once, and one that answers is found among them.
 #[test]
-fn silent_programs_are_waited_for_together() {
+fn silent_programs_share_one_deadline() {
     const SILENT: usize = 40;
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("dpdk");
@@ -224,7 +224,7 @@ fn silent_programs_are_waited_for_together() {
     let one = time(std::slice::from_ref(&root));
     all.extend((1..SILENT).map(silent));
     let many = time(std::slice::from_ref(&root));
-    // One after the other it was 40 times as long.
+    // One after the other, this took 40 times as long.
     assert!(many < one * 8, "{many:?} for {SILENT}, {one:?} for one");
     let path = root.join("speaks/dpdk_telemetry.v2");
     let served = program(&path, vec![GREETING.into()]);
@@ -234,7 +234,7 @@ fn silent_programs_are_waited_for_together() {
     served.join().unwrap();
 }
 
-/// Sends a packet with a descriptor, of which the sender keeps none.
+/// Sends a packet with a descriptor, of which the sender keeps no copy.
 fn hand_over(socket: &OwnedFd, packet: &[u8], file: OwnedFd) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -245,7 +245,7 @@ fn hand_over(socket: &OwnedFd, packet: &[u8], file: OwnedFd) {
 }
 
 #[test]
-fn a_descriptor_that_comes_with_an_answer_holds_nobody_up_as_it_is_closed() {
+fn close_of_received_descriptor_does_not_block() {
     let Some((answered, _one)) = slow() else { return };
     let Some((left, _other)) = slow() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -254,7 +254,8 @@ fn a_descriptor_that_comes_with_an_answer_holds_nobody_up_as_it_is_closed() {
     let serving = thread::spawn(move || {
         let client = rustix::net::accept(&socket).unwrap();
         rustix::net::send(&client, GREETING.as_bytes(), SendFlags::NOSIGNAL).unwrap();
-        // One with an answer, before anybody asks, and one with what nobody reads.
+        // One descriptor with an answer that arrives early, and one with a packet that is never
+        // read.
         hand_over(&client, br#"{"/info":1}"#, answered);
         hand_over(&client, b"{}", left);
         client

@@ -1,4 +1,4 @@
-//! Chains of descriptors that are no good: each costs its packet alone.
+//! Invalid chains of descriptors: each costs only its packet.
 
 use haul_forward::{DropReason, Link, Port};
 
@@ -8,18 +8,19 @@ use crate::front::{
 };
 use crate::victim::Victim;
 
-/// A lie: its name, its descriptors from number 10 on, and the head that is made available.
-type Lie = (&'static str, Vec<Descriptor>, u16);
+/// An invalid chain: its name, its descriptors from index 10 on, and the head that is made
+/// available.
+type InvalidChain = (&'static str, Vec<Descriptor>, u16);
 
-/// Where the tables of indirect descriptors are written.
+/// Offset of the tables of indirect descriptors.
 const TABLE: u64 = 0x6000;
 
 fn descriptor(address: u64, length: u32, flags: u16, next: u16) -> Descriptor {
     Descriptor { address, length, flags, next }
 }
 
-/// Lies about where bytes are, in chains that the device reads or, with [`WRITE`], writes.
-fn lies(kind: u16) -> Vec<Lie> {
+/// Invalid chains that the device reads or, with [`WRITE`], writes.
+fn invalid_chains(kind: u16) -> Vec<InvalidChain> {
     let buffer = GUEST + Front::buffer(FROM_GUEST, 10);
     let other = kind ^ WRITE;
     let end = GUEST + MEMORY_BYTES;
@@ -33,7 +34,7 @@ fn lies(kind: u16) -> Vec<Lie> {
         ),
         ("a next beyond the table", vec![descriptor(buffer, 8, NEXT | kind, SIZE)], 10),
         ("a next far beyond it", vec![descriptor(buffer, 8, NEXT | kind, u16::MAX)], 10),
-        ("an address of nobody", vec![descriptor(0, 200, kind, 0)], 10),
+        ("an unmapped address", vec![descriptor(0, 200, kind, 0)], 10),
         ("the highest address", vec![descriptor(u64::MAX, 200, kind, 0)], 10),
         ("a length that wraps", vec![descriptor(u64::MAX - 100, 200, kind, 0)], 10),
         ("bytes beyond the memory", vec![descriptor(end - 99, 200, kind, 0)], 10),
@@ -49,10 +50,10 @@ fn lies(kind: u16) -> Vec<Lie> {
         ("a head far beyond it", vec![], u16::MAX),
         ("an empty table", vec![descriptor(table, 0, IS_INDIRECT | kind, 0)], 10),
         ("half a table", vec![descriptor(table, 24, IS_INDIRECT | kind, 0)], 10),
-        ("a table of nobody", vec![descriptor(16, 16, IS_INDIRECT | kind, 0)], 10),
+        ("an unmapped table", vec![descriptor(16, 16, IS_INDIRECT | kind, 0)], 10),
         ("a table beyond the memory", vec![descriptor(end - 16, 32, IS_INDIRECT, 0)], 10),
         ("a table at an odd address", vec![descriptor(table + 1, 16, IS_INDIRECT, 0)], 10),
-        ("a table as long as can be", vec![descriptor(table, 0xFFFF_FFF0, IS_INDIRECT, 0)], 10),
+        ("the longest table", vec![descriptor(table, 0xFFFF_FFF0, IS_INDIRECT, 0)], 10),
         ("a table and more", vec![descriptor(table, 16, IS_INDIRECT | NEXT, 11)], 10),
         ("a table in a table", vec![descriptor(table + 32, 16, IS_INDIRECT, 0)], 10),
         ("a table that loops", vec![descriptor(table + 64, 16, IS_INDIRECT, 0)], 10),
@@ -60,7 +61,7 @@ fn lies(kind: u16) -> Vec<Lie> {
     ]
 }
 
-/// The tables that the lies above name.
+/// The tables to which the chains above refer.
 fn write_tables(front: &Front, kind: u16) {
     let buffer = GUEST + Front::buffer(FROM_GUEST, 10);
     for (offset, entry) in [
@@ -74,15 +75,15 @@ fn write_tables(front: &Front, kind: u16) {
 }
 
 #[test]
-fn a_packet_in_a_bad_chain_is_dropped_and_the_next_one_comes() {
+fn packet_from_invalid_chain_is_dropped_and_next_one_arrives() {
     let mut victim = Victim::new();
     let mut front = victim.front();
     write_tables(&front, 0);
-    for (number, (name, descriptors, head)) in lies(0).into_iter().enumerate() {
+    for (number, (name, descriptors, head)) in invalid_chains(0).into_iter().enumerate() {
         for (index, descriptor) in descriptors.into_iter().enumerate() {
             front.set(FROM_GUEST, 10 + index as u16, descriptor);
         }
-        front.give(FROM_GUEST, head);
+        front.make_available(FROM_GUEST, head);
         front.send_packet(1, number as u8);
         victim.poll(0, 0);
         let counters = victim.counters();
@@ -95,18 +96,20 @@ fn a_packet_in_a_bad_chain_is_dropped_and_the_next_one_comes() {
 }
 
 #[test]
-fn a_packet_into_a_bad_chain_is_dropped_and_the_next_one_goes() {
+fn packet_into_invalid_chain_is_dropped_and_next_one_is_sent() {
     let mut victim = Victim::new();
     let mut front = victim.front();
     write_tables(&front, WRITE);
-    // Of a buffer that is said to be longer than the memory no more is looked at than is used.
-    let lies = lies(WRITE).into_iter().filter(|(name, ..)| *name != "the highest length");
-    for (number, (name, descriptors, head)) in lies.enumerate() {
+    // The device uses only as much of a buffer as it needs, even if the reported length exceeds the
+    // memory.
+    let chains =
+        invalid_chains(WRITE).into_iter().filter(|(name, ..)| *name != "the highest length");
+    for (number, (name, descriptors, head)) in chains.enumerate() {
         for (index, descriptor) in descriptors.into_iter().enumerate() {
             front.set(TO_GUEST, 10 + index as u16, descriptor);
         }
-        front.give(TO_GUEST, head);
-        front.give_buffer(1);
+        front.make_available(TO_GUEST, head);
+        front.add_buffer(1);
         victim.poll(2, 100);
         let counters = victim.counters();
         let bad = counters.tx.drops_for(DropReason::BadDescriptor);
@@ -118,36 +121,36 @@ fn a_packet_into_a_bad_chain_is_dropped_and_the_next_one_goes() {
 }
 
 #[test]
-fn packets_that_are_too_short_or_too_long_are_dropped_as_such() {
+fn too_short_and_too_long_packets_are_dropped_by_reason() {
     let mut victim = Victim::new();
     let mut front = victim.front();
     let buffer = |index| GUEST + Front::buffer(FROM_GUEST, index);
     let (mut short, mut long) = (0, 0);
     for length in [0, 1, 11, 12, 13, 25] {
         front.set(FROM_GUEST, 2, descriptor(buffer(2), length, 0, 0));
-        front.give(FROM_GUEST, 2);
+        front.make_available(FROM_GUEST, 2);
         short += 1;
     }
     for length in [12 + 9217, 65_535] {
         front.set(FROM_GUEST, 3, descriptor(GUEST, length, 0, 0));
-        front.give(FROM_GUEST, 3);
+        front.make_available(FROM_GUEST, 3);
         victim.poll(0, 0);
         long += 1;
     }
     let counters = victim.counters();
     assert_eq!(counters.rx.drops_for(DropReason::TooShort), short);
     assert_eq!(counters.rx.drops_for(DropReason::TooLong), long);
-    // The longest that is none of these.
+    // The longest valid packet.
     front.set(FROM_GUEST, 3, descriptor(GUEST, 12 + 9216, 0, 0));
-    front.give(FROM_GUEST, 3);
+    front.make_available(FROM_GUEST, 3);
     victim.poll(0, 0);
     assert_eq!(victim.came.last().map(|(_, length)| *length), Some(9216));
     victim.counters();
 }
 
-/// A chain of as many pieces as a ring has, through a table, of one byte each.
+/// A chain of as many pieces as a ring has, in a table, of one byte each.
 #[test]
-fn a_packet_in_many_pieces_comes_whole() {
+fn packet_in_many_pieces_arrives_complete() {
     let mut victim = Victim::new();
     let mut front = victim.front();
     let at = Front::buffer(FROM_GUEST, 20);
@@ -159,23 +162,23 @@ fn a_packet_in_many_pieces_comes_whole() {
         front.put(TABLE + 16 * u64::from(index), &bytes_of(entry));
     }
     front.set(FROM_GUEST, 0, descriptor(GUEST + TABLE, 64 * 16, IS_INDIRECT, 0));
-    front.give(FROM_GUEST, 0);
+    front.make_available(FROM_GUEST, 0);
     victim.poll(0, 0);
     assert_eq!(victim.came, [(63, 52)]);
     victim.counters();
 }
 
 #[test]
-fn a_packet_takes_several_buffers_or_none() {
+fn packet_uses_several_buffers_or_none() {
     let mut victim = Victim::new();
     let mut front = victim.front();
     for index in 0..4 {
-        front.give_buffer(index);
+        front.add_buffer(index);
     }
-    // It waits while there are too few.
+    // The packet waits while there are too few.
     victim.poll(1, 9000);
     assert_eq!((victim.counters().tx.packets, front.used(TO_GUEST)), (0, 0));
-    front.give_buffer(4);
+    front.add_buffer(4);
     victim.poll(1, 9000);
     assert_eq!((victim.counters().tx.packets, front.used(TO_GUEST)), (1, 5));
     let mut count = [0; 2];
@@ -183,12 +186,12 @@ fn a_packet_takes_several_buffers_or_none() {
     assert_eq!(u16::from_le_bytes(count), 5);
     drop(front);
     victim.wait_for_link(Link::Down);
-    // Without mergeable buffers it never fits.
+    // Without mergeable buffers, the packet never fits.
     let mut front = Front::connect(&victim.path());
     front.start(VERSION_1);
     victim.wait_for_link(Link::Up);
-    front.give_buffer(0);
-    front.give_buffer(1);
+    front.add_buffer(0);
+    front.add_buffer(1);
     victim.poll(1, BUFFER_BYTES as usize - 11);
     assert_eq!(victim.counters().tx.drops_for(DropReason::TooLong), 1);
     victim.poll(1, BUFFER_BYTES as usize - 12);
@@ -196,14 +199,14 @@ fn a_packet_takes_several_buffers_or_none() {
 }
 
 #[test]
-fn indices_that_jump_end_the_conversation_alone() {
+fn jumping_index_ends_only_the_conversation() {
     for ring in [TO_GUEST, FROM_GUEST] {
         for index in [SIZE + 1, 1000, 32_768, u16::MAX] {
             let mut victim = Victim::new();
             let mut front = victim.front();
             front.set_available(ring, index);
             victim.poll(1, 64);
-            assert!(front.is_left());
+            assert!(front.is_disconnected());
             victim.wait("a reset", |victim| victim.counters().resets == 1);
             victim.check_service();
         }

@@ -1,5 +1,5 @@
-//! Descriptors that take long to be closed, handed over wherever a message may have one: neither
-//! the worker nor the next front end waits for them, nor who drops the port.
+//! Descriptors whose close needs long, in every message that may carry one: neither the worker nor
+//! the next front end waits for the close, nor the thread that drops the port.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,15 +17,14 @@ use crate::front::{
 use crate::slow::slow;
 use crate::victim::Victim;
 
-/// Long enough for a loaded machine.
+/// Time limit on a loaded machine.
 const SOON: Duration = Duration::from_secs(15);
 
 /// SET_LOG_FD and SET_VRING_ERR.
 const SET_LOG_FD: u32 = 7;
 const SET_VRING_ERR: u32 = 14;
 
-/// Closes this process's own copy, which may be the last one already: so a thread does, which may
-/// wait.
+/// Closes this process's own copy. If it is the last one, the close may wait, so a thread does it.
 fn close(slow: OwnedFd) {
     let closing = thread::spawn(move || drop(slow));
     let start = Instant::now();
@@ -34,19 +33,20 @@ fn close(slow: OwnedFd) {
     }
 }
 
-/// Messages of this code and body, with such a descriptor, whose sender closes its own copy behind
-/// `sent` bytes of it. Another front end is served, and the port goes.
+/// Sends a message of this code and body with such a descriptor; the sender closes its own copy
+/// after `sent` bytes of it. Checks that another front end is served, and that the port can be
+/// dropped.
 #[track_caller]
-fn is_closed_aside(name: &str, code: u32, body: &[u8], sent: usize, goes_on: bool) {
+fn check_close_does_not_block(name: &str, code: u32, body: &[u8], sent: usize, goes_on: bool) {
     let Some((slow, _other)) = slow() else { return };
     let mut victim = Victim::new();
     let mut front = victim.front();
     let mut bytes = [code, 1, body.len() as u32].map(u32::to_ne_bytes).concat();
     bytes.extend(body);
-    assert!(front.say_bytes_with(&bytes[..sent], &[slow.as_fd()]), "{name}");
+    assert!(front.send_bytes_with(&bytes[..sent], &[slow.as_fd()]), "{name}");
     close(slow);
     if goes_on {
-        front.say_bytes(&bytes[sent..]);
+        front.send_bytes(&bytes[sent..]);
     }
     let start = Instant::now();
     victim.poll(1, 60);
@@ -57,7 +57,7 @@ fn is_closed_aside(name: &str, code: u32, body: &[u8], sent: usize, goes_on: boo
 }
 
 #[test]
-fn descriptors_of_messages_hold_nobody_up_as_they_are_closed() {
+fn close_of_message_descriptors_does_not_block() {
     let inflight = crate::dying::area_body(1 << 16, 0, 2, 64);
     let table = Front::table(&[[0, 1 << 20, 1 << 24, 0]]);
     let word = 0_u64.to_ne_bytes();
@@ -70,37 +70,37 @@ fn descriptors_of_messages_hold_nobody_up_as_they_are_closed() {
         ("a log", SET_LOG_FD, &[]),
         ("features, which have none", SET_FEATURES, &word),
         ("a ring that is enabled", SET_VRING_ENABLE, &word),
-        ("no request of any", 99, &word),
+        ("an unknown request", 99, &word),
     ] {
         for sent in [1, 12, 12 + body.len()] {
-            is_closed_aside(&format!("{name}, {sent} B"), code, body, sent, true);
+            check_close_does_not_block(&format!("{name}, {sent} B"), code, body, sent, true);
         }
     }
-    is_closed_aside("half a message", SET_FEATURES, &word, 5, false);
-    is_closed_aside("a message that is too long", SET_FEATURES, &[0; 5000], 12, true);
+    check_close_does_not_block("half a message", SET_FEATURES, &word, 5, false);
+    check_close_does_not_block("a message that is too long", SET_FEATURES, &[0; 5000], 12, true);
 }
 
-/// With messages that nobody reads any more, and with a connection that nobody has accepted.
+/// The descriptors are in messages that are never read, and on a connection that is never accepted.
 #[test]
-fn descriptors_that_nobody_reads_hold_nobody_up_as_they_are_closed() {
+fn close_of_unread_descriptors_does_not_block() {
     let Some((slow, _other)) = slow() else { return };
     let mut victim = Victim::new();
     let front = victim.front();
     let waits = Front::connect(&victim.path());
     let start = Instant::now();
-    // The conversation ends at the first one.
-    assert!(front.say(99, &[], &[]));
-    let _ = front.say(99, &[], &[slow.as_fd()]);
-    assert!(waits.say(99, &[], &[slow.as_fd()]));
+    // The conversation ends at the first message.
+    assert!(front.send(99, &[], &[]));
+    let _ = front.send(99, &[], &[slow.as_fd()]);
+    assert!(waits.send(99, &[], &[slow.as_fd()]));
     close(slow);
     victim.poll(1, 60);
     drop((front, waits, victim));
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
-/// A back end hands one over with its first answer: the kernel refuses that.
+/// A back end sends a descriptor with its first answer: the kernel refuses it.
 #[test]
-fn a_descriptor_of_a_back_end_holds_nobody_up_as_it_is_closed() {
+fn close_of_back_end_descriptor_does_not_block() {
     let Some((slow, _other)) = slow() else { return };
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("vm")).unwrap();
@@ -114,7 +114,7 @@ fn a_descriptor_of_a_back_end_holds_nobody_up_as_it_is_closed() {
     socket.read_exact(&mut [0; 24]).unwrap();
     let front = Front::over(socket);
     let reply = [1_u32, 1 | 1 << 2, 8, 0, 1].map(u32::to_ne_bytes).concat();
-    if front.say_bytes_with(&reply, &[slow.as_fd()]) {
+    if front.send_bytes_with(&reply, &[slow.as_fd()]) {
         sockopt::set_socket_linger(&slow, Some(Duration::ZERO)).unwrap();
         eprintln!(
             "SKIPPED: a back end's descriptors: no Linux 6.16: run on that kernel or a newer one"

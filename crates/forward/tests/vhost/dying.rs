@@ -1,5 +1,5 @@
-//! Back ends that die, and others that go on in their rings: with an area that the front end kept,
-//! or by what the ring shows. The place that the front end names is the first, as QEMU's.
+//! Back ends that die, and others that resume in their rings: with an area that the front end kept,
+//! or by the content of the ring. The front end reports the first location, as QEMU does.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,9 +16,9 @@ use crate::victim::{FEATURES, Victim};
 /// VHOST_USER_PROTOCOL_F_MQ, REPLY_ACK and INFLIGHT_SHMFD.
 const PROTOCOLS: u64 = 1 | 1 << 3 | 1 << 12;
 
-/// What a front end keeps over a back end's death.
+/// The inflight area that a front end keeps over a back end's death.
 pub(crate) struct Area {
-    /// As the messages have it.
+    /// The description, as messages contain it.
     pub(crate) body: [u8; 24],
     pub(crate) file: OwnedFd,
 }
@@ -45,49 +45,49 @@ impl Area {
     }
 }
 
-/// Where ring 1's region of packed rings of [`SIZE`] begins: 32 B and 32 for each descriptor.
+/// Offset of the region of ring 1, for packed rings of [`SIZE`]: 32 B and 32 for each descriptor.
 const REGION: u64 = 32 * (SIZE as u64 + 1) + 32;
 
-/// A new area of the back end's.
-pub(crate) fn ask_area(front: &mut Front) -> Area {
-    assert!(front.say(GET_INFLIGHT_FD, &area_body(0, 0, 2, SIZE), &[]));
+/// Requests a new area from the back end.
+pub(crate) fn request_area(front: &mut Front) -> Area {
+    assert!(front.send(GET_INFLIGHT_FD, &area_body(0, 0, 2, SIZE), &[]));
     let mut body = [0; 24];
     let file = front.answer_with_file(&mut body).expect("a file");
     Area { body, file }
 }
 
-/// Says everything up to the features.
+/// Sends everything up to the features.
 fn begin(front: &mut Front, features: u64) {
     front.step(0, features);
     front.step(1, features);
-    front.say(SET_PROTOCOL_FEATURES, &Front::words(&[PROTOCOLS]), &[]);
+    front.send(SET_PROTOCOL_FEATURES, &Front::words(&[PROTOCOLS]), &[]);
     front.step(2, features | PROTOCOL);
 }
 
-/// Says the rest.
-fn go_on(front: &mut Front, features: u64) {
+/// Sends the remaining messages.
+fn complete(front: &mut Front, features: u64) {
     (3..Front::steps()).for_each(|step| front.step(step, features));
     for ring in 0..2 {
-        front.say(SET_VRING_ENABLE, &Front::state(ring, 1), &[]);
+        front.send(SET_VRING_ENABLE, &Front::state(ring, 1), &[]);
     }
 }
 
-pub(crate) fn say_area(front: &Front, body: &[u8; 24], file: BorrowedFd<'_>) {
-    front.say(SET_INFLIGHT_FD, body, &[file]);
+pub(crate) fn send_area(front: &Front, body: &[u8; 24], file: BorrowedFd<'_>) {
+    front.send(SET_INFLIGHT_FD, body, &[file]);
 }
 
-/// Says everything, with the area that was kept or a new one where `has_area`.
+/// Sends all messages, with the kept area, or with a new one if `has_area`.
 pub(crate) fn start(front: &mut Front, features: u64, has_area: bool, area: &mut Option<Area>) {
     begin(front, features);
     match area {
-        Some(kept) => say_area(front, &kept.body, kept.file.as_fd()),
-        None if has_area => *area = Some(ask_area(front)),
+        Some(kept) => send_area(front, &kept.body, kept.file.as_fd()),
+        None if has_area => *area = Some(request_area(front)),
         None => {}
     }
-    go_on(front, features);
+    complete(front, features);
 }
 
-/// A guest that outlives its back ends.
+/// A guest that survives its back ends.
 struct Guest {
     front: Front,
     features: u64,
@@ -104,40 +104,41 @@ impl Guest {
         Self { front, features, has_area, area: None, there, back }
     }
 
-    fn meet(&mut self, victim: &mut Victim) {
-        self.front.meet(UnixStream::connect(victim.path()).unwrap());
+    fn connect(&mut self, victim: &mut Victim) {
+        self.front.reconnect(UnixStream::connect(victim.path()).unwrap());
         start(&mut self.front, self.features, self.has_area, &mut self.area);
         victim.wait_for_link(Link::Up);
     }
 }
 
-/// Buffers and packets that wait as the back end dies are served by the next one, each once and in
-/// order, wherever in the ring it was.
+/// The next back end serves the buffers and packets that wait when a back end dies, each once and
+/// in order, at any location of the ring.
 #[test]
-fn another_back_end_goes_on_where_the_one_before_died() {
+fn next_back_end_resumes_where_previous_one_died() {
     for (features, has_area) in [(0, false), (0, true), (IN_ORDER, false), (IN_ORDER, true)] {
         let mut guest = Guest::new(FEATURES | PACKED | features, has_area);
         let (mut sent, mut came, mut room_id, mut filled) = (0_u16, 0, 0_u16, 0_u16);
         for life in 0..60_u16 {
             let mut victim = Victim::new();
-            // Some wait already, some of them in chains, whose rest nobody marks but haul.
+            // Some packets wait already, some of them in chains, whose later descriptors only haul
+            // marks.
             for _ in 0..life * 7 % 23 {
                 let [whole] = packet(&guest.front, sent as u8);
                 let first = descriptor(whole.address, 20, NEXT);
                 let rest = descriptor(whole.address + 20, 52, 0);
                 let chain = [vec![whole], vec![first, rest]];
-                // All packets have one buffer: what is taken later has the last mark.
+                // Every packet has a buffer with the same mark: the last one counts.
                 let is_chain = features & IN_ORDER == 0 && sent % 5 == 0;
-                guest.back.give(&guest.front, sent, &chain[usize::from(is_chain)]);
+                guest.back.make_available(&guest.front, sent, &chain[usize::from(is_chain)]);
                 sent += 1;
             }
             for _ in 0..life * 5 % 17 {
                 if room_id - filled < SIZE - 1 {
-                    guest.there.give(&guest.front, room_id, &room());
+                    guest.there.make_available(&guest.front, room_id, &room());
                     room_id += 1;
                 }
             }
-            guest.meet(&mut victim);
+            guest.connect(&mut victim);
             let has_to = usize::from(sent - came);
             victim.wait("what waited", |victim| {
                 victim.poll(0, 0);
@@ -161,35 +162,36 @@ fn another_back_end_goes_on_where_the_one_before_died() {
                 guest.back.skip_all();
             }
             assert_eq!(counters.resets, 0, "{name}");
-            // It dies: the front end asks nothing more of it.
+            // The back end dies without another message from the front end.
         }
         assert!(sent > 10 * SIZE && filled > SIZE, "{sent} {filled}");
     }
 }
 
-/// A back end that is killed between the descriptors of a burst and the first of them: what it has
-/// overwritten is given back empty, what it has not is served.
+/// A back end is killed after the later descriptors of a burst and before the first one: its
+/// overwritten chains are returned empty, and the others are served.
 #[test]
-fn a_burst_that_a_death_cut_short_is_given_back() {
+fn interrupted_burst_is_returned_empty() {
     for has_area in [false, true] {
         let mut guest = Guest::new(FEATURES | PACKED, has_area);
         let mut victim = Victim::new();
-        guest.meet(&mut victim);
+        guest.connect(&mut victim);
         drop(victim);
         for id in 0..5 {
             let packet = packet(&guest.front, id as u8);
-            guest.back.give(&guest.front, id, &packet);
+            guest.back.make_available(&guest.front, id, &packet);
         }
-        // The bits of a used one, and its id stays.
-        for place in 1..4 {
-            guest.front.put(guest.back.at(place) + 14, &(1_u16 << 7 | 1 << 15).to_le_bytes());
+        // The bits of a used descriptor; its id stays.
+        for index in 1..4 {
+            guest.front.put(guest.back.at(index) + 14, &(1_u16 << 7 | 1 << 15).to_le_bytes());
         }
         if let Some(area) = &guest.area {
-            // Used index, the old one, and their rounds: it was about to show five.
+            // The used index, the old one, and their rounds: five chains were about to be
+            // published.
             area.put(REGION + 16, &[5, 0, 0, 0, 1, 1]);
         }
         let mut victim = Victim::new();
-        guest.meet(&mut victim);
+        guest.connect(&mut victim);
         victim.wait("the fifth", |victim| {
             victim.poll(0, 0);
             !victim.came.is_empty()
@@ -206,9 +208,9 @@ fn a_burst_that_a_death_cut_short_is_given_back() {
     }
 }
 
-/// An area that lies ends the conversation, once: what lied is then gone.
+/// An implausible area ends the conversation once: its content is then cleared.
 #[test]
-fn an_area_that_lies_is_counted_and_begun_afresh() {
+fn implausible_area_is_counted_and_reset() {
     for (at, lie) in [
         (0, &[1][..]),
         (8, &[2]),
@@ -223,44 +225,44 @@ fn an_area_that_lies_is_counted_and_begun_afresh() {
     ] {
         let mut guest = Guest::new(FEATURES | PACKED, true);
         let mut victim = Victim::new();
-        guest.meet(&mut victim);
+        guest.connect(&mut victim);
         drop(victim);
         guest.area.as_ref().unwrap().put(REGION + at, lie);
         let mut victim = Victim::new();
-        guest.front.meet(UnixStream::connect(victim.path()).unwrap());
+        guest.front.reconnect(UnixStream::connect(victim.path()).unwrap());
         start(&mut guest.front, guest.features, true, &mut guest.area);
-        assert!(guest.front.is_left(), "{lie:x?} at {at}");
+        assert!(guest.front.is_disconnected(), "{lie:x?} at {at}");
         victim.wait("a reset", |victim| victim.counters().resets == 1);
         assert!(victim.port.obstacle().is_some());
-        guest.meet(&mut victim);
-        guest.back.give(&guest.front, 7, &packet(&guest.front, 7));
+        guest.connect(&mut victim);
+        guest.back.make_available(&guest.front, 7, &packet(&guest.front, 7));
         victim.poll(0, 0);
         assert_eq!(victim.came, [(7, 60)], "{lie:x?} at {at}");
     }
 }
 
-/// A place that can be, and that the ring shows not to be, harms nobody: the ring counts.
+/// A plausible location that the ring contradicts does no harm: the ring has precedence.
 #[test]
-fn a_place_that_the_ring_shows_to_be_wrong_is_not_taken() {
+fn location_contradicted_by_ring_is_ignored() {
     let mut guest = Guest::new(FEATURES | PACKED, true);
     let mut victim = Victim::new();
-    guest.meet(&mut victim);
+    guest.connect(&mut victim);
     for id in 0..10 {
-        guest.back.give(&guest.front, id, &packet(&guest.front, 1));
+        guest.back.make_available(&guest.front, id, &packet(&guest.front, 1));
     }
     victim.poll(0, 0);
     assert_eq!(victim.came.len(), 10);
     drop(victim);
     guest.area.as_ref().unwrap().put(REGION + 16, &[40, 0, 40, 0, 1, 1]);
-    guest.back.give(&guest.front, 10, &packet(&guest.front, 2));
+    guest.back.make_available(&guest.front, 10, &packet(&guest.front, 2));
     let mut victim = Victim::new();
-    guest.meet(&mut victim);
+    guest.connect(&mut victim);
     victim.poll(0, 0);
     assert_eq!(victim.came, [(2, 60)]);
 }
 
 #[test]
-fn an_area_that_cannot_be_is_refused() {
+fn invalid_area_is_refused() {
     let bytes = 2 * REGION;
     let file = memory_file(bytes);
     let pipe = rustix::pipe::pipe().unwrap().0;
@@ -281,75 +283,75 @@ fn an_area_that_cannot_be_is_refused() {
         let mut front = Front::connect(&victim.path());
         let area = Area { body, file: file.try_clone().unwrap() };
         start(&mut front, FEATURES | PACKED, true, &mut Some(area));
-        assert!(front.is_left(), "{name}");
+        assert!(front.is_disconnected(), "{name}");
         victim.wait(name, |victim| victim.counters().resets == 1);
         victim.check_service();
     }
-    // As a back end is asked for one.
+    // Invalid requests for an area.
     for (rings, size) in [(0, SIZE), (3, SIZE), (2, 0), (2, 32_769)] {
         let mut victim = Victim::new();
         let mut front = Front::connect(&victim.path());
         begin(&mut front, FEATURES | PACKED);
-        front.say(GET_INFLIGHT_FD, &area_body(0, 0, rings, size), &[]);
-        assert!(front.is_left(), "{rings} rings of {size}");
+        front.send(GET_INFLIGHT_FD, &area_body(0, 0, rings, size), &[]);
+        assert!(front.is_disconnected(), "{rings} rings of {size}");
         victim.check_service();
     }
 }
 
-/// One that is not sealed may be cut short: that is no signal, and the ring goes on.
+/// An unsealed area may be truncated: that raises no signal, and the ring continues.
 #[test]
-fn an_area_that_is_cut_short_harms_its_front_end_alone() {
+fn truncated_area_harms_only_its_front_end() {
     let file = memory_file(2 * REGION);
     let body = area_body(2 * REGION, 0, 2, SIZE);
     let mut guest = Guest::new(FEATURES | PACKED, true);
     guest.area = Some(Area { body, file: file.try_clone().unwrap() });
     let mut victim = Victim::new();
-    guest.meet(&mut victim);
+    guest.connect(&mut victim);
     rustix::fs::ftruncate(&file, 0).unwrap();
     for id in 0..10 {
-        guest.back.give(&guest.front, id, &packet(&guest.front, 1));
+        guest.back.make_available(&guest.front, id, &packet(&guest.front, 1));
     }
     victim.poll(0, 0);
     assert_eq!(victim.came.len(), 10);
     drop(victim);
-    // The next one maps what is there.
+    // The next back end maps the truncated file.
     let mut victim = Victim::new();
-    guest.front.meet(UnixStream::connect(victim.path()).unwrap());
+    guest.front.reconnect(UnixStream::connect(victim.path()).unwrap());
     start(&mut guest.front, guest.features, true, &mut guest.area);
-    assert!(guest.front.is_left());
+    assert!(guest.front.is_disconnected());
     victim.check_service();
 }
 
-/// A back end may die between what it showed and the call for it: the next one calls.
+/// A back end may die between a publication and its call: the next one calls.
 #[test]
-fn a_driver_is_called_once_a_back_end_goes_on() {
+fn resuming_back_end_calls_driver() {
     for features in [FEATURES, FEATURES | PACKED] {
         let mut guest = Guest::new(features, false);
         let mut victim = Victim::new();
-        guest.meet(&mut victim);
+        guest.connect(&mut victim);
         let call = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-        guest.front.say(SET_VRING_CALL, &Front::words(&[FROM_GUEST]), &[call.as_fd()]);
+        guest.front.send(SET_VRING_CALL, &Front::words(&[FROM_GUEST]), &[call.as_fd()]);
         victim.wait("a call", |_| rustix::io::read(&call, &mut [0; 8]).is_ok());
     }
 }
 
-/// What a front end has stopped goes on where it says, whatever was noted.
+/// A ring that a front end has stopped resumes where the front end says, independent of the record.
 #[test]
-fn a_ring_that_was_stopped_goes_on_where_its_front_end_says() {
+fn stopped_ring_resumes_at_reported_location() {
     let mut guest = Guest::new(FEATURES | PACKED, true);
     let mut victim = Victim::new();
-    guest.meet(&mut victim);
+    guest.connect(&mut victim);
     for id in 0..3 {
-        guest.back.give(&guest.front, id, &packet(&guest.front, 1));
+        guest.back.make_available(&guest.front, id, &packet(&guest.front, 1));
     }
     victim.poll(0, 0);
     guest.front.restart(FROM_GUEST, SIZE, 0x8003_8003);
     let region: [u8; 6] = guest.area.as_ref().unwrap().get(REGION + 16);
     assert_eq!(region, [3, 0, 3, 0, 1, 1]);
-    // The ring begins anew, as a driver's that was started again.
+    // The ring begins anew, as that of a restarted driver.
     guest.front.put(guest.back.at(0), &vec![0; 16 * usize::from(SIZE)]);
     guest.back = Driver::new(FROM_GUEST);
-    guest.back.give(&guest.front, 9, &packet(&guest.front, 5));
+    guest.back.make_available(&guest.front, 9, &packet(&guest.front, 5));
     guest.front.restart(FROM_GUEST, SIZE, 0x8000_8000);
     victim.wait("the first of a new ring", |victim| {
         victim.poll(0, 0);
@@ -358,14 +360,14 @@ fn a_ring_that_was_stopped_goes_on_where_its_front_end_says() {
     assert_eq!(victim.came.len(), 4);
 }
 
-/// Split rings go on by their used index; what is noted says the same to others.
+/// Split rings resume at their used index; the record holds the same value for other back ends.
 #[test]
-fn a_split_ring_notes_how_far_it_came() {
+fn split_ring_records_its_progress() {
     let (mut area, mut next) = (None, 0);
     let mut front = Front::over(UnixStream::pair().unwrap().0);
     for _ in 0..3 {
         let mut victim = Victim::new();
-        front.meet(UnixStream::connect(victim.path()).unwrap());
+        front.reconnect(UnixStream::connect(victim.path()).unwrap());
         start(&mut front, FEATURES, true, &mut area);
         victim.wait_for_link(Link::Up);
         (0..30).for_each(|index| front.send_packet(index, 3));
@@ -375,7 +377,8 @@ fn a_split_ring_notes_how_far_it_came() {
         });
         next += 30;
         assert_eq!(front.used(FROM_GUEST), next);
-        // 16 B and 16 for each descriptor, to the next line; version, size, last batch, used index.
+        // 16 B and 16 for each descriptor, rounded up to a line; version, size, last batch, used
+        // index.
         let region = (16 * (u64::from(SIZE) + 1)).next_multiple_of(64);
         let noted: [u8; 8] = area.as_ref().unwrap().get(region + 8);
         assert_eq!(noted, [1, 0, SIZE as u8, 0, 0, 0, next as u8, 0]);

@@ -1,5 +1,5 @@
-//! A front end that says and writes whatever it is asked to. Its memory is written through its
-//! file.
+//! A front end that sends and writes anything that a test requests. It writes its memory through
+//! the memory's file.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -30,10 +30,10 @@ pub(crate) const SET_VRING_ENABLE: u32 = 18;
 pub(crate) const GET_INFLIGHT_FD: u32 = 31;
 pub(crate) const SET_INFLIGHT_FD: u32 = 32;
 
-/// Flags of a message that asks for an answer.
+/// Flags of a message that requests an answer.
 pub(crate) const WANTS_ANSWER: u32 = 1 | 1 << 3;
 
-/// Where the memory begins in the guest, and in the front end's process.
+/// The beginning of the memory in the guest, and in the front end's process.
 pub(crate) const GUEST: u64 = 0x10_0000;
 pub(crate) const PROCESS: u64 = 0x7F00_0000_0000;
 pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
@@ -41,13 +41,13 @@ pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
 /// Descriptors of each ring.
 pub(crate) const SIZE: u16 = 64;
 
-/// Where a ring's areas begin, and from one ring to the next.
+/// Offsets of a ring's areas, and the distance between two rings.
 pub(crate) const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 0x2000;
 const USED: u64 = 0x3000;
 pub(crate) const RING: u64 = 0x8000;
 
-/// Where buffers begin: one for each descriptor of each ring.
+/// Offset of the buffers: one for each descriptor of each ring.
 const BUFFERS: u64 = 0x2_0000;
 pub(crate) const BUFFER_BYTES: u64 = 2048;
 
@@ -56,7 +56,7 @@ pub(crate) const BUFFER_BYTES: u64 = 2048;
 pub(crate) const MERGEABLE: u64 = 1 << 15;
 pub(crate) const INDIRECT: u64 = 1 << 28;
 pub(crate) const VERSION_1: u64 = 1 << 32;
-/// VHOST_USER_F_PROTOCOL_FEATURES: rings are then enabled by a message of their own.
+/// VHOST_USER_F_PROTOCOL_FEATURES: rings are then enabled by separate messages.
 pub(crate) const PROTOCOL: u64 = 1 << 30;
 pub(crate) const PACKED: u64 = 1 << 34;
 pub(crate) const IN_ORDER: u64 = 1 << 35;
@@ -68,7 +68,7 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const IS_INDIRECT: u16 = 4;
 
-/// Ring 0 takes packets to the guest, ring 1 from it.
+/// Ring 0 carries packets to the guest, ring 1 from it.
 pub(crate) const TO_GUEST: u64 = 0;
 pub(crate) const FROM_GUEST: u64 = 1;
 
@@ -102,25 +102,25 @@ impl Front {
         Self::over(UnixStream::connect(path).unwrap())
     }
 
-    /// Over a connected socket.
+    /// A front end over a connected socket.
     pub(crate) fn over(socket: UnixStream) -> Self {
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         Self { socket, memory: memory_file(MEMORY_BYTES), next: [0; 4] }
     }
 
-    /// Meets another back end, with the same memory.
-    pub(crate) fn meet(&mut self, socket: UnixStream) {
+    /// Connects to another back end, with the same memory.
+    pub(crate) fn reconnect(&mut self, socket: UnixStream) {
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         self.socket = socket;
     }
 
-    /// Sends a message. The port may have hung up: that is no error here.
-    pub(crate) fn say(&self, code: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> bool {
-        self.say_raw(code, 1, body.len() as u32, body, files)
+    /// Sends a message. The port may have disconnected, which is not an error here.
+    pub(crate) fn send(&self, code: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> bool {
+        self.send_raw(code, 1, body.len() as u32, body, files)
     }
 
-    /// As [`Front::say`], with any header.
-    pub(crate) fn say_raw(
+    /// As [`Front::send`], with any header.
+    pub(crate) fn send_raw(
         &self,
         code: u32,
         flags: u32,
@@ -131,11 +131,11 @@ impl Front {
         let mut bytes = Vec::new();
         [code, flags, length].iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
         bytes.extend(body);
-        self.say_bytes_with(&bytes, files)
+        self.send_bytes_with(&bytes, files)
     }
 
     /// Sends bytes, with descriptors.
-    pub(crate) fn say_bytes_with(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> bool {
+    pub(crate) fn send_bytes_with(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> bool {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
@@ -152,7 +152,7 @@ impl Front {
         Some(u64::from_ne_bytes(reply[12..].try_into().unwrap()))
     }
 
-    /// An answer of so many bytes with a file.
+    /// Receives an answer of this length with a file.
     pub(crate) fn answer_with_file(&mut self, bytes: &mut [u8]) -> Option<OwnedFd> {
         let mut header = [0; 12];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -184,7 +184,7 @@ impl Front {
 
     pub(crate) fn share(&self) -> bool {
         let table = Self::table(&[[GUEST, MEMORY_BYTES, PROCESS, 0]]);
-        self.say(SET_MEM_TABLE, &table, &[self.memory.as_fd()])
+        self.send(SET_MEM_TABLE, &table, &[self.memory.as_fd()])
     }
 
     /// The body of SET_VRING_ADDR.
@@ -195,36 +195,36 @@ impl Front {
         body
     }
 
-    /// Everything that an honest front end says, in order; `step` counts up to it.
+    /// The number of messages that an honest front end sends.
     pub(crate) fn steps() -> usize {
         Self::steps_of(2)
     }
 
-    /// The same with so many rings.
+    /// The same for `rings` rings.
     pub(crate) fn steps_of(rings: usize) -> usize {
         2 + 1 + 1 + rings * 5
     }
 
-    /// One step of it.
+    /// Sends one of these messages.
     pub(crate) fn step(&mut self, step: usize, features: u64) {
         match step {
-            0 => self.say(SET_OWNER, &[], &[]),
-            1 => self.say(GET_FEATURES, &[], &[]) && self.answer().is_some(),
-            2 => self.say(SET_FEATURES, &Self::words(&[features]), &[]),
+            0 => self.send(SET_OWNER, &[], &[]),
+            1 => self.send(GET_FEATURES, &[], &[]) && self.answer().is_some(),
+            2 => self.send(SET_FEATURES, &Self::words(&[features]), &[]),
             3 => self.share(),
             _ => {
                 let ring = (step as u64 - 4) / 5;
                 let index = ring as u32;
                 match (step - 4) % 5 {
-                    0 => self.say(SET_VRING_NUM, &Self::state(index, SIZE.into()), &[]),
-                    // Of a packed ring the highest bit says that its first round is an odd one.
+                    0 => self.send(SET_VRING_NUM, &Self::state(index, SIZE.into()), &[]),
+                    // The highest bit of a packed ring's base means that its first round is odd.
                     1 => {
                         let base = if features & PACKED != 0 { 0x8000_8000 } else { 0 };
-                        self.say(SET_VRING_BASE, &Self::state(index, base), &[])
+                        self.send(SET_VRING_BASE, &Self::state(index, base), &[])
                     }
-                    2 => self.say(SET_VRING_ADDR, &Self::addresses(ring), &[]),
-                    3 => self.say(SET_VRING_CALL, &Self::words(&[ring]), &[event().as_fd()]),
-                    _ => self.say(SET_VRING_KICK, &Self::words(&[ring]), &[event().as_fd()]),
+                    2 => self.send(SET_VRING_ADDR, &Self::addresses(ring), &[]),
+                    3 => self.send(SET_VRING_CALL, &Self::words(&[ring]), &[event().as_fd()]),
+                    _ => self.send(SET_VRING_KICK, &Self::words(&[ring]), &[event().as_fd()]),
                 }
             }
         };
@@ -234,16 +234,16 @@ impl Front {
         (0..Self::steps()).for_each(|step| self.step(step, features));
     }
 
-    /// Stops a ring and starts it again, with so many descriptors and from there on.
+    /// Stops a ring, and starts it again with this size and base.
     pub(crate) fn restart(&mut self, ring: u64, size: u16, base: u32) {
         let index = ring as u32;
-        assert!(self.say(GET_VRING_BASE, &Self::state(index, 0), &[]) && self.answer().is_some());
-        assert!(self.say(SET_VRING_NUM, &Self::state(index, size.into()), &[]));
-        assert!(self.say(SET_VRING_BASE, &Self::state(index, base), &[]));
-        assert!(self.say(SET_VRING_KICK, &Self::words(&[ring]), &[event().as_fd()]));
+        assert!(self.send(GET_VRING_BASE, &Self::state(index, 0), &[]) && self.answer().is_some());
+        assert!(self.send(SET_VRING_NUM, &Self::state(index, size.into()), &[]));
+        assert!(self.send(SET_VRING_BASE, &Self::state(index, base), &[]));
+        assert!(self.send(SET_VRING_KICK, &Self::words(&[ring]), &[event().as_fd()]));
     }
 
-    /// A split ring goes on from this index, of available chains and of used ones.
+    /// Makes a split ring begin at this index of available and used chains.
     pub(crate) fn begin_at(&mut self, ring: u64, index: u16) {
         self.set_available(ring, index);
         self.put(ring * RING + USED + 2, &index.to_le_bytes());
@@ -257,7 +257,7 @@ impl Front {
         assert_eq!(rustix::io::pread(&self.memory, &mut *bytes, offset).unwrap(), bytes.len());
     }
 
-    /// Where a descriptor's own buffer is in the memory.
+    /// Offset of a descriptor's own buffer in the memory.
     pub(crate) fn buffer(ring: u64, index: u16) -> u64 {
         BUFFERS + (ring * u64::from(SIZE) + u64::from(index)) * BUFFER_BYTES
     }
@@ -267,7 +267,7 @@ impl Front {
     }
 
     /// Makes a chain available.
-    pub(crate) fn give(&mut self, ring: u64, head: u16) {
+    pub(crate) fn make_available(&mut self, ring: u64, head: u16) {
         let next = self.next[ring as usize];
         let at = ring * RING + AVAILABLE;
         self.put(at + 4 + 2 * u64::from(next % SIZE), &head.to_le_bytes());
@@ -285,20 +285,20 @@ impl Front {
         u16::from_le_bytes(index)
     }
 
-    /// A buffer of the guest's, in one descriptor.
-    pub(crate) fn give_buffer(&mut self, index: u16) {
-        self.give_buffer_of(TO_GUEST, index);
+    /// Makes a buffer of one descriptor available.
+    pub(crate) fn add_buffer(&mut self, index: u16) {
+        self.add_buffer_of(TO_GUEST, index);
     }
 
-    /// The same of another ring to the guest.
-    pub(crate) fn give_buffer_of(&mut self, ring: u64, index: u16) {
+    /// The same for another ring to the guest.
+    pub(crate) fn add_buffer_of(&mut self, ring: u64, index: u16) {
         let address = GUEST + Self::buffer(ring, index);
         let length = BUFFER_BYTES as u32;
         self.set(ring, index, Descriptor { address, length, flags: WRITE, next: 0 });
-        self.give(ring, index);
+        self.make_available(ring, index);
     }
 
-    /// A packet of the guest's of 60 B, in one descriptor.
+    /// Makes a packet of 60 B from the guest available, in one descriptor.
     pub(crate) fn send_packet(&mut self, index: u16, mark: u8) {
         let at = Self::buffer(FROM_GUEST, index);
         let mut bytes = [mark; 72];
@@ -306,17 +306,17 @@ impl Front {
         self.put(at, &bytes);
         let descriptor = Descriptor { address: GUEST + at, length: 72, flags: 0, next: 0 };
         self.set(FROM_GUEST, index, descriptor);
-        self.give(FROM_GUEST, index);
+        self.make_available(FROM_GUEST, index);
     }
 
-    /// Whether the port has hung up.
-    pub(crate) fn is_left(&mut self) -> bool {
+    /// Whether the port has disconnected.
+    pub(crate) fn is_disconnected(&mut self) -> bool {
         let mut byte = [0];
         matches!(self.socket.read(&mut byte), Ok(0) | Err(_))
     }
 
-    pub(crate) fn say_bytes(&mut self, bytes: &[u8]) {
-        // It may have hung up.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        // The port may have disconnected.
         let _ = self.socket.write_all(bytes);
     }
 }

@@ -1,5 +1,5 @@
-//! What a peer may do to hold a worker up: events that it has too, rings that cannot be read, and
-//! chains of many descriptors. No call waits for it, and none goes on for long.
+//! Attempts of a peer to block a worker: events that the peer shares, rings that cannot be read,
+//! and chains of many descriptors. No call waits for the peer, and none needs long.
 
 use std::fs::File;
 use std::io::{IoSliceMut, Read, Write};
@@ -24,7 +24,7 @@ use crate::front::{
 use crate::random::Random;
 use crate::victim::{FEATURES, LONG, Victim};
 
-/// Runs `act` in a thread of its own, which may hang: that fails, and is not waited for.
+/// Runs `act` on a thread of its own. If it hangs, fails without waiting for it.
 fn in_time<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || done.send(act()));
@@ -34,30 +34,30 @@ fn in_time<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'stat
 /// Fills an event, so that a write to it waits.
 fn fill(event: BorrowedFd<'_>) {
     fcntl_setfl(event, OFlags::NONBLOCK).unwrap();
-    // One that was signalled in between has no room for as many.
+    // An event that was signalled in between has no room for as many.
     let _ = rustix::io::read(event, &mut [0; 8]);
     let _ = rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes());
     fcntl_setfl(event, OFlags::empty()).unwrap();
 }
 
 #[test]
-fn a_file_that_is_named_as_an_event_is_refused() {
+fn file_named_like_an_event_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = File::create(folder.path().join("anon_inode:[eventfd]")).unwrap();
     let mut victim = Victim::new();
     let mut front = victim.front();
-    front.say(SET_VRING_CALL, &Front::words(&[FROM_GUEST]), &[file.as_fd()]);
-    assert!(front.is_left());
+    front.send(SET_VRING_CALL, &Front::words(&[FROM_GUEST]), &[file.as_fd()]);
+    assert!(front.is_disconnected());
     victim.wait("a reset", |victim| victim.counters().resets == 1);
     let obstacle = victim.port.obstacle().unwrap();
-    assert!(obstacle.contains("no eventfd"), "{obstacle}");
+    assert!(obstacle.contains("not an eventfd"), "{obstacle}");
     victim.check_service();
     assert_eq!(file.metadata().unwrap().len(), 0);
 }
 
 /// The front end empties its event and fills it again, between any two steps of a call.
 #[test]
-fn a_call_event_that_its_front_end_fills_holds_no_worker_up() {
+fn full_call_event_does_not_block_worker() {
     let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
     let is_over = Arc::new(AtomicBool::new(false));
     let (filled, fills_until) = (event.clone(), is_over.clone());
@@ -71,7 +71,7 @@ fn a_call_event_that_its_front_end_fills_holds_no_worker_up() {
     in_time("calls", move || {
         let mut victim = Victim::new();
         let mut front = victim.front();
-        front.say(SET_VRING_CALL, &Front::words(&[FROM_GUEST]), &[called.as_fd()]);
+        front.send(SET_VRING_CALL, &Front::words(&[FROM_GUEST]), &[called.as_fd()]);
         for number in 0..20_000_u32 {
             front.send_packet((number % u32::from(SIZE)) as u16, 9);
             victim.wait("a packet", |victim| {
@@ -84,8 +84,8 @@ fn a_call_event_that_its_front_end_fills_holds_no_worker_up() {
     filling.join().unwrap();
 }
 
-/// A back end that agrees to what is least, and gives the kick events that it got.
-fn agree(mut socket: UnixStream) -> (UnixStream, Vec<OwnedFd>) {
+/// A back end that negotiates the minimum, and returns the kick events that it received.
+fn negotiate(mut socket: UnixStream) -> (UnixStream, Vec<OwnedFd>) {
     let mut kicks = Vec::new();
     while kicks.len() < 2 {
         let (mut header, mut space) = ([0; 12], [MaybeUninit::uninit(); 512]);
@@ -119,11 +119,11 @@ fn agree(mut socket: UnixStream) -> (UnixStream, Vec<OwnedFd>) {
 }
 
 #[test]
-fn a_kick_event_that_its_back_end_fills_holds_no_worker_up() {
+fn full_kick_event_does_not_block_worker() {
     in_time("kicks", || {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("vm")).unwrap();
-        let back_end = thread::spawn(move || agree(listener.accept().unwrap().0));
+        let back_end = thread::spawn(move || negotiate(listener.accept().unwrap().0));
         let settings = VirtioSettings::new(folder.path().join("vm"));
         let mut port = Virtio::open("virtio0", &settings).unwrap().pop().unwrap();
         let mut pool = Pool::new(4096).unwrap();
@@ -143,7 +143,7 @@ fn a_kick_event_that_its_back_end_fills_holds_no_worker_up() {
     });
 }
 
-/// Polls a device's queue pairs for a while; how often.
+/// Polls a device's queue pairs for a while; returns the number of polls.
 fn polls(ports: &mut [Vhost], pool: &mut Pool, mut beside: impl FnMut() -> bool) -> u64 {
     let (start, mut polls) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_millis(500) && beside() {
@@ -153,7 +153,7 @@ fn polls(ports: &mut [Vhost], pool: &mut Pool, mut beside: impl FnMut() -> bool)
             burst.push(pool.take(60).unwrap());
             port.tx_burst(pool, &mut burst);
             pool.free_burst(&mut burst);
-            // What a worker asks now and then.
+            // A worker makes these calls now and then.
             let _ = (port.agreement(), port.notes());
             polls += 1;
         }
@@ -161,16 +161,16 @@ fn polls(ports: &mut [Vhost], pool: &mut Pool, mut beside: impl FnMut() -> bool)
     polls
 }
 
-/// Packed rings that no driver has written, each of which is looked at for long, again and again.
+/// Packed rings that no driver has written: each read of one needs long, and reads repeat.
 #[test]
-fn rings_that_cannot_be_read_hold_no_worker_up() {
+fn unreadable_rings_do_not_block_worker() {
     const PAIRS: u16 = 8;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vm");
     let settings = VhostSettings { queues: PAIRS, ..VhostSettings::new(&path) };
     let mut ports = Vhost::open("vhost0", &settings).unwrap();
     let mut pool = Pool::new(64).unwrap();
-    let at_rest = polls(&mut ports, &mut pool, || true);
+    let idle = polls(&mut ports, &mut pool, || true);
     let mut front = Front::connect(&path);
     let mut random = Random::new(0x0BAD_5EED_0000_0001);
     let junk: Vec<u8> = (0..MEMORY_BYTES / 8).flat_map(|_| random.next().to_le_bytes()).collect();
@@ -179,22 +179,22 @@ fn rings_that_cannot_be_read_hold_no_worker_up() {
     let features = FEATURES | PACKED | PROTOCOL | 1 << 22;
     (0..Front::steps_of(rings)).for_each(|step| front.step(step, features));
     (0..rings as u32).for_each(|ring| {
-        front.say(SET_VRING_ENABLE, &Front::state(ring, 1), &[]);
+        front.send(SET_VRING_ENABLE, &Front::state(ring, 1), &[]);
     });
     front.socket.set_nonblocking(true).unwrap();
-    let mut said = 0;
+    let mut sent = 0;
     let attacked = polls(&mut ports, &mut pool, || {
-        said += u32::from(front.share());
+        sent += u32::from(front.share());
         true
     });
-    eprintln!("{at_rest} polls at rest, {attacked} beside {said} messages");
-    assert!(said > 0 && attacked > at_rest / 10, "{at_rest} polls at rest, {attacked} beside");
+    eprintln!("{idle} polls without messages, {attacked} with {sent} messages");
+    assert!(sent > 0 && attacked > idle / 10, "{idle} polls without messages, {attacked} with");
 }
 
-/// Tables of 1,024 descriptors, all empty but for the last of some: a call takes a few of them, and
-/// the others wait, in order, for those that follow.
+/// Tables of 1,024 descriptors, all empty except for the last one of some: a call follows a few of
+/// them, and the others wait for the next calls, in order.
 #[test]
-fn chains_of_many_descriptors_are_taken_a_few_at_a_time() {
+fn call_follows_few_long_chains() {
     const COUNT: u16 = 1024;
     let mut victim = Victim::new();
     let mut front = victim.front();
@@ -216,7 +216,7 @@ fn chains_of_many_descriptors_are_taken_a_few_at_a_time() {
         let address = GUEST + at;
         let table = Descriptor { address, length: 16 * 1024, flags: IS_INDIRECT, next: 0 };
         front.set(FROM_GUEST, index, table);
-        front.give(FROM_GUEST, index);
+        front.make_available(FROM_GUEST, index);
     }
     let (mut before, mut calls) = (0, 0);
     victim.wait("all chains", |victim| {
@@ -234,10 +234,10 @@ fn chains_of_many_descriptors_are_taken_a_few_at_a_time() {
     assert_eq!(counters.resets, 0);
 }
 
-/// The same to the guest: chains without room are given back after a few, and the packet is
-/// dropped, and one that comes behind them finds its buffer.
+/// The same to the guest: each call returns a few chains without room and drops their packet. A
+/// packet finds the buffer behind these chains.
 #[test]
-fn chains_without_room_are_given_back_a_few_at_a_time() {
+fn call_returns_few_chains_without_room() {
     let mut victim = Victim::new();
     let mut front = victim.front();
     for index in 0..1024_u16 {
@@ -249,9 +249,9 @@ fn chains_without_room_are_given_back_a_few_at_a_time() {
         let address = GUEST + 0x4_8000;
         let table = Descriptor { address, length: 16 * 1024, flags: IS_INDIRECT, next: 0 };
         front.set(TO_GUEST, index, table);
-        front.give(TO_GUEST, index);
+        front.make_available(TO_GUEST, index);
     }
-    front.give_buffer(SIZE - 1);
+    front.add_buffer(SIZE - 1);
     let (mut before, mut sent) = (0, 0);
     victim.wait("the buffer", |victim| {
         victim.poll(32, 60);

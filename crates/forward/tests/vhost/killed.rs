@@ -1,7 +1,7 @@
-//! A back end that is a process of its own, killed at any instant under load: whatever comes back
-//! is in order and comes once, and the next back end goes on.
+//! A back end in a process of its own, killed at any instant under load: packets return in order
+//! and once, and the next back end resumes.
 //!
-//! The back end is this very program, started anew with a role in its environment.
+//! The back end is this program itself, started again with a role in its environment.
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -23,13 +23,13 @@ const ROLE: &str = "HAUL_VHOST_TEST_BACK_END";
 /// Kills of each kind.
 const KILLS: usize = 40;
 
-/// Chains that the guest has out at most, so that its rings are never full.
+/// Most chains that the guest has outstanding, so that its rings are never full.
 const OUT_MAX: u64 = 48;
 
 /// Bytes of a packet with its header.
 const BYTES: usize = 12 + 60;
 
-/// Not a test unless it was started as a back end: gives back all that comes.
+/// Not a test, unless the process was started as a back end: returns every packet.
 #[test]
 fn back_end() {
     let Ok(path) = std::env::var(ROLE) else { return };
@@ -47,7 +47,7 @@ fn back_end() {
     }
 }
 
-/// A back end, killed when this goes.
+/// A back end; dropping it kills the process.
 pub(crate) struct BackEnd(Child);
 
 impl BackEnd {
@@ -65,12 +65,12 @@ impl Drop for BackEnd {
     }
 }
 
-/// A packed ring of chains of one descriptor, by how many were given and how many came back.
+/// A packed ring of chains of one descriptor, by the numbers of available and used chains.
 struct Line {
     ring: u64,
-    /// Whether chains are given all at once, the last one first: in the middle of that the ring
-    /// shows no place, so a back end that has noted none is met by a driver that gives them one by
-    /// one.
+    /// Whether chains are made available all at once, the last one first. In the middle of that,
+    /// the content of the ring shows no location, so a back end without a record gets a driver that
+    /// makes them available one by one.
     at_once: bool,
     given: u64,
     back: u64,
@@ -97,8 +97,13 @@ impl Line {
         Front::buffer(self.ring, Self::id(count))
     }
 
-    /// Gives chains until so many are out; `fill` has the count of each.
-    fn give(&mut self, front: &Front, (length, flags): (usize, u16), mut fill: impl FnMut(u64)) {
+    /// Makes chains available until the limit is outstanding; calls `fill` with the count of each.
+    fn make_available(
+        &mut self,
+        front: &Front,
+        (length, flags): (usize, u16),
+        mut fill: impl FnMut(u64),
+    ) {
         let first = self.given;
         self.given = self.back + OUT_MAX;
         for count in first..self.given {
@@ -116,7 +121,7 @@ impl Line {
         }
     }
 
-    /// How many chains came back with the next used one, and the bytes that were written to it.
+    /// How many chains the next used one completes, and the bytes that were written to it.
     fn take(&mut self, front: &Front) -> Option<(u64, u32)> {
         let whose: u16 = if Self::is_odd(self.back) { 1 << 7 | 1 << 15 } else { 0 };
         let mut flags = [0; 2];
@@ -128,7 +133,7 @@ impl Line {
         front.get(self.at(self.back) + 8, &mut bytes);
         let length = u32::from_le_bytes(bytes[..4].try_into().unwrap());
         let id = u16::from_le_bytes([bytes[4], bytes[5]]);
-        // In order the last of a batch is shown alone.
+        // With kept order, only the last chain of a batch is published.
         let count = u64::from(id.wrapping_sub(Self::id(self.back)) % SIZE) + 1;
         assert!(self.back + count <= self.given, "{id} was never given");
         self.back += count;
@@ -137,9 +142,9 @@ impl Line {
 }
 
 #[derive(Default)]
-struct Came {
+struct Arrived {
     packets: u64,
-    /// Buffers that came back empty.
+    /// Buffers that were returned empty.
     empty: u64,
     last: u64,
 }
@@ -154,12 +159,12 @@ struct Guest {
 }
 
 impl Guest {
-    /// Gives as many as there may be.
-    fn give(&mut self) {
+    /// Makes as many chains available as the limit allows.
+    fn make_available(&mut self) {
         let Self { front, there, back, number, .. } = self;
-        there.give(front, (BUFFER_BYTES as usize, WRITE), |_| {});
+        there.make_available(front, (BUFFER_BYTES as usize, WRITE), |_| {});
         let (ring, length) = (back.ring, BYTES);
-        back.give(front, (length, 0), |count| {
+        back.make_available(front, (length, 0), |count| {
             *number += 1;
             let mut bytes = [0; BYTES];
             bytes[BYTES - 8..].copy_from_slice(&number.to_le_bytes());
@@ -167,8 +172,8 @@ impl Guest {
         });
     }
 
-    /// Takes what there is.
-    fn take(&mut self, came: &mut Came) {
+    /// Takes all used chains.
+    fn take(&mut self, came: &mut Arrived) {
         let Self { front, there, back, .. } = self;
         while let Some((count, _)) = back.take(front) {
             assert!(self.is_in_order || count == 1, "{count} at once");
@@ -192,14 +197,14 @@ impl Guest {
 }
 
 #[test]
-fn packets_come_once_and_in_order_however_often_the_back_end_is_killed() {
+fn packets_arrive_once_and_in_order_despite_kills() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vm");
     let listener = UnixListener::bind(&path).unwrap();
     let mut random = Random::new(0x5EED_0000_1234_4321);
     for (in_order, has_area) in [(0, false), (0, true), (IN_ORDER, false), (IN_ORDER, true)] {
         let features = FEATURES | PACKED | in_order;
-        let (mut area, mut came) = (None, Came::default());
+        let (mut area, mut came) = (None, Arrived::default());
         let mut guest = None;
         for kill in 0..KILLS {
             let back_end = BackEnd::start(&path);
@@ -211,22 +216,23 @@ fn packets_come_once_and_in_order_however_often_the_back_end_is_killed() {
                 number: 0,
                 is_in_order: in_order != 0,
             });
-            guest.front.meet(socket);
+            guest.front.reconnect(socket);
             start(&mut guest.front, features, has_area, &mut area);
             let (before, goal) = (came.packets, random.below(2000));
             let begin = Instant::now();
             while came.packets <= before + goal {
-                guest.give();
+                guest.make_available();
                 guest.take(&mut came);
                 assert!(begin.elapsed() < LONG, "kill {kill}: {} packets", came.packets - before);
             }
-            // In the middle of what it was just given.
-            guest.give();
+            // The kill falls into the middle of these chains.
+            guest.make_available();
             (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
             drop(back_end);
         }
         let lost = guest.unwrap().number - came.packets;
-        // What a back end had taken, a burst of it empty, and what is under way.
+        // The chains that a back end had read, those of a burst that it returned empty, and those
+        // in flight.
         assert!(lost <= (KILLS as u64 + 1) * 2 * OUT_MAX, "{lost} lost");
         eprintln!("{in_order} {has_area}: lost {lost}, empty {}", came.empty);
         assert!(came.empty <= KILLS as u64 * OUT_MAX, "{} empty", came.empty);

@@ -1,6 +1,7 @@
-//! A back end that is killed at any instant while packets go through chains of several descriptors,
-//! in the ring and in tables, and into several buffers each: what comes is whole, in order and
-//! comes once, every chain comes back, and no more is lost than a back end had in its hands.
+//! A back end that is killed at any instant while packets pass through chains of several
+//! descriptors, in the ring and in tables, and into several buffers each. Packets arrive complete,
+//! in order and once, every chain is returned, and the loss is limited to the chains that the back
+//! end owned.
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixListener;
@@ -18,7 +19,7 @@ use crate::victim::{FEATURES, LONG};
 /// Kills of each kind.
 const KILLS: usize = 25;
 
-/// Where the tables of a ring begin, and bytes of each: one for each descriptor of the ring.
+/// Offset of a ring's tables, and bytes of each: one for each descriptor of the ring.
 const TABLES: u64 = 0x6000;
 const TABLE_BYTES: u64 = 16 * PIECES_MAX as u64;
 const PIECES_MAX: usize = 4;
@@ -26,13 +27,13 @@ const PIECES_MAX: usize = 4;
 const HEADER_BYTES: usize = 12;
 const PACKET_BYTES: (u64, u64) = (60, 1500);
 
-/// Bytes of a buffer of the guest's: the longest packet takes five of the shortest.
+/// Bytes of one of the guest's buffers: the longest packet uses five of the shortest.
 const ROOM_BYTES: (u64, u64) = (320, 1000);
 
 const AVAILABLE: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
-/// The packet of a number, which says how long it is.
+/// The packet of a number, which it contains.
 fn packet(number: u64, length: usize) -> Vec<u8> {
     let seed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let byte = |index: usize| (seed >> (index % 7 * 8)) as u8 ^ index as u8;
@@ -41,21 +42,22 @@ fn packet(number: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A chain that is out.
+/// An outstanding chain.
 struct Chain {
     id: u16,
     /// Descriptors of the ring.
     descriptors: u64,
-    /// Where its bytes begin: they lie together.
+    /// The beginning of its bytes, which are contiguous.
     at: u64,
 }
 
-/// A packed ring of chains of several descriptors, by how many of these were given and came back.
+/// A packed ring of chains of several descriptors, by the numbers of available and used
+/// descriptors.
 struct Line {
     ring: u64,
-    /// Whether a whole ring is given at once, its last descriptor first. In the middle of that the
-    /// ring shows no place, so a back end that has noted none is met by a driver that gives chains
-    /// one by one and leaves a descriptor free.
+    /// Whether a whole ring is made available at once, its last descriptor first. In the middle of
+    /// that, the content of the ring shows no location, so a back end without a record gets a
+    /// driver that makes chains available one by one and leaves a descriptor free.
     at_once: bool,
     given: u64,
     back: u64,
@@ -75,9 +77,9 @@ impl Line {
         (count / u64::from(SIZE)).is_multiple_of(2)
     }
 
-    /// Gives chains as long as there is room, the first descriptor of each, or of all, last;
-    /// `fill` writes the bytes of one and says how many they are.
-    fn give(
+    /// Makes chains available while there is room, the first descriptor of each chain, or of all,
+    /// last; `fill` writes the bytes of one and returns their number.
+    fn make_available(
         &mut self,
         front: &Front,
         random: &mut Random,
@@ -94,9 +96,9 @@ impl Line {
             let chain = if random.below(2) == 0 {
                 let mut piece_at = at;
                 for (index, length) in pieces.iter().enumerate() {
-                    let place = table + 16 * index as u64;
-                    front.put(place, &words(piece_at, *length, 0));
-                    front.put(place + 14, &kind.to_le_bytes());
+                    let entry = table + 16 * index as u64;
+                    front.put(entry, &words(piece_at, *length, 0));
+                    front.put(entry + 14, &kind.to_le_bytes());
                     piece_at += *length as u64;
                 }
                 vec![(table, 16 * pieces.len(), IS_INDIRECT)]
@@ -130,7 +132,7 @@ impl Line {
         }
     }
 
-    /// The chains that came back with the next used descriptor, and the bytes that were written.
+    /// The chains that the next used descriptor completes, and the bytes that were written.
     fn take(&mut self, front: &Front) -> Option<(Vec<Chain>, usize)> {
         let mut bytes = [0; 8];
         front.get(self.at(self.back) + 8, &mut bytes);
@@ -139,7 +141,7 @@ impl Line {
         if self.out.is_empty() || half(6) & (AVAILABLE | USED) != whose {
             return None;
         }
-        // A descriptor is read whole once its flags are there.
+        // The descriptor is complete once its flags are set.
         front.get(self.at(self.back) + 8, &mut bytes);
         let id = u16::from_le_bytes([bytes[4], bytes[5]]);
         let last = self.out.iter().position(|chain| chain.id == id).expect("a chain that is out");
@@ -149,7 +151,7 @@ impl Line {
     }
 }
 
-/// A descriptor but its flags.
+/// A descriptor without its flags.
 fn words(at: u64, length: usize, id: u16) -> [u8; 14] {
     let mut bytes = [0; 14];
     bytes[..8].copy_from_slice(&(GUEST + at).to_le_bytes());
@@ -158,7 +160,7 @@ fn words(at: u64, length: usize, id: u16) -> [u8; 14] {
     bytes
 }
 
-/// Cuts bytes into pieces, the first of which has a header's.
+/// Splits bytes into pieces, the first of which holds at least a header.
 fn pieces(bytes: usize, random: &mut Random) -> Vec<usize> {
     let mut cuts: Vec<usize> = (0..random.below(PIECES_MAX as u64))
         .map(|_| HEADER_BYTES + random.below((bytes - HEADER_BYTES) as u64) as usize)
@@ -175,12 +177,13 @@ struct Guest {
     back: Line,
     random: Random,
     is_in_order: bool,
-    /// Packets that were given, those that came, the last of these, and buffers that came empty.
+    /// The numbers of packets that were sent, of those that arrived, of the last one, and of
+    /// buffers that were returned empty.
     number: u64,
     packets: u64,
     last: u64,
     empty: u64,
-    /// Packets that came in several buffers.
+    /// Packets that arrived in several buffers.
     merged: u64,
 }
 
@@ -192,13 +195,13 @@ impl Guest {
         Self { front, there, back, random, is_in_order, number, packets, last, empty, merged }
     }
 
-    /// Gives as many as there may be.
-    fn give(&mut self) {
+    /// Makes as many chains available as the rings allow.
+    fn make_available(&mut self) {
         let Self { front, there, back, random, number, .. } = self;
-        there.give(front, random, WRITE, |random, _| {
+        there.make_available(front, random, WRITE, |random, _| {
             (ROOM_BYTES.0 + random.below(ROOM_BYTES.1 - ROOM_BYTES.0)) as usize
         });
-        back.give(front, random, 0, |random, at| {
+        back.make_available(front, random, 0, |random, at| {
             *number += 1;
             let length = PACKET_BYTES.0 + random.below(PACKET_BYTES.1 - PACKET_BYTES.0);
             let mut bytes = vec![0; HEADER_BYTES];
@@ -209,7 +212,7 @@ impl Guest {
         });
     }
 
-    /// Takes what there is.
+    /// Takes all used chains.
     fn take(&mut self) {
         while let Some((chains, _)) = self.back.take(&self.front) {
             assert!(self.is_in_order || chains.len() == 1, "{} at once", chains.len());
@@ -243,7 +246,7 @@ impl Guest {
 }
 
 #[test]
-fn chains_come_back_once_and_whole_however_often_the_back_end_is_killed() {
+fn chains_return_once_and_complete_despite_kills() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vm");
     let listener = UnixListener::bind(&path).unwrap();
@@ -257,24 +260,24 @@ fn chains_come_back_once_and_whole_however_often_the_back_end_is_killed() {
                 let front = Front::over(socket.try_clone().unwrap());
                 Guest::new(front, in_order != 0, has_area)
             });
-            guest.front.meet(socket);
+            guest.front.reconnect(socket);
             start(&mut guest.front, FEATURES | PACKED | in_order, has_area, &mut area);
             let goal = guest.packets + random.below(1000);
             let begin = Instant::now();
             while guest.packets <= goal {
-                guest.give();
+                guest.make_available();
                 guest.take();
                 assert!(begin.elapsed() < LONG, "kill {kill}: {} of {goal}", guest.packets);
             }
-            // In the middle of what it was just given.
-            guest.give();
+            // The kill falls into the middle of these chains.
+            guest.make_available();
             (0..random.below(20_000)).for_each(|_| std::hint::spin_loop());
             drop(back_end);
         }
         let Guest { number, packets, empty, merged, .. } = guest.unwrap();
         let lost = number - packets;
         eprintln!("{in_order:#x} {has_area}: {packets} came, {lost} lost, {empty} empty");
-        // What a back end had taken and not given, and what is under way.
+        // The chains that a back end had read but not returned, and those in flight.
         assert!(lost <= (KILLS as u64 + 1) * u64::from(SIZE), "{lost} lost");
         assert!(empty <= KILLS as u64 * u64::from(SIZE), "{empty} empty");
         assert!(merged > packets / 4, "{merged} of {packets} in several buffers");

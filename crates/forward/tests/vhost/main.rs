@@ -1,19 +1,19 @@
-//! The vhost port against front ends that lie, and the virtio port against back ends that do.
+//! The vhost port against hostile front ends, and the virtio port against hostile back ends.
 //!
-//! - `front`: a front end that says and writes whatever it is asked to;
-//! - `victim`: the port, driven and accounted for;
-//! - `chains`: chains of descriptors that are no good: each costs its packet alone;
+//! - `front`: a front end that sends and writes anything that a test requests;
+//! - `victim`: the port, driven and checked;
+//! - `chains`: invalid chains of descriptors: each costs only its packet;
 //! - `packed`: the same in packed rings;
-//! - `dying`: back ends that die, and others that go on in their rings;
-//! - `messages`: messages that may not be: the conversation ends, and the next one is served;
-//! - `stopping`: rings that are stopped, and enabled early;
-//! - `killed`: the same with a process that is killed under load;
+//! - `dying`: back ends that die, and others that resume in their rings;
+//! - `messages`: invalid messages: the conversation ends, and the next one is served;
+//! - `stopping`: rings that are stopped, and rings that are enabled early;
+//! - `killed`: a back end's process that is killed under load;
 //! - `killed_chains`: the same with chains of several descriptors;
 //! - `pairs`: queue pairs of which the guest enables some;
-//! - `random`: rings and messages at random;
-//! - `silent`: peers that say nothing;
-//! - `closing`: descriptors that take long to be closed;
-//! - `held_up`: what a peer may do to hold a worker up.
+//! - `random`: random rings and messages;
+//! - `silent`: silent peers;
+//! - `closing`: descriptors whose close needs long;
+//! - `held_up`: attempts of a peer to block a worker.
 
 mod chains;
 mod closing;

@@ -1,4 +1,4 @@
-//! Packed rings: chains that are no good cost their packet alone, and rings at random nothing else.
+//! Packed rings: invalid chains cost only their packet, and random rings cost only packets.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::victim::{FEATURES, Victim};
 const AVAILABLE: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
-/// Where the tables of indirect descriptors are written.
+/// Offset of the tables of indirect descriptors.
 const TABLE: u64 = 0x6000;
 
-/// A packed ring of a front end, honest as such.
+/// A packed ring of a front end, itself valid.
 pub(crate) struct Driver {
     ring: u64,
     size: u16,
@@ -30,7 +30,7 @@ pub(crate) struct Driver {
 }
 
 fn put(front: &Front, at: u64, descriptor: Descriptor) {
-    // The id stands where a split ring has the flags.
+    // The id takes the position of a split ring's flags.
     let Descriptor { address, length, flags, next: id } = descriptor;
     let mut bytes = address.to_le_bytes().to_vec();
     bytes.extend(length.to_le_bytes());
@@ -49,18 +49,18 @@ impl Driver {
         Self { ring, size: SIZE, next, is_odd, next_used, is_odd_used, counts: BTreeMap::new() }
     }
 
-    /// The place `count` descriptors after one.
+    /// The location `count` descriptors after another one.
     fn after(&self, (next, is_odd): (u16, bool), count: u16) -> (u16, bool) {
         let sum = next + count;
         if sum >= self.size { (sum - self.size, !is_odd) } else { (sum, is_odd) }
     }
 
-    /// The device has used so many descriptors more.
+    /// Skips descriptors that the device has used.
     fn skip(&mut self, count: u16) {
         (self.next_used, self.is_odd_used) = self.after((self.next_used, self.is_odd_used), count);
     }
 
-    /// It has used all of them.
+    /// Skips all descriptors: the device has used all.
     pub(crate) fn skip_all(&mut self) {
         (self.next_used, self.is_odd_used) = (self.next, self.is_odd);
         self.counts.clear();
@@ -71,7 +71,7 @@ impl Driver {
     }
 
     /// Makes a chain of these descriptors available.
-    pub(crate) fn give(&mut self, front: &Front, id: u16, chain: &[Descriptor]) {
+    pub(crate) fn make_available(&mut self, front: &Front, id: u16, chain: &[Descriptor]) {
         self.counts.insert(id, chain.len() as u16);
         for descriptor in chain {
             let bits = if self.is_odd { AVAILABLE } else { USED };
@@ -81,7 +81,7 @@ impl Driver {
         }
     }
 
-    /// The id of the next chain that comes back, and its length.
+    /// The id of the next used chain, and the number of bytes written to it.
     pub(crate) fn take(&mut self, front: &Front) -> Option<(u16, u32)> {
         let mut bytes = [0; 16];
         front.get(self.at(self.next_used), &mut bytes);
@@ -97,13 +97,13 @@ impl Driver {
     }
 }
 
-/// Lies about where bytes are, in chains that the device reads or, with [`WRITE`], writes.
-fn lies(kind: u16) -> Vec<(&'static str, Vec<Descriptor>)> {
+/// Invalid chains that the device reads or, with [`WRITE`], writes.
+fn invalid_chains(kind: u16) -> Vec<(&'static str, Vec<Descriptor>)> {
     let buffer = GUEST + Front::buffer(FROM_GUEST, 10);
     let (end, table, other) = (GUEST + MEMORY_BYTES, GUEST + TABLE, kind ^ WRITE);
     let one = |address, length, flags| vec![descriptor(address, length, flags)];
     vec![
-        ("an address of nobody", one(0, 200, kind)),
+        ("an unmapped address", one(0, 200, kind)),
         ("the highest address", one(u64::MAX, 200, kind)),
         ("a length that wraps", one(u64::MAX - 100, 200, kind)),
         ("bytes beyond the memory", one(end - 99, 200, kind)),
@@ -120,10 +120,10 @@ fn lies(kind: u16) -> Vec<(&'static str, Vec<Descriptor>)> {
         ),
         ("an empty table", one(table, 0, IS_INDIRECT | kind)),
         ("half a table", one(table, 24, IS_INDIRECT | kind)),
-        ("a table of nobody", one(16, 16, IS_INDIRECT | kind)),
+        ("an unmapped table", one(16, 16, IS_INDIRECT | kind)),
         ("a table beyond the memory", one(end - 16, 32, IS_INDIRECT)),
         ("a table at an odd address", one(table + 1, 16, IS_INDIRECT)),
-        ("a table as long as can be", one(table, 0xFFFF_FFF0, IS_INDIRECT)),
+        ("the longest table", one(table, 0xFFFF_FFF0, IS_INDIRECT)),
         (
             "a table and more",
             vec![descriptor(table, 16, IS_INDIRECT | NEXT), descriptor(buffer, 200, kind)],
@@ -153,15 +153,15 @@ pub(crate) fn room() -> [Descriptor; 1] {
 }
 
 #[test]
-fn a_packet_in_a_bad_chain_is_dropped_and_the_next_one_comes() {
+fn packet_from_invalid_chain_is_dropped_and_next_one_arrives() {
     let mut victim = Victim::new();
     let front = victim.front_with(FEATURES | PACKED);
     write_tables(&front, 0);
     let mut driver = Driver::new(FROM_GUEST);
-    // Often enough for several rounds of the ring.
-    for (number, (name, chain)) in (0..8).flat_map(|_| lies(0)).enumerate() {
-        driver.give(&front, 2, &chain);
-        driver.give(&front, 5, &packet(&front, number as u8));
+    // Enough repetitions for several rounds of the ring.
+    for (number, (name, chain)) in (0..8).flat_map(|_| invalid_chains(0)).enumerate() {
+        driver.make_available(&front, 2, &chain);
+        driver.make_available(&front, 5, &packet(&front, number as u8));
         victim.poll(0, 0);
         let counters = victim.counters();
         let bad = counters.rx.drops_for(DropReason::BadDescriptor);
@@ -174,14 +174,14 @@ fn a_packet_in_a_bad_chain_is_dropped_and_the_next_one_comes() {
 }
 
 #[test]
-fn a_packet_into_a_bad_chain_is_dropped_and_the_next_one_goes() {
+fn packet_into_invalid_chain_is_dropped_and_next_one_is_sent() {
     let mut victim = Victim::new();
     let front = victim.front_with(FEATURES | PACKED);
     write_tables(&front, WRITE);
     let mut driver = Driver::new(TO_GUEST);
-    for (number, (name, chain)) in (0..8).flat_map(|_| lies(WRITE)).enumerate() {
-        driver.give(&front, 63, &chain);
-        driver.give(&front, 7, &room());
+    for (number, (name, chain)) in (0..8).flat_map(|_| invalid_chains(WRITE)).enumerate() {
+        driver.make_available(&front, 63, &chain);
+        driver.make_available(&front, 7, &room());
         victim.poll(2, 100);
         let counters = victim.counters();
         let bad = counters.tx.drops_for(DropReason::BadDescriptor);
@@ -194,7 +194,7 @@ fn a_packet_into_a_bad_chain_is_dropped_and_the_next_one_goes() {
 }
 
 #[test]
-fn packets_in_chains_and_tables_come_whole_and_take_several_buffers() {
+fn packets_in_chains_and_tables_arrive_complete() {
     let mut victim = Victim::new();
     let front = victim.front_with(FEATURES | PACKED);
     let mut driver = Driver::new(FROM_GUEST);
@@ -206,46 +206,50 @@ fn packets_in_chains_and_tables_come_whole_and_take_several_buffers() {
         let chain: Vec<_> =
             (0..40).map(|index| piece(index, if index < 39 { NEXT } else { 0 })).collect();
         (0..64).for_each(|index| put(&front, TABLE + 16 * index, piece(index, 0)));
-        driver.give(&front, 1, &chain);
-        driver.give(&front, 2, &[descriptor(GUEST + TABLE, 64 * 16, IS_INDIRECT)]);
+        driver.make_available(&front, 1, &chain);
+        driver.make_available(&front, 2, &[descriptor(GUEST + TABLE, 64 * 16, IS_INDIRECT)]);
         victim.poll(0, 0);
         assert_eq!(victim.came[2 * round..], [(39, 28), (63, 52)]);
         assert_eq!([driver.take(&front), driver.take(&front)], [Some((1, 0)), Some((2, 0))]);
     }
     let mut driver = Driver::new(TO_GUEST);
     for id in 0..4 {
-        driver.give(&front, id, &room());
+        driver.make_available(&front, id, &room());
     }
-    // It waits while there are too few.
+    // The packet waits while there are too few.
     victim.poll(1, 9000);
     assert_eq!((victim.counters().tx.packets, driver.take(&front)), (0, None));
-    driver.give(&front, 4, &room());
+    driver.make_available(&front, 4, &room());
     victim.poll(1, 9000);
     assert_eq!(victim.counters().tx.packets, 1);
     let lengths: Vec<_> = std::iter::from_fn(|| driver.take(&front)).collect();
     assert_eq!(lengths, [(0, 2048), (1, 2048), (2, 2048), (3, 2048), (4, 820)]);
 }
 
-/// Of chains that are read and used in order, the last of a burst is shown alone, where the first
-/// began; those that are filled are shown one by one, for their lengths.
+/// If chains are read and used in order, only the last one of a burst is published, at the location
+/// of the first. Filled chains are published one by one, for their lengths.
 #[test]
-fn in_order_a_burst_that_was_read_is_shown_by_its_last_chain() {
+fn ordered_burst_is_published_by_its_last_chain() {
     let mut victim = Victim::new();
     let front = victim.front_with(FEATURES | PACKED | IN_ORDER);
     let mut driver = Driver::new(FROM_GUEST);
     let mut id = 0;
-    // Often enough for several rounds of the ring; a bad chain is in the middle of each burst.
+    // Enough bursts for several rounds of the ring; each has an invalid chain in the middle.
     for burst in 1..20_u16 {
         let first = driver.next_used;
-        for place in 0..burst {
+        for index in 0..burst {
             let bad = [descriptor(0, 8, NEXT), descriptor(0, 200, 0)];
-            let packet = packet(&front, place as u8);
-            driver.give(&front, id + place, if place == burst / 2 { &bad } else { &packet });
+            let packet = packet(&front, index as u8);
+            driver.make_available(
+                &front,
+                id + index,
+                if index == burst / 2 { &bad } else { &packet },
+            );
         }
         let before = victim.came.len();
         victim.poll(0, 0);
         assert_eq!(victim.came.len() - before, usize::from(burst) - 1);
-        // What the driver skips is all of the burst.
+        // The driver skips the whole burst.
         let mut bytes = [0; 16];
         front.get(driver.at(first), &mut bytes);
         assert_eq!(u16::from_le_bytes([bytes[12], bytes[13]]), id + burst - 1);
@@ -263,15 +267,15 @@ fn in_order_a_burst_that_was_read_is_shown_by_its_last_chain() {
     let bad = victim.counters().rx.drops_for(DropReason::BadDescriptor);
     assert_eq!((bad, victim.port.link()), (19, Link::Up));
     let mut driver = Driver::new(TO_GUEST);
-    (0..8).for_each(|id| driver.give(&front, id, &room()));
+    (0..8).for_each(|id| driver.make_available(&front, id, &room()));
     victim.poll(8, 100);
     let came: Vec<_> = std::iter::from_fn(|| driver.take(&front)).collect();
     assert_eq!(came, (0..8).map(|id| (id, 112)).collect::<Vec<_>>());
 }
 
-/// A packed ring may have any size: chains go over its end in every round, at another descriptor.
+/// A packed ring may have any size: chains cross its end in every round, at different descriptors.
 #[test]
-fn rings_of_a_size_that_is_no_power_of_two_go_round() {
+fn rings_of_any_size_wrap_around() {
     for size in [3_u16, 37, 63] {
         let mut victim = Victim::new();
         let mut front = victim.front_with(FEATURES | PACKED);
@@ -286,9 +290,9 @@ fn rings_of_a_size_that_is_no_power_of_two_go_round() {
             let [whole] = packet(&front, number as u8);
             let first = Descriptor { length: 20, flags: NEXT, ..whole };
             let rest = Descriptor { address: whole.address + 20, length: 52, ..whole };
-            back.give(&front, 1, &[first, rest]);
-            there.give(&front, 2, &room());
-            there.give(&front, 3, &room());
+            back.make_available(&front, 1, &[first, rest]);
+            there.make_available(&front, 2, &room());
+            there.make_available(&front, 3, &room());
             victim.wait("a packet from the guest", |victim| {
                 victim.poll(0, 0);
                 victim.came.len() > usize::from(number)
@@ -305,22 +309,22 @@ fn rings_of_a_size_that_is_no_power_of_two_go_round() {
 }
 
 #[test]
-fn a_chain_without_an_end_ends_the_conversation_alone() {
+fn endless_chain_ends_only_the_conversation() {
     for ring in [TO_GUEST, FROM_GUEST] {
         let mut victim = Victim::new();
         let mut front = victim.front_with(FEATURES | PACKED);
         let flags = NEXT | if ring == TO_GUEST { WRITE } else { 0 };
         let chain = vec![descriptor(GUEST + Front::buffer(ring, 0), 1, flags); SIZE.into()];
-        Driver::new(ring).give(&front, 0, &chain);
+        Driver::new(ring).make_available(&front, 0, &chain);
         victim.poll(1, 9000);
-        assert!(front.is_left());
+        assert!(front.is_disconnected());
         victim.wait("a reset", |victim| victim.counters().resets == 1);
         victim.check_service();
     }
 }
 
 #[test]
-fn packed_rings_at_random_cost_packets_and_nothing_else() {
+fn random_packed_rings_cost_only_packets() {
     let mut victim = Victim::new();
     let mut random = Random::new(0xFEED_FACE_0123_4567);
     for _ in 0..200 {
@@ -330,10 +334,10 @@ fn packed_rings_at_random_cost_packets_and_nothing_else() {
             for _ in 0..1 + random.below(8) {
                 let ring = random.below(2);
                 let at = ring * RING + DESCRIPTORS + 16 * random.below(SIZE.into());
-                let place = if random.below(4) == 0 { TABLE + at % 256 } else { at };
+                let offset = if random.below(4) == 0 { TABLE + at % 256 } else { at };
                 let mut wrong = crate::random::descriptor(&mut random);
                 wrong.flags |= [0, AVAILABLE, USED, AVAILABLE | USED][random.below(4) as usize];
-                put(&front, place, wrong);
+                put(&front, offset, wrong);
             }
             victim.poll(random.below(8) as usize, 14 + random.below(9000) as usize);
         }

@@ -1,4 +1,4 @@
-//! A device of several queue pairs, of which the guest enables some, and others later.
+//! A device of several queue pairs: the guest enables some of them, and others later.
 
 use haul_forward::{Burst, DropReason, Link, Pool, Port, Vhost, VhostSettings};
 
@@ -8,7 +8,7 @@ use crate::victim::{FEATURES, LONG};
 /// VIRTIO_NET_F_MQ.
 const MULTIQUEUE: u64 = 1 << 22;
 
-/// Rings to the guest of both pairs.
+/// The rings to the guest of both pairs.
 const RINGS: [u64; 2] = [0, 2];
 
 fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -21,11 +21,12 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn enable(front: &Front, pair: u32, is_enabled: bool) {
     for ring in [2 * pair, 2 * pair + 1] {
-        front.say(SET_VRING_ENABLE, &Front::state(ring, is_enabled.into()), &[]);
+        front.send(SET_VRING_ENABLE, &Front::state(ring, is_enabled.into()), &[]);
     }
 }
 
-/// Sends a packet by each pair; how many each ring to the guest has used then.
+/// Sends a packet through each pair; returns how many chains of each ring to the guest are used
+/// then.
 fn send(pairs: &mut [Vhost], pool: &mut Pool, front: &Front) -> [u16; 2] {
     for pair in pairs {
         let mut burst = Burst::new();
@@ -37,7 +38,7 @@ fn send(pairs: &mut [Vhost], pool: &mut Pool, front: &Front) -> [u16; 2] {
 }
 
 #[test]
-fn packets_go_to_the_queue_pairs_that_the_guest_has_enabled() {
+fn packets_go_to_enabled_queue_pairs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vm");
     let settings = VhostSettings { queues: 2, ..VhostSettings::new(&path) };
@@ -47,12 +48,12 @@ fn packets_go_to_the_queue_pairs_that_the_guest_has_enabled() {
     let features = FEATURES | PROTOCOL | MULTIQUEUE;
     (0..Front::steps_of(4)).for_each(|step| front.step(step, features));
     for ring in RINGS {
-        (0..16).for_each(|index| front.give_buffer_of(ring, index));
+        (0..16).for_each(|index| front.add_buffer_of(ring, index));
     }
     let expect = |pairs: &[Vhost], links: [Link; 2]| {
         wait("links", || [pairs[0].link(), pairs[1].link()] == links);
     };
-    assert_eq!(send(&mut pairs, &mut pool, &front), [0, 0], "none is enabled");
+    assert_eq!(send(&mut pairs, &mut pool, &front), [0, 0], "no pair is enabled");
     assert_eq!(pairs[1].counters().tx.drops_for(DropReason::NoLink), 1);
     enable(&front, 0, true);
     expect(&pairs, [Link::Up, Link::Down]);
@@ -66,7 +67,7 @@ fn packets_go_to_the_queue_pairs_that_the_guest_has_enabled() {
     enable(&front, 0, false);
     expect(&pairs, [Link::Down, Link::Up]);
     assert_eq!(send(&mut pairs, &mut pool, &front), [3, 3]);
-    // Each counts what came to it, by whichever ring that went.
+    // Each pair counts its packets, in any ring.
     let sent: Vec<_> = pairs.iter().map(|pair| pair.counters().tx.packets).collect();
     assert_eq!(sent, [3, 3]);
     assert_eq!(pool.available(), pool.size());

@@ -1,4 +1,4 @@
-//! Rings and messages at random, thousands of them: nothing but packets and counts comes of it.
+//! Thousands of random rings and messages: they affect only packets and counts.
 
 use std::os::fd::AsFd;
 
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// A descriptor that is right, wrong or somewhere between.
+/// A descriptor that is valid, invalid, or partly valid.
 pub(crate) fn descriptor(random: &mut Random) -> Descriptor {
     let address = match random.below(8) {
         0 => random.next(),
@@ -49,7 +49,7 @@ pub(crate) fn descriptor(random: &mut Random) -> Descriptor {
 }
 
 #[test]
-fn rings_at_random_cost_packets_and_nothing_else() {
+fn random_rings_cost_only_packets() {
     let mut victim = Victim::new();
     let mut random = Random::new(0xDEAD_BEEF_CAFE_F00D);
     for _ in 0..200 {
@@ -63,7 +63,7 @@ fn rings_at_random_cost_packets_and_nothing_else() {
                         0x6000 + 16 * random.below(16),
                         &crate::front::bytes_of(descriptor(&mut random)),
                     );
-                    front.give(ring, random.below(u64::from(SIZE) + 1) as u16);
+                    front.make_available(ring, random.below(u64::from(SIZE) + 1) as u16);
                 }
             }
             victim.poll(random.below(8) as usize, 14 + random.below(9000) as usize);
@@ -78,7 +78,7 @@ fn rings_at_random_cost_packets_and_nothing_else() {
 }
 
 #[test]
-fn messages_at_random_end_conversations_and_nothing_else() {
+fn random_messages_end_only_conversations() {
     let mut victim = Victim::new();
     let mut random = Random::new(0x0123_4567_89AB_CDEF);
     for _ in 0..300 {
@@ -92,7 +92,7 @@ fn messages_at_random_end_conversations_and_nothing_else() {
             });
             let files: Vec<_> = (0..random.below(3)).map(|_| front.memory.as_fd()).collect();
             let (code, length) = (random.below(45) as u32, body.len() as u32);
-            if !front.say_raw(code, 1 | (random.below(2) as u32 * 8), length, &body, &files) {
+            if !front.send_raw(code, 1 | (random.below(2) as u32 * 8), length, &body, &files) {
                 break;
             }
             victim.poll(1, 64);

@@ -1,5 +1,5 @@
-//! Peers that say nothing, or stop in the middle: no call waits for them, and a port that goes does
-//! not either.
+//! Peers that are silent or stop in the middle of a message: no call waits for them, and dropping a
+//! port does not either.
 
 use std::io::Read;
 use std::os::unix::net::UnixListener;
@@ -10,17 +10,17 @@ use haul_forward::{Link, Pool, Port, Role, Virtio, VirtioSettings};
 use crate::front::Front;
 use crate::victim::{LONG, Victim};
 
-/// What no call may take, on a loaded machine.
+/// Time limit for a call on a loaded machine.
 const SOON: Duration = Duration::from_secs(2);
 
 #[test]
-fn a_front_end_that_stops_in_the_middle_holds_nobody_up() {
+fn half_message_of_front_end_does_not_block() {
     for bytes in [0, 1, 11, 12, 15] {
         let mut victim = Victim::new();
         let mut front = Front::connect(&victim.path());
         // Half of a message that sets features.
         let message = [2_u32, 1, 8, 0, 1].map(u32::to_ne_bytes).concat();
-        front.say_bytes(&message[..bytes]);
+        front.send_bytes(&message[..bytes]);
         let start = Instant::now();
         for _ in 0..100 {
             victim.poll(1, 64);
@@ -30,19 +30,19 @@ fn a_front_end_that_stops_in_the_middle_holds_nobody_up() {
     }
 }
 
-/// One that asks and asks and never reads the answers.
+/// The front end sends requests and never reads the answers.
 #[test]
-fn a_front_end_that_floods_holds_nobody_up() {
+fn flood_of_front_end_does_not_block() {
     let mut victim = Victim::new();
     let front = Front::connect(&victim.path());
     front.socket.set_nonblocking(true).unwrap();
-    let mut said = 0;
+    let mut sent = 0;
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(200) {
-        said += u32::from(front.say(1, &[], &[]));
+        sent += u32::from(front.send(1, &[], &[]));
         victim.poll(1, 64);
     }
-    assert!(said > 10, "{said} messages");
+    assert!(sent > 10, "{sent} messages");
     let start = Instant::now();
     drop(victim);
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
@@ -54,7 +54,7 @@ fn virtio(folder: &tempfile::TempDir, role: Role) -> Virtio {
 }
 
 #[test]
-fn a_back_end_that_says_nothing_holds_nobody_up() {
+fn silent_back_end_does_not_block() {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("vm")).unwrap();
     let (mut port, mut pool) = (virtio(&folder, Role::Client), Pool::new(4096).unwrap());
@@ -73,7 +73,7 @@ fn a_back_end_that_says_nothing_holds_nobody_up() {
 }
 
 #[test]
-fn a_back_end_that_goes_again_and_again_is_met_again() {
+fn port_reconnects_after_repeated_disconnects() {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("vm")).unwrap();
     let (mut port, mut pool) = (virtio(&folder, Role::Client), Pool::new(4096).unwrap());
@@ -84,7 +84,7 @@ fn a_back_end_that_goes_again_and_again_is_met_again() {
     }
     drop(listener);
     std::fs::remove_file(folder.path().join("vm")).unwrap();
-    // And then a real one.
+    // Then a real back end.
     let settings = haul_forward::VhostSettings::new(folder.path().join("vm"));
     let _vhost = haul_forward::Vhost::open("vhost0", &settings).unwrap();
     let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Rings that their front end stops, enables before anything else, and uses beyond the end of their
-//! indices. Front ends that go: the program `vhost_leaving`.
+//! Rings that their front end stops, enables before any other message, and uses beyond the end of
+//! their indices. The program `vhost_leaving` tests front ends that disconnect.
 
 use haul_forward::{Link, Port};
 
@@ -10,7 +10,7 @@ use crate::front::{
 use crate::victim::{FEATURES, Victim};
 
 #[test]
-fn a_ring_that_is_stopped_says_how_far_it_came() {
+fn stopped_ring_reports_its_progress() {
     let mut victim = Victim::new();
     let mut front = victim.front();
     for index in 0..5 {
@@ -18,23 +18,23 @@ fn a_ring_that_is_stopped_says_how_far_it_came() {
     }
     victim.poll(0, 0);
     assert_eq!(victim.came.len(), 5);
-    front.say(GET_VRING_BASE, &Front::state(1, 0), &[]);
+    front.send(GET_VRING_BASE, &Front::state(1, 0), &[]);
     assert_eq!(front.answer(), Some(5 << 32 | 1));
     assert_eq!(victim.port.link(), Link::Down);
     front.send_packet(6, 9);
     victim.poll(0, 0);
-    assert_eq!(victim.came.len(), 5, "it is stopped");
+    assert_eq!(victim.came.len(), 5, "the ring is stopped");
 }
 
 /// As QEMU does: before any feature is set, and with answers.
 #[test]
-fn rings_are_enabled_before_features_are_set() {
+fn rings_may_be_enabled_before_features_are_set() {
     let mut victim = Victim::new();
     let mut front = Front::connect(&victim.path());
-    front.say(SET_OWNER, &[], &[]);
+    front.send(SET_OWNER, &[], &[]);
     for ring in 0..2 {
         let state = Front::state(ring, 1);
-        front.say_raw(SET_VRING_ENABLE, WANTS_ANSWER, 8, &state, &[]);
+        front.send_raw(SET_VRING_ENABLE, WANTS_ANSWER, 8, &state, &[]);
         assert_eq!(front.answer(), Some(0));
     }
     front.start(FEATURES | PROTOCOL);
@@ -42,16 +42,16 @@ fn rings_are_enabled_before_features_are_set() {
     front.send_packet(0, 7);
     victim.poll(0, 0);
     assert_eq!(victim.came, [(7, 60)]);
-    front.say(SET_VRING_ENABLE, &Front::state(1, 0), &[]);
+    front.send(SET_VRING_ENABLE, &Front::state(1, 0), &[]);
     victim.wait_for_link(Link::Down);
-    front.say(SET_VRING_ENABLE, &Front::state(1, 1), &[]);
+    front.send(SET_VRING_ENABLE, &Front::state(1, 1), &[]);
     victim.wait_for_link(Link::Up);
     assert_eq!(victim.counters().resets, 0);
 }
 
-/// A ring goes on where its used index is, and indices go on at 0 behind 65,535.
+/// A ring resumes at its used index, and indices continue at 0 after 65,535.
 #[test]
-fn indices_go_over_their_end() {
+fn indices_wrap_around() {
     const FIRST: u16 = 65_500;
     for features in [FEATURES, FEATURES | EVENT_INDEX] {
         let mut victim = Victim::new();
@@ -60,7 +60,7 @@ fn indices_go_over_their_end() {
         front.start(features);
         victim.wait_for_link(Link::Up);
         for number in 0..100_u16 {
-            front.give_buffer(number % SIZE);
+            front.add_buffer(number % SIZE);
             front.send_packet(number % SIZE, number as u8);
             victim.wait("a packet from the guest", |victim| {
                 victim.poll(0, 0);
@@ -73,8 +73,8 @@ fn indices_go_over_their_end() {
         }
         let counters = victim.counters();
         assert_eq!((counters.tx.drops_sum(), counters.resets), (0, 0));
-        front.say(GET_VRING_BASE, &Front::state(0, 0), &[]);
+        front.send(GET_VRING_BASE, &Front::state(0, 0), &[]);
         let base = u64::from(FIRST.wrapping_add(100));
-        assert_eq!(front.answer(), Some(base << 32), "behind the end");
+        assert_eq!(front.answer(), Some(base << 32), "after the wrap");
     }
 }

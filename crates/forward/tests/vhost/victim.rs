@@ -1,5 +1,5 @@
-//! The port, driven and accounted for: whatever its front end does, each packet is sent or dropped
-//! for a reason, and every buffer comes back.
+//! The port, driven and checked: for any front end, each packet is sent or dropped by reason, and
+//! every buffer is returned.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::front::{Front, INDIRECT, MERGEABLE, VERSION_1};
 
-/// What a loaded machine may take for what takes milliseconds.
+/// Time limit on a loaded machine for work of milliseconds.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) const FEATURES: u64 = MERGEABLE | INDIRECT | VERSION_1;
@@ -19,7 +19,7 @@ pub(crate) struct Victim {
     pub(crate) pool: Pool,
     folder: TempDir,
     given: u64,
-    /// The last byte of each packet that came, and its length.
+    /// The last byte of each packet that arrived, and its length.
     pub(crate) came: Vec<(u8, usize)>,
 }
 
@@ -35,7 +35,7 @@ impl Victim {
         self.folder.path().join("vm")
     }
 
-    /// Polls, with so many packets for the guest.
+    /// Polls the port, with `packets` packets for the guest.
     pub(crate) fn poll(&mut self, packets: usize, length: usize) {
         let mut burst = Burst::new();
         self.port.rx_burst(&mut self.pool, &mut burst);
@@ -56,14 +56,14 @@ impl Victim {
         self.port.service(&mut self.pool).unwrap();
     }
 
-    /// What was counted, after every sum was looked at.
+    /// The counters, after a check of every sum.
     pub(crate) fn counters(&mut self) -> Counters {
         self.port.service(&mut self.pool).unwrap();
         let counters = self.port.counters().clone();
         let tx = &counters.tx;
         assert_eq!(tx.packets + tx.drops_sum(), self.given, "{:?}", tx.drops);
         assert_eq!(counters.rx.packets, self.came.len() as u64);
-        assert_eq!(self.pool.available(), self.pool.size(), "buffers that did not come back");
+        assert_eq!(self.pool.available(), self.pool.size(), "buffers that were not returned");
         counters
     }
 
@@ -79,7 +79,7 @@ impl Victim {
         self.wait("a link", |victim| victim.port.link() == link);
     }
 
-    /// An honest front end that has said everything.
+    /// An honest front end that has sent all its messages.
     pub(crate) fn front(&mut self) -> Front {
         self.front_with(FEATURES)
     }
@@ -93,11 +93,11 @@ impl Victim {
         front
     }
 
-    /// An honest front end is served, in both directions.
+    /// Checks that an honest front end is served, in both directions.
     pub(crate) fn check_service(&mut self) {
         let mut front = self.front();
         let (before, came) = (self.counters().tx.packets, self.came.len());
-        front.give_buffer(3);
+        front.add_buffer(3);
         front.send_packet(5, 0xE7);
         self.wait("a packet from the guest", |victim| {
             victim.poll(0, 0);

@@ -1,13 +1,13 @@
-//! How a ring is laid out, from the device's side: one contract, so that packets go through every
+//! The layout of a ring, from the device's side: one contract, so that packets pass through every
 //! layout by the same passes and the same checks.
 //!
-//! A device of haul's uses chains in the order in which they were made available: a chain is taken
-//! and given back in one step, and one place says how far both came.
+//! haul's device uses chains in the order in which they were made available, each in one step. One
+//! location therefore describes its progress.
 //!
 //! From the bottom up:
 //!
 //! - `split`: the split ring;
-//! - `resume`: where a device goes on in a packed ring;
+//! - `resume`: where a device resumes in a packed ring;
 //! - `packed`: the packed ring.
 
 pub(super) mod packed;
@@ -16,95 +16,99 @@ pub(super) mod split;
 
 use super::super::ring::split::Descriptor;
 
-/// The guest did what it may not with the ring as a whole, or its memory has gone.
+/// The guest violated the protocol of the whole ring, or its memory was lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Broken;
 
-/// The chain is no good: it loops, is too long, lies outside the guest's memory, or has descriptors
-/// of the wrong kind. What the guest gets back of it is empty.
+/// The chain is invalid: it loops, is too long, lies outside the guest's memory, or has descriptors
+/// of the wrong kind. The device returns it with no bytes written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bad;
 
-/// The first descriptor of a chain, as it was read.
+/// The first descriptor of a chain, as read once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct First {
-    /// By which the driver knows the chain: checked by nobody yet.
+    /// The driver's id of the chain, not checked yet.
     pub(super) id: u16,
     pub(super) flags: u16,
     pub(super) length: u32,
     pub(super) address: u64,
 }
 
-/// A chain that is given back.
+/// A used chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chain {
     pub(super) id: u16,
-    /// Descriptors of the ring that it has.
+    /// The number of its descriptors in the ring.
     pub(super) descriptors: u16,
 }
 
-/// A chain on the way through it.
+/// The position of a walk along a chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walk {
     pub(super) id: u16,
-    /// Where the next descriptor is, as the layout counts.
+    /// Where the next descriptor is, in the layout's numbering.
     pub(super) next: u16,
-    /// Descriptors of the ring so far.
+    /// Descriptors of the ring that the walk has visited.
     pub(super) count: u16,
     pub(super) descriptor: Descriptor,
 }
 
-/// A ring, from the device's side. Indices are masked or counted here: whatever the driver wrote,
-/// every access is inside the ring, and each word is read once.
+/// A ring, from the device's side. Indices are masked or counted here: for any content that the
+/// driver writes, every access is inside the ring, and each word is read once.
 pub(super) trait Layout {
-    /// A place between two chains.
-    type Place: Copy;
+    /// A location between two chains.
+    type Location: Copy;
 
-    /// Whether the descriptors of an indirect table follow each other, and have no numbers of the
-    /// next.
+    /// Whether the descriptors of an indirect table are consecutive and have no `next`.
     const HAS_PACKED_TABLES: bool;
 
     /// Descriptors of the ring.
     fn size(&self) -> u16;
 
-    /// Whether a chain can have this id.
+    /// Whether `id` is a valid id of a chain.
     fn has_id(&self, id: u16) -> bool;
 
-    /// Reads the first descriptors of the next chains, and says how many are available, up to as
-    /// many as there is room for. Behind a chain of several descriptors it may end early.
+    /// Reads the first descriptors of the next chains into `firsts`, and returns how many are
+    /// available, at most as many as fit. May stop early behind a chain of several descriptors.
     ///
     /// # Errors
-    /// [`Broken`]: the driver says that more are available than can be.
-    fn look(&mut self, firsts: &mut [First]) -> Result<usize, Broken>;
+    /// [`Broken`]: the driver reports more available chains than the ring can hold.
+    fn poll(&mut self, firsts: &mut [First]) -> Result<usize, Broken>;
 
-    /// The place of the next chain.
-    fn place(&self) -> Self::Place;
+    /// The location of the next chain.
+    fn location(&self) -> Self::Location;
 
-    /// Begins the chain at a place; `None` where none is available there.
+    /// Begins a walk of the chain at a location; `None` if no chain is available there.
     ///
     /// # Errors
-    /// As [`Layout::look`].
-    fn open(&mut self, place: Self::Place) -> Result<Option<Walk>, Broken>;
+    /// As [`Layout::poll`].
+    fn open(&mut self, location: Self::Location) -> Result<Option<Walk>, Broken>;
 
-    /// Goes on to the next descriptor.
+    /// Moves the walk to the next descriptor.
     ///
     /// # Errors
-    /// [`Bad`]: there is none.
+    /// [`Bad`]: the chain has no further descriptor.
     fn step(&self, walk: &mut Walk) -> Result<(), Bad>;
 
-    /// Ends the chain, wherever in it one is, and gives the place behind it.
+    /// Completes a walk from any position in its chain, and returns the chain and the location
+    /// behind it.
     ///
     /// # Errors
-    /// [`Broken`]: it has no end.
-    fn close(&self, place: Self::Place, walk: &Walk) -> Result<(Chain, Self::Place), Broken>;
+    /// [`Broken`]: the chain has no end.
+    fn close(
+        &self,
+        location: Self::Location,
+        walk: &Walk,
+    ) -> Result<(Chain, Self::Location), Broken>;
 
-    /// Takes the next chain, and gives it back with so many bytes written; not seen by the driver
-    /// before [`Layout::publish`].
+    /// Uses the next chain, with `written` bytes in it. The driver sees it after
+    /// [`Layout::publish`].
     fn use_chain(&mut self, chain: Chain, written: u32);
 
-    /// Shows the driver what was used, and says whether it wants to be called for it.
+    /// Publishes the used chains to the driver, and returns whether it wants a call.
     fn publish(&mut self) -> bool;
 
-    /// How far it came, as messages have it.
+    /// The progress of the ring, as messages encode it.
     fn base(&self) -> u32;
 }

@@ -1,56 +1,58 @@
-//! The packed ring: the descriptors themselves say what is available. Used chains are written where
-//! they began, the first of a burst last, so that the driver sees none before all are there.
+//! The packed ring: the descriptors themselves tell what is available. A used chain is written to
+//! its first location. The first chain of a burst is written last, so that the driver sees the
+//! whole burst at once.
 //!
-//! Where both sides keep the order, chains that the device has read are shown by the last of a
-//! burst alone: its id stands where the first began, section 2.8 of virtio 1.2, and the lines of
-//! the others stay with the driver. But for the last descriptor, which says to the next device how
-//! far this one came.
+//! If both sides keep the order, the device publishes a burst of chains that it has read by the
+//! last one alone. The id of that chain is written to the location of the first, section 2.8 of
+//! virtio 1.2, and the lines of the other chains stay with the driver. The exception is the burst's
+//! last descriptor, whose mark shows the next device how far this one came.
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::super::super::ring::packed::{OF_LINE, Packed, Place};
+use super::super::super::ring::packed::{Location, OF_LINE, Packed};
 use super::super::super::ring::split::NEXT;
-use super::super::inflight::{Note, Noted};
+use super::super::inflight::{Progress, Region};
 use super::resume::{Resumed, resume};
 use super::{Bad, Broken, Chain, First, Layout, Walk};
 
 #[derive(Debug)]
 pub(in super::super) struct PackedRing {
     ring: Packed,
-    /// The next chain to be looked at, and where it is given back.
-    next: Place,
-    /// The first chain of a burst, which is shown last.
-    held: Option<(Place, u16, u32)>,
-    /// Descriptors that were used since the last time that the driver was shown any.
+    /// The location of the next chain, and where it will be marked as used.
+    next: Location,
+    /// The first chain of a burst, which is published last.
+    held: Option<(Location, u16, u32)>,
+    /// Descriptors that were used since the last publication.
     unpublished: u16,
     has_events: bool,
-    /// Whether of a burst the last chain alone is shown.
+    /// Whether only the last chain of a burst is published.
     shows_last: bool,
-    /// Where it is noted how far it came, if the front end keeps that.
-    note: Option<Note>,
+    /// Where the progress is recorded, if the front end keeps it.
+    region: Option<Region>,
 }
 
 impl PackedRing {
-    /// Goes on where a device before it has noted, else at the front end's place if that can be, or
-    /// where the ring itself shows, and says how many chains were lost with the one before;
-    /// `shows_last` where the order is kept and the device reads. For `pause` see [`resume`].
+    /// Resumes at the recorded location, else at the front end's if it is plausible, else at the
+    /// location that the ring shows. Returns how many chains were lost with the previous device.
+    /// `shows_last` must be set if the order is kept and the device reads. For `pause` see
+    /// [`resume`].
     pub(in super::super) fn new(
         ring: Packed,
-        (noted, base): (Option<Noted>, Place),
+        (recorded, base): (Option<Progress>, Location),
         (has_events, shows_last): (bool, bool),
-        note: Option<Note>,
+        region: Option<Region>,
         pause: &mut dyn FnMut() -> bool,
     ) -> (Self, u64) {
-        let Resumed { place: next, lost } = resume(&ring, noted, base, shows_last, pause);
-        if let Some(note) = &note {
-            note.begin_packed(next);
+        let Resumed { location: next, lost } = resume(&ring, recorded, base, shows_last, pause);
+        if let Some(region) = &region {
+            region.begin_packed(next);
         }
         ring.set_polls(false);
         let (held, unpublished) = (None, 0);
-        (Self { ring, next, held, unpublished, has_events, shows_last, note }, lost)
+        (Self { ring, next, held, unpublished, has_events, shows_last, region }, lost)
     }
 
-    /// Marks the rest of a chain as used: it then shows where the device was.
+    /// Marks the later descriptors of a chain as used: they then show the device's progress.
     #[cold]
     fn mark_rest(&self, chain: Chain) {
         for ahead in 1..chain.descriptors {
@@ -60,7 +62,7 @@ impl PackedRing {
 }
 
 impl Layout for PackedRing {
-    type Place = Place;
+    type Location = Location;
 
     const HAS_PACKED_TABLES: bool = true;
 
@@ -71,21 +73,21 @@ impl Layout for PackedRing {
 
     #[inline(always)]
     fn has_id(&self, _: u16) -> bool {
-        // The driver's own business: it is given back as it came.
+        // The id means something to the driver alone; the device returns it unchanged.
         true
     }
 
     #[inline(always)]
-    fn look(&mut self, firsts: &mut [First]) -> Result<usize, Broken> {
-        let mut place = self.next;
-        if !self.shows_last && self.ring.available(place).is_some() {
-            // Each is written where it was read: its line comes once, to be written.
+    fn poll(&mut self, firsts: &mut [First]) -> Result<usize, Broken> {
+        let mut location = self.next;
+        if !self.shows_last && self.ring.available(location).is_some() {
+            // The device will write the line it reads here, so it prefetches it once, for writing.
             for ahead in (OF_LINE..firsts.len().min(usize::from(self.size()))).step_by(OF_LINE) {
-                self.ring.fetch(place.plus(ahead as u16, self.size()));
+                self.ring.fetch(location.plus(ahead as u16, self.size()));
             }
         }
         for (index, first) in firsts.iter_mut().enumerate() {
-            let Some(entry) = self.ring.available(place) else { return Ok(index) };
+            let Some(entry) = self.ring.available(location) else { return Ok(index) };
             let descriptor = entry.descriptor();
             *first = First {
                 id: entry.id,
@@ -96,18 +98,18 @@ impl Layout for PackedRing {
             if descriptor.flags & NEXT != 0 {
                 return Ok(index + 1);
             }
-            place = place.plus(1, self.size());
+            location = location.plus(1, self.size());
         }
         Ok(firsts.len())
     }
 
-    fn place(&self) -> Place {
+    fn location(&self) -> Location {
         self.next
     }
 
-    fn open(&mut self, place: Place) -> Result<Option<Walk>, Broken> {
-        let Some(entry) = self.ring.available(place) else { return Ok(None) };
-        let next = place.plus(1, self.size()).index;
+    fn open(&mut self, location: Location) -> Result<Option<Walk>, Broken> {
+        let Some(entry) = self.ring.available(location) else { return Ok(None) };
+        let next = location.plus(1, self.size()).index;
         let descriptor = entry.descriptor();
         Ok(Some(Walk { id: entry.id, next, count: 1, descriptor }))
     }
@@ -116,32 +118,32 @@ impl Layout for PackedRing {
         if walk.count >= self.size() {
             return Err(Bad);
         }
-        // Whose it is was said by the first.
-        let place = Place { index: walk.next, is_odd: false };
-        let entry = self.ring.any(place);
+        // The first descriptor has named the owner of the chain.
+        let location = Location { index: walk.next, is_odd: false };
+        let entry = self.ring.any(location);
         *walk = Walk {
             id: entry.id,
-            next: place.plus(1, self.size()).index,
+            next: location.plus(1, self.size()).index,
             count: walk.count + 1,
             descriptor: entry.descriptor(),
         };
         Ok(())
     }
 
-    fn close(&self, place: Place, walk: &Walk) -> Result<(Chain, Place), Broken> {
+    fn close(&self, location: Location, walk: &Walk) -> Result<(Chain, Location), Broken> {
         let mut walk = *walk;
-        // The id is that of the last.
+        // The id of a chain is that of its last descriptor.
         while walk.descriptor.flags & NEXT != 0 {
             self.step(&mut walk).map_err(|Bad| Broken)?;
         }
         let chain = Chain { id: walk.id, descriptors: walk.count };
-        Ok((chain, place.plus(walk.count, self.size())))
+        Ok((chain, location.plus(walk.count, self.size())))
     }
 
     #[inline(always)]
     fn use_chain(&mut self, chain: Chain, written: u32) {
-        // The rest first: who takes over a ring in which only the first is marked would take the
-        // rest for a chain.
+        // The later descriptors first: if only the first were marked, a device that takes over
+        // would take the later ones for a chain.
         if chain.descriptors > 1 && !self.shows_last {
             self.mark_rest(chain);
         }
@@ -156,20 +158,20 @@ impl Layout for PackedRing {
 
     #[inline]
     fn publish(&mut self) -> bool {
-        let Some((place, id, written)) = self.held.take() else { return false };
-        if let Some(note) = &self.note {
-            note.shows(place, self.next);
+        let Some((location, id, written)) = self.held.take() else { return false };
+        if let Some(region) = &self.region {
+            region.record_publishing(location, self.next);
         }
         if self.shows_last && self.unpublished > 1 {
-            // Nobody but who takes over looks at it: it says where the burst is.
+            // Only a device that takes over reads this mark: it shows where the burst ends.
             self.ring.put_used(self.next.minus_one(self.size()), id, self.unpublished.into());
         }
-        self.ring.put_used(place, id, written);
-        if let Some(note) = &self.note {
-            note.has_shown(self.next);
+        self.ring.put_used(location, id, written);
+        if let Some(region) = &self.region {
+            region.record_published(self.next);
         }
-        // What the driver wants is read after it can see what was used: else it might go to sleep
-        // in between.
+        // Read what the driver wants only after the driver can see the used chains. Otherwise it
+        // might go to sleep in between.
         fence(Ordering::SeqCst);
         let count = std::mem::take(&mut self.unpublished);
         self.ring.driver_wants_call(self.next, count, self.has_events)

@@ -1,242 +1,250 @@
-//! Where a device goes on in a packed ring whose last back end died: the message that sets the ring
-//! up names a place that may be rounds old.
+//! Where a device resumes in a packed ring whose last back end died. The message that sets up the
+//! ring names a location that may be several rounds old.
 //!
-//! The ring says how far the driver came: it has written every descriptor once on the way, so the
-//! bits by which it makes them available turn over in one place. Each descriptor of the round
-//! behind that place is the device's, or was used. A device of haul's keeps the order, and marks
-//! all descriptors of a chain: the first that is the device's is where it goes on.
+//! The ring shows the driver's location. The driver has written every descriptor of a round once,
+//! so that the available bits flip at one location. Each descriptor of the round behind this
+//! location is the device's, or was used. haul's device keeps the order, and marks all descriptors
+//! of a chain: it resumes at the first descriptor that is the device's.
 //!
 //! ```text
 //! of the driver's round:  used used used | available available | <- the driver
 //! killed in a burst:      used used | available used used | available | <- the driver
 //! ```
 //!
-//! A burst is shown by its first descriptor, written last. What a killed one has overwritten is
-//! lost: it is given back empty.
+//! A burst is published by its first descriptor, which is written last. Chains that a killed device
+//! has overwritten without publishing them are lost: the next device returns them empty.
 //!
-//! Other devices mark the first descriptor of a chain alone. So what a front end says counts first,
-//! unless the ring shows that it cannot be: the end of a full ring of which none was used, say, is
-//! a place of the round before. Where both sides keep the order and the device reads, a burst is
-//! shown by its first descriptor alone, and the ring counts first: see `place_in_order`. Nothing
-//! here is more than a place in the ring, whatever the driver wrote.
+//! Other devices mark only the first descriptor of a chain. Therefore the front end's location has
+//! precedence, unless the ring contradicts it. For example, the end of a full ring without a used
+//! chain is a location of the previous round. If both sides keep the order and the device reads, a
+//! burst is published by its first descriptor alone, and the ring has precedence: see
+//! `location_in_order`. For any content that the driver writes, the result is only a location in
+//! the ring.
 //!
-//! The driver goes on meanwhile. A driver that writes a whole ring anew, its last descriptor first,
-//! and is stopped in the middle leaves a ring that looks as if it had come less far: nothing in it
-//! tells the truth. So where a device of haul's has noted its place, the note counts before all
-//! that the ring shows, and is held against the two descriptors beside that place alone, which
-//! say the same however far the driver came: see `by_note`. Without a note, a driver that makes
-//! chains available one by one and leaves a descriptor free is understood at any instant.
+//! The driver continues meanwhile. A driver may rewrite a whole ring, its last descriptor first. If
+//! it is stopped in the middle, the ring looks like one of an earlier state, and nothing in it
+//! shows the truth. Therefore a location that haul's device has recorded has precedence over the
+//! content of the ring. It is checked only against the two descriptors beside it, which are the
+//! same for any progress of the driver: see `by_record`. Without a record, the location is certain
+//! at any instant if the driver makes chains available one by one and leaves a descriptor free.
 
-use super::super::super::ring::packed::{Entry, Packed, Place};
+use super::super::super::ring::packed::{Entry, Location, Packed};
 use super::super::super::ring::split::NEXT;
-use super::super::inflight::Noted;
+use super::super::inflight::Progress;
 
-/// The descriptors of the round behind the driver's place, from the oldest on.
-struct Behind {
-    entries: Vec<(Entry, Whose)>,
-    start: Place,
+/// The descriptors of the round behind the driver's location, from the oldest on.
+struct Round {
+    entries: Vec<(Entry, Owner)>,
+    start: Location,
     size: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum Owner {
     Device,
     Driver,
 }
 
-/// Where a device goes on.
+/// Where a device resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resumed {
-    pub(super) place: Place,
-    /// Chains that the one before had taken and not shown: they were given back empty.
+    pub(super) location: Location,
+    /// Chains that the previous device had read but not published; they were returned empty.
     pub(super) lost: u64,
 }
 
 impl Resumed {
-    fn at(place: Place) -> Self {
-        Self { place, lost: 0 }
+    fn at(location: Location) -> Self {
+        Self { location, lost: 0 }
     }
 }
 
-/// Where to go on: where a device of haul's has noted, else at the front end's place if that can
-/// be, else where the ring shows. `is_sparse` where of a burst the first and the last descriptor
-/// alone are marked.
+/// Where to resume: at the recorded location, else at the front end's if it is plausible, else at
+/// the location that the ring shows. `is_sparse` must be set if only the first and the last
+/// descriptor of a burst are marked.
 ///
-/// A driver may write meanwhile. So the ring counts as it was read twice, with a `pause` between
-/// the two, which says whether there is time for one; or else as it was read last.
+/// A driver may write meanwhile. Therefore the ring is read until two reads agree, with a `pause`
+/// between them. `pause` returns false once the time is over; then the last read counts.
 pub(super) fn resume(
     ring: &Packed,
-    noted: Option<Noted>,
-    base: Place,
+    recorded: Option<Progress>,
+    base: Location,
     is_sparse: bool,
     pause: &mut dyn FnMut() -> bool,
 ) -> Resumed {
-    if let Some(resumed) = noted.and_then(|noted| by_note(ring, noted, is_sparse)) {
+    if let Some(resumed) = recorded.and_then(|recorded| by_record(ring, recorded, is_sparse)) {
         return resumed;
     }
-    let noted = noted.into_iter().flat_map(|Noted { shown, shows }| [shown, shows]);
-    let places: Vec<Place> = noted.chain([base]).collect();
-    by_ring(ring, &places, is_sparse, pause)
+    let recorded =
+        recorded.into_iter().flat_map(|Progress { published, publishing }| [published, publishing]);
+    let locations: Vec<Location> = recorded.chain([base]).collect();
+    by_ring(ring, &locations, is_sparse, pause)
 }
 
-/// Where to go on by what was noted; `None` where the ring shows that it was not of this ring.
-fn by_note(ring: &Packed, noted: Noted, is_sparse: bool) -> Option<Resumed> {
-    let Noted { shown, shows } = noted;
-    let is_shown = ring.available(shown).is_none();
-    let place = if is_shown { shows } else { shown };
-    if !can_be_noted(ring, place) {
+/// Where to resume by the record; `None` if the ring shows that the record belongs to another ring.
+fn by_record(ring: &Packed, recorded: Progress, is_sparse: bool) -> Option<Resumed> {
+    let Progress { published, publishing } = recorded;
+    let is_shown = ring.available(published).is_none();
+    let location = if is_shown { publishing } else { published };
+    if !is_plausible(ring, location) {
         return None;
     }
-    if is_shown || is_sparse && shown == shows {
-        return Some(Resumed::at(place));
+    if is_shown || is_sparse && published == publishing {
+        return Some(Resumed::at(location));
     }
-    // The burst was not shown, so the driver has left all of it alone.
+    // The burst was not published, so the driver has not touched it.
     let size = ring.size();
-    let length = (1..=size).find(|count| shown.plus(*count, size) == shows).unwrap_or(size);
+    let length =
+        (1..=size).find(|count| published.plus(*count, size) == publishing).unwrap_or(size);
     let entry = |ahead| {
-        let at = shown.plus(ahead, size);
+        let at = published.plus(ahead, size);
         let is_used = ring.used(at).is_some();
-        (ring.any(at), if is_used { Whose::Driver } else { Whose::Device })
+        (ring.any(at), if is_used { Owner::Driver } else { Owner::Device })
     };
     let burst: Vec<_> = (0..length).map(entry).collect();
     if !is_sparse {
-        return Some(give_back(ring, shown, &burst));
+        return Some(return_empty(ring, published, &burst));
     }
-    let (last, Whose::Driver) = burst.last()? else { return Some(Resumed::at(shown)) };
-    ring.put_used(shown, last.id, 0);
-    Some(Resumed { place: shows, lost: ends(&burst) })
+    let (last, Owner::Driver) = burst.last()? else { return Some(Resumed::at(published)) };
+    ring.put_used(published, last.id, 0);
+    Some(Resumed { location: publishing, lost: ends(&burst) })
 }
 
-/// Whether a device of haul's can be at a place: it has not used what stands there, and has used
-/// what stands before, which the driver may have made available again.
-fn can_be_noted(ring: &Packed, place: Place) -> bool {
-    let before = place.minus_one(ring.size());
-    let again = Place { is_odd: !before.is_odd, ..before };
+/// Whether haul's device can be at a location: it has not used the descriptor there, and has used
+/// the one before, which the driver may have made available again.
+fn is_plausible(ring: &Packed, location: Location) -> bool {
+    let before = location.minus_one(ring.size());
+    let again = Location { is_odd: !before.is_odd, ..before };
     let is_used = ring.used(before).is_some() || ring.available(again).is_some();
-    is_used && ring.used(place).is_none()
+    is_used && ring.used(location).is_none()
 }
 
 /// All descriptors of a ring.
 fn read(ring: &Packed) -> Vec<Entry> {
-    (0..ring.size()).map(|index| ring.any(Place { index, is_odd: false })).collect()
+    (0..ring.size()).map(|index| ring.any(Location { index, is_odd: false })).collect()
 }
 
-/// How many chains end here, of which the last one may have been overwritten.
-fn ends(entries: &[(Entry, Whose)]) -> u64 {
-    let ends = |(entry, _): &&(Entry, Whose)| entry.descriptor().flags & NEXT == 0;
+/// How many chains end here. The last one may be overwritten.
+fn ends(entries: &[(Entry, Owner)]) -> u64 {
+    let ends = |(entry, _): &&(Entry, Owner)| entry.descriptor().flags & NEXT == 0;
     entries.iter().filter(ends).count() as u64
 }
 
-/// Where to go on: at the first of the places that can be, else where the ring shows.
+/// Where to resume: at the first plausible location of `locations`, else at the one that the ring
+/// shows.
 fn by_ring(
     ring: &Packed,
-    places: &[Place],
+    locations: &[Location],
     is_sparse: bool,
     pause: &mut dyn FnMut() -> bool,
 ) -> Resumed {
-    let Some(behind) = Behind::settled(ring, pause) else {
-        let is_unused = |place: &&Place| ring.used(**place).is_none();
-        let last = places.last().copied().unwrap_or(Place::START);
-        return Resumed::at(places.iter().find(is_unused).copied().unwrap_or(last));
+    let Some(round) = Round::read_stable(ring, pause) else {
+        let is_unused = |location: &&Location| ring.used(**location).is_none();
+        let last = locations.last().copied().unwrap_or(Location::START);
+        return Resumed::at(locations.iter().find(is_unused).copied().unwrap_or(last));
     };
     if is_sparse {
-        return behind.place_in_order(ring, places);
+        return round.location_in_order(ring, locations);
     }
-    let place = places.iter().find(|place| behind.can_be(**place));
-    let place = place.map_or_else(|| behind.place(behind.first()), |place| *place);
-    let ahead = behind.ahead(place).unwrap_or(behind.entries.len());
-    give_back(ring, place, &behind.entries[ahead..])
+    let location = locations.iter().find(|location| round.is_plausible(**location));
+    let location = location.map_or_else(|| round.location(round.first()), |location| *location);
+    let ahead = round.ahead(location).unwrap_or(round.entries.len());
+    return_empty(ring, location, &round.entries[ahead..])
 }
 
-impl Behind {
-    /// As the ring stands once its driver writes no more, or there is no more time.
-    fn settled(ring: &Packed, pause: &mut dyn FnMut() -> bool) -> Option<Self> {
+impl Round {
+    /// The round, once the driver writes no more or the time is over.
+    fn read_stable(ring: &Packed, pause: &mut dyn FnMut() -> bool) -> Option<Self> {
         let mut before = read(ring);
         while pause() {
             let now = read(ring);
-            let settled = if now == before { Self::of(&now, false) } else { None };
-            if settled.is_some() {
-                return settled;
+            let stable = if now == before { Self::of(&now, false) } else { None };
+            if stable.is_some() {
+                return stable;
             }
             before = now;
         }
         Self::of(&before, true)
     }
 
-    /// `None` where what stands there is of no driver, or it writes at the moment: from a driver
-    /// that was stopped then, which is the last explanation, comes an island of descriptors in the
-    /// round behind its place.
+    /// `None` if no driver wrote these descriptors, or if a driver is writing at the moment. A
+    /// driver that was stopped while writing leaves an island of descriptors in the round behind
+    /// its location; `may_have_island` admits this last explanation.
     fn of(entries: &[Entry], may_have_island: bool) -> Option<Self> {
         let size = entries.len() as u16;
         let round = |index: usize| entries[index].rounds()[0];
-        // Behind the end of the ring it is another round.
+        // Another round begins behind the end of the ring.
         let before = |index: usize| match index.checked_sub(1) {
             Some(before) => round(before),
             None => !round(entries.len() - 1),
         };
-        let turns: Vec<usize> =
+        let flips: Vec<usize> =
             (0..entries.len()).filter(|index| before(*index) != round(*index)).collect();
-        let at = match turns[..] {
+        let at = match flips[..] {
             [at] => at,
-            // The longest way from turn to turn ends at the driver's place.
+            // The longest arc between two flips ends at the driver's location.
             [a, b, c] if may_have_island => {
-                let ways = [(b - a, b), (c - b, c), (a + entries.len() - c, a)];
-                ways.into_iter().max_by_key(|(length, _)| *length)?.1
+                let arcs = [(b - a, b), (c - b, c), (a + entries.len() - c, a)];
+                arcs.into_iter().max_by_key(|(length, _)| *length)?.1
             }
             _ => return None,
         };
-        let start = Place { index: at as u16, is_odd: !before(at) };
-        let whose = |ahead: usize| {
-            let place = start.plus(ahead as u16, size);
-            let entry = entries[usize::from(place.index)];
+        let start = Location { index: at as u16, is_odd: !before(at) };
+        let owner = |ahead: usize| {
+            let location = start.plus(ahead as u16, size);
+            let entry = entries[usize::from(location.index)];
             let [available, used] = entry.rounds();
-            // What the driver has written again is not the device's yet.
-            let is_device = available == place.is_odd && used != available;
-            (entry, if is_device { Whose::Device } else { Whose::Driver })
+            // A descriptor that the driver has written again does not belong to the device yet.
+            let is_device = available == location.is_odd && used != available;
+            (entry, if is_device { Owner::Device } else { Owner::Driver })
         };
-        let entries = (0..entries.len()).map(whose).collect();
+        let entries = (0..entries.len()).map(owner).collect();
         Some(Self { entries, start, size })
     }
 
-    fn place(&self, ahead: usize) -> Place {
+    fn location(&self, ahead: usize) -> Location {
         self.start.plus(ahead as u16, self.size)
     }
 
-    /// How far a place is from the oldest; `None` where the driver is not so far, or was farther.
-    fn ahead(&self, place: Place) -> Option<usize> {
-        (0..=self.size).find(|ahead| self.start.plus(*ahead, self.size) == place).map(usize::from)
+    /// The distance of a location from the oldest; `None` if the driver has not reached it, or has
+    /// passed it.
+    fn ahead(&self, location: Location) -> Option<usize> {
+        (0..=self.size)
+            .find(|ahead| self.start.plus(*ahead, self.size) == location)
+            .map(usize::from)
     }
 
-    /// The first descriptor that is the device's, or the driver's place.
+    /// The first descriptor that is the device's, or the driver's location.
     fn first(&self) -> usize {
-        let is_device = |(_, whose): &(Entry, Whose)| *whose == Whose::Device;
+        let is_device = |(_, owner): &(Entry, Owner)| *owner == Owner::Device;
         self.entries.iter().position(is_device).unwrap_or(self.entries.len())
     }
 
-    /// Whether a device can be there: what comes next was not used, and what came before was, or
-    /// follows in a chain that was.
-    fn can_be(&self, place: Place) -> bool {
-        let Some(ahead) = self.ahead(place) else { return false };
-        let is_next = self.entries.get(ahead).is_none_or(|(_, whose)| *whose == Whose::Device);
+    /// Whether a device can be at a location: the next descriptor was not used, and each earlier
+    /// one was, or belongs to a chain that was.
+    fn is_plausible(&self, location: Location) -> bool {
+        let Some(ahead) = self.ahead(location) else { return false };
+        let is_next = self.entries.get(ahead).is_none_or(|(_, owner)| *owner == Owner::Device);
         is_next && self.are_chains(&self.entries[..ahead])
     }
 
-    /// Whether each of the descriptors from the oldest on was used, or is the rest of a chain of
-    /// which one was. The driver may have made the beginning of the oldest chain available again.
-    fn are_chains(&self, entries: &[(Entry, Whose)]) -> bool {
-        let is_driver = |(_, whose): &(Entry, Whose)| *whose == Whose::Driver;
+    /// Whether each of the descriptors from the oldest on was used, or belongs to a chain that was.
+    /// The driver may have made the beginning of the oldest chain available again.
+    fn are_chains(&self, entries: &[(Entry, Owner)]) -> bool {
+        let is_driver = |(_, owner): &(Entry, Owner)| *owner == Owner::Driver;
         if let [first, rest @ ..] = entries
             && !is_driver(first)
             && rest.iter().all(is_driver)
         {
-            // A burst that was not shown. Were it the end of an old chain, it would be the same
-            // place in the end, and to give that back again harms nobody.
+            // A burst that was not published. If it were the end of an old chain, the result would
+            // be the same location, and returning that chain again is harmless.
             return false;
         }
-        // The id of the chain that may go on, if that is known; and whether it has to go on.
+        // The id of the chain that may continue, if it is known; and whether the chain must
+        // continue.
         let (mut chain, mut has_to) = (Some(None), false);
-        for (entry, whose) in entries {
-            if *whose == Whose::Driver {
+        for (entry, owner) in entries {
+            if *owner == Owner::Driver {
                 if has_to {
                     return false;
                 }
@@ -254,49 +262,51 @@ impl Behind {
         !has_to && (entries.is_empty() || entries.iter().any(is_driver))
     }
 
-    /// Where a device was that shows a burst by its first descriptor, which has the id of the last
-    /// chain, and has marked the last one before, with how many there are.
+    /// Where a device was that publishes a burst by its first descriptor. This descriptor holds the
+    /// id of the last chain, owner descriptor the device has marked before, with the number of
+    /// descriptors.
     ///
-    /// That mark is in sight unless the driver has filled the ring behind it: then all of the ring
-    /// is the device's. Other devices mark the first alone, and say a place where that id stands
-    /// again. Where the driver has overwritten their mark nothing in the ring tells the middle of a
-    /// burst from its end: it is taken for a full ring.
-    fn place_in_order(&self, ring: &Packed, places: &[Place]) -> Resumed {
-        let is_driver = |(_, whose): &(Entry, Whose)| *whose == Whose::Driver;
+    /// This mark is visible unless the driver has refilled the ring behind it; then the whole ring
+    /// is the device's. Other devices mark the first descriptor alone, and name a location where
+    /// that id occurs again. If the driver has overwritten their mark, the ring does not
+    /// distinguish the middle of a burst from its end: it is treated as a full ring.
+    fn location_in_order(&self, ring: &Packed, locations: &[Location]) -> Resumed {
+        let is_driver = |(_, owner): &(Entry, Owner)| *owner == Owner::Driver;
         let Some(end) = self.entries.iter().rposition(is_driver) else {
             return Resumed::at(self.start);
         };
         let (last, _) = self.entries[end];
         let count = last.length as usize;
         if count == 0 && last.is_of_driver() {
-            let is_end = |place: &&Place| {
-                let before = self.ahead(**place).and_then(|ahead| ahead.checked_sub(1));
+            let is_end = |location: &&Location| {
+                let before = self.ahead(**location).and_then(|ahead| ahead.checked_sub(1));
                 before.is_some_and(|at| at > end && self.entries[at].0.id == last.id)
             };
-            if let Some(place) = places.iter().find(is_end) {
-                return Resumed::at(*place);
+            if let Some(location) = locations.iter().find(is_end) {
+                return Resumed::at(*location);
             }
         }
-        let place = self.place(end + 1);
+        let location = self.location(end + 1);
         if count > 1
             && let Some(start) = (end + 1).checked_sub(count)
-            && let Some((_, Whose::Device)) = self.entries.get(start)
+            && let Some((_, Owner::Device)) = self.entries.get(start)
         {
-            // It was not shown yet. Of its last descriptor the flags are gone.
-            ring.put_used(self.place(start), last.id, 0);
-            return Resumed { place, lost: ends(&self.entries[start..=end]) };
+            // The burst was not published. The flags of its last descriptor are overwritten.
+            ring.put_used(self.location(start), last.id, 0);
+            return Resumed { location, lost: ends(&self.entries[start..=end]) };
         }
-        Resumed::at(place)
+        Resumed::at(location)
     }
 }
 
-/// Gives back, empty, what a burst had overwritten before its first descriptor was shown, and says
-/// where the next one begins. The burst begins at the place, with the first of the entries.
-fn give_back(ring: &Packed, place: Place, entries: &[(Entry, Whose)]) -> Resumed {
-    let [(first, Whose::Device), rest @ ..] = entries else { return Resumed::at(place) };
-    let hidden = rest.iter().take_while(|(_, whose)| *whose == Whose::Driver).count();
+/// Returns, empty, the chains that a burst had overwritten before its first descriptor was
+/// published. Returns where the next burst begins. The burst begins at `location`, with the first
+/// of `entries`.
+fn return_empty(ring: &Packed, location: Location, entries: &[(Entry, Owner)]) -> Resumed {
+    let [(first, Owner::Device), rest @ ..] = entries else { return Resumed::at(location) };
+    let hidden = rest.iter().take_while(|(_, owner)| *owner == Owner::Driver).count();
     if hidden == 0 {
-        return Resumed::at(place);
+        return Resumed::at(location);
     }
     // The id of a chain is that of its last descriptor.
     let (mut id, mut tail) = (first.id, 0);
@@ -307,20 +317,20 @@ fn give_back(ring: &Packed, place: Place, entries: &[(Entry, Whose)]) -> Resumed
         (id, flags, tail) = (entry.id, entry.descriptor().flags, tail + 1);
     }
     let count = hidden.max(tail);
-    let at = |ahead: usize| place.plus(ahead as u16, ring.size());
+    let at = |ahead: usize| location.plus(ahead as u16, ring.size());
     for (index, (entry, _)) in rest[..count].iter().enumerate() {
         ring.put_used(at(1 + index), entry.id, 0);
     }
-    ring.put_used(place, id, 0);
-    Resumed { place: at(1 + count), lost: 1 + chains(&rest[tail..count]) }
+    ring.put_used(location, id, 0);
+    Resumed { location: at(1 + count), lost: 1 + chains(&rest[tail..count]) }
 }
 
-/// How many chains were used here: each begins with its id, which stands again at its end.
-fn chains(mut entries: &[(Entry, Whose)]) -> u64 {
+/// How many chains were used here: each begins with its id, which occurs again at its end.
+fn chains(mut entries: &[(Entry, Owner)]) -> u64 {
     let mut count = 0;
     while let [(first, _), rest @ ..] = entries {
         count += 1;
-        let ends = |(entry, _): &(Entry, Whose)| entry.descriptor().flags & NEXT == 0;
+        let ends = |(entry, _): &(Entry, Owner)| entry.descriptor().flags & NEXT == 0;
         let end = rest.iter().position(ends).filter(|end| rest[*end].0.id == first.id);
         entries = end.map_or(rest, |end| &rest[end + 1..]);
     }

@@ -1,41 +1,41 @@
-//! The split ring: an index says how many chains are available, and another one how many were used.
+//! The split ring: one index counts the available chains, another one the used chains.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::super::super::ring::split::{self, Split};
-use super::super::inflight::Note;
+use super::super::inflight::Region;
 use super::{Bad, Broken, Chain, First, Layout, Walk};
 
 #[derive(Debug)]
 pub(in super::super) struct SplitRing {
     ring: Split,
-    /// The next available chain to be looked at, and where its used entry goes.
+    /// The next available chain, and the index of its used entry.
     next: u16,
-    /// The driver's index when it was read last: as long as there are enough chains below it, the
-    /// line that it stands in stays with the driver.
+    /// The driver's index when it was last read. While enough chains lie below it, the line that
+    /// holds it stays with the driver.
     available: u16,
-    /// How far used entries were shown to the driver.
+    /// The used index that was last published to the driver.
     published: u16,
     has_events: bool,
-    /// Where it is noted how far it came, for back ends that go by it: this one does not.
-    note: Option<Note>,
+    /// Where the progress is recorded, for other back ends that need it: this one does not.
+    region: Option<Region>,
 }
 
 impl SplitRing {
-    /// Goes on where the used ring says: that is right after the death of a back end too.
-    pub(in super::super) fn new(ring: Split, has_events: bool, note: Option<Note>) -> Self {
+    /// Resumes at the used index, which is correct also after the death of a back end.
+    pub(in super::super) fn new(ring: Split, has_events: bool, region: Option<Region>) -> Self {
         let next = ring.used_index();
-        if let Some(note) = &note {
-            note.begin_split(next);
+        if let Some(region) = &region {
+            region.begin_split(next);
         }
         ring.set_wants_no_calls(true);
         if has_events {
             ring.set_available_event(next.wrapping_sub(1));
         }
-        Self { ring, next, available: next, published: next, has_events, note }
+        Self { ring, next, available: next, published: next, has_events, region }
     }
 
-    /// How many chains are available, as far as `wanted` are concerned.
+    /// How many chains are available. The value is up to date if it is below `wanted`.
     #[inline(always)]
     fn ready(&mut self, wanted: usize) -> Result<u16, Broken> {
         let mut ready = self.available.wrapping_sub(self.next);
@@ -55,7 +55,7 @@ impl SplitRing {
 }
 
 impl Layout for SplitRing {
-    type Place = u16;
+    type Location = u16;
 
     const HAS_PACKED_TABLES: bool = false;
 
@@ -70,10 +70,10 @@ impl Layout for SplitRing {
     }
 
     #[inline(always)]
-    fn look(&mut self, firsts: &mut [First]) -> Result<usize, Broken> {
+    fn poll(&mut self, firsts: &mut [First]) -> Result<usize, Broken> {
         let count = firsts.len().min(usize::from(self.ready(firsts.len())?));
         let firsts = &mut firsts[..count];
-        // All heads before all descriptors, so that the misses of these are under way together.
+        // All heads before all descriptors, so that the misses of the descriptors overlap.
         for (index, first) in firsts.iter_mut().enumerate() {
             first.id = self.ring.head(self.next.wrapping_add(index as u16));
         }
@@ -83,16 +83,16 @@ impl Layout for SplitRing {
         Ok(count)
     }
 
-    fn place(&self) -> u16 {
+    fn location(&self) -> u16 {
         self.next
     }
 
-    fn open(&mut self, place: u16) -> Result<Option<Walk>, Broken> {
-        let ahead = place.wrapping_sub(self.next);
+    fn open(&mut self, location: u16) -> Result<Option<Walk>, Broken> {
+        let ahead = location.wrapping_sub(self.next);
         if self.ready(usize::from(ahead) + 1)? <= ahead {
             return Ok(None);
         }
-        let id = self.ring.head(place);
+        let id = self.ring.head(location);
         let descriptor = self.ring.descriptor(id);
         Ok(Some(Walk { id, next: descriptor.next, count: 1, descriptor }))
     }
@@ -106,8 +106,8 @@ impl Layout for SplitRing {
         Ok(())
     }
 
-    fn close(&self, place: u16, walk: &Walk) -> Result<(Chain, u16), Broken> {
-        Ok((Chain { id: walk.id, descriptors: 1 }, place.wrapping_add(1)))
+    fn close(&self, location: u16, walk: &Walk) -> Result<(Chain, u16), Broken> {
+        Ok((Chain { id: walk.id, descriptors: 1 }, location.wrapping_add(1)))
     }
 
     #[inline(always)]
@@ -123,19 +123,19 @@ impl Layout for SplitRing {
             return false;
         }
         self.ring.publish_used(now);
-        if let Some(note) = &self.note {
-            note.has_used(now);
+        if let Some(region) = &self.region {
+            region.record_used(now);
         }
         self.published = now;
-        // What the driver wants is read after it can see what was used: else it might go to sleep
-        // in between.
+        // Read what the driver wants only after the driver can see the used chains. Otherwise it
+        // might go to sleep in between.
         fence(Ordering::SeqCst);
         if !self.has_events {
             return !self.ring.driver_wants_no_calls();
         }
-        // Half the numbers ahead, so that the driver never calls whoever polls.
+        // Half of all indices ahead, so that the driver never calls: the device polls.
         self.ring.set_available_event(now.wrapping_add(1 << 15));
-        split::went_beyond(self.ring.used_event(), now, before)
+        split::has_passed(self.ring.used_event(), now, before)
     }
 
     fn base(&self) -> u32 {

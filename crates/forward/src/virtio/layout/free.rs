@@ -1,7 +1,7 @@
-//! The descriptors, or the ids, that the device has not.
+//! The free descriptors, or ids, of a ring.
 
-/// Free numbers of a ring, first in, first out: where the device keeps the order, every round of
-/// the ring is then like the one before.
+/// Free numbers of a ring, first in, first out. If the device keeps the order, every round of the
+/// ring then uses the same numbers.
 #[derive(Debug)]
 pub(super) struct Free {
     numbers: Box<[u16]>,
@@ -10,13 +10,13 @@ pub(super) struct Free {
 }
 
 impl Free {
-    /// All of a ring of this size, a power of two.
+    /// All numbers of a ring of this size, a power of two.
     pub(super) fn new(size: u16) -> Self {
         debug_assert!(size.is_power_of_two());
         Self { numbers: (0..size).collect(), start: 0, count: usize::from(size) }
     }
 
-    /// As it was when new.
+    /// Restores the initial state.
     pub(super) fn reset(&mut self) {
         *self = Self::new(self.numbers.len() as u16);
     }
@@ -26,7 +26,7 @@ impl Free {
         self.count
     }
 
-    /// There is one.
+    /// Takes a number. At least one must be free.
     #[inline]
     pub(super) fn take(&mut self) -> u16 {
         debug_assert!(self.count > 0);
@@ -36,7 +36,7 @@ impl Free {
         number
     }
 
-    /// It was taken before.
+    /// Returns a number that was taken.
     #[inline]
     pub(super) fn put(&mut self, number: u16) {
         debug_assert!(self.count < self.numbers.len());

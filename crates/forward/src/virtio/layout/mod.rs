@@ -1,9 +1,9 @@
-//! How a ring is laid out, from the driver's side: what was given to the device, and what it gave
-//! back. What it says is checked against what was given.
+//! The layout of a ring, from the driver's side: the chains that the device owns, and the chains
+//! that it used. The device's values are checked against the driver's own record.
 //!
 //! From the bottom up:
 //!
-//! - `free`: the descriptors that are free, of either;
+//! - `free`: the free descriptors of either layout;
 //! - `split`: the split ring;
 //! - `packed`: the packed ring.
 
@@ -19,22 +19,22 @@ use super::super::ring::split::{self as split_ring, Split};
 use packed::PackedRing;
 use split::SplitRing;
 
-/// The device said what cannot be.
+/// The device violated the protocol.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Broken;
 
 /// No packet, or no descriptor.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// In which order the device gives chains back.
+/// The order in which the device uses chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// In any: each is named.
+    /// Any order: the device names each chain.
     Any,
-    /// In that in which they were given, after they were read.
+    /// The order in which chains were made available; the device reads them.
     Sent,
-    /// The same, after they were filled; of a batch of whole ones, which have so many bytes, it may
-    /// name the last alone.
+    /// The same order; the device fills chains. For a batch of full chains, of this many bytes, it
+    /// may name only the last.
     Filled(u32),
 }
 
@@ -53,7 +53,7 @@ pub(super) enum Ring {
     Packed(PackedRing),
 }
 
-/// Does the same with either.
+/// Applies one expression to either layout.
 macro_rules! either {
     ($ring:expr, $it:ident => $act:expr) => {
         match $ring {
@@ -79,12 +79,12 @@ impl Ring {
         }
     }
 
-    /// Bytes of the areas.
+    /// Bytes of the three areas.
     pub(super) fn area_bytes(size: u32, is_packed: bool) -> [u64; 3] {
         if is_packed { packed_ring::area_bytes(size) } else { split_ring::area_bytes(size) }
     }
 
-    /// Whether it is a packed one.
+    /// Whether the ring is packed.
     pub(super) fn is_packed(&self) -> bool {
         matches!(self, Self::Packed(_))
     }
@@ -95,58 +95,58 @@ impl Ring {
         either!(self, ring => ring.size())
     }
 
-    /// How many of them the device has not.
+    /// Free descriptors.
     #[inline]
     pub(super) fn free_count(&self) -> usize {
         either!(self, ring => ring.free_count())
     }
 
-    /// Packets that the device has.
+    /// Packets that the device owns.
     pub(super) fn outstanding(&self) -> usize {
         either!(self, ring => ring.outstanding())
     }
 
-    /// The device keeps this order from now on. Nothing was given yet.
+    /// Sets the order that the device keeps from now on. No chain is outstanding yet.
     pub(super) fn begin(&mut self, order: Order) {
         either!(self, ring => ring.begin(order));
     }
 
-    /// As it was when new; calls `give` with the packets that the device had.
-    pub(super) fn reset(&mut self, give: impl FnMut(u32)) {
-        either!(self, ring => ring.reset(give));
+    /// Restores the initial state; calls `free` with the packets that the device owned.
+    pub(super) fn reset(&mut self, free: impl FnMut(u32)) {
+        either!(self, ring => ring.reset(free));
     }
 
-    /// Looks how far the device came, as far as so many chains are concerned.
+    /// Reads the device's progress, unless `wanted` used chains are already known.
     #[inline]
-    pub(super) fn look(&mut self, wanted: usize) -> Result<(), Broken> {
+    pub(super) fn poll(&mut self, wanted: usize) -> Result<(), Broken> {
         match self {
-            Self::Split(ring) => ring.look(wanted),
-            // Each descriptor says it itself.
+            Self::Split(ring) => ring.poll(wanted),
+            // Each descriptor of a packed ring holds its own state.
             Self::Packed(_) => Ok(()),
         }
     }
 
-    /// The packet of a used chain that comes `ahead` chains of one descriptor later.
+    /// The packet of a used chain that follows `ahead` chains of one descriptor later.
     #[inline]
     pub(super) fn peek(&self, ahead: u16) -> Option<u32> {
         either!(self, ring => ring.peek(ahead))
     }
 
-    /// The packet of the chain that the device used next, and how many bytes it says that it
-    /// wrote; `None` where there is none, as far as was looked.
+    /// Takes the next used chain: its packet, and the number of bytes that the device reports as
+    /// written. `None` if no used chain is known.
     #[inline]
     pub(super) fn take_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
         either!(self, ring => ring.take_used())
     }
 
-    /// Puts a packet into the ring: its first buffer, and those that follow. There are free
-    /// descriptors for all. Not seen before [`Ring::publish`].
+    /// Makes a packet available: its first buffer, and the later ones. The ring must have free
+    /// descriptors for all. The device sees it after [`Ring::publish`].
     #[inline]
-    pub(super) fn give(&mut self, packet: u32, first: Buffer, rest: &[Segment]) {
-        either!(self, ring => ring.give(packet, first, rest));
+    pub(super) fn make_available(&mut self, packet: u32, first: Buffer, rest: &[Segment]) {
+        either!(self, ring => ring.make_available(packet, first, rest));
     }
 
-    /// Shows the device what was given, and says whether it was anything.
+    /// Publishes the available chains to the device, and returns whether there were any new ones.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         either!(self, ring => ring.publish())
@@ -161,7 +161,7 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::ring::packed::Place;
+    use super::super::super::ring::packed::Location;
     use super::super::super::ring::split::WRITE;
     use super::*;
 
@@ -172,7 +172,7 @@ mod tests {
         Ring::area_bytes(SIZE.into(), is_packed).map(|bytes| {
             let words = vec![0_u64; (bytes as usize).next_multiple_of(16) / 8 + 2].leak();
             let at = words.as_mut_ptr().cast::<u8>();
-            // SAFETY: there are 16 bytes more than are asked for.
+            // SAFETY: the allocation has 16 bytes more than the areas need.
             let at = unsafe { at.add(at.align_offset(16)) };
             NonNull::new(at).unwrap()
         })
@@ -183,34 +183,38 @@ mod tests {
         ring: Ring,
         split: Option<Split>,
         packed: Option<Packed>,
-        /// Chains that were shown as used, and where the next one is.
+        /// Chains that were published as used, and the location of the next one.
         shown: u16,
-        place: Place,
+        location: Location,
     }
 
     impl Both {
         fn new(is_packed: bool, order: Order) -> Self {
             let areas = areas(is_packed);
-            // SAFETY: the areas are as long as is asked for, and never freed.
+            // SAFETY: the areas have the required length, and are never freed.
             let mut ring = unsafe { Ring::new(areas, SIZE.into(), is_packed) };
             // SAFETY: as above, for each of the two.
             let split = (!is_packed).then(|| unsafe { Split::new(areas, SIZE.into()) });
             // SAFETY: as above.
             let packed = is_packed.then(|| unsafe { Packed::new(areas, SIZE.into()) });
-            ring.reset(|packet| panic!("{packet} was given by nobody"));
+            ring.reset(|packet| panic!("{packet} was never made available"));
             ring.begin(order);
-            Self { ring, split, packed, shown: 0, place: Place::START }
+            Self { ring, split, packed, shown: 0, location: Location::START }
         }
 
-        fn give(&mut self, packet: u32, rest: usize) {
+        fn make_available(&mut self, packet: u32, rest: usize) {
             let bytes = vec![0_u8; 64].leak();
             let pointer = NonNull::from(bytes).cast();
             let rest = vec![Segment { pointer, length: 9 }; rest];
-            self.ring.give(packet, Buffer { address: 1, length: WHOLE, flags: WRITE }, &rest);
+            self.ring.make_available(
+                packet,
+                Buffer { address: 1, length: WHOLE, flags: WRITE },
+                &rest,
+            );
             self.ring.publish();
         }
 
-        /// The device shows `chains` as used, of so many descriptors, by the id of the last.
+        /// Publishes `chains` chains of `descriptors` descriptors as used, by the id of the last.
         fn show(&mut self, id: u16, written: u32, chains: u16, descriptors: u16) {
             if let Some(split) = &self.split {
                 split.put_used(self.shown, id, written);
@@ -218,19 +222,19 @@ mod tests {
                 split.publish_used(self.shown);
             }
             if let Some(packed) = &self.packed {
-                packed.put_used(self.place, id, written);
-                self.place = self.place.plus(descriptors, SIZE);
+                packed.put_used(self.location, id, written);
+                self.location = self.location.plus(descriptors, SIZE);
             }
         }
 
         fn take(&mut self) -> Result<Option<(u32, u32)>, Broken> {
-            self.ring.look(1)?;
+            self.ring.poll(1)?;
             self.ring.take_used()
         }
     }
 
     #[test]
-    fn of_a_batch_in_order_the_last_is_enough() {
+    fn last_chain_completes_ordered_batch() {
         for is_packed in [false, true] {
             for order in [Order::Filled(WHOLE), Order::Sent] {
                 let mut both = Both::new(is_packed, order);
@@ -239,15 +243,16 @@ mod tests {
                 // Rounds of three chains, of four descriptors in all, in a ring of eight.
                 for round in 0..50 {
                     let first = 3 * round;
-                    both.give(first, 0);
-                    both.give(first + 1, usize::from(order == Order::Sent));
-                    both.give(first + 2, 0);
+                    both.make_available(first, 0);
+                    both.make_available(first + 1, usize::from(order == Order::Sent));
+                    both.make_available(first + 2, 0);
                     let count = if order == Order::Sent { 4 } else { 3 };
-                    // Split rings know a chain by its first descriptor, packed ones by a number.
+                    // Split rings identify a chain by its first descriptor, packed ones by a
+                    // number.
                     let last = if is_packed { id + 2 } else { id + count - 1 } % SIZE;
                     both.show(last, 77, 3, count);
                     id += if is_packed { 3 } else { count };
-                    both.ring.look(1).unwrap();
+                    both.ring.poll(1).unwrap();
                     assert_eq!(both.ring.peek(0), Some(first));
                     for (packet, written) in [(first, whole), (first + 1, whole)] {
                         assert_eq!(both.take().unwrap(), Some((packet, written)), "{order:?}");
@@ -262,11 +267,11 @@ mod tests {
     }
 
     #[test]
-    fn one_by_one_in_order_lengths_are_those_of_each() {
+    fn single_ordered_chains_keep_their_lengths() {
         for is_packed in [false, true] {
             let mut both = Both::new(is_packed, Order::Filled(WHOLE));
             for round in 0..50 {
-                both.give(round, 0);
+                both.make_available(round, 0);
                 both.show(round as u16 % SIZE, 100 + round, 1, 1);
                 assert_eq!(both.take().unwrap(), Some((round, 100 + round)));
             }
@@ -274,11 +279,11 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_ends_with_nobody_breaks_the_ring_and_loses_no_packet() {
+    fn batch_with_unknown_end_breaks_ring_and_loses_no_packet() {
         for is_packed in [false, true] {
             for id in [3, 7, 8, 9, u16::MAX] {
                 let mut both = Both::new(is_packed, Order::Filled(WHOLE));
-                (0..3).for_each(|packet| both.give(packet, 0));
+                (0..3).for_each(|packet| both.make_available(packet, 0));
                 both.show(id, 77, 2, 2);
                 let mut taken = Vec::new();
                 let broken = loop {
@@ -296,10 +301,10 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_of_a_chain_follow_each_other_in_the_ring() {
+    fn descriptors_of_a_chain_are_consecutive() {
         let mut both = Both::new(false, Order::Sent);
         for round in 0..20 {
-            both.give(round, 2);
+            both.make_available(round, 2);
             let split = both.split.as_ref().unwrap();
             let head = split.head(round as u16);
             assert_eq!(head, 3 * round as u16 % SIZE);

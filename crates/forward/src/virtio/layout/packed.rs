@@ -1,16 +1,17 @@
-//! The packed ring. A chain takes descriptors that follow each other, and one id; the device gives
-//! its id back where the next used descriptor goes.
+//! The packed ring. A chain uses consecutive descriptors and one id. The device writes this id to
+//! the location of the next used descriptor.
 //!
-//! Where both sides keep the order (VIRTIO_F_IN_ORDER), ids follow each other, and the device may
-//! show the last chain of a batch alone, in the descriptor of the first, section 2.8 of virtio 1.2.
+//! If both sides keep the order (VIRTIO_F_IN_ORDER), ids are consecutive, and the device may
+//! publish only the last chain of a batch, in the descriptor of the first, section 2.8 of virtio
+//! 1.2.
 
 use super::super::super::pool::Segment;
-use super::super::super::ring::packed::{Packed, Place};
+use super::super::super::ring::packed::{Location, Packed};
 use super::super::super::ring::split::NEXT;
 use super::free::Free;
 use super::{Broken, Buffer, NONE, Order};
 
-/// What stands behind an id that the device has.
+/// The chain of an id that the device owns.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     packet: u32,
@@ -24,19 +25,19 @@ const EMPTY: Slot = Slot { packet: NONE, count: 0 };
 pub(in super::super) struct PackedRing {
     ring: Packed,
     slots: Box<[Slot]>,
-    /// Ids that are free.
+    /// Free ids.
     ids: Free,
-    /// Descriptors that are free.
+    /// The number of free descriptors.
     free_count: usize,
-    next_available: Place,
-    next_used: Place,
-    /// The first descriptor of those that the device has not been shown: shown last.
-    held: Option<(Place, u16, u32, u16)>,
+    next_available: Location,
+    next_used: Location,
+    /// The first unpublished descriptor, which is published last.
+    held: Option<(Location, u16, u32, u16)>,
     outstanding: usize,
     order: Order,
-    /// The id that was given first of those that the device has, where it keeps the order.
+    /// The oldest id that the device owns, if it keeps the order.
     next_id: u16,
-    /// The descriptor that was read: the last chain of a batch, and what was written to it.
+    /// The used descriptor of a batch: the id of its last chain, and the bytes written to it.
     batch: Option<(u16, u32)>,
 }
 
@@ -48,8 +49,8 @@ impl PackedRing {
             slots: vec![EMPTY; usize::from(size)].into(),
             ids: Free::new(size),
             free_count: usize::from(size),
-            next_available: Place::START,
-            next_used: Place::START,
+            next_available: Location::START,
+            next_used: Location::START,
             held: None,
             outstanding: 0,
             order: Order::Any,
@@ -58,7 +59,7 @@ impl PackedRing {
         }
     }
 
-    /// The device keeps this order from now on. Nothing was given yet.
+    /// Sets the order that the device keeps from now on. No chain is outstanding yet.
     pub(in super::super) fn begin(&mut self, order: Order) {
         debug_assert!(self.outstanding == 0);
         self.order = order;
@@ -77,36 +78,36 @@ impl PackedRing {
         self.outstanding
     }
 
-    /// As it was when new; calls `give` with the packets that the device had.
-    pub(in super::super) fn reset(&mut self, mut give: impl FnMut(u32)) {
+    /// Restores the initial state; calls `free` with the packets that the device owned.
+    pub(in super::super) fn reset(&mut self, mut free: impl FnMut(u32)) {
         for slot in &mut self.slots {
             if slot.packet != NONE {
-                give(slot.packet);
+                free(slot.packet);
             }
             *slot = EMPTY;
         }
         self.ids.reset();
         (self.order, self.next_id, self.batch) = (Order::Any, 0, None);
         (self.free_count, self.outstanding, self.held) = (self.slots.len(), 0, None);
-        (self.next_available, self.next_used) = (Place::START, Place::START);
+        (self.next_available, self.next_used) = (Location::START, Location::START);
         self.ring.clear();
         self.ring.set_polls(true);
     }
 
-    /// The packet of a used chain that comes `ahead` chains of one descriptor later.
+    /// The packet of a used chain that follows `ahead` chains of one descriptor later.
     #[inline]
     pub(in super::super) fn peek(&self, ahead: u16) -> Option<u32> {
-        let place = self.next_used.plus(ahead, self.ring.size());
+        let location = self.next_used.plus(ahead, self.ring.size());
         let id = match (self.order, self.batch) {
-            (Order::Any, _) => self.ring.used(place)?.0,
+            (Order::Any, _) => self.ring.used(location)?.0,
             (_, Some((last, _))) if self.ahead(last) >= ahead => self.id_after(ahead),
-            _ => self.ring.used(place).map(|_| self.id_after(ahead))?,
+            _ => self.ring.used(location).map(|_| self.id_after(ahead))?,
         };
         self.slots.get(usize::from(id)).map(|slot| slot.packet).filter(|packet| *packet != NONE)
     }
 
-    /// The packet of the chain that the device used next, and how many bytes it says that it
-    /// wrote; `None` where there is none.
+    /// Takes the next used chain: its packet, and the number of bytes that the device reports as
+    /// written. `None` if no chain is used.
     #[inline]
     pub(in super::super) fn take_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
         let next = match self.order {
@@ -128,20 +129,20 @@ impl PackedRing {
         Ok(Some((packet, written)))
     }
 
-    /// The id that comes so many chains after the next.
+    /// The id that follows `count` chains after the next one.
     #[inline]
     fn id_after(&self, count: u16) -> u16 {
         self.next_id.wrapping_add(count) & (self.ring.size() - 1)
     }
 
-    /// How many chains after the next this id comes.
+    /// How many chains after the next one this id follows.
     #[inline]
     fn ahead(&self, id: u16) -> u16 {
         id.wrapping_sub(self.next_id) & (self.ring.size() - 1)
     }
 
-    /// The next chain in order, and what was written to it: all of a chain before the last of a
-    /// batch.
+    /// The next chain in order, and the bytes written to it: `whole` for each chain before the last
+    /// of a batch.
     #[inline]
     fn next_of_batch(&mut self, whole: u32) -> Result<Option<(u16, u32)>, Broken> {
         let id = self.next_id;
@@ -151,7 +152,7 @@ impl PackedRing {
                 let Some(shown) = self.ring.used(self.next_used) else { return Ok(None) };
                 let ahead = usize::from(self.ahead(shown.0));
                 if shown.0 >= self.ring.size() || ahead >= self.outstanding {
-                    // None of those that it has.
+                    // The device does not own such a chain.
                     return Err(Broken);
                 }
                 shown
@@ -163,10 +164,15 @@ impl PackedRing {
         Ok(Some((id, if is_last { written } else { whole })))
     }
 
-    /// Puts a packet into the ring: its first buffer, and those that follow. There are free
-    /// descriptors for all. Not seen before [`PackedRing::publish`].
+    /// Makes a packet available: its first buffer, and the later ones. The ring must have free
+    /// descriptors for all. The device sees it after [`PackedRing::publish`].
     #[inline]
-    pub(in super::super) fn give(&mut self, packet: u32, first: Buffer, rest: &[Segment]) {
+    pub(in super::super) fn make_available(
+        &mut self,
+        packet: u32,
+        first: Buffer,
+        rest: &[Segment],
+    ) {
         debug_assert!(self.free_count > rest.len());
         let id = self.ids.take();
         let count = 1 + rest.len() as u16;
@@ -176,13 +182,13 @@ impl PackedRing {
         let start = self.next_available;
         self.next_available = start.plus(count, self.ring.size());
         let goes_on = |left: usize| if left > 0 { NEXT } else { 0 };
-        // The first of a chain is handed over after the others.
+        // The first descriptor of a chain is handed over after the others.
         for (number, segment) in rest.iter().enumerate() {
-            let place = start.plus(1 + number as u16, self.ring.size());
+            let location = start.plus(1 + number as u16, self.ring.size());
             let address = segment.pointer.as_ptr().expose_provenance() as u64;
-            self.ring.set_address(place, address);
+            self.ring.set_address(location, address);
             let flags = goes_on(rest.len() - 1 - number) | first.flags;
-            self.ring.put_available(place, id, segment.length as u32, flags);
+            self.ring.put_available(location, id, segment.length as u32, flags);
         }
         let Buffer { address, length, flags } = first;
         self.ring.set_address(start, address);
@@ -194,10 +200,10 @@ impl PackedRing {
         }
     }
 
-    /// Shows the device what was given, and says whether it was anything.
+    /// Publishes the available chains to the device, and returns whether there were any new ones.
     pub(in super::super) fn publish(&mut self) -> bool {
-        let Some((place, id, length, flags)) = self.held.take() else { return false };
-        self.ring.put_available(place, id, length, flags);
+        let Some((location, id, length, flags)) = self.held.take() else { return false };
+        self.ring.put_available(location, id, length, flags);
         true
     }
 

@@ -1,15 +1,15 @@
 //! The split ring.
 //!
-//! Where both sides keep the order (VIRTIO_F_IN_ORDER), the device may show the last chain of a
-//! batch alone, in the entry of the first, section 2.7 of virtio 1.2: chains are then taken in the
-//! order in which they were given, and entries are read for lengths alone.
+//! If both sides keep the order (VIRTIO_F_IN_ORDER), the device may publish only the last chain of
+//! a batch, in the entry of the first, section 2.7 of virtio 1.2. Chains are then taken in the
+//! order in which they were made available, and entries are read only for their lengths.
 
 use super::super::super::pool::Segment;
 use super::super::super::ring::split::{Descriptor, NEXT, Split};
 use super::free::Free;
 use super::{Broken, Buffer, NONE, Order};
 
-/// What stands behind a descriptor that the device has.
+/// The packet and the next descriptor of a descriptor that the device owns.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// The packet, in the first descriptor of a chain.
@@ -24,18 +24,18 @@ const EMPTY: Slot = Slot { packet: NONE, next: NONE };
 pub(in super::super) struct SplitRing {
     ring: Split,
     slots: Box<[Slot]>,
-    /// Descriptors that are free.
+    /// Free descriptors.
     free: Free,
     next_available: u16,
     published: u16,
     next_used: u16,
-    /// The device's index when it was read last.
+    /// The device's index when it was last read.
     used: u16,
     outstanding: usize,
     order: Order,
-    /// The chain that was given first of those that the device has, where it keeps the order.
+    /// The oldest chain that the device owns, if it keeps the order.
     next_head: u16,
-    /// The entry that was read: the last chain of a batch, and what was written to it.
+    /// The used entry of a batch: its last chain, and the bytes written to it.
     batch: Option<(u32, u32)>,
 }
 
@@ -57,7 +57,7 @@ impl SplitRing {
         }
     }
 
-    /// The device keeps this order from now on. Nothing was given yet.
+    /// Sets the order that the device keeps from now on. No chain is outstanding yet.
     pub(in super::super) fn begin(&mut self, order: Order) {
         debug_assert!(self.outstanding == 0 && self.next_used == 0);
         self.order = order;
@@ -76,11 +76,11 @@ impl SplitRing {
         self.outstanding
     }
 
-    /// As it was when new; calls `give` with the packets that the device had.
-    pub(in super::super) fn reset(&mut self, mut give: impl FnMut(u32)) {
+    /// Restores the initial state; calls `free` with the packets that the device owned.
+    pub(in super::super) fn reset(&mut self, mut free: impl FnMut(u32)) {
         for slot in &mut self.slots {
             if slot.packet != NONE {
-                give(slot.packet);
+                free(slot.packet);
             }
             *slot = EMPTY;
         }
@@ -97,22 +97,22 @@ impl SplitRing {
         self.ring.set_driver_polls();
     }
 
-    /// How many chains the device has used that nobody took.
+    /// The number of used chains that were not taken yet.
     #[inline]
     fn ready(&self) -> u16 {
         self.used.wrapping_sub(self.next_used)
     }
 
-    /// Looks how far the device came, if what is known of it is not enough for so many chains.
+    /// Reads the device's index, unless `wanted` used chains are already known.
     #[inline]
-    pub(in super::super) fn look(&mut self, wanted: usize) -> Result<(), Broken> {
+    pub(in super::super) fn poll(&mut self, wanted: usize) -> Result<(), Broken> {
         if usize::from(self.ready()) < wanted {
             self.used = self.ring.used_index();
         }
         if usize::from(self.ready()) > self.outstanding { Err(Broken) } else { Ok(()) }
     }
 
-    /// The packet of a used chain that comes `ahead` chains later, as far as was looked.
+    /// The packet of a used chain that follows `ahead` chains later, if it is known.
     #[inline]
     pub(in super::super) fn peek(&self, ahead: u16) -> Option<u32> {
         if ahead >= self.ready() {
@@ -120,14 +120,14 @@ impl SplitRing {
         }
         let head = match self.order {
             Order::Any => self.ring.used(self.next_used.wrapping_add(ahead)).0,
-            // As far as no chain of several descriptors lies between.
+            // Correct as long as no chain of several descriptors lies between.
             _ => u32::from(self.next_head.wrapping_add(ahead) & (self.ring.size() - 1)),
         };
         self.slots.get(head as usize).map(|slot| slot.packet).filter(|packet| *packet != NONE)
     }
 
-    /// The packet of the chain that the device used next, and how many bytes it says that it
-    /// wrote; `None` where there is none, as far as was looked.
+    /// Takes the next used chain: its packet, and the number of bytes that the device reports as
+    /// written. `None` if no used chain is known.
     #[inline]
     pub(in super::super) fn take_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
         if self.ready() == 0 {
@@ -159,8 +159,8 @@ impl SplitRing {
         Ok(Some((packet, written)))
     }
 
-    /// The next chain in order, and what was written to it: all of a chain before the last of a
-    /// batch.
+    /// The next chain in order, and the bytes written to it: `whole` for each chain before the last
+    /// of a batch.
     #[inline]
     fn next_of_batch(&mut self, whole: u32) -> Result<(u32, u32), Broken> {
         let head = u32::from(self.next_head);
@@ -173,17 +173,22 @@ impl SplitRing {
             return Ok((head, written));
         }
         if self.ready() == 1 {
-            // The last of the batch is none of those that were shown.
+            // The last chain of the batch is not one of those that were published.
             return Err(Broken);
         }
         self.batch = Some((last, written));
         Ok((head, whole))
     }
 
-    /// Puts a packet into the ring: its first buffer, and those that follow. There are free
-    /// descriptors for all. Not seen before [`SplitRing::publish`].
+    /// Makes a packet available: its first buffer, and the later ones. The ring must have free
+    /// descriptors for all. The device sees it after [`SplitRing::publish`].
     #[inline]
-    pub(in super::super) fn give(&mut self, packet: u32, first: Buffer, rest: &[Segment]) {
+    pub(in super::super) fn make_available(
+        &mut self,
+        packet: u32,
+        first: Buffer,
+        rest: &[Segment],
+    ) {
         let index = self.free.take();
         let Buffer { address, length, flags } = first;
         let mut descriptor = Descriptor { address, length, flags, next: 0 };
@@ -200,8 +205,8 @@ impl SplitRing {
         self.outstanding += 1;
     }
 
-    /// The descriptors of a packet after its first, in the order in which they are free, which a
-    /// device that keeps the order relies on; the first of them.
+    /// Sets the descriptors of a packet after its first, and returns the first of these. They
+    /// follow the order of the free list, on which a device that keeps the order relies.
     #[cold]
     fn chain(&mut self, segments: &[Segment]) -> u16 {
         let first = self.free.take();
@@ -219,7 +224,7 @@ impl SplitRing {
         first
     }
 
-    /// Shows the device what was given, and says whether it was anything.
+    /// Publishes the available chains to the device, and returns whether there were any new ones.
     pub(in super::super) fn publish(&mut self) -> bool {
         let is_new = self.next_available != self.published;
         if is_new {

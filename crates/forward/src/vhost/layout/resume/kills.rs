@@ -1,13 +1,13 @@
-//! A device that dies after any of its stores, in rings of chains of one and of several
-//! descriptors, and the one that goes on.
+//! Kills a device after each of its stores, in rings of chains of one and of several descriptors,
+//! and resumes with another device.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::super::super::super::ring::packed::{Packed, Place, death};
+use super::super::super::super::ring::packed::{Location, Packed, death};
 use super::super::super::super::ring::split::NEXT;
-use super::super::super::inflight::{Area, Note};
+use super::super::super::inflight::{Area, Region};
 use super::super::packed::PackedRing;
 use super::super::{First, Layout};
 
@@ -16,14 +16,14 @@ const SIZE: u16 = 8;
 /// The first address.
 const BASE: u64 = 1 << 20;
 
-/// Lengths of chains, one after the other and again.
+/// Lengths of chains, repeated in this order.
 const SHAPES: [&[u16]; 7] = [&[1], &[2], &[3], &[1, 2], &[2, 1, 1], &[3, 1, 4], &[8]];
 
-/// What outlives a device.
+/// Memory that survives a device.
 struct Memory {
     /// The ring's areas, never freed.
     areas: [NonNull<u8>; 3],
-    /// What the front end keeps.
+    /// The area that the front end keeps.
     area: Option<Arc<Area>>,
 }
 
@@ -39,50 +39,56 @@ impl Memory {
         unsafe { Packed::new(self.areas, SIZE.into()) }
     }
 
-    fn note(&self) -> Option<Note> {
+    fn region(&self) -> Option<Region> {
         self.area.as_ref().map(|area| area.region(0, SIZE.into(), true).unwrap())
     }
 
-    /// A device that goes on at what was noted, or at the front end's place.
-    fn device(&self, base: Place, shows_last: bool) -> (PackedRing, u64) {
-        let noted = self.note().and_then(|note| note.read(SIZE.into()).unwrap());
-        PackedRing::new(self.ring(), (noted, base), (false, shows_last), self.note(), &mut || false)
+    /// A device that resumes at the recorded location, or at the front end's.
+    fn device(&self, base: Location, shows_last: bool) -> (PackedRing, u64) {
+        let recorded = self.region().and_then(|region| region.read(SIZE.into()).unwrap());
+        PackedRing::new(
+            self.ring(),
+            (recorded, base),
+            (false, shows_last),
+            self.region(),
+            &mut || false,
+        )
     }
 
-    /// As before any device.
+    /// Restores the state before the first device.
     fn clear(&self) {
         self.ring().clear();
-        self.note().iter().for_each(Note::forget);
+        self.region().iter().for_each(Region::clear);
     }
 }
 
-/// One of a driver's stores: a descriptor but its flags, or, without an address, these.
+/// One of a driver's stores: a descriptor except for its flags, or, without an address, the flags.
 #[derive(Clone, Copy)]
 struct Store {
-    place: Place,
+    location: Location,
     id: u16,
     address: u64,
     flags: u16,
 }
 
-/// Bytes of a descriptor of a batch: a number that is also one of descriptors.
+/// Bytes of a descriptor of a batch: also a plausible number of descriptors.
 const BATCH_BYTES: u32 = 3;
 
-/// A driver whose chains are numbered.
+/// A driver owner chains are numbered.
 struct Driver {
     ring: Packed,
     shape: &'static [u16],
-    next: Place,
-    used: Place,
+    next: Location,
+    used: Location,
     /// The next chain's number.
     given: usize,
-    /// Of the chains that are out, id and descriptors.
+    /// Id and number of descriptors of each outstanding chain.
     out: VecDeque<(u16, u16)>,
 }
 
 impl Driver {
     fn new(ring: Packed, shape: &'static [u16]) -> Self {
-        let (next, used) = (Place::START, Place::START);
+        let (next, used) = (Location::START, Location::START);
         Self { ring, shape, next, used, given: 0, out: VecDeque::new() }
     }
 
@@ -90,20 +96,20 @@ impl Driver {
         self.shape[number % self.shape.len()]
     }
 
-    /// Gives chains while no more descriptors than `most` are out, each one by itself.
+    /// Makes chains available one by one while at most `most` descriptors are outstanding.
     fn give(&mut self, most: u16) {
         while let Some((id, length)) = self.next_chain(most) {
             for ahead in (0..length).rev() {
-                let place = self.next.plus(ahead, SIZE);
-                self.ring.set_address(place, BASE + self.given as u64 * 16 + u64::from(ahead));
+                let location = self.next.plus(ahead, SIZE);
+                self.ring.set_address(location, BASE + self.given as u64 * 16 + u64::from(ahead));
                 let flags = if ahead + 1 < length { NEXT } else { 0 };
-                self.ring.put_available(place, id, 60, flags);
+                self.ring.put_available(location, id, 60, flags);
             }
             self.has_given(id, length);
         }
     }
 
-    /// The next chain's id and length, if no more descriptors than `most` are out with it.
+    /// The next chain's id and length, if at most `most` descriptors are outstanding with it.
     fn next_chain(&self, most: u16) -> Option<(u16, u16)> {
         let (id, length) = (self.next.index, self.length(self.given));
         let out: u16 = self.out.iter().map(|(_, length)| length).sum();
@@ -116,8 +122,8 @@ impl Driver {
         self.given += 1;
     }
 
-    /// The stores by which chains are given, all at once or each by itself, the last descriptor
-    /// first: descriptors but their flags, and then these.
+    /// The stores that make chains available, all at once or one by one, the last descriptor first:
+    /// descriptors except for their flags, then the flags.
     fn stores(&mut self, most: u16, at_once: bool) -> VecDeque<Store> {
         let mut all = VecDeque::new();
         loop {
@@ -130,7 +136,7 @@ impl Driver {
         }
     }
 
-    /// Descriptors of the next chains, of so many at most.
+    /// Descriptors of the next chains, at most `chains` of them.
     fn batch(&mut self, most: u16, chains: usize) -> Vec<Store> {
         let (mut stores, end) = (Vec::new(), self.given.saturating_add(chains));
         while self.given < end
@@ -139,24 +145,24 @@ impl Driver {
             for ahead in 0..length {
                 let address = BASE + self.given as u64 * 16 + u64::from(ahead);
                 let flags = if ahead + 1 < length { NEXT } else { 0 };
-                stores.push(Store { place: self.next.plus(ahead, SIZE), id, address, flags });
+                stores.push(Store { location: self.next.plus(ahead, SIZE), id, address, flags });
             }
             self.has_given(id, length);
         }
         stores
     }
 
-    /// Makes the first of the stores.
+    /// Makes the first `count` of the stores.
     fn store(&self, stores: &mut VecDeque<Store>, count: usize) {
-        for Store { place, id, address, flags } in stores.drain(..count) {
+        for Store { location, id, address, flags } in stores.drain(..count) {
             match address {
-                0 => self.ring.put_available(place, id, BATCH_BYTES, flags),
-                address => self.ring.set_words(place, address, id, BATCH_BYTES),
+                0 => self.ring.put_available(location, id, BATCH_BYTES, flags),
+                address => self.ring.set_words(location, address, id, BATCH_BYTES),
             }
         }
     }
 
-    /// Takes all that came back; of chains in order the last of several may be shown alone.
+    /// Takes all used chains. If the order is kept, the last of several may be published alone.
     fn take(&mut self, shows_last: bool) {
         while let Some((id, _)) = self.ring.used(self.used) {
             let at = self.out.iter().position(|(out, _)| *out == id).expect("an id that is out");
@@ -168,12 +174,12 @@ impl Driver {
     }
 }
 
-/// Takes at most so many chains and shows that they were used; the numbers of those that it read.
+/// Uses at most `most` chains and publishes them. Appends the numbers of the chains that it read.
 fn serve(device: &mut PackedRing, most: usize, read: &mut Vec<usize>) {
     for _ in 0..most {
-        device.look(&mut [First::default(); 1]).unwrap();
-        let place = device.place();
-        let Some(mut walk) = device.open(place).unwrap() else { break };
+        device.poll(&mut [First::default(); 1]).unwrap();
+        let location = device.location();
+        let Some(mut walk) = device.open(location).unwrap() else { break };
         let first = walk.descriptor.address;
         while walk.descriptor.flags & NEXT != 0 {
             device.step(&mut walk).unwrap();
@@ -181,13 +187,13 @@ fn serve(device: &mut PackedRing, most: usize, read: &mut Vec<usize>) {
             assert_eq!(walk.descriptor.address, first + ahead, "a chain that is torn");
         }
         read.push(((first - BASE) / 16) as usize);
-        let (chain, _) = device.close(place, &walk).unwrap();
+        let (chain, _) = device.close(location, &walk).unwrap();
         device.use_chain(chain, 60);
     }
     device.publish();
 }
 
-/// What is tried.
+/// The parameters of one run.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     shape: &'static [u16],
@@ -195,22 +201,22 @@ struct Case {
     /// Bursts before the one in which the device dies, and most chains of a burst.
     bursts: usize,
     burst: usize,
-    /// Most descriptors that are out.
+    /// Most outstanding descriptors.
     out: u16,
-    /// Whether the driver goes on before the next device comes.
+    /// Whether the driver continues before the next device starts.
     goes_on: bool,
-    /// Stores that are made of the last burst.
+    /// Stores of the last burst that are made.
     stores: i64,
 }
 
 impl Case {
-    /// Runs it, with the place that the front end says to the second device; false once the device
-    /// does not die any more.
-    fn holds(self, memory: &Memory, base: Place) -> bool {
+    /// Runs the case. The front end reports the location `base` to the second device. Returns false
+    /// once the device survives.
+    fn holds(self, memory: &Memory, base: Location) -> bool {
         let Self { shape, shows_last, .. } = self;
         memory.clear();
         let mut driver = Driver::new(memory.ring(), shape);
-        let ((mut first, _), mut read) = (memory.device(Place::START, shows_last), Vec::new());
+        let ((mut first, _), mut read) = (memory.device(Location::START, shows_last), Vec::new());
         for _ in 0..self.bursts {
             driver.give(self.out);
             serve(&mut first, self.burst, &mut read);
@@ -218,7 +224,7 @@ impl Case {
         }
         driver.give(self.out);
         let mut cut = Vec::new();
-        let at = first.place();
+        let at = first.location();
         let has_died = death::after(self.stores, || serve(&mut first, self.burst, &mut cut));
         let has_shown = memory.ring().used(at).is_some();
         if self.goes_on {
@@ -235,32 +241,34 @@ impl Case {
         let from = later.first().copied().unwrap_or(driver.given);
         assert!(later.iter().copied().eq(from..driver.given), "not all, or not in order: {name}");
         assert!(from >= read.len(), "twice: {name}");
-        // All of the burst was shown by the one that died, or what is lost of it is counted.
+        // Either the dead device had published the whole burst, or its lost chains are counted.
         let gone = (from - read.len()) as u64;
         assert!(lost == gone || lost == 0 && has_shown, "{lost} of {gone} counted: {name}");
         assert!(from <= read.len() + cut.len(), "lost: {name}");
         has_died
     }
 
-    /// With every store as the last, and every place that a front end may say; how many deaths.
+    /// Runs the case with every store as the last, and with every location that a front end may
+    /// report. Returns the number of deaths.
     fn holds_whenever(self, memory: &Memory) -> u64 {
-        let (round, places) = (Place::START.plus(SIZE, SIZE), 0..SIZE);
-        let places = places.flat_map(|count| [Place::START, round].map(|at| at.plus(count, SIZE)));
+        let (round, locations) = (Location::START.plus(SIZE, SIZE), 0..SIZE);
+        let locations =
+            locations.flat_map(|count| [Location::START, round].map(|at| at.plus(count, SIZE)));
         let has_died = |stores| {
             let case = Self { stores, ..self };
-            places.clone().all(|base| case.holds(memory, base))
+            locations.clone().all(|base| case.holds(memory, base))
         };
         (0..).take_while(|stores| has_died(*stores)).count() as u64
     }
 }
 
-/// A device that served all that it got and died, a driver that is stopped after so many stores of
-/// what it gives next, and a device that goes on meanwhile; false where there are no more stores.
+/// A device serves all chains and dies, a driver is stopped after `stores` stores of the next
+/// chains, and a device resumes meanwhile. Returns false if there are no more stores.
 fn goes_on_beside_a_driver(memory: &Memory, case: Case, stores: usize) -> bool {
     let Case { shape, shows_last, bursts, burst, out, .. } = case;
     memory.clear();
     let mut driver = Driver::new(memory.ring(), shape);
-    let ((mut first, _), mut read) = (memory.device(Place::START, shows_last), Vec::new());
+    let ((mut first, _), mut read) = (memory.device(Location::START, shows_last), Vec::new());
     for _ in 0..bursts {
         driver.give(out);
         serve(&mut first, burst, &mut read);
@@ -269,7 +277,7 @@ fn goes_on_beside_a_driver(memory: &Memory, case: Case, stores: usize) -> bool {
     let mut rest = driver.stores(out, memory.area.is_some());
     let (count, has_more) = (stores.min(rest.len()), stores < rest.len());
     driver.store(&mut rest, count);
-    let ((mut second, lost), mut later) = (memory.device(Place::START, shows_last), Vec::new());
+    let ((mut second, lost), mut later) = (memory.device(Location::START, shows_last), Vec::new());
     let left = rest.len();
     driver.store(&mut rest, left);
     for most in [3, 3, 8, 8] {
@@ -283,7 +291,7 @@ fn goes_on_beside_a_driver(memory: &Memory, case: Case, stores: usize) -> bool {
     has_more
 }
 
-/// Every case with at most so many descriptors out.
+/// Runs every case with at most these numbers of outstanding descriptors.
 fn go_on_beside_a_driver(memory: &Memory, outs: &[u16]) {
     let mut tried = 0;
     let shapes = SHAPES.into_iter().flat_map(|shape| (1..9).map(move |bursts| (shape, bursts)));
@@ -300,19 +308,19 @@ fn go_on_beside_a_driver(memory: &Memory, outs: &[u16]) {
     assert!(tried > 1000, "{tried}");
 }
 
-/// Of a driver that gives a whole ring at once, the last descriptor first, too.
+/// Includes a driver that makes a whole ring available at once, the last descriptor first.
 #[test]
-fn a_device_that_noted_its_place_goes_on_whatever_the_driver_is_at() {
+fn recorded_location_resumes_beside_any_driver() {
     go_on_beside_a_driver(&Memory::new(true), &[8, 7, 5]);
 }
 
-/// Of a driver that gives its chains one by one and leaves a descriptor free.
+/// The driver makes its chains available one by one and leaves a descriptor free.
 #[test]
-fn a_ring_shows_its_place_whatever_a_careful_driver_is_at() {
+fn ring_shows_location_beside_careful_driver() {
     go_on_beside_a_driver(&Memory::new(false), &[7, 5]);
 }
 
-/// Every case.
+/// Runs every case.
 fn hold(shows_last: bool, has_area: bool) {
     let memory = Memory::new(has_area);
     let mut died = 0;
@@ -329,21 +337,21 @@ fn hold(shows_last: bool, has_area: bool) {
 }
 
 #[test]
-fn chains_go_on_after_any_store_by_what_the_ring_shows() {
+fn ring_content_resumes_chains_after_any_store() {
     hold(false, false);
 }
 
 #[test]
-fn chains_go_on_after_any_store_by_what_was_noted() {
+fn record_resumes_chains_after_any_store() {
     hold(false, true);
 }
 
 #[test]
-fn chains_in_order_go_on_after_any_store_by_what_the_ring_shows() {
+fn ring_content_resumes_ordered_chains_after_any_store() {
     hold(true, false);
 }
 
 #[test]
-fn chains_in_order_go_on_after_any_store_by_what_was_noted() {
+fn record_resumes_ordered_chains_after_any_store() {
     hold(true, true);
 }

@@ -10,17 +10,17 @@ fn ring() -> Packed {
     unsafe { Packed::new([at(), at(), at()], SIZE.into()) }
 }
 
-/// Where a device goes on by what the ring shows now.
-fn resume_at(ring: &Packed, places: &[Place], is_sparse: bool) -> Resumed {
-    by_ring(ring, places, is_sparse, &mut || false)
+/// Where a device resumes by the present content of the ring.
+fn resume_at(ring: &Packed, locations: &[Location], is_sparse: bool) -> Resumed {
+    by_ring(ring, locations, is_sparse, &mut || false)
 }
 
-/// The place that so many descriptors were gone through to.
-fn at(count: u16) -> Place {
-    (0..count).fold(Place::START, |place, _| place.plus(1, SIZE))
+/// The location behind `count` descriptors.
+fn at(count: u16) -> Location {
+    (0..count).fold(Location::START, |location, _| location.plus(1, SIZE))
 }
 
-/// A ring of which so many descriptors were made available, and so many used, one by one.
+/// A ring of which `available` descriptors were made available, and `used` used, one by one.
 fn run(available: u16, used: u16) -> Packed {
     let ring = ring();
     for number in 0..available {
@@ -33,15 +33,15 @@ fn run(available: u16, used: u16) -> Packed {
 }
 
 #[test]
-fn a_ring_shows_where_its_device_was() {
+fn ring_shows_location_of_its_device() {
     for used in 0..5 * SIZE {
         for available in used..=used + SIZE {
-            let (ring, place) = (run(available, used), at(used));
-            // Not even the front end's word is needed, and an old one does no harm.
-            for old in [&[][..], &[Place::START], &[at(4)], &[place, Place::START]] {
+            let (ring, location) = (run(available, used), at(used));
+            // No location of the front end is needed, and an old one does no harm.
+            for old in [&[][..], &[Location::START], &[at(4)], &[location, Location::START]] {
                 assert_eq!(
                     resume_at(&ring, old, false),
-                    Resumed::at(place),
+                    Resumed::at(location),
                     "{used} of {available}, {old:?}"
                 );
             }
@@ -49,19 +49,19 @@ fn a_ring_shows_where_its_device_was() {
     }
 }
 
-/// A burst whose first descriptor was not shown: what it has overwritten is given back empty,
-/// and nothing else.
+/// The first descriptor of the burst was not published: the overwritten descriptors are returned
+/// empty, and no others.
 #[test]
-fn a_burst_that_a_death_cut_short_is_given_back_empty() {
+fn interrupted_burst_is_returned_empty() {
     for used in 0..3 * SIZE {
         for burst in 2..=SIZE {
-            for (done, noted) in (1..burst).flat_map(|done| [(done, false), (done, true)]) {
+            for (done, recorded) in (1..burst).flat_map(|done| [(done, false), (done, true)]) {
                 let ring = run(used + burst, used);
                 (1..=done).for_each(|more| ring.put_used(at(used + more), more, 60));
-                let name = format!("{done} of {burst} behind {used}, noted: {noted}");
-                let noted = if noted { vec![at(used), at(used + burst)] } else { vec![] };
-                let expected = Resumed { place: at(used + done + 1), lost: 1 + u64::from(done) };
-                assert_eq!(resume_at(&ring, &noted, false), expected, "{name}");
+                let name = format!("{done} of {burst} behind {used}, recorded: {recorded}");
+                let recorded = if recorded { vec![at(used), at(used + burst)] } else { vec![] };
+                let expected = Resumed { location: at(used + done + 1), lost: 1 + u64::from(done) };
+                assert_eq!(resume_at(&ring, &recorded, false), expected, "{name}");
                 assert_eq!(ring.used(at(used)), Some((used, 0)), "{name}");
                 for more in 1..=done {
                     assert_eq!(ring.used(at(used + more)), Some((more, 0)), "{name}");
@@ -76,9 +76,9 @@ fn a_burst_that_a_death_cut_short_is_given_back_empty() {
     }
 }
 
-/// A device that marks the first of a chain alone, and says where it stopped.
+/// The other device marks only the first descriptor of a chain, and reports where it stopped.
 #[test]
-fn chains_of_other_devices_go_on_where_they_say() {
+fn chains_of_other_devices_resume_at_reported_location() {
     for used in 0..10 {
         let ring = ring();
         for chain in 0..used {
@@ -88,13 +88,13 @@ fn chains_of_other_devices_go_on_where_they_say() {
             }
             ring.put_used(at(3 * chain), chain, 60);
         }
-        let place = at(3 * used);
-        assert_eq!(resume_at(&ring, &[place], false).place, place, "{used}");
+        let location = at(3 * used);
+        assert_eq!(resume_at(&ring, &[location], false).location, location, "{used}");
     }
 }
 
-/// A ring in order of which four were made available in one round, used by a device that marks the
-/// first of a burst alone, and made available once more.
+/// An ordered ring: a device that marks only the first descriptor of a burst used `burst` chains,
+/// and the driver then made `again` descriptors available once more.
 fn run_in_order(burst: u16, again: u16) -> Packed {
     let ring = ring();
     for number in 0..SIZE + again {
@@ -108,36 +108,34 @@ fn run_in_order(burst: u16, again: u16) -> Packed {
 }
 
 #[test]
-fn a_burst_in_order_of_other_devices_ends_where_they_say() {
+fn ordered_burst_of_other_devices_ends_at_reported_location() {
     for burst in 1..=SIZE {
-        let (ring, place) = (run_in_order(burst, 0), at(burst));
-        assert_eq!(resume_at(&ring, &[place], true).place, place, "{burst}");
-        // A place of another round says nothing.
-        assert_eq!(resume_at(&ring, &[at(burst + SIZE)], true).place, at(1), "{burst}");
+        let (ring, location) = (run_in_order(burst, 0), at(burst));
+        assert_eq!(resume_at(&ring, &[location], true).location, location, "{burst}");
+        // A location of another round is ignored.
+        assert_eq!(resume_at(&ring, &[at(burst + SIZE)], true).location, at(1), "{burst}");
     }
 }
 
-/// What cannot be told apart: of two bursts that the driver has seen, and whose beginnings it has
-/// made available again, nothing in the ring says which was longer. So a device of haul's marks the
-/// end as well.
+/// An ambiguity: if the driver has seen two bursts and made their beginnings available again, the
+/// ring does not show which one was longer. Therefore haul's device marks the end as well.
 #[test]
-fn bursts_whose_beginning_is_overwritten_look_the_same() {
+fn bursts_with_overwritten_beginning_are_ambiguous() {
     let words = |ring: Packed| (0..SIZE).map(|index| ring.any(at(index))).collect::<Vec<_>>();
     assert_eq!(words(run_in_order(2, 1)), words(run_in_order(5, 1)));
-    assert_eq!(resume_at(&run_in_order(5, 1), &[at(5)], true).place, at(1));
+    assert_eq!(resume_at(&run_in_order(5, 1), &[at(5)], true).location, at(1));
 }
 
-/// A driver that was stopped while it made a chain available, whose first descriptor it writes
-/// last.
+/// The driver writes the first descriptor of a chain last, and is stopped before.
 #[test]
-fn a_driver_that_was_stopped_in_a_chain_moves_nothing() {
+fn driver_stopped_in_a_chain_changes_no_location() {
     for used in 0..3 * SIZE {
         for (out, rest) in [(0, 1), (0, 3), (1, 1), (3, 2), (4, 3), (6, 1)] {
             let (ring, name) = (run(used + out, used), format!("{used}, {out}, {rest}"));
             (1..=rest).for_each(|more| ring.put_available(at(used + out + more), 9, 60, 0));
             for in_order in [false, true] {
                 assert_eq!(
-                    resume_at(&ring, &[at(4)], in_order).place,
+                    resume_at(&ring, &[at(4)], in_order).location,
                     at(used),
                     "{name}, {in_order}"
                 );
@@ -148,10 +146,10 @@ fn a_driver_that_was_stopped_in_a_chain_moves_nothing() {
 }
 
 #[test]
-fn words_of_no_driver_move_nothing() {
+fn implausible_ring_changes_no_location() {
     let ring = run(1, 0);
     [3, 5].into_iter().for_each(|index| ring.put_available(at(index), 5, 60, 0));
-    let place = Place { index: 6, is_odd: false };
-    assert_eq!(resume_at(&ring, &[place], false).place, place);
-    assert_eq!(resume_at(&ring, &[], false).place, Place::START);
+    let location = Location { index: 6, is_odd: false };
+    assert_eq!(resume_at(&ring, &[location], false).location, location);
+    assert_eq!(resume_at(&ring, &[], false).location, Location::START);
 }

@@ -1,5 +1,5 @@
-//! Copies that a fork made, where processes get in each other's way: one dies, both use the same,
-//! or one drops what another is at.
+//! Forked copies whose processes interfere with each other: one dies, both use the same copy, or
+//! one drops what another is using.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use haul_channel::{Buffer, Building, Channel, Error, Listener, Mechanism, pair};
 use crate::child::{Child, alone};
 use crate::support::{BY_COPY, by, pattern};
 
-/// A channel of this process's to a child that does this with its end.
+/// A channel to a child that runs `act` with its end.
 pub(crate) fn with_a_peer(mechanism: Mechanism, act: impl FnOnce(Channel)) -> (Channel, Child) {
     let (own, other) = pair().unwrap();
     let mut ends = Some((own, other));
@@ -25,7 +25,7 @@ pub(crate) fn with_a_peer(mechanism: Mechanism, act: impl FnOnce(Channel)) -> (C
 }
 
 #[test]
-fn a_worker_that_is_killed_is_noticed_though_the_process_that_accepted_lives() {
+fn killed_worker_is_noticed_while_accepting_process_lives() {
     let _alone = alone();
     for has_begun in [false, true] {
         let (mut channel, server) = with_a_peer(Mechanism::Ring, |channel| {
@@ -43,12 +43,12 @@ fn a_worker_that_is_killed_is_noticed_though_the_process_that_accepted_lives() {
             if !has_begun {
                 drop(channel.take());
             }
-            // It lives on, in one case with a copy of the channel.
+            // The accepting process stays alive, in one case with a copy of the channel.
             thread::sleep(Duration::from_secs(50));
         });
         channel.send(b"begin").unwrap();
         let start = Instant::now();
-        // The worker dies in the middle of it.
+        // The worker dies in the middle of the message.
         let error = channel.recv().map(|got| got.len()).unwrap_err();
         assert!(matches!(error, Error::PeerGone { .. }), "{error}");
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
@@ -57,14 +57,14 @@ fn a_worker_that_is_killed_is_noticed_though_the_process_that_accepted_lives() {
 }
 
 #[test]
-fn a_second_process_that_uses_the_same_half_is_told_so_and_harms_nothing() {
+fn second_process_on_one_half_gets_error_without_harm() {
     let _alone = alone();
     let (channel, peer) = with_a_peer(Mechanism::Ring, |mut channel| {
         for expected in [&b"child"[..], b"again"] {
             assert_eq!(channel.recv().unwrap()[..], *expected);
         }
         assert!(matches!(channel.recv(), Err(Error::Closed)));
-        // The half that receives closes a moment after the one that sends.
+        // The receiving half closes a moment after the sending half.
         let begun = Instant::now();
         while channel.send(b"answer").is_ok() {
             assert!(begun.elapsed() < Duration::from_secs(10), "the other half never closes");
@@ -90,7 +90,7 @@ fn a_second_process_that_uses_the_same_half_is_told_so_and_harms_nothing() {
 }
 
 #[test]
-fn what_the_parent_has_used_since_the_fork_is_not_the_childs() {
+fn child_cannot_use_half_taken_by_parent() {
     let _alone = alone();
     let (mut channel, peer) = with_a_peer(Mechanism::Ring, |mut channel| {
         channel.send(b"first").unwrap();
@@ -143,9 +143,9 @@ fn one_process_sends_while_another_receives() {
     }
 }
 
-/// Whatever a child drops, its parent goes on with it.
+/// The parent keeps using everything that the child drops.
 #[test]
-fn a_child_drops_everything_and_the_parent_has_it_all() {
+fn child_drops_everything_and_parent_continues() {
     let _alone = alone();
     for mechanism in BY_COPY {
         let folder = tempfile::tempdir().unwrap();

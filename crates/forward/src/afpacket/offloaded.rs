@@ -1,30 +1,30 @@
-//! Packets that something is left to do with: a checksum, or to cut what the kernel merged.
+//! Packets with work left: a checksum to complete, or a merged packet to split.
 
 use super::super::counters::{Direction, DropReason};
 use super::super::interface::{Cut, FRAME_BYTES_MIN, Offload};
 use super::super::pool::{Burst, PACKET_BYTES_MAX, Pool};
-use super::rings::{Found, Receiving};
+use super::rings::{Receiving, SlotPacket};
 
-/// One such packet, until all that it stands for was given.
+/// One such packet, until all its parts were delivered.
 #[derive(Debug, Default)]
-pub(super) struct Odd {
+pub(super) struct Offloaded {
     frame: Vec<u8>,
-    /// How the frame is cut; `None` where it is one packet.
+    /// How the frame is split; `None` for a single packet.
     cut: Option<Cut>,
     part: Vec<u8>,
     is_pending: bool,
 }
 
-impl Odd {
-    /// Whether there is a packet to give.
+impl Offloaded {
+    /// Whether a packet can be delivered.
     #[inline]
     pub(super) fn is_pending(&self) -> bool {
         self.is_pending
     }
 
-    /// Takes a packet out of the ring, or drops it for a reason.
+    /// Receives a packet from the ring, or counts it as dropped.
     #[cold]
-    pub(super) fn take(&mut self, from: &Receiving, found: &Found, counted: &mut Direction) {
+    pub(super) fn take(&mut self, from: &Receiving, found: &SlotPacket, counted: &mut Direction) {
         let (came, offload) = from.read_all(found, &mut self.frame);
         let length = found.length();
         self.cut = Cut::of(&self.frame, length, &offload).filter(|_| offload.is_merged());
@@ -49,7 +49,7 @@ impl Odd {
         offload.complete(&mut self.frame)
     }
 
-    /// Gives the next packet, and says how long it is; `None` where the pool has no buffer for it
+    /// Delivers the next packet and returns its length; `None` if the pool has no buffer for it
     /// now.
     #[cold]
     pub(super) fn give(&mut self, pool: &mut Pool, burst: &mut Burst) -> Option<usize> {
@@ -65,7 +65,7 @@ impl Odd {
             }
         };
         let is_written = pool.write(&packet, 0, bytes);
-        debug_assert!(is_written, "a packet of {length} B takes so many");
+        debug_assert!(is_written, "a packet of {length} B holds {length} B");
         burst.push(packet);
         self.is_pending = cut.is_some_and(|cut| cut.length().is_some());
         Some(length)
