@@ -344,7 +344,7 @@ fn attached_a_burst_costs_little() {
         packets / begun.elapsed().as_secs_f64()
     };
     let mut client = testpmd.telemetry();
-    let mut ratios: Vec<f64> = (0..9)
+    let ratios: Vec<f64> = (0..9)
         .map(|_| {
             let without = rate(&mut testpmd);
             attach(&mut client);
@@ -353,8 +353,8 @@ fn attached_a_burst_costs_little() {
             with / without
         })
         .collect();
-    ratios.sort_by(f64::total_cmp);
+    let median = haul_model::statistics::median(&ratios).unwrap();
     // Beside bursts of 32 packets it is below the noise; what is far from it is another thing: a
     // lock, a clock read for each burst, counters that two threads share.
-    assert!(ratios[4] > 0.8, "packets a second, attached over detached: {ratios:.3?}");
+    assert!(median > 0.8, "packets a second, attached over detached: {ratios:.3?}");
 }
