@@ -11,7 +11,7 @@ use haul::forward::{
 
 use super::flow::{Flow, Layout};
 use super::gate::{self, Turn};
-use super::protocol::{Counted, Metered, Reply, Side, Source, Start, Task};
+use super::protocol::{Counted, Metered, Reply, Role, Source, Start, Task};
 use super::trial::{LOOK_AGAIN, Made, QUANTILES, Trial};
 use super::worker::{PATIENCE, Worker, dealt};
 use crate::drive::{self, Conversation};
@@ -55,7 +55,7 @@ fn converse(mut run: Conversation) -> io::Result<()> {
 /// A side that runs.
 struct Forwarding {
     flow: Flow,
-    side: Side,
+    role: Role,
     source: Source,
     size_bytes: usize,
     /// How long nothing has to come of a trial until nothing more is expected.
@@ -71,7 +71,7 @@ impl Forwarding {
         let flow: Flow = start.flow.parse()?;
         let layout: Layout = start.layout.parse()?;
         let (queues, device) = ring(start, layout)?;
-        let is_first_to_end = (start.side == Side::Guest) == flow.is_from_guest();
+        let is_first_to_end = (start.role == Role::Guest) == flow.is_from_guest();
         let settings = |cpu| Settings {
             mode: mode(start, flow),
             cpu: Some(cpu),
@@ -87,7 +87,7 @@ impl Forwarding {
             hands.map(|(number, (queues, cpu))| Worker::start(number, queues, settings(*cpu)));
         Ok(Self {
             flow,
-            side: start.side,
+            role: start.role,
             source: start.source,
             size_bytes: start.size_bytes,
             quiet: if start.is_to_kernel { QUIET_OF_KERNEL } else { QUIET },
@@ -150,13 +150,13 @@ impl Forwarding {
 
     /// What is behind the gate of a thread.
     fn source(&mut self, number: usize, rate: Option<f64>) -> Result<Box<dyn Port>, String> {
-        let makes = match self.side {
-            Side::Switch => matches!(self.flow, Flow::Pvp | Flow::Enqueue),
-            Side::Guest => self.flow.is_from_guest(),
+        let makes = match self.role {
+            Role::Switch => matches!(self.flow, Flow::Pvp | Flow::Enqueue),
+            Role::Guest => self.flow.is_from_guest(),
         };
-        let turns = match (self.side, self.flow) {
-            (Side::Switch, Flow::Loopback) => Some(PACKETS_OF_LOOP),
-            (Side::Guest, Flow::Pvp | Flow::Loopback) | (Side::Switch, Flow::Return) => Some(0),
+        let turns = match (self.role, self.flow) {
+            (Role::Switch, Flow::Loopback) => Some(PACKETS_OF_LOOP),
+            (Role::Guest, Flow::Pvp | Flow::Loopback) | (Role::Switch, Flow::Return) => Some(0),
             _ => None,
         };
         Ok(match turns {
@@ -282,8 +282,8 @@ fn ring(start: &Start, layout: Layout) -> Result<Ring, String> {
         return Err(format!("{threads} threads cannot share {queues} queue pairs"));
     }
     let is_mergeable = layout.is_mergeable();
-    match start.side {
-        Side::Switch => {
+    match start.role {
+        Role::Switch => {
             let copy = Copy::named(&start.copy);
             let copy = copy.ok_or_else(|| format!("no copy is {:?}", start.copy))?;
             let new = VhostSettings::new(&start.socket);
@@ -292,7 +292,7 @@ fn ring(start: &Start, layout: Layout) -> Result<Ring, String> {
             let device = queues.first().map(Vhost::kept);
             Ok((boxed(queues), device))
         }
-        Side::Guest => {
+        Role::Guest => {
             let is_packed = layout.is_packed();
             let new = VirtioSettings::new(&start.socket);
             let is_in_order = layout.is_in_order();
@@ -323,9 +323,9 @@ fn trimmed(batches: &[u64]) -> Vec<u64> {
 fn mode(start: &Start, flow: Flow) -> Mode {
     let is_bare = start.is_to_kernel && start.source == Source::Null;
     let (source, target) = ([0x02, 0, 0, 0, 0, 0x10], [0x02, 0, 0, 0, 0, 0x11]);
-    match (start.side, flow) {
-        (Side::Guest, Flow::Pvp | Flow::Loopback) => Mode::Mac { source, target },
-        (Side::Switch, _) if is_bare => Mode::Mac { source, target },
+    match (start.role, flow) {
+        (Role::Guest, Flow::Pvp | Flow::Loopback) => Mode::Mac { source, target },
+        (Role::Switch, _) if is_bare => Mode::Mac { source, target },
         _ => Mode::Io,
     }
 }

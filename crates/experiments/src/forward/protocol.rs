@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which side of the rings a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Side {
+pub enum Role {
     /// The back end, and the physical side with it.
     Switch,
     /// The front end: what a virtual machine's driver is.
@@ -39,7 +39,7 @@ impl Source {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// Which side it is.
-    pub side: Side,
+    pub role: Role,
     /// The flow's name: see [`super::Flow`].
     pub flow: String,
     /// The layout's name: see [`super::Layout`].

@@ -10,8 +10,8 @@ use haul_measure::sys;
 
 use super::bench::{Bench, Subject};
 use super::flow::Flow;
-use super::protocol::{Counted, Side};
-use super::sides::{Common, Cycles, Receipt, Running, SOCKET};
+use super::protocol::{Counted, Role};
+use super::sides::{Common, Cycles, Receipt, SOCKET, Side};
 use super::waits;
 use crate::context::Context;
 use crate::drive::Folder;
@@ -77,14 +77,14 @@ pub(super) struct Run<'a> {
 /// the guest has agreed on.
 struct Kept {
     switch: &'static str,
-    guest: Running,
+    guest: Box<dyn Side>,
     folder: Folder,
 }
 
 /// Both sides of a flow, and where they meet.
 pub(super) struct Sides {
-    pub(super) switch: Running,
-    pub(super) guest: Running,
+    pub(super) switch: Box<dyn Side>,
+    pub(super) guest: Box<dyn Side>,
     folder: Folder,
 }
 
@@ -177,10 +177,10 @@ impl<'a> Run<'a> {
         let (of_switch, of_guest) = self.attempts(subject);
         let threads = bench.threads(self.cpus.len());
         let (of_switch_cpus, of_guest_cpus) = self.cpus.split_at(threads);
-        let started = subject.switch.start(Side::Switch, &common, of_switch_cpus, &subject.copy);
+        let started = subject.switch.start(Role::Switch, &common, of_switch_cpus, &subject.copy);
         let mut switch = started.map_err(&of_switch)?;
         // What a guest of haul's copies between its own ring and itself is never what is compared.
-        let start = || bench.guest.start(Side::Guest, &common, &of_guest_cpus[..threads], "haul");
+        let start = || bench.guest.start(Role::Guest, &common, &of_guest_cpus[..threads], "haul");
         let mut guest = kept.map_or_else(start, Ok).map_err(&of_guest)?;
         guest.await_link().map_err(&of_guest)?;
         switch.await_link().map_err(&of_switch)?;
@@ -244,8 +244,8 @@ impl<'a> Run<'a> {
         }
         let (of_switch, of_guest) = self.attempts(subject);
         let Sides { switch, guest, .. } = &mut sides;
-        switch.meter(Side::Switch).map_err(&of_switch)?;
-        guest.meter(Side::Guest).map_err(&of_guest)?;
+        switch.meter(Role::Switch).map_err(&of_switch)?;
+        guest.meter(Role::Guest).map_err(&of_guest)?;
         sleep(METER, context);
         sample.switch_cycles = switch.metered().map_err(&of_switch)?;
         sample.guest_cycles = guest.metered().map_err(&of_guest)?;

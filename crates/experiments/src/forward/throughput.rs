@@ -11,7 +11,7 @@ use super::flow::Flow;
 use super::records::{compare_rates, of, whole};
 use super::run::Run;
 use super::search::{Found, Goal, Range, Trial, search};
-use super::sides::{Forwarder, Running, is_ceiling};
+use super::sides::{Forwarder, Side, is_ceiling};
 use crate::context::Context;
 use crate::error::Error;
 use crate::remarks::Remarks;
@@ -112,7 +112,7 @@ fn one(
     };
     taker.go(None).map_err(of_taker)?;
     let maker = if is_of_guest { &mut sides.guest } else { &mut sides.switch };
-    let measured = goals(run, index, maker, is_first && bench.latency, watch, context);
+    let measured = goals(run, index, maker.as_mut(), is_first && bench.latency, watch, context);
     run.end(subject, sides);
     measured.map_err(|reason| if is_of_guest { of_guest(reason) } else { of_switch(reason) })
 }
@@ -120,7 +120,7 @@ fn one(
 fn goals(
     run: &Run<'_>,
     index: usize,
-    maker: &mut Running,
+    maker: &mut dyn Side,
     with_latency: bool,
     watch: &Watch,
     context: &mut Context<'_>,
@@ -164,7 +164,7 @@ fn goals(
 fn look(
     goal: &Goal,
     range: Range,
-    maker: &mut Running,
+    maker: &mut dyn Side,
     context: &mut Context<'_>,
 ) -> Result<Found, String> {
     let mut failure = None;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use crate::forward::flow::{Flow, Layout};
-use crate::forward::protocol::Side;
+use crate::forward::protocol::Role;
 
 /// Descriptors of a ring, and packets that its pool holds: the rings' four times over.
 const RING: u32 = 1024;
@@ -16,7 +16,7 @@ const MEMORY_MIB: u32 = 256;
 /// What one is started with.
 #[derive(Clone, Debug)]
 pub(in crate::forward) struct Setting<'a> {
-    pub(in crate::forward) side: Side,
+    pub(in crate::forward) role: Role,
     pub(in crate::forward) flow: Flow,
     pub(in crate::forward) layout: Layout,
     pub(in crate::forward) size_bytes: usize,
@@ -34,7 +34,7 @@ pub(in crate::forward) struct Setting<'a> {
 }
 
 pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
-    let Setting { side, flow, layout, size_bytes, cpu, cpus, is_huge, is_to_kernel, .. } = setting;
+    let Setting { role, flow, layout, size_bytes, cpu, cpus, is_huge, is_to_kernel, .. } = setting;
     let all: Vec<String> = cpus.iter().map(ToString::to_string).collect();
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |word: String| words.push(word.into());
@@ -51,11 +51,11 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
         add("--single-file-segments".into());
     } else {
         add("--no-huge".into());
-        add(format!("--file-prefix={}", if *side == Side::Switch { "switch" } else { "guest" }));
+        add(format!("--file-prefix={}", if *role == Role::Switch { "switch" } else { "guest" }));
     }
     let socket = setting.socket.as_os_str().to_string_lossy();
-    let mode = match side {
-        Side::Switch => {
+    let mode = match role {
+        Role::Switch => {
             add(format!("--vdev=net_vhost0,iface={socket},queues=1"));
             if *flow == Flow::Pvp {
                 add(format!("--vdev=net_null0,size={size_bytes},copy=0"));
@@ -63,7 +63,7 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
             // Its source makes no content; this mode writes addresses.
             if *is_to_kernel { "mac" } else { switch_mode(*flow) }
         }
-        Side::Guest => {
+        Role::Guest => {
             add("--log-level=pmd.net.virtio.init:debug".into());
             if *layout == Layout::PackedVector {
                 // Else it stays with AVX2, and with scalar functions.

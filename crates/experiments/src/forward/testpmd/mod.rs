@@ -22,7 +22,7 @@ use self::printed::{
     credible, parse_cycles, parse_features, parse_path, parse_stats, parse_version,
 };
 use super::flow::Flow;
-use super::protocol::Side;
+use super::protocol::Role;
 use crate::drive::{Program, Silence, Terminal};
 
 /// What it says when it waits for a command.
@@ -56,7 +56,7 @@ pub struct Testpmd {
 /// One that runs.
 pub(super) struct Session {
     terminal: Terminal,
-    side: Side,
+    role: Role,
     flow: Flow,
     metered_since: Option<Instant>,
 }
@@ -112,13 +112,13 @@ impl Session {
     pub(super) fn start(testpmd: &Testpmd, setting: &Setting<'_>) -> Result<Self, String> {
         let program = testpmd.program(setting);
         let terminal = Terminal::start(&program).map_err(|error| error.to_string())?;
-        let (side, flow) = (setting.side, setting.flow);
-        let mut session = Self { terminal, side, flow, metered_since: None };
+        let (role, flow) = (setting.role, setting.flow);
+        let mut session = Self { terminal, role, flow, metered_since: None };
         let heard = session.terminal.hear_until(PROMPT, PATIENCE_TO_START);
         heard.map_err(|silence| session.failure(&silence))?;
-        let makes = match setting.side {
-            Side::Switch => [Flow::Enqueue, Flow::Loopback].contains(&setting.flow),
-            Side::Guest => setting.flow.is_from_guest(),
+        let makes = match setting.role {
+            Role::Switch => [Flow::Enqueue, Flow::Loopback].contains(&setting.flow),
+            Role::Guest => setting.flow.is_from_guest(),
         };
         if makes {
             session.ask(&format!("set txpkts {}", setting.size_bytes))?;
@@ -136,7 +136,7 @@ impl Session {
     /// # Errors
     /// It ended, or gives no answer.
     pub(super) fn go(&mut self) -> Result<(), String> {
-        let is_first = (self.side, self.flow) == (Side::Switch, Flow::Loopback);
+        let is_first = (self.role, self.flow) == (Role::Switch, Flow::Loopback);
         self.ask(if is_first { "start tx_first 32" } else { "start" }).map(drop)
     }
 
@@ -273,7 +273,7 @@ mod tests {
         let other = Testpmd::find(Some(Path::new("/bin/true"))).unwrap();
         let socket = folder.path().join("socket");
         let setting = Setting {
-            side: Side::Switch,
+            role: Role::Switch,
             flow: Flow::Pvp,
             layout: Layout::Split,
             size_bytes: 64,
