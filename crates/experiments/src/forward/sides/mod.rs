@@ -1,5 +1,5 @@
-//! The two sides of a flow, as their run uses them: [`Side`] is the contract, and each program has a
-//! file that implements it.
+//! The two sides of a flow, as their run uses them: [`Side`] is the contract, and each program has
+//! a file that implements it.
 //!
 //! From the bottom up:
 //!
@@ -90,7 +90,8 @@ pub(super) struct Common<'a> {
 /// Every method that returns a `Result` fails if the program has ended or does not answer, with its
 /// last output, or if it answers something unexpected.
 pub(super) trait Side {
-    /// Waits until this side sees the other one. A program that polls whatever is there does not wait.
+    /// Waits until this side sees the other one. A program that polls whatever is there does not
+    /// wait.
     fn await_link(&mut self) -> Result<(), String> {
         Ok(())
     }
@@ -120,7 +121,8 @@ pub(super) trait Side {
         Err("it makes packets of one size".to_owned())
     }
 
-    /// Counts cycles as well from now on, if the program can. A switch also counts those at the ring.
+    /// Counts cycles as well from now on, if the program can. A switch also counts those at the
+    /// ring.
     fn meter(&mut self, _role: Role) -> Result<(), String> {
         Ok(())
     }

@@ -136,8 +136,8 @@ pub fn suspicion(counted: f64, known: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contract::About;
     use super::*;
+    use crate::pcie::source::contract::About;
 
     fn count(name: &'static str, value: f64) -> Count {
         Count { quantity: Quantity::Traffic(name), value, unit: 1.0 }

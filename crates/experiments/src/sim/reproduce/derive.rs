@@ -3,9 +3,9 @@
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Kind, Record};
 
-use super::super::paper::{COPY_SHARES, FIGURE_8, Mode, Row, TABLE_2};
 use super::point::{Calibration, FIGURE_PAYLOAD, Results, issue, modes};
 use crate::context::Context;
+use crate::sim::paper::{COPY_SHARES, FIGURE_8, Mode, Row, TABLE_2};
 
 /// A row of Table 2 of ours, in percent: overall, by faster copies, by overlap.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,9 +4,9 @@ use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 use haul_sim::configuration::Issue;
 
-use super::super::paper::{COPY_SHARES, Mode};
-use super::super::task::{Copying, Simulated, Task};
 use super::ENGINES;
+use crate::sim::paper::{COPY_SHARES, Mode};
+use crate::sim::task::{Copying, Simulated, Task};
 
 /// Whether the knob is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use haul_model::{Line, Record};
 
-use super::super::paper::{COPY_SHARES, FIGURE_8, Row, TABLE_2};
 use super::*;
 use crate::context::measured;
+use crate::sim::paper::{COPY_SHARES, FIGURE_8, Row, TABLE_2};
 
 /// BASE's cycles a packet at 80 ns; whatever it is, only ratios count.
 const BASE: f64 = 10_000.0;

@@ -4,11 +4,11 @@
 use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 
-use super::super::paper::{COPY_SHARES, FIGURE_8, FIGURE_8_CHANGES, Mode, Row, TABLE_2};
 use super::ENGINES;
 use super::derive::{Ours, figure_7, figure_8, ours};
 use super::point::{Calibration, Results, modes};
 use crate::context::Context;
+use crate::sim::paper::{COPY_SHARES, FIGURE_8, FIGURE_8_CHANGES, Mode, Row, TABLE_2};
 
 /// Points that a row may be off in order and out of order, and in the mean; Figure 8's.
 const IN_ORDER_MAX: f64 = 5.0;

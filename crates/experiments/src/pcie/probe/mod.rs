@@ -236,8 +236,8 @@ pub(super) mod tests {
 
     use serde_json::json;
 
-    use super::super::source::ethdev::Ask;
     use super::*;
+    use crate::pcie::source::ethdev::Ask;
 
     /// A program that says what is written for each command, in the order that it is asked it.
     pub(crate) struct Recorded(pub(crate) Vec<(&'static str, Value)>);
