@@ -50,11 +50,9 @@ impl Context<'_> {
         (self.progress)(&Step { what: what.to_owned(), elapsed, budget });
     }
 
-    /// Stamps a record with run, machine and time, and hands it on.
+    /// Passes a record, stamped with the run, the machine and the current time, to the sink.
     pub fn emit(&mut self, mut record: Record) {
-        record.run.clone_from(&self.run);
-        record.machine.clone_from(&self.machine);
-        record.time = now();
+        record.stamp(&self.run, &self.machine, &now());
         (self.sink)(record);
     }
 }

@@ -70,7 +70,7 @@ fn records(config: &Bench) -> Vec<Record> {
 fn metrics(records: &[Record], subject: &str) -> Vec<(String, Option<u64>)> {
     let of = records.iter().filter(|record| record.subject == subject);
     of.map(|record| {
-        let round = record.parameters.get("round").and_then(|round| round.as_u64());
+        let round = record.count("round");
         (record.metric.clone(), round)
     })
     .collect()
@@ -191,7 +191,7 @@ fn more_kept_ready_than_there_is_memory_is_refused() {
 fn memory_that_is_ready_from_the_start_is_said_in_the_records_of_the_heap_that_has_it() {
     let found = records(&Bench { ready_bytes: 4 << 20, ..bench(Test::Growth, usual()) });
     for record in &found {
-        let ready = record.parameters.get("ready_bytes").and_then(|value| value.as_u64());
+        let ready = record.count("ready_bytes");
         assert_eq!(ready, (record.subject == "haul").then_some(4 << 20), "{record:?}");
     }
 }

@@ -79,7 +79,7 @@ fn machines_of_the_record_take_the_cycles_that_it_says() {
     pool::each(&points, 2, &stop, run, |index, simulated| {
         let (what, record) = (name(&points[index]), &recorded[&name(&points[index])]);
         let cycles = simulated.cycles_per_packet.expect("there are packets");
-        let recorded_program = record.parameters.get("program_digest").and_then(|it| it.as_str());
+        let recorded_program = record.text("program_digest");
         assert_eq!(recorded_program.unwrap_or(RECORDED_PROGRAM), digest, "another program");
         assert_eq!(simulated.instructions, record.parameters["instructions"], "{what}");
         assert_eq!(cycles, record.samples[0], "{what}: cycles a packet");

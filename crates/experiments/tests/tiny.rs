@@ -63,7 +63,7 @@ fn distributions_at_every_level_and_function() {
                 assert_eq!((record.metric.as_str(), record.unit.as_str()), ("time", "ns"));
                 assert_eq!(record.comparison.as_ref().unwrap().baseline, "libc");
             }
-            let note = found[0].parameters.get("note").map(ToString::to_string).unwrap_or_default();
+            let note = found[0].shown("note").unwrap_or_default();
             assert_eq!(
                 note.contains("do not fit"),
                 level == Level::L1 || level == Level::L2,
@@ -135,7 +135,7 @@ fn sizes_of_all_kernels() {
     assert!(found.iter().all(|record| record.parameters["then_read"] == "last"));
     let found = records(|context| config.measure(context));
     assert_eq!(subjects(&found), ["libc", "haul", "libc", "haul"]);
-    let note = |record: &Record| record.parameters.get("note").map(ToString::to_string);
+    let note = |record: &Record| record.shown("note");
     for record in &found[..2] {
         assert!(
             !record.parameters.contains_key("then_read"),

@@ -75,22 +75,21 @@ pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Chosen<'a> {
 fn is_warm_throughput(record: &Record) -> bool {
     record.experiment == name::CHANNEL_TRANSFER
         && record.metric == "throughput"
-        && record.parameters.get(key::TARGET).is_some_and(|target| target == "warm")
+        && record.text(key::TARGET) == Some("warm")
 }
 
 fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
     let mut rates = Rates::new();
     for &record in records {
-        let busy = record.parameters.get(key::BUSY_CORE).and_then(|busy| busy.as_u64());
-        let Some(size) = record.parameters.get(key::SIZE_BYTES).and_then(|size| size.as_u64())
-        else {
+        let busy = record.count(key::BUSY_CORE);
+        let Some(size) = record.count(key::SIZE_BYTES) else {
             continue;
         };
         let known = MECHANISMS.iter().find(|(name, needs_trust)| {
             record.subject.strip_prefix("haul:") == Some(name) && (trusted || !needs_trust)
         });
         // What fell back to another mechanism says nothing of its own.
-        let took = record.parameters.get(key::MECHANISM).and_then(|took| took.as_str());
+        let took = record.text(key::MECHANISM);
         let known = known.filter(|(name, _)| took.is_none_or(|took| took == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
             let by_name = rates.entry(size).or_default();

@@ -168,7 +168,7 @@ impl Command for Watch {
 /// What each port's packets move across its link, a sentence each.
 fn estimates(journal: &Journal) -> Vec<String> {
     let records: Vec<&Record> = journal.records().collect();
-    let port = |record: &Record| record.parameters.get(key::PORT).and_then(|it| it.as_u64());
+    let port = |record: &Record| record.count(key::PORT);
     let ports: BTreeSet<u64> = records.iter().filter_map(|record| port(record)).collect();
     let of = |number: u64| -> Vec<&Record> {
         records.iter().copied().filter(|record| port(record) == Some(number)).collect()
@@ -185,15 +185,15 @@ fn estimate(port: &[&Record]) -> Option<String> {
     let data = |metric: &str| Some(BytesPerSecond(sum(metric)?.median()?).to_string());
     let share = |metric: &str| {
         let record = sum(metric)?;
-        let usable = record.parameters.get(key::USABLE_BYTES_PER_S)?.as_f64()?;
+        let usable = record.number(key::USABLE_BYTES_PER_S)?;
         Some(three_digits(record.median()? / usable * 100.0))
     };
     let of = sum("to_host")?;
-    let said = |name: &str| of.parameters.get(name)?.as_str();
+    let said = |name: &str| of.text(name);
     Some(format!(
         "Port {} ({}): by the estimate, {} with the rules of {} in mode {} reads {} of data, writes {} \
          and is written {}; {} is used {}% to the host and {}% to the device, headers included.",
-        of.parameters.get(key::PORT)?,
+        of.count(key::PORT)?,
         said(key::DEVICE)?,
         said(key::NIC)?,
         said(key::DRIVER_RULES)?,
@@ -211,7 +211,7 @@ fn estimate(port: &[&Record]) -> Option<String> {
 fn notes(journal: &Journal) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for record in journal.records() {
-        let said = |name: &str| record.parameters.get(name).and_then(|it| it.as_str());
+        let said = |name: &str| record.text(name);
         if let (Some(device), Some(note)) = (said(key::DEVICE), said(key::NOTE)) {
             let note = format!("{device}: {note}");
             if !notes.contains(&note) {

@@ -46,7 +46,8 @@ pub enum Forwarder {
     Qemu(Qemu),
 }
 
-/// Whether a copy is the file of a library with a `memcpy`, and not the name of one of haul's copies.
+/// Whether a copy is the file of a library with a `memcpy`, and not the name of one of haul's
+/// copies.
 #[must_use]
 pub fn is_library(copy: &str) -> bool {
     copy.contains('/')

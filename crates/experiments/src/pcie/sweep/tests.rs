@@ -19,7 +19,7 @@ fn sweep(nic: &str, time: Time) -> Sweep {
 
 fn of<'a>(records: &'a [Record], metric: &str, basis: &str) -> Vec<&'a Record> {
     let is = |record: &&Record| {
-        record.metric == metric && record.parameters.get(key::BASIS).is_none_or(|own| own == basis)
+        record.metric == metric && record.text(key::BASIS).is_none_or(|own| own == basis)
     };
     records.iter().filter(is).collect()
 }

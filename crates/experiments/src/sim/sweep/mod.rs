@@ -328,10 +328,7 @@ impl Plan {
             })
             .collect();
         let whole = records.len() == METRICS
-            && records.iter().all(|record| {
-                record.parameters.get(key::DIGEST).and_then(|value| value.as_str())
-                    == Some(entry.digest.as_str())
-            });
+            && records.iter().all(|record| record.text(key::DIGEST) == Some(entry.digest.as_str()));
         if whole { Ok(records) } else { Err("its record file is damaged".into()) }
     }
 
