@@ -12,6 +12,7 @@
 //! The crate has no unsafe code, does no input or output, and reads no clock. From the bottom up:
 //!
 //! - [`units`]: bytes, nanoseconds and rates, with their parsers and their text forms;
+//! - [`shell`]: words of a shell's command line;
 //! - [`sizes`]: lists and classes of sizes, as the command line accepts them;
 //! - [`statistics`]: quantiles, intervals and means;
 //! - [`experiment`]: the names of experiments and of their parameters;
@@ -24,6 +25,8 @@
 #![forbid(unsafe_code)]
 
 pub mod units;
+
+pub mod shell;
 
 pub mod sizes;
 
