@@ -1,6 +1,7 @@
 //! Words of a POSIX shell's command line. Every command that haul shows quotes its words here.
 
-/// A word as a POSIX shell reads it: between single quotes unless every character stands for itself.
+/// A word as a POSIX shell reads it: between single quotes, unless every character stands for
+/// itself.
 ///
 /// ```
 /// use haul_model::shell::quoted;

@@ -174,7 +174,7 @@ fn records_have_the_histogram_and_an_estimate_by_the_ports_driver() {
     }
     // No such device is here: its link is not known, nor is it counted.
     let note = records[0].parameters["note"].as_str().unwrap();
-    assert!(note.contains("--link") && note.contains("estimate alone"), "{note}");
+    assert!(note.contains("--link") && note.contains("only the estimate"), "{note}");
     assert_eq!(program.detached.load(Ordering::Relaxed), 1, "it is taken off again");
 }
 

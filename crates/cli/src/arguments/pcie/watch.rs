@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use haul::telemetry::Wish;
-use haul_experiments::pcie::place::Wishes;
+use haul_experiments::pcie::profile::Overrides;
 use haul_model::pcie::{Nic, Version};
 
 use super::super::time::time;
@@ -91,8 +91,8 @@ impl Watch {
     }
 
     /// What the user knows better.
-    pub(crate) fn wishes(&self) -> Wishes {
-        Wishes {
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
             nic: self.nic,
             driver: self.driver,
             mode: self.mode.clone(),

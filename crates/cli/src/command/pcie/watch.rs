@@ -12,7 +12,7 @@ use haul::telemetry::Telemetry;
 use haul_experiments::Error as Experiment;
 use haul_experiments::pcie::records::Recorder;
 use haul_experiments::pcie::source::{Tree, perf};
-use haul_experiments::pcie::watch::{Ground, Interval, Watch as Watched};
+use haul_experiments::pcie::watch::{Interval, Settings, Watch as Watched};
 use haul_model::experiment::key;
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
@@ -65,15 +65,15 @@ impl Watch {
         self.version.clone_from(&version);
         let name =
             format!("{version}, process {}, {}", telemetry.process(), telemetry.path().display());
-        let ground = Ground {
+        let settings = Settings {
             program: Arc::new(Mutex::new(Box::new(telemetry))),
             version: &version,
             devices: Sys::new().pcie_devices(),
             tree: Tree::at("/"),
             counters: Box::new(perf::Kernel),
-            wishes: self.arguments.wishes(),
+            overrides: self.arguments.overrides(),
         };
-        let mut watched = Watched::begin(ground)?;
+        let mut watched = Watched::begin(settings)?;
         let begun = Instant::now();
         let end = self.arguments.time.map(|time| begun + time);
         let mut next = begun;

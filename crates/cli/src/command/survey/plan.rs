@@ -1,6 +1,7 @@
 //! What a survey measures, in which order and for how long.
 //!
-//! Every step has its time for rounds and says what it takes beside them ([`Experiment::beside`]).
+//! Every step has its time for rounds and says what it takes beside them
+//! ([`Experiment::overhead`]).
 //! The sums are checked by tests on small and large machines: a quick survey plans at most 25 s and
 //! a full one at most 225 s, of the 30 s and 4 minutes that it promises. What a step takes more
 //! comes off the rounds of the others (`schedule`), so that none is left out.

@@ -15,13 +15,13 @@ use crate::forward::waits;
 
 /// The longest time until haul's own process answers: it waits for a link, and stops with nothing
 /// lost.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The time between two questions for its counters.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The longest time until it answers after a trial. The longest trial takes a minute.
-const PATIENCE_FOR_TRIAL: Duration = Duration::from_secs(90);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A process of haul.
 pub(super) struct Haul {
@@ -62,27 +62,27 @@ impl Haul {
     /// # Errors
     /// It cannot be started, or fails; the text has what it printed.
     fn start(driver: &Program, start: &Start) -> Result<Self, String> {
-        let said = |error: io::Error| error.to_string();
-        let (mut printed, writer) = Printed::new().map_err(said)?;
-        let (own, other) = UnixStream::pair().map_err(said)?;
-        let mut command = driver.command(&writer).map_err(said)?;
+        let as_text = |error: io::Error| error.to_string();
+        let (mut printed, writer) = Printed::new().map_err(as_text)?;
+        let (own, other) = UnixStream::pair().map_err(as_text)?;
+        let mut command = driver.command(&writer).map_err(as_text)?;
         command.stdin(Stdio::from(OwnedFd::from(other)));
         command.stdout(writer);
-        let child = command.spawn().map_err(said)?;
+        let child = command.spawn().map_err(as_text)?;
         drop(command);
         let process = child.id();
         let mut children = Children::new();
         children.push(child);
-        let mut conversation = Conversation::with_driver(own).map_err(said)?;
+        let mut conversation = Conversation::with_driver(own).map_err(as_text)?;
         let text = serde_json::to_string(start).map_err(|error| error.to_string())?;
-        let ready = conversation.say(&text).and_then(|()| conversation.hear_within(PATIENCE));
+        let ready = conversation.say(&text).and_then(|()| conversation.hear_within(TIMEOUT));
         let ready = ready.map_err(|silence| silence.to_string()).and_then(|line| parse(&line));
         match ready {
             Ok(Reply::Ready) => {}
-            Ok(other) => return Err(format!("it says {other:?} at its start")),
+            Ok(other) => return Err(format!("its first answer is {other:?}")),
             Err(reason) => {
                 children.end();
-                return Err(printed.told_with(reason));
+                return Err(printed.with_output(reason));
             }
         }
         Ok(Self { children, conversation, printed, process, before: Counted::default() })
@@ -90,15 +90,15 @@ impl Haul {
 
     fn ask(&mut self, task: &Task) -> Result<Reply, String> {
         let text = serde_json::to_string(task).map_err(|error| error.to_string())?;
-        let said = self.conversation.say(&text);
+        let sent = self.conversation.say(&text);
         let is_trial = matches!(task, Task::Trial { .. });
-        let patience = if is_trial { PATIENCE_FOR_TRIAL } else { PATIENCE };
-        let heard = said.and_then(|()| self.conversation.hear_within(patience));
+        let timeout = if is_trial { TRIAL_TIMEOUT } else { TIMEOUT };
+        let heard = sent.and_then(|()| self.conversation.hear_within(timeout));
         match heard {
             Ok(line) => parse(&line),
             Err(silence) => {
                 self.children.end();
-                Err(self.printed.told_with(silence.to_string()))
+                Err(self.printed.with_output(silence.to_string()))
             }
         }
     }
@@ -110,16 +110,16 @@ impl Haul {
         }
     }
 
-    /// Its counters at a later time than `before`. It publishes its counters every 20 ms, or when its
-    /// thread has a processor again.
+    /// Its counters at a later time than `before`. It publishes its counters every 20 ms, or when
+    /// its thread has a processor again.
     fn counted_later(&mut self) -> Result<Counted, String> {
         let started = Instant::now();
         loop {
             let now = self.counted(&Task::Count)?;
-            if now.time_ns > self.before.time_ns || started.elapsed() > PATIENCE {
+            if now.time_ns > self.before.time_ns || started.elapsed() > TIMEOUT {
                 return Ok(now);
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -197,7 +197,7 @@ impl Side for Haul {
     }
 }
 
-/// The reply, or why the process failed.
+/// The reply, or the reason why the process failed.
 fn parse(line: &str) -> Result<Reply, String> {
     match serde_json::from_str(line) {
         Ok(Reply::Failed(reason)) => Err(reason),

@@ -1,4 +1,4 @@
-//! The two sides of a flow, as their run uses them: [`Side`] is the contract, and each program has
+//! The two sides of a flow, as their run uses them: `Side` is the contract, and each program has
 //! a file that implements it.
 //!
 //! From the bottom up:

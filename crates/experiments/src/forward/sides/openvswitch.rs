@@ -10,7 +10,7 @@ pub(super) fn start_in(
     assignment: &Assignment<'_>,
 ) -> Result<Box<dyn Side>, String> {
     if assignment.role == Role::Guest {
-        return Err("it is no guest".to_owned());
+        return Err("it cannot be the guest".to_owned());
     }
     let Common { flow, size_bytes, is_huge, .. } = *assignment.common;
     let setting =

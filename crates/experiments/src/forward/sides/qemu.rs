@@ -8,7 +8,7 @@ use crate::forward::qemu::{Qemu, Session, Setting};
 
 pub(super) fn start_in(found: &Qemu, assignment: &Assignment<'_>) -> Result<Box<dyn Side>, String> {
     if assignment.role == Role::Switch {
-        return Err("it is no switch".to_owned());
+        return Err("it cannot be the switch".to_owned());
     }
     let Common { folder, layout, cpus, stop, .. } = *assignment.common;
     let setting =

@@ -79,7 +79,7 @@ fn no_step_is_left_out_where_all_of_them_take_longer_than_they_say() {
             let time = step.time(&resources.caches);
             let rounds = schedule.next(time, now);
             let rounds = rounds.unwrap_or_else(|| panic!("{} is left out", step.name()));
-            now += rounds + time.beside * 3 / 2;
+            now += rounds + time.overhead * 3 / 2;
         }
     }
 }
