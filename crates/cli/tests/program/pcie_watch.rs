@@ -194,7 +194,7 @@ fn a_folder_gets_the_records_and_a_page_with_the_histogram() {
     ] {
         assert!(said.contains(part), "{part}: {ran:#?}");
     }
-    assert!(said.contains("note: 0000:99:00.0: what link the device has"), "{ran:#?}");
+    assert!(said.contains("note: 0000:99:00.0: the link of the device"), "{ran:#?}");
     let records = haul_model::parse(&fs::read_to_string(out.join("watch.jsonl")).unwrap()).unwrap();
     assert_eq!(of(&records_of(records), "packets").len(), 2);
     let page = fs::read_to_string(out.join("watch.html")).unwrap();
