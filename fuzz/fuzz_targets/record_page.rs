@@ -22,7 +22,7 @@ fuzz_target!(|text: &str| {
     assert!(csv.lines().count() > records);
     for line in lines {
         if let Line::Record(record) = line
-            && let Some(slices) = record.parameters.get("slices").and_then(|text| text.as_str())
+            && let Some(slices) = record.text("slices")
             && let Some(slices) = haul_model::picture::parse(slices)
         {
             let text = haul_model::picture::text(&slices);

@@ -14,7 +14,17 @@ const KEYS: &str = "crates/model/src/experiment/key.rs";
 const USERS: [&str; 3] = ["crates/experiments/src/", "crates/cli/src/", "crates/report/src/"];
 
 /// The text before a key where a record gets or returns a parameter.
-const USES: [&str; 5] = [".with(", "parameters.get(", "contains_key(", "parameters[", ".insert("];
+const USES: [&str; 9] = [
+    ".with(",
+    ".number(",
+    ".count(",
+    ".text(",
+    ".shown(",
+    "parameters.get(",
+    "contains_key(",
+    "parameters[",
+    ".insert(",
+];
 
 /// Keys of this folder are read only by people so far.
 const UNREAD: &str = "crates/cli/src/command/pcie/";

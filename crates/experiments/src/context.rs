@@ -1,4 +1,4 @@
-//! Which run and machine records are of, where they go, and who may stop it.
+//! The run and the machine of records, the receiver of the records, and the flag that stops a run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,60 +6,58 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use haul_measure::{Caches, Progress};
 use haul_model::Record;
 
-/// What all experiments of a command share.
+/// The state that all experiments of a command share.
 pub struct Context<'a> {
-    /// Which run writes the records: the same for all of one command.
+    /// The name of the run that writes the records: the same for all records of a command.
     pub run: String,
     /// `Machine::id` of the machine.
     pub machine: String,
-    /// Set to end: the experiment returns after the sample it is in, with the records so far.
+    /// Set to end: the experiment returns after the current sample, with the records so far.
     pub stop: &'a AtomicBool,
     /// Cache sizes of one core.
     pub caches: Caches,
-    /// The CPUs that threads are pinned to; empty: those this process may run on.
+    /// The CPUs that threads are pinned to. If it is empty, those that this process may run on.
     pub cpus: Vec<usize>,
-    /// Takes every record as soon as it is complete.
+    /// Receives every record as soon as it is complete.
     pub sink: &'a mut dyn FnMut(Record),
-    /// Told how far an experiment has come, at most 20 times a second.
+    /// Receives the progress of an experiment, at most 20 times a second.
     pub progress: &'a mut dyn FnMut(&Step),
-    /// Told what an experiment had to leave out, to go on with the rest.
+    /// Receives the reason for each subject that an experiment leaves out to go on with the others.
     pub warn: &'a mut dyn FnMut(&str),
 }
 
-/// How far an experiment has come.
+/// The progress of an experiment.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What is being measured: `copy.size 4096 B`.
+    /// The current measurement: `copy.size 4096 B`.
     pub what: String,
-    /// Time spent on it.
+    /// The time since it began.
     pub elapsed: Duration,
-    /// Time that it may take.
+    /// The time that it may take.
     pub budget: Duration,
 }
 
 impl Context<'_> {
-    /// Whether to end now.
+    /// Whether to end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Tells how far the measurement of `what` has come.
-    pub fn tell(&mut self, what: &str, progress: Progress) {
+    /// Reports the progress of the measurement of `what`.
+    pub fn report_progress(&mut self, what: &str, progress: Progress) {
         let Progress { elapsed, budget, .. } = progress;
         (self.progress)(&Step { what: what.to_owned(), elapsed, budget });
     }
 
-    /// Stamps a record with run, machine and time, and hands it on.
+    /// Passes a record, stamped with the run, the machine and the current time, to the sink.
     pub fn emit(&mut self, mut record: Record) {
-        record.run.clone_from(&self.run);
-        record.machine.clone_from(&self.machine);
-        record.time = now();
+        record.stamp(&self.run, &self.machine, &now());
         (self.sink)(record);
     }
 }
 
-/// For tests: what `measure` gives, its records, and what it left out.
+/// For tests: the result of `measure`, its records, and its warnings.
 #[cfg(test)]
 pub(crate) fn measured<T>(
     cpus: Vec<usize>,
@@ -79,15 +77,16 @@ pub(crate) fn measured<T>(
     (done, records, warnings)
 }
 
-/// Now, as records say it: RFC 3339, UTC, to the second.
+/// The current time in the form of records: RFC 3339, UTC, to the second.
 #[must_use]
 pub fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     rfc3339(since.as_secs())
 }
 
-/// Seconds since 1970 as RFC 3339. The calendar is Howard Hinnant's `civil_from_days` ("chrono-
-/// compatible low-level date algorithms"): years begin in March, eras have 400 of them.
+/// Seconds since 1970 as RFC 3339. The calendar is Howard Hinnant's `civil_from_days`
+/// ("chrono-compatible low-level date algorithms"): years begin in March, and an era has 400 of
+/// them.
 fn rfc3339(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_instants() {
+    fn rfc3339_formats_known_instants() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),

@@ -1,18 +1,17 @@
-//! The one error of this crate. Each message names the attempt, the value, the limit and the
-//! remedy.
+//! The error of this crate. Each message names the attempt, the value, the limit and the remedy.
 
 use haul_model::{Bytes, SizeClass};
 
-/// Why an experiment did not come to its records.
+/// The reason why an experiment has no records.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Measuring failed: see there.
+    /// The measurement failed: see [`haul_measure::Error`].
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),
-    /// A DPDK program could not be asked.
+    /// A DPDK program did not answer.
     #[error(transparent)]
     Telemetry(#[from] haul::telemetry::Error),
-    /// A NIC, a link or a workload that cannot be.
+    /// A NIC, a link or a workload that cannot exist.
     #[error(transparent)]
     Pcie(#[from] haul_model::pcie::PcieError),
     /// A DPDK program without the burst probe.
@@ -21,11 +20,11 @@ pub enum Error {
          only its user may write to, as those above it (scripts/install puts it under lib)"
     )]
     NoProbe,
-    /// What the burst probe said.
-    #[error("the burst probe says: {said}")]
+    /// The burst probe answered with an error.
+    #[error("the burst probe answered: {answer}")]
     Probe {
-        /// Its own words, with the remedy.
-        said: String,
+        /// Its message, with the remedy.
+        answer: String,
     },
     /// A port could not be opened.
     #[error(transparent)]
@@ -33,60 +32,59 @@ pub enum Error {
     /// No subject has this name, or it does not run on this processor.
     #[error("cannot measure {name:?} for {function}; this machine has {known}; name some of these")]
     UnknownSubject {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// For which function.
+        /// The function.
         function: &'static str,
-        /// The subjects that exist here.
+        /// The subjects that exist on this processor.
         known: String,
     },
     /// No function has this name.
     #[error("cannot measure function {name:?}; the functions are memcpy, memmove and memset")]
     UnknownFunction {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// No reader has this name.
     #[error("cannot read {name:?} of a target; a reader takes nothing, first, last or all")]
     UnknownReader {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// A size class that reaches too far.
+    /// A size class that ends above the largest size.
     #[error("cannot draw sizes from {class}; end the class at {limit} or below")]
     SizeClass {
-        /// What was asked for.
+        /// The requested class.
         class: SizeClass,
         /// The largest size.
         limit: Bytes,
     },
-    /// Sizes that make no sweep.
-    #[error(
-        "cannot sweep from {first} to {last}; the first has to be above 0 and not beyond the last"
-    )]
+    /// A sweep without valid sizes.
+    #[error("cannot sweep from {first} to {last}; the first must be above 0 and at most the last")]
     Sizes {
         /// The first size.
         first: Bytes,
         /// The last size.
         last: Bytes,
     },
-    /// A subject copied or filled wrongly: its time means nothing.
+    /// A subject copied or filled wrongly, so that its time means nothing.
     #[error(
-        "{subject:?} gave a wrong byte at {index} of a {function} of {size_bytes} B: {found:#04x} instead of \
-         {expected:#04x}; its figures are withheld; please report it with the machine's description"
+        "{subject:?} wrote a wrong byte at {index} of a {function} of {size_bytes} B: {found:#04x} \
+         instead of {expected:#04x}; its figures are withheld; please report it with the machine's \
+         description"
     )]
     WrongBytes {
-        /// Which subject.
+        /// The subject.
         subject: String,
-        /// Of which function.
+        /// The function.
         function: &'static str,
         /// The operation's size.
         size_bytes: usize,
         /// The byte's index from the target's start; negative before it.
         index: isize,
-        /// What it is.
+        /// The byte that was found.
         found: u8,
-        /// What it ought to be.
+        /// The expected byte.
         expected: u8,
     },
     /// A program for the simulated server cannot be read.
@@ -94,7 +92,7 @@ pub enum Error {
     Program {
         /// The file.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A setting of the simulated machine, or a file of them, is wrong.
@@ -102,29 +100,29 @@ pub enum Error {
     SimSetting {
         /// The setting, or the file.
         setting: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A simulated run ended in an error.
     #[error("the simulated run ({what}) failed: {reason}")]
     Simulation {
-        /// Which run.
+        /// The run.
         what: String,
-        /// What the simulator says.
+        /// The simulator's message.
         reason: String,
     },
-    /// A plan of simulated runs is damaged, or a task of it cannot be done.
+    /// A plan of simulated runs is damaged, or one of its tasks cannot be done.
     #[error("cannot use the plan {}: {reason}", path.display())]
     Plan {
         /// The plan.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
-    /// No heap of this name can be compared with.
+    /// No heap of this name is known.
     #[error("cannot compare with {name:?}; the heaps are {known}; name some of these")]
     UnknownPeer {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The heaps that haul knows.
         known: String,
@@ -135,130 +133,131 @@ pub enum Error {
          {package}, or leave it out of --against"
     )]
     PeerMissing {
-        /// Which heap.
+        /// The heap.
         peer: &'static str,
         /// Its library's file name, without the version.
         library: &'static str,
-        /// Debian's package.
+        /// Its Debian package.
         package: &'static str,
     },
     /// No heap test has this name.
-    #[error("cannot do heap test {name:?}; the tests are {known}; name some of these")]
+    #[error("cannot run heap test {name:?}; the tests are {known}; name some of these")]
     UnknownTest {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The tests that exist.
         known: String,
     },
-    /// A block that no heap can give.
+    /// A block size that no heap supports.
     #[error(
         "cannot measure blocks of {asked}; a size is from 1 B to {limit}; name another --sizes"
     )]
     BlockSize {
-        /// What was asked for.
+        /// The requested size.
         asked: Bytes,
-        /// The largest.
+        /// The largest size.
         limit: Bytes,
     },
-    /// An alignment that is none.
+    /// An alignment that no heap supports.
     #[error(
         "cannot align blocks to {asked}; an alignment is a power of two from 1 B to {limit}; name \
          another --align"
     )]
     BlockAlign {
-        /// What was asked for.
+        /// The requested alignment.
         asked: Bytes,
-        /// The largest.
+        /// The largest alignment.
         limit: Bytes,
     },
     /// A producer without a consumer.
     #[error(
-        "cannot have {threads} threads free each other's blocks in twos; name an even number of --threads"
+        "cannot pair {threads} threads that free each other's blocks; name an even number of \
+         --threads"
     )]
     OddThreads {
-        /// What was asked for.
+        /// The requested number.
         threads: usize,
     },
     /// A driver failed.
-    #[error("cannot have {peer} {attempt}: {reason}; {}", remedy_of_driver(peer, reason))]
+    #[error("cannot make {peer} {attempt}: {reason}; {}", remedy_of_driver(peer, reason))]
     Driver {
-        /// Whose driver.
+        /// The peer.
         peer: String,
-        /// What it was asked to do.
+        /// The attempt.
         attempt: String,
-        /// What came of it.
+        /// The reason.
         reason: String,
     },
-    /// The two ends of a transfer have nowhere to meet.
+    /// The folder for the sockets of the two ends of a transfer cannot be made.
     #[error(
         "cannot make a folder for the sockets of {peer} in {}: {reason}; {}",
         folder.display(), remedy_of_folder(reason)
     )]
     Folder {
-        /// Whose ends.
+        /// The peer.
         peer: String,
-        /// Where temporary files go.
+        /// The folder of temporary files.
         folder: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: std::io::Error,
     },
-    /// More memory ready, from the start or ahead of need, than there is.
+    /// A test would keep more memory ready than the machine has.
     #[error(
-        "cannot have {asked} ready ahead of need: {} are available beside what the test takes; ask for \
-         less --grow-ahead or --ready",
+        "cannot keep {asked} ready ahead of need: {} are available in addition to the test's \
+         memory; lower --grow-ahead or --ready",
         available.approximate()
     )]
     GrowAhead {
-        /// What was asked for.
+        /// The requested bytes.
         asked: Bytes,
-        /// How much there is.
+        /// The available bytes.
         available: Bytes,
     },
-    /// A driver without a run.
+    /// A driver was started without a run.
     #[error(
         "cannot drive a heap: {reason}; `haul heap bench` starts its drivers itself, with a socket \
          for standard input"
     )]
     Conversation {
-        /// What the system said.
+        /// The system's error.
         reason: std::io::Error,
     },
-    /// One end of a transfer without a run.
+    /// One end of a transfer was started without a run.
     #[error(
         "cannot talk to the run at {}: {reason}; `haul channel bench` starts its drivers itself",
         socket.display()
     )]
     ChannelConversation {
-        /// Where the run should listen.
+        /// The socket of the run.
         socket: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: std::io::Error,
     },
-    /// Nothing of this name moves bytes between processes.
+    /// No transport between processes has this name.
     #[error("cannot compare channels with {name:?}; the others are {known}; name some of these")]
     UnknownChannelPeer {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What haul can be compared with.
+        /// The peers that haul knows.
         known: String,
     },
-    /// What a peer needs is not installed.
+    /// A program that a peer needs is not installed.
     #[error("cannot compare with {peer}: {reason}; {remedy}, or leave it out of --against")]
     ChannelPeerMissing {
-        /// Which one.
+        /// The peer.
         peer: &'static str,
-        /// What is not there.
+        /// What is missing.
         reason: String,
-        /// How it is had.
+        /// How to install it.
         remedy: &'static str,
     },
     /// Two ends on one processor.
     #[error(
         "cannot measure transfers between two processes: this one may run on {allowed} processor, \
-         and each end wants its own; allow it two (taskset, or the container's cpuset)"
+         and each end needs its own; allow it two (taskset, or the container's cpuset)"
     )]
     OneProcessor {
-        /// How many there are.
+        /// The number of allowed processors.
         allowed: usize,
     },
     /// A switch and a guest on one processor.
@@ -267,27 +266,27 @@ pub enum Error {
          switch and guest both poll, each on its own; allow it two (taskset, or the container's cpuset)"
     )]
     OneProcessorForwarding {
-        /// How many there are.
+        /// The number of allowed processors.
         allowed: usize,
     },
     /// A trace's file cannot be read, or a file for its replay cannot be written.
     #[error("cannot {attempt} {}: {reason}; {remedy}", path.display())]
     TraceFile {
-        /// What was attempted.
+        /// The attempt.
         attempt: &'static str,
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: std::io::Error,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// A file that is no trace, or holds too much.
+    /// A file that is not a trace, or is too large.
     #[error("cannot read {}: {reason}", path.display())]
     Trace {
         /// The file.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: haul_model::trace::TraceError,
     },
     /// A trace without anything to replay.
@@ -300,7 +299,7 @@ pub enum Error {
     EmptyTrace {
         /// The file.
         path: std::path::PathBuf,
-        /// Whether it has others, that were not asked for.
+        /// Whether it has operations that were not selected.
         filtered: bool,
     },
     /// haul's own heap could not be built or found.
@@ -308,34 +307,34 @@ pub enum Error {
     Heap(#[from] haul_heap::Error),
     /// haul's own heap had no block for a replay.
     #[error(
-        "cannot replay the trace up to there: no block of {size} aligned to {align} after \
-         {operations} operations ({reason}); ask for an earlier --at"
+        "cannot replay the trace up to this point: no block of {size} aligned to {align} after \
+         {operations} operations ({reason}); name an earlier --at"
     )]
     NoBlock {
         /// The block's size.
         size: Bytes,
         /// Its alignment.
         align: Bytes,
-        /// How many operations were done.
+        /// The number of operations before it.
         operations: usize,
-        /// What the heap said.
+        /// The heap's error.
         reason: haul_heap::AllocError,
     },
 }
 
-/// What a system says of a process (EMFILE) or of itself (ENFILE) that has no descriptor left.
-/// Drivers tell their reasons as text.
+/// The text of a system's error if the process (EMFILE) or the system (ENFILE) has no descriptor
+/// left. Drivers report their reasons as text.
 const NO_DESCRIPTOR: [&str; 2] = ["(os error 24)", "(os error 23)"];
 const RAISE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
 
-/// What helps who cannot be driven: nobody leaves haul out of `--against`.
+/// The remedy for a driver that failed. haul cannot be left out of `--against`.
 fn remedy_of_driver(peer: &str, reason: &str) -> &'static str {
     if NO_DESCRIPTOR.iter().any(|code| reason.contains(code)) {
         RAISE_DESCRIPTORS
     } else if peer == "haul" {
-        "ask for less, or for another --mechanism of transfers"
+        "request less, or another --mechanism of transfers"
     } else {
-        "leave it out of --against, or ask for less"
+        "leave it out of --against, or request less"
     }
 }
 
@@ -343,5 +342,5 @@ fn remedy_of_folder(reason: &std::io::Error) -> &'static str {
     if NO_DESCRIPTOR.iter().any(|code| reason.to_string().contains(code)) {
         return RAISE_DESCRIPTORS;
     }
-    "name a folder that is there and that you may write to with TMPDIR"
+    "name an existing folder that you may write to with TMPDIR"
 }

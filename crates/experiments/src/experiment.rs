@@ -1,4 +1,4 @@
-//! What every experiment says of itself: its name, what it costs, and how it is measured.
+//! The interface of every experiment: its name, its cost, and its measurement.
 
 use std::iter::Sum;
 use std::ops::Add;
@@ -9,38 +9,38 @@ use haul_measure::Caches;
 use crate::context::Context;
 use crate::error::Error;
 
-/// Something to measure: whom, on what, and for how long. A survey is a list of them; a new part
-/// of haul is one more entry.
+/// Something to measure: the subjects, the items, and the time. A survey is a list of experiments;
+/// a new part of haul adds one more.
 ///
-/// Rounds take the budget. What is taken beside them, by placing buffers, starting processes,
-/// proving bytes and the fewest rounds of each subject, is an estimate: every constant behind it is
-/// what the experiment took of a quiet 2-processor Zen 4 (32 MiB of last-level cache) beyond its
-/// budget, rounded up. A plan takes what one experiment takes more off the rounds of those that
-/// follow.
+/// The budget is the time of the rounds. The time beyond the rounds is an estimate: it places
+/// buffers, starts processes, proves bytes and runs the fewest rounds of each subject. Every
+/// constant of the estimate is the time that the experiment took beyond its budget on a quiet
+/// 2-processor Zen 4 (32 MiB of last-level cache), rounded up. If an experiment takes longer, a
+/// plan gives less time to the rounds of the following ones.
 pub trait Experiment {
-    /// What it measures, for a person: `memcpy, service, l1`.
+    /// Its description for a user: `memcpy, service, l1`.
     fn name(&self) -> String;
 
-    /// How long its rounds may take; nothing where it has none.
+    /// The time of its rounds; zero if it has no rounds.
     fn budget(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Sets how long its rounds may take.
+    /// Sets the time of its rounds.
     fn set_budget(&mut self, _budget: Duration) {}
 
-    /// About how long it takes beside its rounds, on a quiet machine with these caches.
-    fn beside(&self, caches: &Caches) -> Duration;
+    /// The approximate time beyond its rounds, on a quiet machine with these caches.
+    fn overhead(&self, caches: &Caches) -> Duration;
 
-    /// How much of a budget it gets where it shares one with others.
+    /// Its share of a budget that it shares with other experiments, relative to theirs.
     fn weight(&self) -> f64 {
         1.0
     }
 
-    /// Whether the machine has the memory that it needs, as far as that is known before it begins.
+    /// Checks before the experiment whether the machine has enough memory, as far as that is known.
     ///
     /// # Errors
-    /// It does not.
+    /// The machine does not have enough memory.
     fn check_memory(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -48,29 +48,29 @@ pub trait Experiment {
     /// Measures, and emits each record as soon as it is complete.
     ///
     /// # Errors
-    /// What stopped it; the records emitted before that hold.
+    /// The reason why it stopped. The records emitted before that are valid.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error>;
 
-    /// How long it takes, on a quiet machine with these caches.
+    /// Its time on a quiet machine with these caches.
     fn time(&self, caches: &Caches) -> Time {
-        Time { rounds: self.budget(), beside: self.beside(caches) }
+        Time { rounds: self.budget(), overhead: self.overhead(caches) }
     }
 }
 
-/// What an experiment takes, or several of them together.
+/// The time of an experiment, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
-    /// For rounds: what a budget is.
+    /// The time of the rounds, which a budget limits.
     pub rounds: Duration,
-    /// Beside them.
-    pub beside: Duration,
+    /// The time beyond the rounds.
+    pub overhead: Duration,
 }
 
 impl Time {
-    /// All of it.
+    /// The sum of both.
     #[must_use]
     pub fn whole(self) -> Duration {
-        self.rounds + self.beside
+        self.rounds + self.overhead
     }
 }
 
@@ -78,7 +78,7 @@ impl Add for Time {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { rounds: self.rounds + other.rounds, beside: self.beside + other.beside }
+        Self { rounds: self.rounds + other.rounds, overhead: self.overhead + other.overhead }
     }
 }
 
@@ -88,15 +88,15 @@ impl Sum for Time {
     }
 }
 
-/// The estimate for calibrating, and for proving some bytes.
+/// The estimate for calibration and for a small proof.
 pub(crate) const SMALL: Duration = Duration::from_millis(50);
 
-/// So much for each of so many bytes.
+/// The time for `count` bytes, with this many nanoseconds each.
 pub(crate) fn nanoseconds(each: f64, count: usize) -> Duration {
     Duration::from_nanos((each * count as f64) as u64)
 }
 
-/// How many threads, as a name ends: nothing for one.
+/// The number of threads at the end of a name: empty for one thread.
 pub(crate) fn on_threads(threads: usize) -> String {
     if threads == 1 { String::new() } else { format!(", {threads} threads") }
 }

@@ -1,13 +1,13 @@
-//! What becomes of a subject that fails in the middle of a run.
+//! The handling of a subject that fails in the middle of a run.
 
 use crate::context::Context;
 use crate::error::Error;
 
-/// What was done; or, where a subject failed that the run can do without, nothing: the context is
-/// warned, and `failure` keeps why.
+/// The result of a subject. If the subject failed and the run can go on without it, this returns
+/// `None`, warns the context, and keeps the reason in `failure`.
 ///
 /// # Errors
-/// It failed and is needed: nothing is left to compare.
+/// The subject failed and is needed for every comparison.
 pub(crate) fn or_leave_out<T>(
     done: Result<T, Error>,
     name: &str,

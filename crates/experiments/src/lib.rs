@@ -1,4 +1,4 @@
-//! What haul measures: one module a part, subjects in, records out.
+//! The experiments of haul, with a module for each part: they measure subjects and emit records.
 //!
 //! ```
 //! use std::{sync::atomic::AtomicBool, time::Duration};
@@ -19,24 +19,24 @@
 //! # Ok::<(), haul_experiments::Error>(())
 //! ```
 //!
-//! Every experiment is a plain configuration that is an [`Experiment`]: it says what it costs, and
-//! is measured with a [`Context`]. Records leave through the context as soon as they are complete,
-//! so that an interrupted run keeps what it has. From the bottom up:
+//! Every experiment is a plain configuration that implements [`Experiment`]: it estimates its cost,
+//! and is measured with a [`Context`]. The context receives records as soon as they are complete,
+//! so that an interrupted run keeps them. From the bottom up:
 //!
-//! - [`error`]: the one error of this crate;
-//! - [`context`]: which run and machine records are of, where they go, and who may stop it;
-//! - [`experiment`]: what every experiment says of itself;
-//! - `leave_out`: what becomes of a subject that fails;
-//! - [`drive`]: a process as a subject: started, talked with, ended;
-//! - `remarks`: what a record says beside its figure;
-//! - [`outcome`]: from an interleaved run to its records;
+//! - [`error`]: the error of this crate;
+//! - [`context`]: the run and the machine of records, their receiver, and the stop flag;
+//! - [`experiment`]: the interface of every experiment;
+//! - `leave_out`: the handling of a subject that fails;
+//! - [`drive`]: a process as a subject: its start, the conversation with it, and its end;
+//! - `remarks`: the remarks of a record beside its figure;
+//! - [`outcome`]: from the outcome of an interleaved run to its records;
 //! - [`copy`]: memcpy, memmove and memset;
-//! - [`heap`]: allocation beside libc, the general heaps and DPDK;
-//! - [`channel`]: bulk transfer between two processes beside pipes, UCX, MPI and iceoryx2;
-//! - [`forward`]: packets through a virtual machine's card beside testpmd and Open vSwitch;
-//! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault;
-//! - [`pcie`]: what a running program moves across PCIe, and what a modelled NIC does;
-//! - [`sim`]: the simulated server: the paper again, sweeps, other programs.
+//! - [`heap`]: allocation, compared with libc, the general heaps and DPDK;
+//! - [`channel`]: bulk transfer between two processes, compared with pipes, UCX, MPI and iceoryx2;
+//! - [`forward`]: packets through a virtual machine's card, compared with testpmd and Open vSwitch;
+//! - [`memory`]: the limits of memory itself: bandwidth, and the cost of a page fault;
+//! - [`pcie`]: the PCIe traffic of a running program, and of a modelled NIC;
+//! - [`sim`]: the simulated server: the paper's experiment, sweeps, other programs.
 
 pub mod channel;
 pub mod context;

@@ -1,4 +1,4 @@
-//! From an interleaved run to its records.
+//! From the outcome of an interleaved run to its records.
 
 use haul_measure::interleave::{Control, SubjectOutcome};
 use haul_measure::{Outcome, Progress, Sampling, Subject};
@@ -9,7 +9,7 @@ use crate::context::{Context, Step};
 use crate::error::Error;
 use crate::remarks::Remarks;
 
-/// What a sample's nanoseconds become.
+/// The metric of the samples, which are measured in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Metric {
     /// `time` in `ns`, for each operation.
@@ -21,16 +21,16 @@ pub enum Metric {
     },
 }
 
-/// What the records of one run have in common.
+/// The parts that the records of one run share.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// `copy.size`, say.
+    /// The name of the experiment, such as `copy.size`.
     pub experiment: &'static str,
     /// The parameters of every record of the run.
     pub parameters: Vec<(&'static str, serde_json::Value)>,
-    /// What is measured.
+    /// The metric.
     pub metric: Metric,
-    /// What a reader has to know, besides what disturbed the run.
+    /// Notes for the reader, in addition to the disturbances.
     pub notes: Vec<String>,
 }
 
@@ -46,9 +46,9 @@ pub fn measure(
     sampling: &Sampling,
 ) -> Result<Outcome, Error> {
     let sampling = Sampling { cpus: context.cpus.clone(), ..sampling.clone() };
-    let told = &mut *context.progress;
+    let report = &mut *context.progress;
     let mut progress = |progress: Progress| {
-        told(&Step { what: what.to_owned(), elapsed: progress.elapsed, budget: progress.budget });
+        report(&Step { what: what.to_owned(), elapsed: progress.elapsed, budget: progress.budget });
     };
     let mut control = Control { stop: context.stop, progress: &mut progress };
     Ok(haul_measure::interleave::run(subjects, baseline, &sampling, &mut control)?)
@@ -59,7 +59,7 @@ pub fn emit(context: &mut Context<'_>, outcome: &Outcome, template: &Template) {
     emit_each(context, outcome, template, |_| Vec::new());
 }
 
-/// As [`emit`], with parameters of each subject's own, by its name.
+/// As [`emit`], with further parameters for each subject, by its name.
 pub fn emit_each(
     context: &mut Context<'_>,
     outcome: &Outcome,
@@ -101,7 +101,7 @@ fn record(
     }
     record = remarks.on(record);
     record.samples = subject.samples_ns.iter().map(|&ns| template.metric.of(ns)).collect();
-    // Of times, whatever the metric.
+    // The comparison is of times, whatever the metric.
     record.comparison.clone_from(&subject.comparison);
     let is_rate = matches!(template.metric, Metric::Throughput { .. });
     record.ratio_of = (is_rate && record.comparison.is_some()).then_some(RatioOf::Cost);
@@ -117,7 +117,7 @@ impl Metric {
     }
 }
 
-/// To four digits: what an accounting figure is good for.
+/// Rounds to four digits, which is the precision of a cost figure.
 fn rounded(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_keeps_four_digits() {
+    fn rounded_keeps_four_digits() {
         assert!((rounded(123_456.0) - 123_500.0).abs() < 1e-6);
         assert!((rounded(0.001_234_56) - 0.001_235).abs() < 1e-12);
         assert_eq!(rounded(0.0), 0.0);

@@ -1,5 +1,6 @@
-//! Every heap test, tiny: whatever is measured in seconds runs here in milliseconds, so that it
-//! never rots. The drivers are this very program: its test `drives` serves where it is told to.
+//! Every heap test in a tiny form: tests that measure for seconds run here in milliseconds, so that
+//! they stay in order. The drivers are this program itself: its test `drives` serves at the named
+//! socket.
 
 mod support;
 
@@ -70,7 +71,7 @@ fn records(config: &Bench) -> Vec<Record> {
 fn metrics(records: &[Record], subject: &str) -> Vec<(String, Option<u64>)> {
     let of = records.iter().filter(|record| record.subject == subject);
     of.map(|record| {
-        let round = record.parameters.get("round").and_then(|round| round.as_u64());
+        let round = record.count("round");
         (record.metric.clone(), round)
     })
     .collect()
@@ -82,7 +83,7 @@ fn usual() -> Vec<Found> {
 }
 
 #[test]
-fn growth_gives_a_time_a_round_and_what_came_of_it() {
+fn growth_gives_time_per_round_and_footprint() {
     let found = records(&bench(Test::Growth, usual()));
     for subject in ["libc", "haul"] {
         let expected = [
@@ -105,7 +106,7 @@ fn growth_gives_a_time_a_round_and_what_came_of_it() {
 }
 
 #[test]
-fn every_test_gives_its_figures_also_on_threads_and_shared() {
+fn every_test_gives_its_figures_on_threads_and_shared_heap() {
     for test in Test::ALL {
         let config = bench(test, usual());
         let found = records(&config);
@@ -121,7 +122,7 @@ fn every_test_gives_its_figures_also_on_threads_and_shared() {
 }
 
 #[test]
-fn every_peer_that_is_installed_takes_part() {
+fn every_installed_peer_takes_part() {
     for peer in Peer::ALL {
         let found = match peer.find() {
             Ok(found) => found,
@@ -144,7 +145,7 @@ fn every_peer_that_is_installed_takes_part() {
 }
 
 #[test]
-fn a_peer_that_fails_is_left_out_and_the_others_go_on() {
+fn failed_peer_is_left_out_and_others_go_on() {
     let missing =
         Found { peer: Peer::Dpdk, library: Some(PathBuf::from("/nowhere/librte_eal.so.0")) };
     let not_preloaded = Found { peer: Peer::Jemalloc, library: None };
@@ -160,21 +161,21 @@ fn a_peer_that_fails_is_left_out_and_the_others_go_on() {
 }
 
 #[test]
-fn where_haul_fails_the_others_are_recorded_and_the_run_has_failed() {
+fn run_fails_with_haul_and_keeps_records_of_others() {
     let script = "test \"$1\" = haul && exit 1; exec \"$0\" drives --exact --nocapture";
     let this = this_program();
     let arguments = ["-c".into(), script.into(), this.path.into()].into();
     let driver = Program { path: "sh".into(), arguments, ..this };
     let (done, found, warnings) = measure(&Bench { driver, ..bench(Test::Bulk, usual()) });
     let message = done.unwrap_err().to_string();
-    assert!(message.contains("cannot have haul start its heap"), "{message}");
+    assert!(message.contains("cannot make haul start its heap"), "{message}");
     assert!(!message.contains("--against"), "{message}");
     assert_eq!((metrics(&found, "libc").len(), metrics(&found, "haul").len()), (2, 0));
     assert_eq!(warnings.len(), 1, "{warnings:?}");
 }
 
 #[test]
-fn more_kept_ready_than_there_is_memory_is_refused() {
+fn grow_ahead_above_memory_is_rejected() {
     let usual = || bench(Test::Growth, usual());
     for config in [
         Bench { grow_ahead_bytes: 16 << 40, ..usual() },
@@ -188,16 +189,16 @@ fn more_kept_ready_than_there_is_memory_is_refused() {
 }
 
 #[test]
-fn memory_that_is_ready_from_the_start_is_said_in_the_records_of_the_heap_that_has_it() {
+fn ready_bytes_are_recorded_for_haul_only() {
     let found = records(&Bench { ready_bytes: 4 << 20, ..bench(Test::Growth, usual()) });
     for record in &found {
-        let ready = record.parameters.get("ready_bytes").and_then(|value| value.as_u64());
+        let ready = record.count("ready_bytes");
         assert_eq!(ready, (record.subject == "haul").then_some(4 << 20), "{record:?}");
     }
 }
 
 #[test]
-fn a_driver_that_is_none_is_told_and_never_waited_for() {
+fn program_that_is_not_a_driver_is_reported_without_waiting() {
     let nonsense = "read start; echo nonsense >&0";
     for (program, arguments, part) in [
         ("/nowhere/haul", vec![], "/nowhere/haul"),
@@ -213,7 +214,7 @@ fn a_driver_that_is_none_is_told_and_never_waited_for() {
 }
 
 #[test]
-fn shapes_that_no_heap_has_are_refused() {
+fn check_shape_rejects_impossible_shapes() {
     for (size, align) in [(0, 16), (1 << 63, 16), (u64::MAX, 1), (64, 0), (64, 24), (64, 1 << 63)] {
         let message = check_shape(size, align).unwrap_err().to_string();
         assert!(message.contains("name another --"), "{message}");

@@ -1,4 +1,5 @@
-//! The search for the highest load without loss, beside the reference implementation of MLRsearch.
+//! The search for the highest load without loss, compared with the reference implementation of
+//! MLRsearch.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,11 +8,11 @@ use std::time::Duration;
 use haul_experiments::forward::search::{Goal, Range, Trial, search};
 use haul_measure::random::Random;
 
-/// Both stop where their bounds are as close as this, over the upper one.
+/// Both stop when their bounds are this close, relative to the upper one.
 const WIDTH: f64 = 0.005;
 
 #[test]
-fn a_search_finds_what_the_reference_finds() {
+fn search_agrees_with_reference_implementation() {
     let python = std::env::var("HAUL_MLRSEARCH_PYTHON").unwrap_or_else(|_| "python3".into());
     let present = Command::new(&python).args(["-c", "import MLRsearch"]).output();
     if !present.is_ok_and(|output| output.status.success()) {
@@ -33,7 +34,7 @@ fn a_search_finds_what_the_reference_finds() {
         let own = own(limit, noise, exceed_ratio, loss_ratio);
         let apart = (own / reference - 1.0).abs();
         eprintln!("limit {limit}: {own} and {reference}, {:.2}% apart", 100.0 * apart);
-        // Bad luck is drawn by each for itself.
+        // Each draws its own random losses.
         let close = if noise > 0.0 { 4.0 * WIDTH } else { 2.0 * WIDTH };
         assert!(apart <= close, "limit {limit}, noise {noise}: {own}, {reference}");
     }

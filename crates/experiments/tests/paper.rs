@@ -1,5 +1,5 @@
-//! The simulator against its own committed record: machines of the paper, run again, take the
-//! cycles that the record says, to the bit.
+//! The simulator against its own committed record: some machines of the paper run again, and take
+//! exactly the recorded cycles.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,11 +11,11 @@ use haul_experiments::sim::program::Program;
 use haul_experiments::sim::reproduce::{Point, warm_packets};
 use haul_model::{Line, Record};
 
-/// The digest of the program that the record was made with, as its README has it; records made
-/// since say it themselves.
+/// The digest of the record's program, from its README. Later records contain it themselves.
 const RECORDED_PROGRAM: &str = "6e006b792adf76b6";
 
-/// Machines that differ in everything that the record's do, the cheap ones of them.
+/// Machines that differ in everything in which the record's machines differ. They are the cheapest
+/// of these.
 fn machines() -> Vec<Point> {
     let point = |payload_bytes, mode, in_order| Point {
         payload_bytes,
@@ -36,20 +36,20 @@ fn machines() -> Vec<Point> {
     ]
 }
 
-/// The record's runs, by what they ran.
+/// The record's runs, by their machines.
 fn recorded() -> BTreeMap<String, Record> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../bench/record/2026-11-22-sim-paper/quick.jsonl");
-    let lines = haul_model::parse(&std::fs::read_to_string(path).expect("it is there"));
+    let lines = haul_model::parse(&std::fs::read_to_string(path).expect("it exists"));
     let mut runs = BTreeMap::new();
     for line in lines.expect("records") {
         if let Line::Record(record) = line
             && record.experiment == "sim.run"
             && record.parameters["work"] == 0
         {
-            let told = |name: &str| record.parameters[name].to_string().replace('"', "");
+            let shown = |name: &str| record.parameters[name].to_string().replace('"', "");
             let names = ["payload_bytes", "mode", "core", "overlap", "channels", "latency_ns"];
-            runs.insert(names.map(told).join(" "), record);
+            runs.insert(names.map(shown).join(" "), record);
         }
     }
     runs
@@ -61,7 +61,7 @@ fn name(point: &Point) -> String {
 }
 
 #[test]
-fn machines_of_the_record_take_the_cycles_that_it_says() {
+fn recorded_machines_take_recorded_cycles() {
     let program = Program::named("receive").expect("haul holds it");
     let (image, digest) = (program.image().expect("a sound program"), program.digest());
     let (recorded, points) = (recorded(), machines());
@@ -79,7 +79,7 @@ fn machines_of_the_record_take_the_cycles_that_it_says() {
     pool::each(&points, 2, &stop, run, |index, simulated| {
         let (what, record) = (name(&points[index]), &recorded[&name(&points[index])]);
         let cycles = simulated.cycles_per_packet.expect("there are packets");
-        let recorded_program = record.parameters.get("program_digest").and_then(|it| it.as_str());
+        let recorded_program = record.text("program_digest");
         assert_eq!(recorded_program.unwrap_or(RECORDED_PROGRAM), digest, "another program");
         assert_eq!(simulated.instructions, record.parameters["instructions"], "{what}");
         assert_eq!(cycles, record.samples[0], "{what}: cycles a packet");

@@ -1,5 +1,5 @@
-//! Replays and maps, tiny. The drivers are this very program: its test `drives` serves where it is
-//! told to.
+//! Replays and maps in a tiny form. The drivers are this program itself: its test `drives` serves
+//! at the named socket.
 
 mod support;
 
@@ -64,7 +64,8 @@ fn write(path: &Path, events: &[Event<'_>]) {
 }
 
 /// Two threads, three times: one allocates a hundred blocks, the other resizes and frees all but
-/// every tenth. They hand over seldom, for on a busy machine each time waits for the scheduler.
+/// every tenth. They alternate rarely, because each change waits for the scheduler on a busy
+/// machine.
 fn events() -> Vec<Event<'static>> {
     let name = Call::Name { tag: 1, name: b"kept" };
     let mut events = vec![Event { time_ns: 0, took_ns: 0, thread: 1, call: name }];
@@ -119,7 +120,7 @@ fn replay(trace: Trace, is_merged: bool) -> Replay {
 }
 
 #[test]
-fn a_trace_is_replayed_by_its_threads_and_by_one() {
+fn trace_is_replayed_by_recorded_threads_and_by_one() {
     let folder = tempfile::tempdir().unwrap();
     for (is_merged, threads) in [(false, 2), (true, 1)] {
         let config = replay(trace(folder.path()), is_merged);
@@ -153,7 +154,7 @@ fn a_trace_is_replayed_by_its_threads_and_by_one() {
 }
 
 #[test]
-fn a_footprint_is_at_least_what_lives_and_was_written() {
+fn footprint_is_at_least_the_live_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.trace");
     let block = |index: u64| {
@@ -177,10 +178,10 @@ fn a_footprint_is_at_least_what_lives_and_was_written() {
     }
 }
 
-/// As many calls as make what a driver knows of them larger than what lives, and a moment at which
-/// most lives between two points of the course.
+/// Enough calls that a driver's memory for them exceeds the live bytes, with the most live bytes
+/// between two points of the course.
 #[test]
-fn no_footprint_is_below_what_lives_at_any_point() {
+fn footprint_is_at_least_live_bytes_at_every_point() {
     const BYTES: u64 = 700;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("busy.trace");
@@ -237,7 +238,7 @@ fn no_footprint_is_below_what_lives_at_any_point() {
 }
 
 #[test]
-fn a_bad_trace_is_told_with_its_file() {
+fn bad_trace_is_reported_with_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bad.trace");
     let message = |bytes: &[u8], limit: usize, part: Part| {
@@ -274,7 +275,7 @@ fn bytes(records: &[Record], by: &str, metric: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn a_map_of_a_trace_shows_what_lives_by_class_and_tag() {
+fn map_of_trace_shows_live_bytes_by_class_and_tag() {
     let folder = tempfile::tempdir().unwrap();
     let trace = trace(folder.path());
     let all = trace.history.operations.len();
@@ -303,7 +304,7 @@ fn a_map_of_a_trace_shows_what_lives_by_class_and_tag() {
 }
 
 #[test]
-fn a_map_is_of_a_moment() {
+fn map_shows_requested_moment() {
     let folder = tempfile::tempdir().unwrap();
     let trace = trace(folder.path());
     assert_eq!(operations_until(&trace, 0), 0);
@@ -318,7 +319,7 @@ fn a_map_is_of_a_moment() {
 }
 
 #[test]
-fn a_shared_heap_is_drawn_while_it_is_used() {
+fn shared_heap_is_mapped_while_in_use() {
     let name = format!("haul-test-map-{}", std::process::id());
     let heap = Heap::builder().limit(64 << 20).shared_named(&name).unwrap();
     let tag = heap.tag("drawn");
@@ -332,7 +333,7 @@ fn a_shared_heap_is_drawn_while_it_is_used() {
     assert_eq!(bytes(&records, "class", "live", "large"), 1_048_576.0);
     assert_eq!(bytes(&records, "tag", "live", "drawn"), 102_400.0 + 1_048_576.0);
     for block in blocks.into_iter().chain([large]) {
-        // SAFETY: the heap gave it above, and nothing refers to it.
+        // SAFETY: the heap allocated it above, and nothing refers to it.
         unsafe { heap.free(block) }.unwrap();
     }
     Heap::remove_name(&name).unwrap();

@@ -1,5 +1,5 @@
-//! Every experiment, tiny: whatever is measured in minutes runs here in milliseconds, so that it
-//! never rots.
+//! Every experiment in a tiny form: experiments that measure for minutes run here in milliseconds,
+//! so that they stay in order.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn records(measure: impl FnOnce(&mut Context<'_>) -> Result<(), Error>) -> Vec<R
     found
 }
 
-/// What every record here has to have beside what all have.
+/// Checks the further fields of every record here.
 fn check(record: &Record) {
     assert!(record.samples.iter().all(|&sample| sample > 0.0));
     let comparison = record.comparison.as_ref().unwrap();
@@ -43,7 +43,7 @@ fn subjects(records: &[Record]) -> Vec<&str> {
 }
 
 #[test]
-fn distributions_at_every_level_and_function() {
+fn distributions_are_measured_at_every_level_and_function() {
     for function in Function::ALL {
         let levels = if function == Function::Memcpy { &Level::ALL[..] } else { &[Level::L1] };
         for &level in levels {
@@ -63,7 +63,7 @@ fn distributions_at_every_level_and_function() {
                 assert_eq!((record.metric.as_str(), record.unit.as_str()), ("time", "ns"));
                 assert_eq!(record.comparison.as_ref().unwrap().baseline, "libc");
             }
-            let note = found[0].parameters.get("note").map(ToString::to_string).unwrap_or_default();
+            let note = found[0].shown("note").unwrap_or_default();
             assert_eq!(
                 note.contains("do not fit"),
                 level == Level::L1 || level == Level::L2,
@@ -74,7 +74,7 @@ fn distributions_at_every_level_and_function() {
 }
 
 #[test]
-fn size_classes_with_every_variant() {
+fn size_classes_are_measured_with_every_variant() {
     for (branches, then_read, threads) in [
         (Branches::Random, ThenRead::First, 1),
         (Branches::Repeating, ThenRead::Nothing, 1),
@@ -103,7 +103,7 @@ fn size_classes_with_every_variant() {
 }
 
 #[test]
-fn sizes_of_all_kernels() {
+fn sizes_are_measured_with_all_kernels() {
     for function in Function::ALL {
         let config =
             Sizes { budget: 3 * TINY, ..Sizes::new(function, powers(4096, 16384, 1).unwrap()) };
@@ -112,7 +112,7 @@ fn sizes_of_all_kernels() {
         assert_eq!(found.len(), 3 * each);
         assert_eq!(found[each].parameters["size_bytes"], 8192);
         assert_eq!(found[each].experiment, "copy.size");
-        // Only haul is held against the best of the others.
+        // Only haul is compared with the best of the others.
         for record in &found {
             let has = ["best", "over_best", "over_best_low", "over_best_high"]
                 .map(|name| record.parameters.contains_key(name));
@@ -135,23 +135,23 @@ fn sizes_of_all_kernels() {
     assert!(found.iter().all(|record| record.parameters["then_read"] == "last"));
     let found = records(|context| config.measure(context));
     assert_eq!(subjects(&found), ["libc", "haul", "libc", "haul"]);
-    let note = |record: &Record| record.parameters.get("note").map(ToString::to_string);
+    let note = |record: &Record| record.shown("note");
     for record in &found[..2] {
         assert!(
             !record.parameters.contains_key("then_read"),
-            "what is usual is not said: {record:?}"
+            "the usual value is recorded: {record:?}"
         );
         assert_eq!(record.parameters["level"], "cold");
-        assert!(!note(record).unwrap_or_default().contains("asked for"), "{record:?}");
+        assert!(!note(record).unwrap_or_default().contains("was requested"), "{record:?}");
     }
     for record in &found[2..] {
         assert_eq!(record.parameters["level"], "nearest", "no level holds 2 MiB");
-        assert!(note(record).unwrap().contains("level cold was asked for"), "{record:?}");
+        assert!(note(record).unwrap().contains("level cold was requested"), "{record:?}");
     }
 }
 
 #[test]
-fn a_size_beyond_memory_is_refused_and_earlier_records_stay() {
+fn size_above_memory_is_rejected_and_earlier_records_stay() {
     let config = Sizes {
         subjects: Selection::Named(vec!["haul".into()]),
         budget: 2 * TINY,
@@ -165,7 +165,7 @@ fn a_size_beyond_memory_is_refused_and_earlier_records_stay() {
 }
 
 #[test]
-fn a_stopped_sweep_keeps_what_it_has() {
+fn stopped_sweep_keeps_complete_sizes() {
     let config = Sizes { budget: 3 * TINY, ..Sizes::new(Function::Memcpy, vec![2048, 4096, 8192]) };
     let (done, found, warnings) = stopped_after(1, |context| config.measure(context));
     done.unwrap();
@@ -176,7 +176,7 @@ fn a_stopped_sweep_keeps_what_it_has() {
 }
 
 #[test]
-fn bandwidth_of_every_operation() {
+fn bandwidth_is_measured_for_every_operation() {
     for operation in Operation::ALL {
         for threads in [1, 2] {
             let config = Bandwidth { operation, threads, size_bytes: 1 << 20, budget: TINY };
@@ -185,7 +185,8 @@ fn bandwidth_of_every_operation() {
             assert_eq!(found[0].subject, first);
             for record in &found {
                 assert_eq!((record.metric.as_str(), record.unit.as_str()), ("throughput", "GB/s"));
-                // Between a kilobyte and ten terabytes a second: the unit is right.
+                // Between a kilobyte and ten terabytes per second, which shows that the unit is
+                // right.
                 assert!(record.samples.iter().all(|&rate| (1e-6..1e4).contains(&rate)));
             }
         }
@@ -193,7 +194,7 @@ fn bandwidth_of_every_operation() {
 }
 
 #[test]
-fn faults_of_both_kinds_of_pages() {
+fn faults_are_measured_for_both_kinds_of_pages() {
     for touch in [Touch::Write, Touch::Read] {
         let found = records(|context| Fault { touch, budget: 2 * TINY }.measure(context));
         assert_eq!(found.len(), 2);
@@ -206,7 +207,7 @@ fn faults_of_both_kinds_of_pages() {
 }
 
 #[test]
-fn tuning_trains_and_decides() {
+fn tune_trains_and_decides() {
     let config = Tune { budget: TINY, size_max_bytes: Some(16 << 10), seed: 1 };
     let before = haul_copy::Policy::current();
     let mut tuned = None;
@@ -217,7 +218,7 @@ fn tuning_trains_and_decides() {
     done.unwrap();
     assert_eq!(warnings, [""; 0]);
     let tuned = tuned.unwrap();
-    // What was decided of each part, which is no comparison; then the rest.
+    // First the verdict of each part, which is not a comparison, then the rest.
     let is_verdict = |record: &Record| record.parameters["phase"] == "verdict";
     let (decided, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_verdict);
     for (record, verdict) in decided.iter().zip(&tuned.verdicts) {
@@ -226,14 +227,14 @@ fn tuning_trains_and_decides() {
     }
     assert_eq!(decided.len(), tuned.verdicts.len());
     found.iter().for_each(check);
-    assert_eq!(haul_copy::Policy::current(), before, "the policy is put back");
+    assert_eq!(haul_copy::Policy::current(), before, "the policy is restored");
     assert!(!tuned.stopped);
     assert!(found.iter().all(|record| record.experiment == "copy.tune"));
     let of = |phase: &str| {
         found.iter().filter(|record| record.parameters["phase"] == phase).collect::<Vec<_>>()
     };
-    // Default, registers, string, string alike, stream and paged at four sizes, by two readers;
-    // memset has no paged and no alike.
+    // Default, registers, string, string alike, stream and paged at four sizes, with two readers;
+    // memset has neither paged nor alike.
     assert_eq!(of("train").len(), 2 * (4 * 6 + 4 * 4));
     for record in of("train").iter().chain(&of("choose")) {
         assert_eq!(record.comparison.as_ref().unwrap().baseline, "default");
@@ -255,7 +256,8 @@ fn tuning_trains_and_decides() {
     one_of_a_run_has_the_default_policy();
 }
 
-/// Not a test of its own: the policy is the process's, and tests run side by side.
+/// Not a test of its own, because the policy belongs to the process, and tests run at the same
+/// time.
 fn stopped_tuning_keeps_the_defaults() {
     let (tuned, found, warnings) = stopped_after(0, |context| tune(&Tune::default(), context));
     let tuned = tuned.unwrap();
@@ -264,7 +266,7 @@ fn stopped_tuning_keeps_the_defaults() {
     assert_eq!(tuned.policy, haul_copy::Policy::for_this_processor().clamped());
 }
 
-/// Nor this one.
+/// Not a test of its own either, for the same reason.
 fn one_of_a_run_has_the_default_policy() {
     let service = Shape::Distribution(Distribution::find("service").unwrap());
     let config = Drawn { untuned: true, budget: TINY, ..Drawn::new(Function::Memset, service) };
@@ -272,5 +274,5 @@ fn one_of_a_run_has_the_default_policy() {
     let found = records(|context| config.measure(context));
     assert_eq!(subjects(&found), ["libc", "haul", "haul-c", "haul-untuned"]);
     assert_eq!(found[3].parameters["call"], "inline");
-    assert_eq!(haul_copy::Policy::current(), before, "the policy is put back");
+    assert_eq!(haul_copy::Policy::current(), before, "the policy is restored");
 }

@@ -15,6 +15,7 @@
 //! From the bottom up:
 //!
 //! - [`units`]: bytes, nanoseconds and rates, with their parsers and their text forms;
+//! - [`shell`]: words of a shell's command line;
 //! - [`sizes`]: lists and classes of sizes, as the command line accepts them;
 //! - [`statistics`]: quantiles, intervals and means;
 //! - [`experiment`]: the names of experiments and of their parameters;
@@ -29,6 +30,8 @@
 pub mod units;
 
 #[cfg(feature = "records")]
+pub mod shell;
+
 pub mod sizes;
 
 #[cfg(feature = "records")]

@@ -14,7 +14,20 @@
 /// ```
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
-    quantile(values, 0.5)
+    median_in_place(&mut values.to_vec())
+}
+
+/// As [`median`], by selection: it takes linear time and reorders the values.
+#[must_use]
+pub fn median_in_place(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len() / 2;
+    let is_even = values.len().is_multiple_of(2);
+    if values.is_empty() {
+        return None;
+    }
+    let (below, &mut upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even);
+    Some(lower.map_or(upper, |lower| f64::midpoint(lower, upper)))
 }
 
 /// The quantile `share`, from 0 to 1, interpolated linearly (type 7 of Hyndman and Fan, "Sample
@@ -207,6 +220,8 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -215,6 +230,7 @@ mod tests {
         assert_eq!(median(&values), Some(3.0));
         assert_eq!(median(&values[..4]), Some(2.5));
         assert_eq!((quantile(&values, 0.25), quantile(&values, 2.0)), (Some(2.0), Some(5.0)));
+        assert_eq!(quantile(&values, 0.1), Some(1.4));
         assert_eq!((quantile(&[], 0.5), quantile(&[3.0], 0.25)), (None, Some(3.0)));
         assert_eq!(geometric_mean(&[]), None);
         assert_eq!((robust_deviation(&values), robust_deviation(&[])), (Some(1.4826), None));
@@ -232,5 +248,12 @@ mod tests {
             assert!((tails - 0.01).abs() < 1e-9, "{tails}");
         }
         assert!((student_tails(0.0, 5.0) - 1.0).abs() < 1e-12);
+    }
+
+    proptest! {
+        #[test]
+        fn median_equals_middle_quantile(values in prop::collection::vec(-10f64..10.0, 0..80)) {
+            prop_assert_eq!(median(&values), quantile(&values, 0.5));
+        }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let newest = records.iter().filter(|record| record.run == last.run);
     let mut ports: BTreeMap<u64, Vec<&Record>> = BTreeMap::new();
     for record in newest {
-        let port = record.parameters.get(key::PORT).and_then(serde_json::Value::as_u64);
+        let port = record.count(key::PORT);
         ports.entry(port?).or_default().push(record);
     }
     Some(ports.iter().map(|(port, records)| of_port(*port, records)).collect())
@@ -242,7 +242,7 @@ fn traffic(records: &[&Record]) -> String {
     html.push_str("</tbody></table></div>");
     let share = |way: &str| {
         let record = modelled(way)?;
-        let usable = record.parameters.get(key::USABLE_BYTES_PER_S)?.as_f64()?;
+        let usable = record.number(key::USABLE_BYTES_PER_S)?;
         let share = record.median()? / usable;
         (usable > 0.0 && share.is_finite()).then(|| text::percent(share))
     };

@@ -78,11 +78,7 @@ fn cells(record: &Record, parameters: &BTreeSet<&str>) -> Vec<String> {
     ]
     .map(String::from)
     .to_vec();
-    cells.extend(
-        parameters
-            .iter()
-            .map(|name| record.parameters.get(*name).map(text::value).unwrap_or_default()),
-    );
+    cells.extend(parameters.iter().map(|name| record.shown(name).unwrap_or_default()));
     cells.extend([
         exact(record.median()),
         exact(quantile(&record.samples, 0.25)),

@@ -7,7 +7,7 @@ use haul_model::experiment::{key, name};
 /// `None` if the record has no size or no time.
 #[must_use]
 pub fn throughput(record: &Record) -> Option<f64> {
-    let size_bytes = record.parameters.get(key::SIZE_BYTES)?.as_f64()?;
+    let size_bytes = record.number(key::SIZE_BYTES)?;
     let is_time = record.metric == "time" && record.unit == "ns";
     let ns = record.median().filter(|ns| is_time && *ns > 0.0)?;
     // Bytes per nanosecond are GB/s.
@@ -41,21 +41,21 @@ pub fn memory_limit<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     record: &Record,
 ) -> Option<f64> {
-    let is_fill = record.parameters.get(key::FUNCTION).is_some_and(|function| function == "memset");
+    let is_fill = record.text(key::FUNCTION) == Some("memset");
     let operation = if is_fill { "write" } else { "copy" };
     records
         .into_iter()
         .filter(|limit| limit.experiment == name::MEMORY_BANDWIDTH && limit.unit == "GB/s")
         .filter(|limit| limit.run == record.run && limit.machine == record.machine)
         .filter(|limit| threads(limit) == threads(record))
-        .filter(|limit| limit.parameters.get(key::OPERATION).is_some_and(|name| name == operation))
+        .filter(|limit| limit.text(key::OPERATION) == Some(operation))
         .filter_map(Record::median)
         .filter(|rate| *rate > 0.0)
         .max_by(f64::total_cmp)
 }
 
 fn threads(record: &Record) -> f64 {
-    record.parameters.get(key::THREADS).and_then(serde_json::Value::as_f64).unwrap_or(1.0)
+    record.number(key::THREADS).unwrap_or(1.0)
 }
 
 #[cfg(test)]

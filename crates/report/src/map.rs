@@ -59,7 +59,7 @@ pub(crate) fn source(record: &Record) -> String {
     if !field(key::HEAP).is_empty() {
         return format!("shared heap “{}”", field(key::HEAP));
     }
-    let done = record.parameters.get(key::OPERATIONS_DONE).and_then(serde_json::Value::as_u64);
+    let done = record.count(key::OPERATIONS_DONE);
     let done = text::count(done.and_then(|n| usize::try_from(n).ok()).unwrap_or(0), "operation");
     format!(
         "{} ({}) after {done}, {} ms",
@@ -125,7 +125,7 @@ impl<'a> Map<'a> {
 fn classes(records: &[&Record]) -> Vec<Class> {
     let mut classes: BTreeMap<u64, Class> = BTreeMap::new();
     for record in records {
-        let Some(bytes) = number(record, key::CLASS_BYTES) else { continue };
+        let Some(bytes) = record.count(key::CLASS_BYTES) else { continue };
         let text = |name: &str| field(record, name).unwrap_or_default();
         // Large blocks, of class 0, follow the largest class.
         let class = classes.entry(bytes.wrapping_sub(1)).or_insert_with(|| Class {
@@ -150,7 +150,7 @@ fn classes(records: &[&Record]) -> Vec<Class> {
 fn tags(records: &[&Record]) -> Vec<Tag> {
     let tag = |record: &&Record| {
         let text = |name: &str| field(record, name).unwrap_or_default();
-        let number = number(record, key::TAG_NUMBER)?;
+        let number = record.count(key::TAG_NUMBER)?;
         let live = record.median().unwrap_or(0.0);
         Some(Tag { name: text(key::TAG), number, blocks: text(key::BLOCKS), live })
     };
@@ -352,8 +352,4 @@ fn tag_table(map: &Map<'_>) -> String {
 )]
 fn size(bytes: f64) -> String {
     Bytes(bytes.max(0.0) as u64).approximate()
-}
-
-fn number(record: &Record, name: &str) -> Option<u64> {
-    record.parameters.get(name)?.as_u64()
 }

@@ -24,7 +24,7 @@ use crate::text;
 /// ```
 #[must_use]
 pub fn note(record: &Record) -> Option<String> {
-    let own = record.parameters.get(key::NOTE).map(text::value);
+    let own = record.shown(key::NOTE);
     let taken = record.steal_percent().filter(|_| record.is_disturbed()).map(|percent| {
         format!("the hypervisor took {} of the processors’ time", text::percent(percent / 100.0))
     });

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use haul_model::experiment::{key, name};
+use haul_model::shell::quoted;
 use haul_model::{Bytes, Record};
 
 use crate::select::{NO_READER, bytes, field, reader};
@@ -10,7 +11,7 @@ use crate::select::{NO_READER, bytes, field, reader};
 /// The record's own `rerun` parameter, or else the command that its experiment and parameters
 /// imply.
 pub(crate) fn command(record: &Record) -> String {
-    if let Some(own) = record.parameters.get(key::RERUN).and_then(serde_json::Value::as_str) {
+    if let Some(own) = record.text(key::RERUN) {
         return own.into();
     }
     match record.experiment.as_str() {
@@ -157,15 +158,6 @@ fn options(command: &mut String, record: &Record, own: &[(&str, &str)]) {
             let _ = write!(command, " {option} {}", quoted(&value));
         }
     }
-}
-
-/// Quotes a word for a POSIX shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.into();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

@@ -6,8 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use haul_model::experiment::{key, name as experiment};
 use haul_model::{Kind, Line, Machine, Record};
 
-use crate::text;
-
 /// A machine and the figures that were measured on it or modelled for it.
 pub(crate) struct Section<'a> {
     /// [`Record::machine`] of all its records.
@@ -154,7 +152,7 @@ pub(crate) fn reader(record: &Record) -> String {
     match record.parameters.get(key::THEN_READ) {
         None | Some(serde_json::Value::Bool(false)) => NO_READER.into(),
         Some(serde_json::Value::Bool(true)) => "first".into(),
-        Some(value) => text::value(value),
+        Some(_) => record.shown(key::THEN_READ).unwrap_or_default(),
     }
 }
 
@@ -237,10 +235,10 @@ pub(crate) fn field(record: &Record, name: &str) -> Option<String> {
         "run" => Some(record.run.clone()),
         // Older records of sizes use `mixed` for the level of a copy's own two buffers.
         key::LEVEL if record.experiment == experiment::COPY_SIZE => {
-            let said = record.parameters.get(name).map(text::value)?;
+            let said = record.shown(name)?;
             Some(if said == "mixed" { "nearest".into() } else { said })
         }
-        _ => record.parameters.get(name).map(text::value),
+        _ => record.shown(name),
     }
 }
 
@@ -254,7 +252,7 @@ pub(crate) fn bytes(record: &Record, name: &str) -> Option<u64> {
 
 /// The number of threads; 1 if the record does not say.
 pub(crate) fn threads(record: &Record) -> u64 {
-    record.parameters.get(key::THREADS).and_then(serde_json::Value::as_u64).unwrap_or(1)
+    record.count(key::THREADS).unwrap_or(1)
 }
 
 /// The sort key in the order that a reader expects: levels from near to far, numbers ascending,

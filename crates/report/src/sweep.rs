@@ -82,7 +82,7 @@ fn number_of_sample(record: &Record) -> Option<f64> {
 }
 
 fn points<'a>(records: &[&'a Record]) -> Vec<Point<'a>> {
-    let offered = |record: &Record| record.parameters.get(key::OFFERED_PACKETS_PER_S).cloned();
+    let offered = |record: &Record| record.number(key::OFFERED_PACKETS_PER_S);
     let rates = records.iter().filter(|record| record.metric == "rate");
     let mut points: Vec<Point<'_>> = rates
         .filter_map(|record| {

@@ -255,7 +255,7 @@ impl<'a> Columns<'a> {
     }
 
     fn allowed(&self, record: &Record) -> Option<f64> {
-        let said = |name: &str| record.parameters.get(name).map(text::value).unwrap_or_default();
+        let said = |name: &str| record.shown(name).unwrap_or_default();
         let key = (said(key::FUNCTION) == "memset", said(key::THREADS), record.run.clone());
         let find = || limit::memory_limit(self.limits.iter().copied(), record);
         *self.allowed.borrow_mut().entry(key).or_insert_with(find)

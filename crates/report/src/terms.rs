@@ -244,7 +244,7 @@ fn value(record: &Record) -> Option<f64> {
 }
 
 fn number(record: &Record, name: &str) -> Option<f64> {
-    let number = record.parameters.get(name)?.as_f64()?;
+    let number = record.number(name)?;
     Some(number).filter(|number| (0.0..MOST).contains(number))
 }
 

@@ -6,6 +6,7 @@ use haul_model::{Line, Record, Verdict};
 use haul_report::compare::{change_name, change_of, is_counted, is_whole, values, words};
 use haul_report::{Changes, Terms};
 
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::{Command, refuse_replacing, report};
@@ -73,11 +74,10 @@ impl Compare {
             "beside",
         ]);
         for (record, name) in records.iter().zip(words(&records)) {
-            let parameter =
-                |name: &str| record.parameters.get(name).and_then(|value| value.as_f64());
+            let parameter = |name: &str| record.number(name);
             let number =
                 |name: &str| parameter(name).map_or(String::new(), |value| format!("{value:.3}"));
-            let text = |name: &str| record.parameters.get(name).and_then(|value| value.as_str());
+            let text = |name: &str| record.text(name);
             let [old, new] = values(record);
             let mark = match change_of(record).filter(|_| is_counted(record)) {
                 Some(Verdict::Less) => Mark::Better,
@@ -165,7 +165,7 @@ impl Compare {
 /// `All of copy, 10 figures: slower, 1.050 (1.046-1.055). `
 fn whole(record: &Record) -> String {
     let number = |name: &str| {
-        let parameter = record.parameters.get(name).and_then(|value| value.as_f64());
+        let parameter = record.number(name);
         parameter.map_or(String::new(), |value| format!("{value:.3}"))
     };
     let name = words(&[record]).concat();
@@ -219,9 +219,10 @@ impl Command for Compare {
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let time = context::now();
         self.machines.iter().for_each(|line| journal.add(line.clone()));
+        let run = format!("compare {time}");
         for record in &mut self.changes.records {
-            record.run = format!("compare {time}");
-            record.time.clone_from(&time);
+            let machine = mem::take(&mut record.machine);
+            record.stamp(&run, &machine, &time);
             journal.add(record.clone());
         }
         journal.check()

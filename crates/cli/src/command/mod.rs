@@ -113,9 +113,7 @@ fn record(
     let (run, id) = (format!("{run} {time}"), machine.id.clone());
     journal.add(machine);
     for mut record in records {
-        record.run.clone_from(&run);
-        record.machine.clone_from(&id);
-        record.time.clone_from(&time);
+        record.stamp(&run, &id, &time);
         journal.add(record);
     }
     journal.check()

@@ -91,8 +91,7 @@ fn slower(mut lines: Vec<Line>) -> Vec<Line> {
     for line in &mut lines {
         let Line::Record(record) = line else { continue };
         record.run = "run-8".into();
-        let is_fill =
-            record.parameters.get("function").and_then(|it| it.as_str()) == Some("memset");
+        let is_fill = record.text("function") == Some("memset");
         let factor = if is_fill && record.subject == "haul" { 2.4 } else { 1.0 };
         record.samples.iter_mut().for_each(|sample| *sample *= factor);
         if let Some(comparison) = &mut record.comparison {

@@ -141,11 +141,10 @@ fn bench_compares_several_readers() {
         let records = ran.records().into_iter();
         let of_scalar =
             records.filter(|r| r.subject == "scalar" && r.experiment != "memory.bandwidth");
-        let found: Vec<String> = of_scalar
-            .map(|r| r.parameters.get("then_read").map_or("none".into(), |v| v.to_string()))
-            .collect();
-        let nothing = if sizes[0] == "--sizes" { "none" } else { "\"nothing\"" };
-        assert_eq!(found, [nothing, "\"first\"", "\"last\"", "\"all\""]);
+        let found: Vec<String> =
+            of_scalar.map(|r| r.shown("then_read").unwrap_or_else(|| "none".into())).collect();
+        let nothing = if sizes[0] == "--sizes" { "none" } else { "nothing" };
+        assert_eq!(found, [nothing, "first", "last", "all"]);
     }
     let arguments = ["copy", "bench", "--budget", "0.1", "--then-read", "last"];
     let table = run(&mut haul(&arguments)).expect(0).out;

@@ -20,8 +20,7 @@ pub(crate) fn of<'a>(
     values: &[(&str, &str)],
 ) -> Vec<&'a Record> {
     let has = |record: &Record, (name, value): &(&str, &str)| {
-        let own = record.parameters.get(*name);
-        own.is_some_and(|own| own.as_str().map_or(own.to_string(), str::to_owned) == *value)
+        record.shown(name).as_deref() == Some(*value)
     };
     let is_it =
         |record: &&Record| record.metric == metric && values.iter().all(|value| has(record, value));

@@ -17,9 +17,7 @@ use crate::{LIMIT, Ran, finish, haul, records_of, run};
 /// The samples of all records of this metric, port and direction.
 fn counted(records: &[Record], metric: &str, port: &str, direction: &str) -> f64 {
     let is_it = |record: &&Record| {
-        let is = |key: &str, value: &str| {
-            record.parameters.get(key).and_then(|it| it.as_str()).is_some_and(|own| own == value)
-        };
+        let is = |key: &str, value: &str| record.text(key).is_some_and(|own| own == value);
         record.metric == metric && is("port", port) && is("direction", direction)
     };
     records.iter().filter(is_it).map(|record| record.median().unwrap()).sum()

@@ -113,7 +113,7 @@ fn bench_refuses_more_blocks_than_memory_holds() {
     let arguments = ["--test", "pairs,growth", "--against", "libc", "--grow-ahead", "16TiB"];
     let ran = bench(&arguments).expect(1);
     assert_eq!(ran.out, "", "something was measured before it");
-    ran.says(&["16 TiB", "available", "less --grow-ahead"]);
+    ran.says(&["16 TiB", "available", "lower --grow-ahead"]);
 }
 
 #[test]

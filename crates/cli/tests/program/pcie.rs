@@ -406,9 +406,7 @@ fn sweep_finds_break_and_estimate_matches_counts() {
     let records = ran.records();
     assert!(records.iter().all(|r| r.experiment == "pcie.sweep" && r.kind == Kind::Modelled));
     let of = |metric: &str, basis: &str| -> Vec<f64> {
-        let is = |record: &&Record| {
-            record.metric == metric && record.parameters.get("basis").is_some_and(|b| b == basis)
-        };
+        let is = |record: &&Record| record.metric == metric && record.text("basis") == Some(basis);
         records.iter().filter(is).map(|record| record.samples[0]).collect()
     };
     for metric in ["inbound_read", "inbound_write", "outbound_read", "outbound_write"] {

@@ -1,7 +1,7 @@
 //! `haul pcie explain`: the parts of a workload's bytes, what would let the link carry more, and
 //! why two estimates differ.
 
-use haul_model::{Kind, Record};
+use haul_model::{Kind, Line, Record};
 
 use crate::pcie::{estimate, number};
 use crate::{Ran, haul, run};
@@ -167,4 +167,20 @@ fn explain_names_terms_behind_a_difference() {
     for [option, value] in [["--nic", "ice"], ["--histogram", "4:1"], ["--link", "gen3x8"]] {
         explain(&[&first, &second, option, value]).expect(2).says(&[option]);
     }
+}
+
+#[test]
+fn explain_compares_medians_of_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let save = |name: &str, samples: &[f64]| {
+        let mut record = Record::new("r", "pcie.burst", "haul", "inbound_read", "bytes/s");
+        record.samples = samples.to_vec();
+        let path = folder.path().join(name);
+        std::fs::write(&path, Line::from(record).to_json()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let two_samples = save("two.jsonl", &[100.0, 300.0]);
+    let one_sample = save("one.jsonl", &[200.0]);
+    let ran = explain(&[&two_samples, &one_sample]).expect(0);
+    assert!(ran.out.contains("do not differ"), "{ran:#?}");
 }

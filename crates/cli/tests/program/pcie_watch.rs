@@ -174,7 +174,7 @@ fn watch_records_histogram_and_estimate_by_driver() {
     }
     // The machine has no such device, so its link is unknown and not counted.
     let note = records[0].parameters["note"].as_str().unwrap();
-    assert!(note.contains("--link") && note.contains("estimate alone"), "{note}");
+    assert!(note.contains("--link") && note.contains("only the estimate"), "{note}");
     assert_eq!(program.detached.load(Ordering::Relaxed), 1, "the probe was not detached");
 }
 
@@ -194,7 +194,7 @@ fn out_folder_gets_records_and_page() {
     ] {
         assert!(text.contains(part), "{part}: {ran:#?}");
     }
-    assert!(text.contains("note: 0000:99:00.0: what link the device has"), "{ran:#?}");
+    assert!(text.contains("note: 0000:99:00.0: the link of the device"), "{ran:#?}");
     let records = haul_model::parse(&fs::read_to_string(out.join("watch.jsonl")).unwrap()).unwrap();
     assert_eq!(of(&records_of(records), "packets").len(), 2);
     let page = fs::read_to_string(out.join("watch.html")).unwrap();

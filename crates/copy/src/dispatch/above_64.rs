@@ -12,7 +12,7 @@ use crate::thresholds::{
 macro_rules! copy_above_64 {
     ($(#[$features:meta])? $line:ty, $copy:ident: $block:ident, $copy_long:ident) => {
         $(#[$features])?
-        pub(in super::super) unsafe extern "C" fn $copy(
+        pub(in crate::dispatch) unsafe extern "C" fn $copy(
             target: *mut u8,
             source: *const u8,
             length: usize,
@@ -37,7 +37,7 @@ macro_rules! copy_above_64 {
 macro_rules! fill_above_64 {
     ($(#[$features:meta])? $line:ty, $fill:ident: $block:ident, $fill_long:ident) => {
         $(#[$features])?
-        pub(in super::super) unsafe extern "C" fn $fill(
+        pub(in crate::dispatch) unsafe extern "C" fn $fill(
             target: *mut u8,
             byte: i32,
             length: usize,

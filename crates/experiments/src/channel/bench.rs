@@ -1,4 +1,4 @@
-//! What is measured: one size, by whom, and how much of it.
+//! What a transfer experiment measures: one size, its subjects, and the number of messages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,34 +8,36 @@ use super::pair::Launch;
 use super::peers::Found;
 use super::protocol::Kind;
 
-/// Messages of a sample are so many bytes together, or one: small enough for the caches, long
-/// enough against the clock, and each of them is verified.
+/// The messages of a sample have this many bytes together, or a sample is one message. That is
+/// small enough for the caches and for the verification of every message, and long enough for the
+/// clock.
 const SAMPLE_BYTES: usize = 1 << 20;
 
-/// The same with a busy processor: several time slices of the program that keeps it busy, for a
-/// sample shorter than one says by luck whether it met that program.
+/// `SAMPLE_BYTES` with a busy processor: several time slices of the program that keeps it busy.
+/// Whether a shorter sample met that program would be chance.
 const SAMPLE_BYTES_BUSY: usize = 16 << 20;
 
 /// The most messages of a sample.
 const MESSAGES_MAX: usize = 1024;
 
-/// The same with a busy processor: transports that poll then wait for a time slice at each of them.
+/// `MESSAGES_MAX` with a busy processor: transports that poll then wait for a time slice at each
+/// message.
 const MESSAGES_MAX_BUSY: usize = 64;
 
-/// Round trips of a sample: each takes a microsecond or more.
+/// Round trips of a sample. Each takes a microsecond or more.
 const ECHOES_MAX: usize = 256;
 
-/// The largest message whose latency is asked for.
+/// The largest message whose latency is measured.
 pub const ECHO_BYTES_MAX: usize = 64 << 10;
 
 /// The largest message that fits its own descriptor (haul's `inline`).
 const INLINE_BYTES_MAX: usize = 8192;
 
-/// Below this size nobody builds a message in memory of its own: a memory file and a mapping each
-/// take longer than the copy.
+/// Below this size no program builds a message in a memory file: the file and its mapping each take
+/// longer than the copy.
 const SEALED_BYTES_MIN: usize = 64 << 10;
 
-/// What B's memory is like.
+/// The state of B's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Used before.
@@ -44,12 +46,12 @@ pub enum Target {
     Cold,
 }
 
-/// Who is measured.
+/// A transport that is measured.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// As records spell it: `haul:ring`, `ucx`.
+    /// Its name in records: `haul:ring`, `ucx`.
     pub name: String,
-    /// Its own drivers; `None` where haul's have it.
+    /// Its own drivers; `None` if haul's drivers have this transport.
     pub found: Option<Found>,
 }
 
@@ -58,27 +60,28 @@ pub struct Subject {
 pub struct Bench {
     /// The size of a message in bytes.
     pub size: usize,
-    /// What B's memory is like.
+    /// The state of B's memory.
     pub target: Target,
     /// Whether another program keeps one of the two processors busy.
     pub is_busy: bool,
-    /// Who is measured; see [`baseline_first`].
+    /// The transports to measure; see [`baseline_first`].
     pub subjects: Vec<Subject>,
-    /// How haul's own drivers are started.
+    /// The command that starts haul's own drivers.
     pub driver: Launch,
-    /// Peers that were asked for and are not there.
+    /// Requested peers that are not installed.
     pub left_out: Vec<String>,
-    /// How long a try may take.
+    /// The longest time of an attempt.
     pub budget: Duration,
-    /// How often it is measured at most until neither the hypervisor nor another program disturbs
-    /// it: what two processes that wait for each other lose by it is more than what one does. The
-    /// last try counts.
+    /// The largest number of attempts until neither the hypervisor nor another program disturbs
+    /// one. Two processes that wait for each other lose more by a disturbance than one process
+    /// does. The last attempt counts.
     pub tries: u32,
-    /// What content and orders are drawn from.
+    /// The seed of the content and of the orders.
     pub seed: u64,
 }
 
-/// The subjects in the order that comparisons want: what every system has stands first.
+/// The subjects in the order that comparisons need: the baseline, which every system has, is the
+/// first.
 #[must_use]
 pub fn baseline_first(mut subjects: Vec<Subject>) -> Vec<Subject> {
     const FIRST: [&str; 2] = ["pipe", "unix"];
@@ -93,7 +96,7 @@ impl Bench {
         if has_echo { vec![Kind::Transfer, Kind::Echo] } else { vec![Kind::Transfer] }
     }
 
-    /// Messages of a sample, at most.
+    /// The largest number of messages in a sample.
     pub(super) fn count(&self, kind: Kind) -> usize {
         let (bytes, most) = match kind {
             _ if self.is_busy => (SAMPLE_BYTES_BUSY, MESSAGES_MAX_BUSY),
@@ -109,9 +112,9 @@ impl Bench {
     }
 }
 
-/// Whether a transport is one for messages of this size to such memory. What is leased or handed
-/// over comes into memory of its own, which was used before: new memory at B is nothing that it
-/// touches.
+/// Whether a transport moves messages of this size to such memory. A leased or sealed message
+/// arrives in memory of its own, which was used before, so that the transfer does not touch new
+/// memory at B.
 #[must_use]
 pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     match name {
@@ -122,7 +125,7 @@ pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     }
 }
 
-/// Whether a transport hands over what was built in place.
+/// Whether a transport hands over memory in which the message was built.
 pub(super) fn is_sealed(name: &str) -> bool {
     name.starts_with("haul:sealed")
 }
@@ -140,7 +143,7 @@ impl FromStr for Target {
         match text {
             "warm" => Ok(Self::Warm),
             "cold" => Ok(Self::Cold),
-            _ => Err(format!("no target is {text:?}; targets are warm and cold")),
+            _ => Err(format!("unknown target {text:?}; the targets are warm and cold")),
         }
     }
 }

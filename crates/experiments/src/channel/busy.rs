@@ -1,4 +1,4 @@
-//! Another program on one of the processors: what is left of a machine that is in use.
+//! Another program on one of the processors, as on a machine that is in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use haul_measure::sys;
 
-/// A thread that never rests, until it is dropped.
+/// A thread that spins until it is dropped.
 pub(super) struct Busy {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -16,11 +16,12 @@ impl Busy {
     /// Keeps this processor busy.
     pub(super) fn on(cpu: usize) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&is_over);
+        let ends = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
-            // Where it cannot be pinned it is busy somewhere: on two processors that is as good.
+            // A thread that cannot be pinned keeps some processor busy. With two processors, that
+            // has the same effect.
             let _ = sys::set_affinity(&[cpu]);
-            while !told.load(Ordering::Relaxed) {
+            while !ends.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
         });
@@ -32,7 +33,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to panic for.
+            // The thread has no reason to panic.
             let _ = thread.join();
         }
     }

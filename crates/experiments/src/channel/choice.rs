@@ -1,4 +1,4 @@
-//! From records to the table of `haul.toml` by which haul chooses a mechanism.
+//! From records to the table in `haul.toml` by which haul chooses a mechanism.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,46 +7,46 @@ use haul_model::experiment::{key, name};
 use haul_model::{Record, statistics};
 
 /// Mechanisms that move any private bytes into any target, and whether both ends must trust each
-/// other for it. `inline` is chosen by size alone, `sealed` and `lease` by what the program does,
-/// and `vmsplice` is for comparisons.
+/// other for it. haul chooses `inline` by the size alone and `sealed` and `lease` by the calls of
+/// the program; `vmsplice` is for comparisons.
 const MECHANISMS: [(&str, bool); 4] =
     [("ring", false), ("staged", false), ("pull", true), ("double", true)];
 
-/// A mechanism must be this much faster than the one of the size below to take its place, in the
-/// median of the repetitions, and not slower in more than a quarter of them: a table that follows
-/// the noise has more entries and is worth no more.
+/// A mechanism must be this much faster than the mechanism of the next smaller size to replace it,
+/// in the median of the repetitions, and must not be slower in more than a quarter of them. A table
+/// that follows the noise has more entries and is not more useful.
 const WORTHWHILE: f64 = 1.05;
 
-/// What holds for messages of this size, beside which no last cache holds source and target, holds
-/// for all that are longer.
+/// No last-level cache holds source and target of a message of this size. The mechanism for this
+/// size also applies to all larger messages.
 const LONG_BYTES_MIN: u64 = 64 << 20;
 
-/// What was measured of each mechanism, by size: none of a size that the hypervisor or other
-/// programs disturbed.
+/// The records of each mechanism, by size, without those that the hypervisor or other programs
+/// disturbed.
 type Rates<'a> = BTreeMap<u64, BTreeMap<&'a str, &'a Record>>;
 
-/// Whether a subject of this name is one of those that haul chooses from.
+/// Whether haul chooses from subjects of this name.
 #[must_use]
 pub fn is_one(name: &str) -> bool {
     MECHANISMS.iter().any(|(known, _)| name.strip_prefix("haul:") == Some(known))
 }
 
-/// What the records say of haul's transports to another process.
+/// The choice that follows from the records of haul's transports to another process.
 #[derive(Debug, Default)]
 pub struct Chosen<'a> {
-    /// For `haul.toml`: empty where nothing was measured that could be trusted.
+    /// The table for `haul.toml`. It is empty if no record is reliable.
     pub table: ChannelTable,
-    /// The records that its entries stand on.
+    /// The records that its entries follow from.
     pub evidence: Vec<&'a Record>,
-    /// Sizes in bytes that the table says nothing of, with both processors free and then with one
-    /// busy: the hypervisor disturbed them (see [`Record::is_disturbed`]), and what it takes from
-    /// two processes at once is more than what it takes from one; or other programs ran beside them
-    /// (see [`Record::is_beside_others`]).
+    /// Sizes in bytes without an entry in the table, with both processors free and then with one
+    /// busy. Either the hypervisor disturbed them (see [`Record::is_disturbed`]), which costs two
+    /// processes more than one, or other programs ran at the same time (see
+    /// [`Record::is_beside_others`]).
     pub disturbed: [BTreeSet<u64>; 2],
 }
 
-/// The table of the records to warm targets, with both processors free and with one busy where that
-/// was measured.
+/// The table from the records to warm targets, with both processors free and, if it was measured,
+/// with one busy.
 #[must_use]
 pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Chosen<'a> {
     let records: Vec<&Record> = records.filter(|record| is_warm_throughput(record)).collect();
@@ -75,23 +75,22 @@ pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Chosen<'a> {
 fn is_warm_throughput(record: &Record) -> bool {
     record.experiment == name::CHANNEL_TRANSFER
         && record.metric == "throughput"
-        && record.parameters.get(key::TARGET).is_some_and(|target| target == "warm")
+        && record.text(key::TARGET) == Some("warm")
 }
 
 fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
     let mut rates = Rates::new();
     for &record in records {
-        let busy = record.parameters.get(key::BUSY_CORE).and_then(|busy| busy.as_u64());
-        let Some(size) = record.parameters.get(key::SIZE_BYTES).and_then(|size| size.as_u64())
-        else {
+        let busy = record.count(key::BUSY_CORE);
+        let Some(size) = record.count(key::SIZE_BYTES) else {
             continue;
         };
         let known = MECHANISMS.iter().find(|(name, needs_trust)| {
             record.subject.strip_prefix("haul:") == Some(name) && (trusted || !needs_trust)
         });
-        // What fell back to another mechanism says nothing of its own.
-        let took = record.parameters.get(key::MECHANISM).and_then(|took| took.as_str());
-        let known = known.filter(|(name, _)| took.is_none_or(|took| took == *name));
+        // A transfer that fell back to another mechanism does not count for its own.
+        let used = record.text(key::MECHANISM);
+        let known = known.filter(|(name, _)| used.is_none_or(|used| used == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
             let by_name = rates.entry(size).or_default();
             if !record.is_disturbed() && !record.is_beside_others() {
@@ -102,9 +101,9 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
     rates
 }
 
-/// From which size on which record's mechanism holds, ascending. Between two sizes of different
-/// ones the turn is in the middle, by their ratio; a size of which nothing is known keeps what
-/// holds below.
+/// The sizes from which on each record's mechanism applies, in ascending order. Between two sizes
+/// with different mechanisms, the change is at the geometric mean. A size without a record keeps
+/// the mechanism of the next smaller size.
 fn turns<'a>(rates: &Rates<'a>) -> Vec<(usize, &'a Record)> {
     let mut turns: Vec<(usize, &Record)> = Vec::new();
     let mut below = 0;
@@ -127,8 +126,8 @@ fn median(record: &Record) -> f64 {
     record.median().unwrap_or(0.0)
 }
 
-/// Whether a mechanism is worth a turn, repetition by repetition: what disturbs a machine for a
-/// while meets all mechanisms of a repetition.
+/// Whether a mechanism is fast enough to replace the current one, compared repetition by
+/// repetition: a disturbance affects all mechanisms of a repetition.
 fn is_worthwhile(record: &Record, held: &Record) -> bool {
     let ratios: Vec<f64> =
         record.samples.iter().zip(&held.samples).map(|(new, held)| new / held).collect();
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_size_has_its_fastest_by_trust_and_by_idle_processors() {
+    fn table_has_fastest_mechanism_by_size_trust_and_idle_processors() {
         let records = [
             record("haul:ring", 4096, 0, 3.0),
             record("haul:pull", 4096, 0, 1.0),
@@ -158,11 +157,11 @@ mod tests {
             record("haul:double", 1 << 20, 0, 9.0),
             record("haul:staged", 1 << 20, 0, 2.0),
             record("haul:ring", 1 << 24, 0, 8.8),
-            // Not worth a turn of its own.
+            // Not fast enough to replace another mechanism.
             record("haul:double", 1 << 24, 0, 8.6),
             record("haul:ring", 1 << 20, 1, 2.0),
             record("haul:pull", 1 << 20, 1, 4.0),
-            // What is no choice for any message.
+            // haul never chooses these by size.
             record("haul:sealed", 1 << 20, 0, 50.0),
             record("haul:lease", 1 << 20, 0, 20.0),
             record("haul:double", 4096, 0, 90.0).with("mechanism", "ring,fell-back"),
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_hypervisor_disturbed_says_nothing_and_what_is_known_below_holds() {
+    fn table_ignores_records_that_hypervisor_disturbed() {
         let stolen = |record: Record| record.with("steal_percent", 27.0);
         let records = [
             stolen(record("haul:pull", 64, 0, 9.0)),
@@ -208,10 +207,10 @@ mod tests {
         assert_eq!(disturbed, [BTreeSet::from([64, 1 << 16, 1 << 24]), BTreeSet::from([1 << 20])]);
     }
 
-    /// With a program on a processor that the bench knows nothing of, `pull` is faster here: what
-    /// that says of a machine which is left alone is nothing.
+    /// With a program on a processor that the bench does not know about, `pull` is faster here.
+    /// That does not hold for an otherwise idle machine.
     #[test]
-    fn what_was_measured_beside_other_programs_says_nothing() {
+    fn table_ignores_records_beside_other_programs() {
         let beside = |record: Record, count: f64| record.with("others_processors", count);
         let records = [
             beside(record("haul:ring", 4096, 0, 3.0), 0.02),
@@ -226,16 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_taken_where_most_repetitions_say_so() {
+    fn mechanism_changes_if_most_repetitions_are_faster() {
         let with = |subject: &str, size: u64, samples: &[f64]| {
             let mut record = record(subject, size, 0, 0.0);
             record.samples = samples.to_vec();
             record
         };
-        // The medians say 1.5 times; two of five repetitions say the contrary.
+        // The ratio of the medians is 1.5, but two of the five repetitions are slower.
         for (pull, expected) in [
             (&[1.0, 6.0, 6.0, 1.0, 6.0], "ring"),
-            // A machine that slowed down by half meets both.
+            // A machine that became slower by half slows down both mechanisms.
             (&[6.0, 6.0, 3.0, 3.0, 3.0], "pull"),
         ] {
             let slows: &[f64] =
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_far_beyond_the_caches_holds_for_whatever_is_longer() {
+    fn largest_measured_size_decides_all_larger_sizes() {
         for (largest, measured_max) in [(32 << 20, Some(32 << 20)), (64 << 20, None)] {
             let records = [record("haul:ring", 4096, 0, 3.0), record("haul:ring", largest, 0, 2.0)];
             assert_eq!(table(records.iter()).table.measured_max, measured_max, "{largest}");
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_table() {
+    fn table_is_empty_without_records() {
         assert_eq!(table([].into_iter()).table, ChannelTable::default());
         let cold = record("haul:ring", 4096, 0, 3.0).with("target", "cold");
         assert_eq!(table([&cold].into_iter()).table, ChannelTable::default());

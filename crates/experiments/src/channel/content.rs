@@ -1,4 +1,5 @@
-//! What messages hold: bytes that follow from a seed, so that the receiver knows every one of them.
+//! The content of messages: bytes that follow from a seed, so that the receiver can verify every
+//! byte.
 
 /// The golden ratio as a fraction of 2^64: successive multiples are far apart (Knuth, The Art of
 /// Computer Programming, volume 3, 6.4).
@@ -6,7 +7,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Fills messages that lie one after the other with the content of this seed.
+/// Fills consecutive messages with the content of this seed.
 pub fn fill(messages: &mut [u8], seed: u64) {
     let mut words = messages.chunks_exact_mut(WORD_BYTES);
     let mut index = 0;
@@ -22,7 +23,7 @@ pub fn fill(messages: &mut [u8], seed: u64) {
 /// Compares every byte with the content of this seed.
 ///
 /// # Errors
-/// The index of the first that is another.
+/// The index of the first byte that differs.
 pub fn verify(messages: &[u8], seed: u64) -> Result<(), usize> {
     let words = messages.chunks_exact(WORD_BYTES);
     let mut different = 0;
@@ -51,8 +52,8 @@ fn first_difference(messages: &[u8], seed: u64) -> usize {
     different.unwrap_or(messages.len())
 }
 
-/// Every index has its own: a message out of its place is seen, as one that is left from before is.
-/// `peers/driver.h` has the same.
+/// The word at an index. Every index has a different word, so that a message at the wrong place and
+/// a message from an earlier task are found. `peers/driver.h` has the same function.
 fn word(seed: u64, index: u64) -> u64 {
     let word = index.wrapping_add(seed).wrapping_mul(GOLDEN);
     word ^ (word >> 32)
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_single_wrong_byte_is_found_wherever_it_is() {
+    fn verify_finds_single_wrong_byte_anywhere() {
         for length in [0, 1, 7, 8, 9, 63, 64, 1000] {
             let mut messages = vec![0; length];
             fill(&mut messages, 7);
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn content_of_another_seed_or_place_is_none_of_this() {
+    fn content_differs_by_seed_and_position() {
         let mut messages = vec![0; 4096];
         fill(&mut messages, 9);
         assert!(verify(&messages, 10).is_err());
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_in_c_count_on_these_very_words() {
+    fn content_has_words_of_drivers_in_c() {
         let mut messages = [0; 16];
         fill(&mut messages, 5);
         let words = [5_u64, 6].map(|n| n.wrapping_mul(GOLDEN)).map(|w| w ^ (w >> 32));

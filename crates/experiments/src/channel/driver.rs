@@ -1,8 +1,8 @@
-//! The child process at one end: it gets its end ready, does what it is told from the moment it is
-//! told, and verifies every byte.
+//! The child process at one end: it prepares its end, performs a task from the given moment on, and
+//! verifies every byte.
 //!
-//! Both ends begin at a moment of the clock that both have, which the run names some time ahead:
-//! nothing of the conversation is in what is timed, and neither end waits for the other before it.
+//! Both ends begin at a moment of the clock that they share, which the run names ahead of time. The
+//! timed part contains no conversation with the run, and no end waits for the other before it.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,17 +15,17 @@ use haul_measure::memory::{Pages, Region};
 use haul_measure::sys::{self, Usage};
 
 use super::content;
-use super::protocol::{Kind, Reply, Request, Side, Task, Took};
+use super::protocol::{Cost, Kind, Reply, Request, Side, Task};
 use super::transport::Transport;
 use crate::error::Error;
 
-/// Meets the other end by the transport of this name; the folder is both ends' own.
+/// Connects to the other end by the transport of this name. Both ends use the folder.
 pub type Open<'a> = &'a dyn Fn(&str, Side, &Path) -> Result<Box<dyn Transport>, String>;
 
 /// Serves the run that listens at `control`, until it closes the conversation.
 ///
 /// # Errors
-/// Nobody listens there, or the conversation breaks off within a line.
+/// No run listens there, or the conversation ends within a line.
 pub fn serve(side: Side, control: &Path, version: &str, open: Open<'_>) -> Result<(), Error> {
     let talk = || {
         let stream = UnixStream::connect(control)?;
@@ -58,16 +58,16 @@ fn converse(stream: UnixStream, end: &mut End<'_>, version: &str) -> io::Result<
     Ok(())
 }
 
-/// One end: its memory, and the transports on which it has met the other.
+/// One end: its memory, and its connected transports.
 struct End<'a> {
     side: Side,
     folder: &'a Path,
     open: Open<'a>,
     transports: HashMap<String, Box<dyn Transport>>,
     task: Option<Task>,
-    /// What is sent.
+    /// The memory that it sends from.
     source: Option<Region>,
-    /// Where it is received: at A, what comes back.
+    /// The memory that it receives into. At A, it holds the echoes.
     target: Option<Region>,
     /// Memory at the start, in bytes.
     started_with: u64,
@@ -90,7 +90,10 @@ impl<'a> End<'a> {
     }
 
     fn prepare(&mut self, task: Task) -> Result<(), String> {
-        let bytes = task.size.checked_mul(task.count).ok_or("more bytes than there are")?;
+        let bytes = task
+            .size
+            .checked_mul(task.count)
+            .ok_or("the messages together exceed the address space")?;
         let sends = self.side == Side::A;
         let receives = !sends || task.kind == Kind::Echo;
         if sends {
@@ -98,7 +101,7 @@ impl<'a> End<'a> {
             content::fill(source, task.seed);
         }
         if receives && task.is_cold {
-            // Given back before new memory is taken: it would be the same pages, but for that.
+            // Unmapped before the new memory is mapped, so that both do not exist at the same time.
             self.target = None;
             let region = Region::unasked(bytes, Pages::Unsaid);
             self.target = Some(region.map_err(|error| error.to_string())?);
@@ -119,8 +122,8 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    fn go(&mut self, at_ns: u64) -> Result<Took, String> {
-        let task = self.task.take().ok_or("it is told to go without a task")?;
+    fn go(&mut self, at_ns: u64) -> Result<Cost, String> {
+        let task = self.task.take().ok_or("no task was prepared")?;
         let transport = self.transports.get_mut(&task.transport).ok_or("the transport is gone")?;
         let bytes = task.size * task.count;
         let empty = &mut [][..];
@@ -128,7 +131,7 @@ impl<'a> End<'a> {
         let target = self.target.as_mut().map_or(empty, Region::as_mut_slice);
         wait_until(at_ns);
         let (before, start_ns) = (sys::usage_process(), sys::monotonic_ns());
-        // SAFETY: where it fails the target is never given back, right below.
+        // SAFETY: if it fails, the target is never unmapped: see the lines below.
         let done = unsafe { perform(transport.as_mut(), self.side, &task, source, target) };
         let (end_ns, after) = (sys::monotonic_ns(), sys::usage_process());
         if let Err(reason) = done {
@@ -141,16 +144,18 @@ impl<'a> End<'a> {
                 transport.after(target)?;
             }
             content::verify(target, task.seed).map_err(|index| {
-                format!("byte {index} of {bytes} that it has is not the one that was sent")
+                format!(
+                    "byte {index} of {bytes} that it received differs from the one that was sent"
+                )
             })?;
         }
         let own = transport.extra_bytes();
         let remark = transport.remark();
         let extra_bytes = own.unwrap_or_else(|| self.grown_bytes());
-        Ok(took(start_ns, end_ns, before, after, extra_bytes, remark))
+        Ok(cost(start_ns, end_ns, before, after, extra_bytes, remark))
     }
 
-    /// What this process has beside its buffers and what it started with.
+    /// The memory of this process beyond its buffers and beyond its memory at the start.
     fn grown_bytes(&self) -> u64 {
         let now = Sys::new().own_and_shared_bytes().unwrap_or(0);
         let regions = [&self.source, &self.target].into_iter().flatten();
@@ -159,11 +164,11 @@ impl<'a> End<'a> {
     }
 }
 
-/// Sleeps, then spins. Two ends that spin from the start keep both processors of a small machine,
-/// and the run, which is about to sleep, ready to run all the time: a program that nobody has
-/// beside a transfer, and that haul would take for other work on the machine.
+/// Sleeps, then spins. Two ends that spin from the start keep both processors of a small machine
+/// ready to run all the time, together with the run, which is about to sleep. haul would count that
+/// as other work on the machine, but a program has nothing like it during a transfer.
 fn wait_until(at_ns: u64) {
-    /// How much of it is spun: more than twice what a timer may come late by default (50 us).
+    /// The time that is spun: more than twice the usual delay of a timer (50 us).
     const SPUN_NS: u64 = 120_000;
     let rest_ns = at_ns.saturating_sub(sys::monotonic_ns()).saturating_sub(SPUN_NS);
     if rest_ns > 0 {
@@ -174,7 +179,7 @@ fn wait_until(at_ns: u64) {
     }
 }
 
-/// Memory of at least this length that has its pages; as it is where it was used before.
+/// Memory of at least this length that has its pages. Memory that was used before stays as it is.
 fn warm(region: &mut Option<Region>, bytes: usize) -> Result<&mut [u8], String> {
     let fits = |region: &Region| region.bytes() >= bytes;
     if !region.as_ref().is_some_and(fits) {
@@ -186,10 +191,10 @@ fn warm(region: &mut Option<Region>, bytes: usize) -> Result<&mut [u8], String> 
     Ok(&mut region.as_mut_slice()[..bytes])
 }
 
-/// What is timed.
+/// Performs the timed part of a task.
 ///
 /// # Safety
-/// Where this fails, the target stays mapped, and nobody uses it until the other end is gone.
+/// If this fails, the target must stay mapped, and must not be used until the other end has ended.
 unsafe fn perform(
     transport: &mut dyn Transport,
     side: Side,
@@ -202,7 +207,8 @@ unsafe fn perform(
         match (side, task.kind) {
             (Side::A, Kind::Transfer) => transport.send(&source[message])?,
             (Side::B, Kind::Transfer) => {
-                // SAFETY: the caller's promise, here and for the other two.
+                // SAFETY: the caller keeps the target mapped and unused if it fails, as `perform`
+                // requires.
                 unsafe { transport.receive_exposed(&mut target[message]) }?;
             }
             (Side::A, Kind::Echo) => {
@@ -220,16 +226,16 @@ unsafe fn perform(
     Ok(())
 }
 
-fn took(
+fn cost(
     start_ns: u64,
     end_ns: u64,
     before: Usage,
     after: Usage,
     extra_bytes: u64,
     remark: String,
-) -> Took {
+) -> Cost {
     let faults = |usage: &Usage| usage.faults_minor + usage.faults_major;
-    Took {
+    Cost {
         start_ns,
         end_ns,
         cpu_ns: u64::try_from(after.cpu.saturating_sub(before.cpu).as_nanos()).unwrap_or(u64::MAX),
@@ -244,7 +250,7 @@ fn took(
 mod tests {
     use super::*;
 
-    /// Receives what was sent, but for one byte of the whole.
+    /// Receives the message, but with one wrong byte in the whole task.
     struct Careless {
         seed: u64,
         received: usize,
@@ -277,7 +283,7 @@ mod tests {
         }
     }
 
-    fn receive(wrong: Option<usize>, is_cold: bool) -> Result<Took, String> {
+    fn receive(wrong: Option<usize>, is_cold: bool) -> Result<Cost, String> {
         let open = |_: &str, _: Side, _: &Path| -> Result<Box<dyn Transport>, String> {
             Ok(Box::new(Careless { seed: 0, received: 0, wrong }))
         };
@@ -289,10 +295,10 @@ mod tests {
     }
 
     #[test]
-    fn a_single_wrong_byte_of_the_last_message_is_a_failure() {
-        let took = receive(None, false).unwrap();
-        assert!(took.end_ns > took.start_ns && took.cpu_ns > 0);
-        assert_eq!(took.extra_bytes, 7);
+    fn go_fails_for_single_wrong_byte_in_last_message() {
+        let cost = receive(None, false).unwrap();
+        assert!(cost.end_ns > cost.start_ns && cost.cpu_ns > 0);
+        assert_eq!(cost.extra_bytes, 7);
         for wrong in [0, 14_999] {
             let reason = receive(Some(wrong), false).unwrap_err();
             assert!(reason.contains(&format!("byte {wrong} of 15000")), "{reason}");
@@ -300,16 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_new_faults() {
-        // 15,000 B are four pages.
+    fn cold_target_causes_page_faults() {
+        // 15,000 B take four pages.
         assert!(receive(None, true).unwrap().faults >= 4);
     }
 
     #[test]
-    fn going_without_a_task_is_a_failure() {
+    fn go_fails_without_task() {
         let open = |_: &str, _: Side, _: &Path| Err("no way".to_owned());
         let mut end = End::new(Side::A, Path::new("/"), &open);
-        assert!(end.go(0).unwrap_err().contains("without a task"));
+        assert!(end.go(0).unwrap_err().contains("no task was prepared"));
         let task = "prepare transfer 64 1 warm 1 x".parse();
         let Ok(Request::Prepare(task)) = task else { panic!("{task:?}") };
         assert_eq!(end.prepare(task), Err("no way".to_owned()));

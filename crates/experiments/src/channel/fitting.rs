@@ -1,4 +1,5 @@
-//! Which subjects have the memory that they need: the others are left out, and the rest goes on.
+//! The subjects whose memory fits. The others are left out, and the measurement goes on without
+//! them.
 
 use haul_measure::Error as Unmeasurable;
 use haul_model::Bytes;
@@ -7,10 +8,11 @@ use super::bench::{Bench, Subject, is_sealed};
 use super::protocol::Kind;
 use crate::error::Error;
 
-/// Source and target of a pair.
+/// Source and target of the two ends.
 const PAIR: u64 = 2;
 
-/// Who can be measured, in the order given, and who cannot, with what it needs.
+/// The subjects that can be measured, in the given order, and those that cannot, with the memory
+/// that each needs.
 #[derive(Debug)]
 pub(super) struct Fitting<'a> {
     pub(super) subjects: Vec<&'a Subject>,
@@ -18,11 +20,11 @@ pub(super) struct Fitting<'a> {
 }
 
 impl Bench {
-    /// Who fits into so much memory, in bytes. Who needs least comes in first, so that as many as
-    /// can be are measured beside each other.
+    /// The subjects that fit into this much memory, in bytes. Those that need the least are added
+    /// first, so that as many as possible are measured in one run.
     ///
     /// # Errors
-    /// Not even source and target of one pair fit.
+    /// Not even source and target of the two ends fit.
     pub(super) fn fitting(&self, available: u64) -> Result<Fitting<'_>, Error> {
         let unit = (self.size as u64).saturating_mul(self.count(Kind::Transfer) as u64);
         let mut taken = unit.saturating_mul(PAIR);
@@ -33,12 +35,12 @@ impl Bench {
         let mut needs: Vec<(usize, &Subject, u64)> = self
             .entrants()
             .enumerate()
-            .map(|(index, subject)| (index, subject, unit.saturating_mul(beside(subject))))
+            .map(|(index, subject)| (index, subject, unit.saturating_mul(extra_samples(subject))))
             .collect();
         needs.sort_by_key(|(_, _, bytes)| *bytes);
         let (mut kept, mut left_out, mut has_sealed) = (Vec::new(), Vec::new(), false);
         for (index, subject, bytes) in needs {
-            // One after the other has the same memory.
+            // Sealed subjects use the same memory one after the other.
             let new = if is_sealed(&subject.name) && has_sealed { 0 } else { bytes };
             if taken.saturating_add(new) > available {
                 left_out.push((subject, Bytes(bytes)));
@@ -54,17 +56,16 @@ impl Bench {
     }
 }
 
-/// What a transport has beside source and target of haul's own pair, in samples.
-fn beside(subject: &Subject) -> u64 {
+/// The memory of a transport beyond the source and the target of haul's own two ends, in samples.
+fn extra_samples(subject: &Subject) -> u64 {
     let own =
         if subject.found.as_ref().is_some_and(|found| found.launch.is_some()) { PAIR } else { 0 };
     own + match subject.name.as_str() {
-        // What is leased comes into the receiver's pool, and not into the target that B has as
-        // well.
+        // Leased bytes arrive in the receiver's pool, in addition to B's target.
         "haul:staged" | "haul:lease" | "2014:memcpy" | "memcpy" | "2014:mymemcpy" => 1,
-        // Built once by A; B's view takes what it writes to.
+        // A builds the message once; B's view takes further pages for what it writes to.
         name if is_sealed(name) => 2,
-        // Its samples lie in memory of their own: two that wait, one with each end.
+        // Its samples are in memory of its own. Two of them wait at each end.
         "iceoryx2" => 4,
         _ => 0,
     }
@@ -120,11 +121,11 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_more_than_there_is_left_is_left_out_by_name() {
+    fn subject_that_does_not_fit_is_left_out_by_name() {
         let sealed = ["haul:sealed", "haul:sealed+announced"];
         let all = ["pipe", "iceoryx2", "haul:staged", "ucx", sealed[0], sealed[1], "haul:ring"];
         let bench = bench(&all);
-        // 2 for the pair, 1 staged, 2 sealed, 2 ucx, 6 iceoryx2: 13 of 4 MiB.
+        // 2 for source and target, 1 staged, 2 sealed, 2 ucx, 6 iceoryx2: 13 of 4 MiB.
         assert_eq!(names(&bench, 52), (all.to_vec(), vec![]));
         let (kept, left_out) = names(&bench, 51);
         assert_eq!(left_out, [("iceoryx2", 24)]);
@@ -139,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_tells_each_that_is_left_out_and_goes_on_with_the_others() {
+    fn run_warns_of_subjects_that_do_not_fit_and_keeps_others() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
-        // A part of it is left for others: between 8 and 16 MiB can be had.
+        // Other programs keep a part of it: between 8 and 16 MiB are available.
         std::fs::write(root.path().join("proc/meminfo"), "MemAvailable: 15000 kB\n").unwrap();
         let mut bench = bench(&["pipe", "ucx", "haul:sealed", "haul:ring"]);
         bench.left_out = vec!["mpi".to_owned()];
-        let mut told = Vec::new();
+        let mut warnings = Vec::new();
         let mut context = Context {
             run: String::new(),
             machine: String::new(),
@@ -155,13 +156,17 @@ mod tests {
             cpus: vec![0, 1],
             sink: &mut |_| {},
             progress: &mut |_| {},
-            warn: &mut |line| told.push(line.to_owned()),
+            warn: &mut |line| warnings.push(line.to_owned()),
         };
         let run = Run::new(&bench, &Sys::at(root.path()), &mut context).unwrap();
         let names: Vec<&str> = run.entrants.iter().map(|one| one.subject.name.as_str()).collect();
         assert_eq!(names, ["pipe", "haul:ring", "pipe"]);
         assert_eq!(run.left_out, ["mpi", "ucx", "haul:sealed"]);
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("ucx is left out at 4 MiB: it needs 8 MiB"), "{}", told[0]);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(
+            warnings[0].starts_with("ucx is left out at 4 MiB: it needs 8 MiB"),
+            "{}",
+            warnings[0]
+        );
     }
 }

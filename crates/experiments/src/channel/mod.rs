@@ -1,18 +1,18 @@
-//! Transfers between two processes: haul's channels beside pipes, sockets, UCX, MPI and iceoryx2,
-//! all interleaved in one run, every byte verified.
+//! Transfers between two processes: haul's channels compared with pipes, sockets, UCX, MPI and
+//! iceoryx2, interleaved in one run, with every byte verified.
 //!
 //! From the bottom up:
 //!
-//! - [`content`]: what messages hold;
-//! - [`protocol`]: what a run and its drivers say to each other;
-//! - [`transport`]: what moves bytes to another process, as a driver has it at its end;
+//! - [`content`]: the content of messages;
+//! - [`protocol`]: the lines between a run and its drivers;
+//! - [`transport`]: one end of a transport to another process, as a driver uses it;
 //! - [`driver`]: the child process at one end;
-//! - [`pair`]: two of them, as their run sees them;
-//! - [`peers`]: which others there are, and how they are had;
+//! - [`pair`]: two of these processes, as their run uses them;
+//! - [`peers`]: the other transports, and the programs that they need;
 //! - `busy`: another program on a processor;
-//! - `others`: programs that have nothing to do with the run;
+//! - `others`: programs that do not belong to the run;
 //! - [`mod@bench`]: what is measured;
-//! - `fitting`: which subjects have the memory that they need;
+//! - `fitting`: the subjects whose memory fits;
 //! - `run`: one sample of every subject in turn;
 //! - [`transfer`]: the run and its records;
 //! - [`choice`]: from its records to the table by which haul chooses.

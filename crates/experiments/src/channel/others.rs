@@ -1,15 +1,15 @@
-//! Programs that have nothing to do with a run, but run beside it. What two processes that wait for
-//! each other do then is another case than that of a machine which does nothing else, and than that
-//! of one whose processor the run itself keeps busy.
+//! Programs that do not belong to a run, but run at the same time. Two processes that wait for each
+//! other then behave differently than on an otherwise idle machine, and differently than on one
+//! with a processor that the run itself keeps busy.
 
 use std::time::{Duration, Instant};
 
 use haul_machine::sys::Sys;
 
-/// The kernel counts processor time in ticks of 10 ms: what is shorter says too little.
+/// The kernel counts processor time in ticks of 10 ms, so that a shorter time is too inaccurate.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Watches them from the start of a run.
+/// Counts their processor time from the start of a run.
 pub(super) struct Others {
     machine: Sys,
     start: Option<(f64, f64)>,
@@ -22,7 +22,7 @@ impl Others {
         Self { machine, start, started: Instant::now() }
     }
 
-    /// How many processors they have kept busy since, on average; `None` where that is not known.
+    /// The average number of processors that they have kept busy since; `None` if it is not known.
     pub(super) fn processors(&self) -> Option<f64> {
         let elapsed = self.started.elapsed();
         let (before, now) = (self.start?, self.machine.busy_and_own_seconds()?);
@@ -30,8 +30,8 @@ impl Others {
     }
 }
 
-/// From what all programs and the run's own had before and have now, in seconds. The kernel takes
-/// the two at different moments, so that one may run ahead.
+/// From the processor time of all programs and of the run before and now, in seconds. The kernel
+/// reads the two at different moments, so that one may be ahead of the other.
 fn processors(before: (f64, f64), now: (f64, f64), elapsed: Duration) -> f64 {
     let of_others = (now.0 - before.0) - (now.1 - before.1);
     of_others.max(0.0) / elapsed.as_secs_f64()
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_run_itself_takes_is_not_counted() {
+    fn own_processor_time_does_not_count_as_others() {
         let second = Duration::from_secs(2);
         for (now, expected) in [((12.0, 3.0), 0.0), ((14.0, 3.0), 1.0), ((10.0, 5.0), 0.0)] {
             let found = processors((10.0, 1.0), now, second);
@@ -52,10 +52,11 @@ mod tests {
         }
     }
 
-    /// Children on every processor for a while: what they take is not others', so what is left for
-    /// others is no more than what those did not get.
+    /// Keeps every processor busy with children for a while. Their time must not count as that of
+    /// other programs, so at most the processor time that the children did not get remains for
+    /// these.
     #[test]
-    fn what_a_child_takes_is_the_runs_own() {
+    fn processor_time_of_children_does_not_count_as_others() {
         let processors = haul_measure::sys::affinity().len();
         let others = Others::start(Sys::new());
         let mut children: Vec<Child> = (0..processors)
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_says_nothing() {
+    fn short_time_gives_no_processors() {
         assert_eq!(Others::start(Sys::new()).processors(), None);
         assert_eq!(Others::start(Sys::at("/nonexistent")).processors(), None);
     }

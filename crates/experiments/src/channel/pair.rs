@@ -1,4 +1,5 @@
-//! Two processes, the two ends, as their run sees them: started, asked, and ended with it.
+//! The two processes of a transfer, as their run uses them: it starts them, gives them tasks, and
+//! ends them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,42 +8,42 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::protocol::{Reply, Request, Side, Task, Took};
+use super::protocol::{Cost, Reply, Request, Side, Task};
 use crate::drive::{Children, Conversation, Folder, Printed, Program, Silence};
 use crate::error::Error;
 
-/// The longest that a pair takes to start: mpirun takes a second.
-const PATIENCE_TO_START: Duration = Duration::from_secs(30);
+/// The longest time until both ends have started: mpirun takes a second.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an end may take to tell why it failed, once the other has.
-const PATIENCE_FOR_MORE: Duration = Duration::from_millis(500);
+/// The time that an end gets to report its own failure after the other end has failed.
+const OTHER_END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How often a run looks whether a driver has come.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The time between two checks for a driver's connection.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How far ahead the moment is at which both ends begin: they have read the line by then.
+/// The time from the line to the moment at which both ends begin: they have read the line by then.
 const LEAD_NS: u64 = 300_000;
 
-/// How the two ends of a pair are started.
+/// The command that starts the two ends.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program. Behind its arguments come the path of the run's socket and, where each end is
-    /// started by itself, `A` or `B`.
+    /// The program. Its arguments are followed by the path of the run's socket and, if each end is
+    /// started separately, by `A` or `B`.
     pub program: Program,
     /// Whether the program starts both ends, as mpirun does.
     pub starts_both: bool,
 }
 
-/// A pair that runs.
+/// Two running ends.
 pub(super) struct Pair {
     name: String,
     children: Children,
     a: End,
     b: End,
     printed: Printed,
-    /// Removed when the pair is.
+    /// Removed together with the ends.
     _folder: Folder,
-    /// What is driven, in which version.
+    /// The version of the library that they drive.
     pub(super) version: String,
 }
 
@@ -56,8 +57,8 @@ impl Pair {
     /// Starts both ends, on these processors.
     ///
     /// # Errors
-    /// [`Error::Driver`]: one of them did not start, or does not come; [`Error::Folder`]: they have
-    /// nowhere to meet.
+    /// [`Error::Driver`]: an end did not start, or does not connect; [`Error::Folder`]: the folder
+    /// of their socket cannot be made.
     pub(super) fn start(name: &str, launch: &Launch, cpus: &[usize]) -> Result<Self, Error> {
         let failed = |reason: io::Error| Error::Driver {
             peer: name.to_owned(),
@@ -75,14 +76,15 @@ impl Pair {
         listener.set_nonblocking(true).map_err(nowhere)?;
         let (mut printed, input) = Printed::new().map_err(failed)?;
         let mut children = spawn(launch, &control, &input).map_err(failed)?;
-        // Our copy of the drivers' end: what they print ends when they do.
+        // This process's copy of the drivers' pipe is closed, so that their output ends when they
+        // do.
         drop(input);
         let met = meet(&listener, &mut children);
         let (a, b) = match met {
             Ok(ends) => ends,
             Err(reason) => {
                 children.end();
-                return Err(failed(io::Error::other(printed.told_with(reason))));
+                return Err(failed(io::Error::other(printed.with_output(reason))));
             }
         };
         let version = a.version.clone();
@@ -93,42 +95,42 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Has both ends do a task; what A and B took.
+    /// Makes both ends perform a task, and returns the costs of A and B.
     ///
     /// # Errors
-    /// [`Error::Driver`]: it failed, one of them ended or hangs, or B has other bytes than were
-    /// sent. The pair is of no use any more.
-    pub(super) fn perform(&mut self, task: &Task) -> Result<(Took, Took), Error> {
+    /// [`Error::Driver`]: the task failed, an end has ended or hangs, or B has different bytes than
+    /// were sent. The ends cannot be used any more.
+    pub(super) fn perform(&mut self, task: &Task) -> Result<(Cost, Cost), Error> {
         let done = self.both(&Request::Prepare(task.clone())).and_then(|_| {
             let start_ns = haul_measure::sys::monotonic_ns() + LEAD_NS;
             match self.both(&Request::Go(start_ns))? {
                 (Reply::Done(a), Reply::Done(b)) => Ok((a, b)),
-                _ => Err("it answers out of turn".to_owned()),
+                _ => Err("it sent an unexpected answer".to_owned()),
             }
         });
         let attempt = format!("move {} B {} times by {}", task.size, task.count, task.transport);
         done.map_err(|reason| self.error(&attempt, reason))
     }
 
-    /// The same to both, who answer as they are done.
+    /// Sends the same request to both ends and waits for both replies.
     fn both(&mut self, request: &Request) -> Result<(Reply, Reply), String> {
         self.a.say(request)?;
         self.b.say(request)?;
         match self.a.hear() {
             Ok(a) => Ok((a, self.b.hear()?)),
-            Err(reason) => Err(self.b.told_with(reason)),
+            Err(reason) => Err(self.b.with_own_reason(reason)),
         }
     }
 
-    /// Ends both, and tells with the reason what they printed.
+    /// Ends both, and adds their output to the reason.
     fn error(&mut self, attempt: &str, reason: String) -> Error {
         self.close();
-        let reason = self.printed.told_with(reason);
+        let reason = self.printed.with_output(reason);
         Error::Driver { peer: self.name.clone(), attempt: attempt.to_owned(), reason }
     }
 
-    /// Ends both. Closed, the conversation is over: mpirun and its ends, and what shares memory by
-    /// name (iceoryx2), clean up behind them, which nobody does who is told to end by a signal.
+    /// Ends both. They close their resources when the conversation is closed: mpirun and its ends,
+    /// and a library that shares memory by name (iceoryx2). A process that a signal ends does not.
     fn close(&mut self) {
         self.a.conversation.close();
         self.b.conversation.close();
@@ -155,10 +157,10 @@ impl End {
         }
     }
 
-    /// The other end's reason, with this one's behind it where it has failed as well: who has no
-    /// descriptor left to listen is why nobody can connect.
-    fn told_with(&mut self, reason: String) -> String {
-        let more = self.conversation.hear_within(PATIENCE_FOR_MORE).map(|line| line.parse());
+    /// The other end's reason, followed by this end's if it has failed as well: an end without a
+    /// free descriptor cannot listen, and that is why the other cannot connect.
+    fn with_own_reason(&mut self, reason: String) -> String {
+        let more = self.conversation.hear_within(OTHER_END_TIMEOUT).map(|line| line.parse());
         match more {
             Ok(Ok(Reply::Failed(own))) if own != reason => {
                 format!("{reason}; the other end: {own}")
@@ -168,8 +170,8 @@ impl End {
     }
 }
 
-/// Starts the processes. Where each end is started by itself, standard output of one is standard
-/// input of the other, both ways.
+/// Starts the processes. If each end is started separately, the standard output of each is the
+/// standard input of the other.
 fn spawn(launch: &Launch, control: &Path, printed: &io::PipeWriter) -> io::Result<Children> {
     let command = || -> io::Result<Command> {
         let mut command = launch.program.command(printed)?;
@@ -193,7 +195,7 @@ fn spawn(launch: &Launch, control: &Path, printed: &io::PipeWriter) -> io::Resul
     Ok(children)
 }
 
-/// Waits until both ends have said which they are.
+/// Waits until each end has reported whether it is A or B.
 fn meet(listener: &UnixListener, children: &mut Children) -> Result<(End, End), String> {
     let started = Instant::now();
     let (mut a, mut b) = (None, None);
@@ -203,17 +205,17 @@ fn meet(listener: &UnixListener, children: &mut Children) -> Result<(End, End), 
                 let (side, end) = greet(stream)?;
                 let place = if side == Side::A { &mut a } else { &mut b };
                 if place.replace(end).is_some() {
-                    return Err(format!("two processes say that they are {side}"));
+                    return Err(format!("two processes report that they are end {side}"));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if !children.are_running() {
                     return Err(Silence::Ended.to_string());
                 }
-                if started.elapsed() > PATIENCE_TO_START {
-                    return Err(format!("not there within {} s", PATIENCE_TO_START.as_secs()));
+                if started.elapsed() > START_TIMEOUT {
+                    return Err(format!("not there within {} s", START_TIMEOUT.as_secs()));
                 }
-                std::thread::sleep(LOOK_AGAIN);
+                std::thread::sleep(POLL_INTERVAL);
             }
             Err(error) => return Err(error.to_string()),
         }
@@ -227,6 +229,6 @@ fn greet(stream: UnixStream) -> Result<(Side, End), String> {
     let line = conversation.hear().map_err(silent)?;
     match line.parse() {
         Ok(Reply::Hello(side, version)) => Ok((side, End { conversation, version })),
-        _ => Err(format!("it greets with {line:?}")),
+        _ => Err(format!("its first line is {line:?}")),
     }
 }

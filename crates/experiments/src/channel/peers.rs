@@ -1,7 +1,7 @@
-//! What haul's channels are compared with, and how each is had on this machine.
+//! The transports that haul's channels are compared with, and where each is found on this machine.
 //!
-//! Drivers in C are part of this program as text, and compiled as they are wanted: nothing of a
-//! peer is needed to build haul.
+//! The source code of the drivers in C is part of this program as text. It is compiled when it is
+//! needed, so that no peer is needed to build haul.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,23 @@ use super::pair::Launch;
 use crate::drive::{Folder, Program};
 use crate::error::Error;
 
-/// What every driver in C has in common.
+/// The code that all drivers in C share.
 const DRIVER_H: &str = include_str!("../../../../peers/driver.h");
 const UCX_C: &str = include_str!("../../../../peers/ucx/driver.c");
 const MPI_C: &str = include_str!("../../../../peers/mpi/driver.c");
 
-/// The program of `peers/iceoryx2`, and the variable that says where it is.
+/// The program of `peers/iceoryx2`, and the variable with its path.
 const ICEORYX2: &str = "haul-peer-iceoryx2";
 const ICEORYX2_VARIABLE: &str = "HAUL_PEER_ICEORYX2";
 
-/// Another transport from process to process.
+/// Another transport between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Unified Communication X: tag send and receive.
     Ucx,
     /// Open MPI or MPICH: MPI_Send and MPI_Recv.
     Mpi,
-    /// iceoryx2: publish and subscribe, and the subscriber's own copy.
+    /// iceoryx2: publish and subscribe, with a copy by the subscriber.
     Iceoryx2,
     /// A pipe.
     Pipe,
@@ -39,24 +39,24 @@ pub enum Peer {
     /// The 2014 memcpy against vmsplice experiment: shared memory of the whole size, and vmsplice
     /// at both ends of a pipe.
     Experiment2014,
-    /// One warm memcpy within the receiver: no transfer, but the least that a copy costs.
+    /// One warm memcpy within the receiver. It is not a transfer, but the lowest cost of a copy.
     Memcpy,
 }
 
 /// A peer that can be measured here.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Which one.
+    /// The transport.
     pub peer: Peer,
-    /// How its ends are started; `None` where haul's own drivers have it.
+    /// The command that starts its ends; `None` if haul's own drivers have this transport.
     pub launch: Option<Launch>,
-    /// Where it was compiled: removed with the last of these.
+    /// The folder in which it was compiled. It is removed with the last clone.
     _folder: Option<Arc<Folder>>,
 }
 
 #[cfg(test)]
 impl Found {
-    /// One whose ends are started like this.
+    /// A peer whose ends are started by this command.
     pub(super) fn started_by(peer: Peer, launch: Launch) -> Self {
         Self { peer, launch: Some(launch), _folder: None }
     }
@@ -74,7 +74,7 @@ impl Peer {
         Self::Memcpy,
     ];
 
-    /// As commands spell it.
+    /// Its name in commands.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl Peer {
         }
     }
 
-    /// Its subjects, as records spell them.
+    /// Its subjects, by their names in records.
     #[must_use]
     pub fn subjects(self) -> &'static [&'static str] {
         match self {
@@ -102,7 +102,7 @@ impl Peer {
         }
     }
 
-    /// Looks for what it needs, and compiles its driver where that is in C: half a second.
+    /// Finds the programs that it needs, and compiles a driver in C, which takes half a second.
     ///
     /// # Errors
     /// [`Error::ChannelPeerMissing`], with the packages to install.
@@ -119,7 +119,7 @@ impl Peer {
     }
 }
 
-/// How the driver of iceoryx2 is had: it is a crate of its own, outside haul's.
+/// The command that builds the driver of iceoryx2: a crate of its own, outside haul's workspace.
 const BUILD_ICEORYX2: &str = "build it in haul's tree (cargo build --release --manifest-path \
      peers/iceoryx2/Cargo.toml) and name it in HAUL_PEER_ICEORYX2";
 
@@ -127,7 +127,7 @@ impl FromStr for Peer {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        // As scripts of before 2026-11-25 call it.
+        // The name that scripts before 2026-11-25 use.
         let text = if text == "seed" { Self::Experiment2014.name() } else { text };
         let found = Self::ALL.into_iter().find(|peer| peer.name() == text);
         found.ok_or_else(|| Error::UnknownChannelPeer {
@@ -137,10 +137,10 @@ impl FromStr for Peer {
     }
 }
 
-type Had = (Option<Launch>, Option<Folder>);
+type Started = (Option<Launch>, Option<Folder>);
 
-/// UCX, each end started by itself.
-fn ucx() -> Result<Had, String> {
+/// UCX, with each end started separately.
+fn ucx() -> Result<Started, String> {
     let folder = with_sources(UCX_C)?;
     let mut cc = Command::new("cc");
     compile(cc.args(["-lucp", "-lucs"]), folder.path())?;
@@ -149,14 +149,15 @@ fn ucx() -> Result<Had, String> {
     Ok((Some(launch), Some(folder)))
 }
 
-/// MPI, both ends started by its own launcher, whichever is installed.
-fn mpi() -> Result<Had, String> {
+/// MPI, with both ends started by the launcher of the installed implementation.
+fn mpi() -> Result<Started, String> {
     let folder = with_sources(MPI_C)?;
     compile(&mut Command::new("mpicc"), folder.path())?;
     let version = run(Command::new("mpirun").arg("--version"), "mpirun")?;
     let mut arguments = vec!["-n", "2"];
     if String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
-        // Its launcher refuses root and more ranks than cores, and pins ranks, which the run does.
+        // The launcher refuses root and more ranks than cores, and pins ranks. The run pins the
+        // processes itself.
         arguments.extend(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
     }
     let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
@@ -165,7 +166,7 @@ fn mpi() -> Result<Had, String> {
     Ok((Some(launch), Some(folder)))
 }
 
-/// The driver that was built by hand: named by the variable, beside this program, or on PATH.
+/// The driver that the user built: named by the variable, beside this program, or on PATH.
 fn iceoryx2() -> Result<Launch, String> {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(ICEORYX2)));
     let on_path = std::env::var_os("PATH").unwrap_or_default();
@@ -196,14 +197,14 @@ fn compile(compiler: &mut Command, folder: &Path) -> Result<(), String> {
     let name = compiler.get_program().to_string_lossy().into_owned();
     let libraries: Vec<OsString> = compiler.get_args().map(OsString::from).collect();
     let mut command = Command::new(&name);
-    // Libraries stand behind what needs them.
+    // A linker needs libraries after the objects that use them.
     command.current_dir(folder).args(["-O2", "-std=gnu11", "-o", "driver", "driver.c"]);
     let output = run(command.args(libraries), &name)?;
     if output.status.success() {
         return Ok(());
     }
-    let told = String::from_utf8_lossy(&output.stderr);
-    let line = told.lines().find(|line| line.contains("error")).unwrap_or("it says nothing");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let line = errors.lines().find(|line| line.contains("error")).unwrap_or("it printed nothing");
     Err(format!("{name} does not compile its driver ({})", line.trim()))
 }
 
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_and_others_are_answered_with_what_there_is() {
+    fn peer_names_parse_and_unknown_name_lists_peers() {
         for peer in Peer::ALL {
             assert_eq!(peer.name().parse::<Peer>().unwrap(), peer);
         }
@@ -230,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn what_every_system_has_is_found() {
+    fn find_finds_peers_of_every_system() {
         for peer in [Peer::Pipe, Peer::Unix, Peer::Experiment2014, Peer::Memcpy] {
             assert!(peer.find().unwrap().launch.is_none());
         }
     }
 
     #[test]
-    fn what_does_not_compile_is_told_by_its_first_error() {
+    fn compile_reports_first_error() {
         let folder = with_sources("#include \"no-such-header.h\"\n").unwrap();
         match compile(&mut Command::new("cc"), folder.path()) {
             Err(reason) if reason.contains("no cc on PATH") => {}

@@ -1,6 +1,5 @@
-//! What a run and its drivers say to each other: lines of words, so that a driver in C needs no
-//! parser. The run speaks, the driver answers; `peers/README.md` has the words for whoever writes a
-//! driver.
+//! The lines of words between a run and its drivers, which a driver in C needs no parser for. The
+//! run asks and the driver answers. `peers/README.md` describes the lines for authors of drivers.
 
 use std::fmt::{self, Write as _};
 use std::str::{FromStr, SplitWhitespace};
@@ -10,40 +9,40 @@ use std::str::{FromStr, SplitWhitespace};
 pub enum Side {
     /// The sender.
     A,
-    /// The receiver, that verifies.
+    /// The receiver, which verifies every byte.
     B,
 }
 
-/// What is timed.
+/// The exchange that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Messages one after the other from A to B.
     Transfer,
-    /// Each message to B, and back from where B has it.
+    /// Each message to B, and back from B's target.
     Echo,
 }
 
-/// What both ends get ready for.
+/// The task that both ends prepare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// What is timed.
+    /// The exchange that is timed.
     pub kind: Kind,
     /// The size of a message in bytes.
     pub size: usize,
-    /// How many messages.
+    /// The number of messages.
     pub count: usize,
     /// Whether B's memory is new to it, so that its page faults are part of the transfer.
     pub is_cold: bool,
-    /// What the content follows from.
+    /// The seed of the content.
     pub seed: u64,
-    /// By which transport, for drivers that have several.
+    /// The transport, for drivers that have several.
     pub transport: String,
 }
 
-/// What one end took for a task.
+/// The cost of a task at one end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Took {
-    /// CLOCK_MONOTONIC_RAW as it began and as it ended, in ns.
+pub struct Cost {
+    /// CLOCK_MONOTONIC_RAW at the beginning and at the end, in ns.
     pub start_ns: u64,
     /// See `start_ns`.
     pub end_ns: u64,
@@ -51,11 +50,11 @@ pub struct Took {
     pub cpu_ns: u64,
     /// Page faults.
     pub faults: u64,
-    /// How often the kernel took the processor away.
+    /// The number of involuntary context switches.
     pub switches: u64,
     /// Memory beside source and target, in bytes.
     pub extra_bytes: u64,
-    /// What there is to tell: which mechanism it took, say. A word, or `-`.
+    /// A remark, such as the mechanism that was used. A word, or `-`.
     pub remark: String,
 }
 
@@ -64,22 +63,22 @@ pub struct Took {
 pub enum Request {
     /// Runs on these processors from now on.
     Pin(Vec<usize>),
-    /// Gets its end ready.
+    /// Asks the driver to prepare its end.
     Prepare(Task),
-    /// Does it, beginning at this moment of CLOCK_MONOTONIC_RAW.
+    /// Asks the driver to perform the task from this moment of CLOCK_MONOTONIC_RAW on.
     Go(u64),
 }
 
 /// A line from a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The first line: which end it is, and what it drives in which version.
+    /// The first line: the end, and the version of the library that it drives.
     Hello(Side, String),
-    /// To [`Request::Pin`] and [`Request::Prepare`].
+    /// The reply to [`Request::Pin`] and [`Request::Prepare`].
     Ready,
-    /// To [`Request::Go`]: it is done, and what B has was verified.
-    Done(Took),
-    /// It cannot be done, and why.
+    /// The reply to [`Request::Go`]: the task is done, and B's bytes were verified.
+    Done(Cost),
+    /// The request failed, for this reason.
     Failed(String),
 }
 
@@ -106,14 +105,14 @@ impl fmt::Display for Reply {
         match self {
             Self::Hello(side, version) => write!(f, "hello {side} {version}"),
             Self::Ready => f.write_str("ready"),
-            Self::Done(took) => {
-                let Took { start_ns, end_ns, cpu_ns, faults, switches, extra_bytes, remark } = took;
+            Self::Done(cost) => {
+                let Cost { start_ns, end_ns, cpu_ns, faults, switches, extra_bytes, remark } = cost;
                 write!(f, "done {start_ns} {end_ns} {cpu_ns} {faults} {switches} {extra_bytes} ")?;
                 f.write_str(if remark.is_empty() { "-" } else { remark })
             }
             Self::Failed(reason) => {
                 f.write_str("failed ")?;
-                // A line is a message: what is told keeps to one.
+                // A message is one line, so line breaks in the reason become spaces.
                 reason.chars().try_for_each(|c| f.write_char(if c == '\n' { ' ' } else { c }))
             }
         }
@@ -133,7 +132,7 @@ impl FromStr for Request {
             Some("go") => number(&mut words).map(Self::Go),
             _ => None,
         };
-        understood.ok_or_else(|| format!("no driver understands {line:?}"))
+        understood.ok_or_else(|| format!("a driver cannot parse {line:?}"))
     }
 }
 
@@ -150,11 +149,11 @@ impl FromStr for Reply {
                 _ => None,
             },
             "ready" => Some(Self::Ready),
-            "done" => took(&mut words).map(Self::Done),
+            "done" => cost(&mut words).map(Self::Done),
             "failed" => Some(Self::Failed(rest.to_owned())),
             _ => None,
         };
-        understood.ok_or_else(|| format!("it says {line:?}, which is no answer"))
+        understood.ok_or_else(|| format!("its answer {line:?} is invalid"))
     }
 }
 
@@ -171,7 +170,7 @@ impl FromStr for Side {
         match text {
             "A" => Ok(Self::A),
             "B" => Ok(Self::B),
-            _ => Err(format!("{text:?} is no end of a transfer; the ends are A and B")),
+            _ => Err(format!("unknown end {text:?}; the ends are A and B")),
         }
     }
 }
@@ -194,8 +193,8 @@ fn task(words: &mut SplitWhitespace<'_>) -> Option<Task> {
     })
 }
 
-fn took(words: &mut SplitWhitespace<'_>) -> Option<Took> {
-    Some(Took {
+fn cost(words: &mut SplitWhitespace<'_>) -> Option<Cost> {
+    Some(Cost {
         start_ns: number(words)?,
         end_ns: number(words)?,
         cpu_ns: number(words)?,
@@ -215,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_comes_back() {
+    fn lines_parse_as_they_were_written() {
         let task = Task {
             kind: Kind::Echo,
             size: 64,
@@ -227,12 +226,12 @@ mod tests {
         for request in [Request::Pin(vec![0, 7]), Request::Prepare(task), Request::Go(12)] {
             assert_eq!(request.to_string().parse(), Ok(request));
         }
-        let took = Took { end_ns: 9, extra_bytes: 5, remark: "ring".into(), ..Took::default() };
+        let cost = Cost { end_ns: 9, extra_bytes: 5, remark: "ring".into(), ..Cost::default() };
         for reply in [
             Reply::Hello(Side::B, "1.13.1 (posix, cma)".into()),
             Reply::Ready,
-            Reply::Done(Took::default()),
-            Reply::Done(took),
+            Reply::Done(Cost::default()),
+            Reply::Done(cost),
             Reply::Failed("no such thing".into()),
         ] {
             assert_eq!(reply.to_string().parse(), Ok(reply));
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_refused() {
+    fn parse_rejects_invalid_lines() {
         for bad in ["", "pin", "pin 0,x", "prepare", "prepare echo 1 2 warm 3", "go soon", "stop"] {
             assert!(bad.parse::<Request>().is_err(), "{bad}");
         }

@@ -12,48 +12,49 @@ use haul_model::Bytes;
 
 use super::bench::{Bench, Subject, Target};
 use super::pair::{Launch, Pair};
-use super::protocol::{Kind, Task, Took};
+use super::protocol::{Cost, Kind, Task};
 use crate::context::Context;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 
-/// Repetitions that every size gets, whatever the budget, those of large messages, and the most.
+/// The fewest repetitions of every size, whatever the budget, those of large messages, and the
+/// most.
 const REPETITIONS_MIN: usize = 9;
 const REPETITIONS_MIN_LARGE: usize = 5;
 const REPETITIONS_MAX: usize = 1000;
 
-/// From here on a message counts as large: a repetition of all subjects takes seconds.
+/// From this size on a message counts as large: a repetition of all subjects takes seconds.
 const LARGE_BYTES: usize = 64 << 20;
 
-/// Repetitions that are not counted: the second tells how long a sample of many messages takes once
+/// Repetitions that are not counted. The second measures the time of a sample of many messages once
 /// memory has its pages.
 const REPETITIONS_BEFORE: usize = 2;
 
-/// A sample takes no longer than this, unless a few messages do.
+/// The longest time of a sample, unless a few messages take longer.
 const SAMPLE_MAX: Duration = Duration::from_millis(2);
 
-/// The fewest messages that a sample is shortened to: from there on the ends wait for each other as
-/// they do in a long one.
+/// The fewest messages that a sample is shortened to. With that many, the ends wait for each other
+/// as they do in a long sample.
 const MESSAGES_MIN: usize = 16;
 
-/// How many processors a transfer has.
+/// The number of processors of a transfer.
 const PROCESSORS: usize = 2;
 
 /// A subject in a run.
 pub(super) struct Entrant<'a> {
     pub(super) subject: &'a Subject,
-    /// Which of the pairs has it.
+    /// The index of the two ends that have this subject.
     pub(super) pair: usize,
     pub(super) failure: Option<Error>,
     pub(super) transfers: Vec<Sample>,
     pub(super) echoes: Vec<Sample>,
-    /// Messages of a sample in one direction, and there and back.
+    /// Messages of a sample in one direction, and of a sample of echoes.
     counts: [usize; 2],
     pub(super) extra_bytes: u64,
     pub(super) remark: String,
 }
 
-/// What a repetition gave.
+/// The result of a repetition.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) elapsed_ns: f64,
@@ -62,7 +63,7 @@ pub(super) struct Sample {
     pub(super) hit: bool,
 }
 
-/// Drivers that run, or will when they are needed.
+/// Drivers that run, or start when they are needed.
 pub(super) struct Running<'a> {
     name: &'a str,
     launch: &'a Launch,
@@ -76,17 +77,17 @@ pub(super) struct Run<'a> {
     /// The two processors.
     pub(super) cpus: Vec<usize>,
     pub(super) running: Vec<Running<'a>>,
-    /// The subjects, and the baseline once more as the last.
+    /// The subjects; the last is the baseline for the second time.
     pub(super) entrants: Vec<Entrant<'a>>,
-    /// Who was asked for and takes no part: absent, or for want of memory.
+    /// Requested subjects that take no part, because they are absent or their memory does not fit.
     pub(super) left_out: Vec<String>,
-    /// How often it was tried, with this one.
+    /// The number of attempts so far, with this one.
     pub(super) tries: u32,
     random: Random,
 }
 
 impl<'a> Run<'a> {
-    /// Who needs more memory than this is told by name, and left out.
+    /// Leaves out the subjects that need more memory than there is, and names them.
     pub(super) fn new(
         config: &'a Bench,
         machine: &Sys,
@@ -105,7 +106,7 @@ impl<'a> Run<'a> {
         for (subject, needs) in &fitting.left_out {
             let (name, size) = (&subject.name, Bytes(config.size as u64));
             (context.warn)(&format!(
-                "{name} is left out at {size}: it needs {needs} beside what the others have of the {} \
+                "{name} is left out at {size}: it needs {needs} in addition to the others, of {}  \
                  available; measure it by itself, or smaller sizes, or free memory",
                 Bytes(available)
             ));
@@ -137,10 +138,10 @@ impl<'a> Run<'a> {
         Ok(Self { config, cpus, running, entrants, left_out, tries: 1, random })
     }
 
-    /// Repeats until the budget is spent. False when told to stop.
+    /// Repeats until the budget is spent. Returns false if it was stopped.
     ///
     /// # Errors
-    /// The baseline failed; all have the samples of the repetitions before that.
+    /// The baseline failed; all subjects have the samples of the repetitions before that.
     pub(super) fn repeat(
         &mut self,
         kind: Kind,
@@ -151,8 +152,8 @@ impl<'a> Run<'a> {
         let takes_part = |it: &Entrant<'_>| kind == Kind::Transfer || can_echo(&it.subject.name);
         let entrants = (0..self.entrants.len()).filter(|&it| takes_part(&self.entrants[it]));
         let mut order = Order::new(entrants, self.random.bits());
-        // Untimed: ends meet, memory gets its pages, and who fails fails before the others have
-        // waited.
+        // Not timed: the ends connect, memory gets its pages, and a subject that fails does so
+        // before the others have waited for it.
         let before = if self.config.count(kind) > MESSAGES_MIN { REPETITIONS_BEFORE } else { 1 };
         for _ in 0..before {
             let next = self.repetition(kind, &order.draw(), context);
@@ -169,45 +170,45 @@ impl<'a> Run<'a> {
         let limits = Limits { budget, started: Instant::now(), least, most: REPETITIONS_MAX };
         let what = format!("channel {}", Bytes(self.config.size as u64));
         let round = |context: &mut Context<'_>, _| self.repetition(kind, &order.draw(), context);
-        let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
+        let after = |context: &mut Context<'_>, progress| context.report_progress(&what, progress);
         let (done, ended) = rounds::repeat(limits, watch, context, round, after);
         self.keep(kind, done);
         ended.map(|()| !context.is_stopped())
     }
 
-    /// Keeps the samples of so many repetitions that all have been through.
+    /// Keeps the samples of the repetitions that all subjects have completed.
     fn keep(&mut self, kind: Kind, done: usize) {
         for entrant in &mut self.entrants {
             entrant.samples(kind).truncate(done);
         }
     }
 
-    /// Why one of haul's own subjects is out of the run: the first of them.
+    /// The failure of the first of haul's own subjects that failed.
     pub(super) fn own_failure(self) -> Option<Error> {
         let own = self.entrants.into_iter().filter(|it| it.subject.name.starts_with("haul:"));
         own.filter_map(|entrant| entrant.failure).next()
     }
 
-    /// Fewer messages for those whose samples are long, so that a slow subject does not take the
-    /// time of all the others. What they took so far is forgotten.
+    /// Gives fewer messages to the subjects whose samples are long, so that a slow subject does not
+    /// use the time of all the others. Discards their samples so far.
     fn shorten(&mut self, kind: Kind) {
         let most = self.config.count(kind);
         for entrant in &mut self.entrants {
             let samples = std::mem::take(entrant.samples(kind));
             let each_ns = samples.iter().map(|s| s.elapsed_ns).fold(f64::INFINITY, f64::min);
-            // With a busy processor a sample is as long as a time slice of another program.
+            // With a busy processor, a sample lasts as long as a time slice of another program.
             if !self.config.is_busy && each_ns.is_finite() {
                 let fitting = SAMPLE_MAX.as_nanos() as f64 / each_ns.max(1.0);
                 entrant.set_count(kind, (fitting as usize).max(MESSAGES_MIN).min(most));
             }
         }
         if let [first, .., again] = self.entrants.as_mut_slice() {
-            // The baseline against itself: alike in all that is not noise.
+            // The baseline is measured against itself, so that only noise differs.
             again.set_count(kind, first.count(kind));
         }
     }
 
-    /// One sample of each in this order.
+    /// One sample of each subject in this order.
     fn repetition(
         &mut self,
         kind: Kind,
@@ -259,42 +260,42 @@ impl<'a> Run<'a> {
             elapsed_ns: end_ns.saturating_sub(start_ns) as f64 / transfers as f64,
             cpu_ns: (a.cpu_ns + b.cpu_ns) as f64 / transfers as f64,
             faults: a.faults + b.faults,
-            // With a busy processor another program is what is measured.
+            // With a busy processor, the other program is part of what is measured.
             hit: !self.config.is_busy && a.switches + b.switches > 0,
         })
     }
 }
 
-/// Whether a transport goes in both directions into memory that can be sent from, so that it has a
-/// latency.
+/// Whether a transport works in both directions and into memory that can be sent from, so that it
+/// has a latency.
 fn can_echo(name: &str) -> bool {
     !["haul:lease", "memcpy"].contains(&name)
         && !["haul:sealed", "2014:"].iter().any(|of| name.starts_with(of))
 }
 
-/// Whether it is no transfer, but a copy within B.
+/// Whether the subject is not a transfer, but a copy within B.
 fn is_local(name: &str) -> bool {
     matches!(name, "memcpy" | "2014:mymemcpy")
 }
 
 impl Running<'_> {
-    fn perform(&mut self, task: &Task, cpus: &[usize]) -> Result<(Took, Took), Error> {
+    fn perform(&mut self, task: &Task, cpus: &[usize]) -> Result<(Cost, Cost), Error> {
         let pair = match &mut self.pair {
             Some(pair) => pair,
             none => {
-                // Who runs where is the kernel's business, as it is in a program's life: an end
-                // that may run on one processor alone is another case, and haul would choose for
-                // it.
+                // The kernel places both ends, as it does for an ordinary program. An end that may
+                // run on one processor alone is another case, for which haul would choose another
+                // mechanism.
                 let pair = Pair::start(self.name, self.launch, cpus)?;
                 self.version.clone_from(&pair.version);
                 none.insert(pair)
             }
         };
-        let took = pair.perform(task);
-        if took.is_err() {
+        let cost = pair.perform(task);
+        if cost.is_err() {
             self.pair = None;
         }
-        took
+        cost
     }
 }
 
@@ -330,7 +331,7 @@ impl<'a> Entrant<'a> {
     }
 }
 
-/// Haul's own drivers are this program; its version is the workspace's.
+/// haul's own drivers are this program, whose version is that of the workspace.
 fn own_version() -> String {
     env!("CARGO_PKG_VERSION").to_owned()
 }

@@ -23,20 +23,20 @@ use crate::error::Error;
 use crate::experiment::{Experiment, nanoseconds};
 use crate::remarks::Remarks;
 
-/// What a transfer takes beside its rounds for each subject: to be opened and to take a few turns
-/// in both directions, by messages of which a sample has many, and by larger ones.
+/// The time of a transfer beyond its rounds, for each subject: the ends connect and exchange a few
+/// samples in both directions, of many small messages and of larger ones.
 const SUBJECT_OF_SMALL: Duration = Duration::from_millis(60);
 const SMALL_BYTES_MAX: usize = 16 << 10;
 const SUBJECT: Duration = Duration::from_millis(12);
 
-/// The same for each byte of a message of each subject.
-const BESIDE_NS_PER_BYTE: f64 = 6.0;
+/// The time beyond the rounds, for each byte of a message of each subject.
+const OVERHEAD_NS_PER_BYTE: f64 = 6.0;
 
-/// How much longer transfers with a busy processor take than those without: a subject waits for a
-/// time slice of the other program now and then.
+/// The ratio of the times of transfers with a busy processor and without: a subject sometimes waits
+/// for a time slice of the other program.
 const BUSY_MULTIPLE: u32 = 4;
 
-/// How much longer memory takes that is new each time.
+/// The ratio of the times with new memory for each transfer and without.
 const COLD_MULTIPLE: u32 = 2;
 
 impl Experiment for Bench {
@@ -54,28 +54,29 @@ impl Experiment for Bench {
         self.budget = budget;
     }
 
-    /// The baseline is there twice.
-    fn beside(&self, _: &Caches) -> Duration {
+    /// The baseline is measured twice.
+    fn overhead(&self, _: &Caches) -> Duration {
         let subjects = u32::try_from(self.subjects.len() + 1).unwrap_or(u32::MAX);
         let each = if self.size <= SMALL_BYTES_MAX { SUBJECT_OF_SMALL } else { SUBJECT };
-        let all = (each + nanoseconds(BESIDE_NS_PER_BYTE, self.size)) * subjects;
+        let all = (each + nanoseconds(OVERHEAD_NS_PER_BYTE, self.size)) * subjects;
         let all = if self.is_busy { all * BUSY_MULTIPLE } else { all };
         if self.target == Target::Cold { all * COLD_MULTIPLE } else { all }
     }
 
-    /// For source and target of one pair: who needs more is left out.
+    /// Checks for source and target of the two ends. A subject that needs more is left out.
     fn check_memory(&self) -> Result<(), Error> {
         self.fitting(available_bytes(&Sys::new())).map(|_| ())
     }
 
-    /// For each subject a record of its throughput, of the processor time of both sides, of its
-    /// latency where messages are small, and of the memory it has beside source and target. Who
-    /// fails is left out of the records, and the context is warned; the others go on. Where the
-    /// baseline fails, all have the repetitions before it.
+    /// Emits for each subject the records of its throughput, of the processor time of both sides,
+    /// of its latency if messages are small, and of its memory beyond source and target. A subject
+    /// that fails has no records and is reported to the context as a warning; the others go on. If
+    /// the baseline fails, all subjects have the repetitions before it.
     ///
     /// # Errors
-    /// haul or the baseline fails, or B has a wrong byte from one of these, after the records of
-    /// the others; there is one processor, or not the memory.
+    /// haul or the baseline fails, or B has a wrong byte from one of these; the records of the
+    /// others are emitted first. It is also an error if there is one processor, or too little
+    /// memory.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         let is_good = |tried: &Try<'_>, stop: bool| {
             stop || !matches!(tried.ended, Ok(true)) || !tried.remarks.is_disturbed()
@@ -94,16 +95,16 @@ impl Experiment for Bench {
     }
 }
 
-/// A run that nobody knows of yet.
+/// A run before its records are emitted.
 struct Try<'a> {
     run: Run<'a>,
     remarks: Remarks,
-    /// Whether it is whole, or why not.
+    /// Whether it is complete, or its error.
     ended: Result<bool, Error>,
 }
 
-/// What is tried so often at most until it is good, and how often it was. The last is taken as it
-/// is.
+/// Attempts until one is good, at most this often, and returns the last attempt with the number of
+/// attempts.
 fn until_good<T, E>(
     tries: u32,
     mut once: impl FnMut() -> Result<T, E>,
@@ -131,7 +132,7 @@ fn once<'a>(config: &'a Bench, context: &mut Context<'_>) -> Result<Try<'a>, Err
             ended = run.repeat(kind, budget, &mut watch, context);
         }
     }
-    let remarks = Remarks::new(&[], &watch.finish()).beside(others.processors());
+    let remarks = Remarks::new(&[], &watch.finish()).with_others(others.processors());
     Ok(Try { run, remarks, ended })
 }
 
@@ -141,12 +142,12 @@ impl Run<'_> {
         let size = self.config.size as f64;
         let transfers = |entrant: &Entrant<'_>| entrant.transfers.clone();
         let echoes = |entrant: &Entrant<'_>| entrant.echoes.clone();
-        // Bytes a nanosecond are GB/s; nanoseconds a byte are seconds a GB.
+        // Bytes per nanosecond are GB/s, and nanoseconds per byte are seconds per GB.
         self.emit_one("throughput", "GB/s", &transfers, &|s| size / s.elapsed_ns, remarks, context);
         self.emit_one("cpu", "s/GB", &transfers, &|s| s.cpu_ns / size, remarks, context);
         self.emit_one("latency", "ns", &echoes, &|s| s.elapsed_ns, remarks, context);
         let measured = |entrant: &&Entrant<'_>| entrant.is_measured();
-        let (_, subjects) = self.entrants.split_last().expect("the baseline is there twice");
+        let (_, subjects) = self.entrants.split_last().expect("the baseline is measured twice");
         for entrant in subjects.iter().filter(measured) {
             let mut record = self.record(entrant, "extra_memory", "B", remarks);
             record.samples = vec![entrant.extra_bytes as f64];
@@ -154,7 +155,7 @@ impl Run<'_> {
         }
     }
 
-    /// One metric of all who have it, each against the baseline.
+    /// Emits one metric of all subjects that have it, each against the baseline.
     fn emit_one(
         &self,
         metric: &str,
@@ -164,7 +165,7 @@ impl Run<'_> {
         remarks: &Remarks,
         context: &mut Context<'_>,
     ) {
-        let (again, subjects) = self.entrants.split_last().expect("the baseline is there twice");
+        let (again, subjects) = self.entrants.split_last().expect("the baseline is measured twice");
         let having: Vec<&Entrant<'_>> = subjects
             .iter()
             .filter(|entrant| entrant.failure.is_none() && !samples(entrant).is_empty())
@@ -194,7 +195,7 @@ impl Run<'_> {
         }
     }
 
-    /// What all records of a subject have in common.
+    /// The parameters that all records of a subject share.
     fn record(&self, entrant: &Entrant<'_>, metric: &str, unit: &str, remarks: &Remarks) -> Record {
         let kind = if metric == "latency" { Kind::Echo } else { Kind::Transfer };
         let config = self.config;
@@ -229,8 +230,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether haul chooses by a table that was measured on this machine. Drivers read the file that
-/// this process has read.
+/// Whether haul chooses by a table that was measured on this machine. Drivers read the same file as
+/// this process.
 fn has_table() -> bool {
     let force = haul_machine::tuning::in_force();
     matches!(force, Some(Force::File { tuning, .. }) if !tuning.channel.choices.is_empty())
@@ -240,7 +241,7 @@ fn has_table() -> bool {
 mod tests {
     use super::*;
 
-    /// Tries whose third is good.
+    /// Attempts of which the third is good.
     fn tried(tries: u32) -> Result<(u32, u32), ()> {
         let mut last = 0;
         let once = || {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_disturbed_is_tried_again_and_the_last_try_counts() {
+    fn disturbed_run_is_repeated_and_last_attempt_counts() {
         assert_eq!(tried(0), Ok((1, 1)));
         assert_eq!(tried(1), Ok((1, 1)));
         assert_eq!(tried(2), Ok((2, 2)));

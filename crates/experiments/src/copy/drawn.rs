@@ -1,4 +1,4 @@
-//! Operations of drawn sizes: `copy.distribution` and `copy.size_class`.
+//! Operations of random sizes: `copy.distribution` and `copy.size_class`.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ use crate::error::Error;
 use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
-/// How long a sample should take: at least one list of operations in any case.
+/// The intended time of a sample, which has at least one list of operations.
 const SAMPLE: Duration = Duration::from_micros(100);
 
-/// What cold sizes take beside their rounds, for each byte of the last-level cache, whose multiple
-/// they are: placing and touching them, and rounds that each visit all of them.
+/// The time of cold sizes beyond their rounds, for each byte of the last-level cache, of which
+/// these sizes are a multiple: their memory is placed and touched, and each round visits all of it.
 const COLD_NS_PER_CACHE_BYTE: f64 = 40.0;
 
-/// haul as it is in force, and as it would be without a haul.toml.
+/// haul under the policy in force. `haul-untuned` is haul without a haul.toml.
 const HAUL: &str = "haul";
 const UNTUNED: &str = "haul-untuned";
 
-/// Which sizes are drawn.
+/// The random sizes.
 #[derive(Clone, Debug)]
 pub enum Shape {
     /// A distribution: experiment `copy.distribution`.
@@ -38,40 +38,41 @@ pub enum Shape {
     SizeClass(SizeClass),
 }
 
-/// Calls of drawn sizes, subjects against libc.
+/// Calls of random sizes, subjects against libc.
 #[derive(Clone, Debug)]
 pub struct Drawn {
-    /// What is called.
+    /// The called function.
     pub function: Function,
-    /// Which sizes.
+    /// The sizes.
     pub shape: Shape,
-    /// Where the bytes lie.
+    /// The cache level or memory that holds the bytes.
     pub level: Level,
-    /// How many threads call at once, each on memory of its own.
+    /// The number of threads that call at the same time, each on memory of its own.
     pub threads: usize,
-    /// Who is measured against libc.
+    /// The subjects that are measured against libc.
     pub subjects: Selection,
-    /// How addresses are aligned.
+    /// The alignment of addresses.
     pub alignment: Alignment,
-    /// How often memmove's source and target overlap.
+    /// The share of memmove's operations whose source and target overlap.
     pub overlap: Overlap,
     /// Whether predictors can learn the branches.
     pub branches: Branches,
-    /// What of each target is read right after its call.
+    /// The part of each target that is read right after its call.
     pub then_read: ThenRead,
-    /// Whether `haul-untuned` takes part: `haul` under the default policy, whatever is in force. It
-    /// is put in force before each of its samples, for the whole process.
+    /// Whether `haul-untuned` takes part: `haul` under the default policy. That policy is installed
+    /// before each of its samples, for the whole process.
     pub untuned: bool,
-    /// How long it may take.
+    /// The longest time of the rounds.
     pub budget: Duration,
-    /// Ends it early when every ratio is known this precisely (0.005: within 0.5%).
+    /// Ends the measurement early when every ratio is known with this precision (0.005: within
+    /// 0.5%).
     pub precision: Option<f64>,
-    /// What sizes, addresses and the order of subjects are drawn from.
+    /// The seed of sizes, addresses and the order of subjects.
     pub seed: u64,
 }
 
 impl Drawn {
-    /// `haul` in both ways to call it against libc, in L1, on one thread, with the published
+    /// `haul`, called through C and inlined, against libc, in L1, on one thread, with the published
     /// alignment and overlap, for two seconds.
     #[must_use]
     pub fn new(function: Function, shape: Shape) -> Self {
@@ -109,7 +110,7 @@ impl Shape {
     /// All sizes of a class.
     ///
     /// # Errors
-    /// The class reaches beyond the largest size that is drawn.
+    /// The class has sizes above the largest one that can be drawn.
     pub fn of_class(class: SizeClass) -> Result<Self, Error> {
         if class.last.0 > SIZE_MAX_BYTES as u64 {
             return Err(Error::SizeClass { class, limit: Bytes(SIZE_MAX_BYTES as u64) });
@@ -135,8 +136,8 @@ impl Shape {
         }
     }
 
-    /// A class compares functions, each called through the C ABI; a distribution stands for a
-    /// program, and programs that use haul are compiled with its small sizes in them.
+    /// A class compares functions that are each called through the C ABI. A distribution stands for
+    /// a program, and a program that uses haul has its small sizes inlined.
     fn plain(&self) -> Plain {
         match self {
             Self::Distribution(_) => Plain::Inline,
@@ -171,14 +172,14 @@ impl Experiment for Drawn {
         self.budget = budget;
     }
 
-    fn beside(&self, caches: &Caches) -> Duration {
+    fn overhead(&self, caches: &Caches) -> Duration {
         if self.level != Level::Cold {
             return SMALL;
         }
         SMALL + nanoseconds(COLD_NS_PER_CACHE_BYTE, caches.llc_bytes * self.threads)
     }
 
-    /// One record for each subject, libc's own among them.
+    /// Emits one record for each subject and for libc.
     ///
     /// # Errors
     /// A subject is unknown or copied wrongly; the memory is more than the machine has; see
@@ -216,7 +217,7 @@ impl Experiment for Drawn {
     }
 }
 
-/// Who takes part, libc first.
+/// The candidates, libc first.
 fn candidates(config: &Drawn) -> Result<Vec<Candidate>, Error> {
     let plain = config.shape.plain();
     let mut candidates = subjects::select(config.function, &config.subjects, plain)?;
@@ -229,8 +230,8 @@ fn candidates(config: &Drawn) -> Result<Vec<Candidate>, Error> {
     Ok(candidates)
 }
 
-/// A candidate with its workload and reader, and under the policy in force or the default one,
-/// where both take part.
+/// A candidate with its workload and reader. If both policies take part, it runs under the policy
+/// in force or under the default one.
 fn subject<'a>(
     config: &Drawn,
     candidate: Candidate,
@@ -247,13 +248,13 @@ fn subject<'a>(
     Box::new(UnderPolicy::new(policy, subject))
 }
 
-/// How the subject of this name was called: the record parameter `call`.
+/// How the subject of this name is called: the record parameter `call`.
 fn call_of(candidates: &[Candidate], subject: &str) -> &'static str {
     let found = candidates.iter().find(|candidate| candidate.name == subject);
     found.map_or("", |candidate| candidate.routine.call())
 }
 
-/// How addresses are aligned, as a record says it where it is not as published.
+/// The alignment of addresses as a record parameter, if it is not the published one.
 pub(super) fn misaligned(alignment: Alignment) -> Option<(&'static str, serde_json::Value)> {
     (alignment != Alignment::default()).then(|| (key::MISALIGNED, alignment.odd_share.into()))
 }
@@ -280,7 +281,7 @@ fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Templa
         parameters.push((key::OVERLAP, config.overlap.share.into()));
     }
     if let Some(file) = sizes.file() {
-        // A name alone would be taken for one of those that haul ships.
+        // The name alone would be mistaken for one of the distributions that haul ships.
         parameters.push((key::FILE, file.display().to_string().into()));
     }
     Template { experiment: config.shape.experiment(), parameters, metric: Metric::Time, notes }
@@ -291,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_class_ends_where_drawing_does() {
+    fn size_class_above_largest_drawn_size_is_rejected() {
         let class = |text: &str| text.parse::<SizeClass>().unwrap();
         assert!(Shape::of_class(class("0-1MiB")).is_ok());
         let message = Shape::of_class(class("0-1048577")).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Which of the three functions is measured.
+//! The three measured functions.
 
 use std::str::FromStr;
 
@@ -19,7 +19,7 @@ impl Function {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Memcpy, Self::Memmove, Self::Memset];
 
-    /// As C, commands and records spell it.
+    /// Its name in C, commands and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

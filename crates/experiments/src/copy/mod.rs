@@ -1,16 +1,16 @@
-//! memcpy, memmove and memset: the installed C library, haul, and each of haul's kernels side by
-//! side, on the same operations in the same memory.
+//! memcpy, memmove and memset: the installed C library, haul, and each of haul's kernels, on the
+//! same operations in the same memory.
 //!
 //! From the bottom up:
 //!
-//! - [`function`]: which of the three;
-//! - [`then_read`]: who reads a target right after the call;
-//! - [`subjects`]: what is compared, each called through the same C signature;
-//! - [`operations`]: lists of operations packed tightly, and the loop over them that is timed;
+//! - [`function`]: the three functions;
+//! - [`then_read`]: the reader of a target right after the call;
+//! - [`subjects`]: the candidates, each called through the same C signature;
+//! - [`operations`]: lists of densely packed operations, and the timed loop over them;
 //! - [`workload`]: memory and lists of each thread, and the subject that runs on them;
 //! - [`under`]: a subject under a policy of its own;
-//! - [`proof`]: what a subject copied, compared with what it should have;
-//! - [`drawn`]: operations of drawn sizes: `copy.distribution` and `copy.size_class`;
+//! - [`proof`]: the comparison of a subject's bytes with the expected ones;
+//! - [`drawn`]: operations of random sizes: `copy.distribution` and `copy.size_class`;
 //! - [`sizes`]: one size after the other: `copy.size`;
 //! - [`mod@tune`]: the policy for this machine: `copy.tune`.
 

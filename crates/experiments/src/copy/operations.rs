@@ -1,8 +1,8 @@
-//! Lists of operations packed tightly, and the loop over them that is timed.
+//! Lists of densely packed operations, and the timed loop over them.
 //!
-//! The loop is as small as it can be, because its own time dilutes every ratio: load offsets and
-//! size, add the base, call. Lists are packed into the fewest bytes that their region allows, so
-//! that reading them takes little of the caches that are measured.
+//! The loop is as small as possible, because its own time dilutes every ratio: it loads offsets and
+//! size, adds the base, and calls. Lists are packed into the fewest bytes that their region allows,
+//! so that they occupy little of the measured caches.
 
 use std::hint::black_box;
 
@@ -12,16 +12,16 @@ use haul_measure::placement::Operation;
 use super::subjects::Routine;
 use super::then_read::{LOAD_BYTES, ThenRead};
 
-/// The byte that fills fill with; neither 0 (which some libraries treat apart) nor all ones.
+/// The byte that fills write. It is neither 0, which some libraries treat specially, nor all ones.
 pub const FILL_BYTE: u8 = 0xa5;
 
-/// Bytes that must be readable behind every target for [`List::run`] to read it.
+/// Bytes that must be readable after every target, because [`List::run`] reads them.
 pub const READ_SLACK_BYTES: usize = LOAD_BYTES;
 
 /// Operations in the smallest form that holds their offsets.
 #[derive(Clone, Debug)]
 pub enum List {
-    /// Regions up to 64 KiB: 8 bytes an operation.
+    /// Regions up to 64 KiB: 8 bytes per operation.
     Near(Vec<Packed<u16>>),
     /// Regions up to 4 GiB: 12 bytes.
     Far(Vec<Packed<u32>>),
@@ -54,7 +54,7 @@ impl List {
         }
     }
 
-    /// How many operations it holds.
+    /// The number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -64,13 +64,13 @@ impl List {
         }
     }
 
-    /// Whether it holds none.
+    /// Whether it has no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reads a byte of every `line_bytes` bytes, so that the list lies in the caches.
+    /// Reads a byte in every `line_bytes` bytes, so that the caches hold the list.
     pub fn touch(&self, line_bytes: usize) {
         match self {
             Self::Near(list) => touch(list, line_bytes),
@@ -82,7 +82,7 @@ impl List {
     /// One operation, unpacked.
     ///
     /// # Panics
-    /// There are not as many.
+    /// The list has no operation of this index.
     #[must_use]
     pub fn operation(&self, index: usize) -> Operation {
         match self {
@@ -92,12 +92,12 @@ impl List {
         }
     }
 
-    /// Does the operations of `range` on memory that starts at `base`, with the reader of each
+    /// Performs the operations of `range` on memory that starts at `base`, with the reader of each
     /// target right after it.
     ///
     /// # Safety
-    /// For each operation, source and target lie in memory behind `base` that is the caller's for
-    /// the call, with [`READ_SLACK_BYTES`] behind each target.
+    /// For each operation, the caller must have exclusive access to source and target, which must
+    /// lie in memory after `base`, with [`READ_SLACK_BYTES`] after each target.
     ///
     /// # Panics
     /// The range is not within the list.
@@ -109,7 +109,7 @@ impl List {
         read: ThenRead,
     ) {
         match self {
-            // SAFETY: the caller's promise, passed on.
+            // SAFETY: the caller keeps the contract of this function, which is the same.
             Self::Near(list) => unsafe { run_routine(routine, &list[range], base, read) },
             // SAFETY: as above.
             Self::Far(list) => unsafe { run_routine(routine, &list[range], base, read) },
@@ -125,7 +125,7 @@ fn touch<E: Entry>(entries: &[E], line_bytes: usize) {
     }
 }
 
-/// What the loop reads from a list's entry.
+/// An entry of a list, as the loop reads it.
 trait Entry: Copy {
     fn unpack(self) -> Operation;
 }
@@ -169,19 +169,20 @@ impl Entry for Operation {
     }
 }
 
-/// A way to call: what differs between loops.
+/// A kind of call: the part that differs between loops.
 trait Call: Copy {
-    /// Does one operation.
+    /// Performs one operation.
     ///
     /// # Safety
-    /// As the function called: `size` bytes readable at `source`, writable at `target`.
+    /// As for the called function: `size` bytes must be readable at `source` and writable at
+    /// `target`.
     unsafe fn call(self, target: *mut u8, source: *const u8, size: usize);
 }
 
 impl Call for CopyFn {
     #[inline(always)]
     unsafe fn call(self, target: *mut u8, source: *const u8, size: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `call`.
         unsafe { self(target, source, size) };
     }
 }
@@ -189,7 +190,7 @@ impl Call for CopyFn {
 impl Call for FillFn {
     #[inline(always)]
     unsafe fn call(self, target: *mut u8, _: *const u8, size: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `call`.
         unsafe { self(target, i32::from(FILL_BYTE), size) };
     }
 }
@@ -205,7 +206,7 @@ struct InlineFill;
 impl Call for InlineCopy {
     #[inline(always)]
     unsafe fn call(self, target: *mut u8, source: *const u8, size: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `call`.
         unsafe { haul_copy::memcpy(target, source, size) };
     }
 }
@@ -213,7 +214,7 @@ impl Call for InlineCopy {
 impl Call for InlineMove {
     #[inline(always)]
     unsafe fn call(self, target: *mut u8, source: *const u8, size: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `call`.
         unsafe { haul_copy::memmove(target, source, size) };
     }
 }
@@ -221,15 +222,16 @@ impl Call for InlineMove {
 impl Call for InlineFill {
     #[inline(always)]
     unsafe fn call(self, target: *mut u8, _: *const u8, size: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `call`.
         unsafe { haul_copy::memset(target, FILL_BYTE, size) };
     }
 }
 
-/// Chooses the loop: pointers go through `black_box`, so that no loop knows whom it calls.
+/// Chooses the loop. Pointers pass through `black_box`, so that the compiler cannot know the called
+/// function.
 unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], base: *mut u8, read: ThenRead) {
     match routine {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller keeps the contract of this function, which is the same.
         Routine::Copy(copy) => unsafe { run_either(entries, base, black_box(copy), read) },
         // SAFETY: as above.
         Routine::Fill(fill) => unsafe { run_either(entries, base, black_box(fill), read) },
@@ -244,7 +246,7 @@ unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], base: *mut u8, 
 
 unsafe fn run_either<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C, read: ThenRead) {
     match read {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller keeps the contract of this function, which is the same.
         ThenRead::Nothing => unsafe { run_only(entries, base, call) },
         // SAFETY: as above.
         ThenRead::First => unsafe { run_and_read(entries, base, call, ReadFirst) },
@@ -255,21 +257,21 @@ unsafe fn run_either<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C, r
     }
 }
 
-/// The loop that is timed.
+/// The timed loop.
 #[inline(never)]
 unsafe fn run_only<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C) {
     for entry in entries {
         let Operation { source, target, size } = entry.unpack();
-        // Wrapping: the two additions are in bounds, and nothing is to be proved in this loop.
+        // Wrapping: the two additions are in bounds, and a checked addition would cost time in this
+        // loop.
         let (target, source) = (base.wrapping_add(target), base.wrapping_add(source));
         // SAFETY: the caller promises that source and target lie in the memory behind `base`.
         unsafe { call.call(target, source, size) };
     }
 }
 
-/// The loop that is timed where the target is read right after: the loads wait for the copy's
-/// stores, and are slow where they have to be put together from several of them, or where a store
-/// is not forwarded.
+/// The timed loop with a reader right after each call. The loads wait for the copy's stores. They
+/// are slow if several stores contribute to a load, or if a store is not forwarded.
 #[inline(never)]
 unsafe fn run_and_read<E: Entry, C: Call, R: Read>(
     entries: &[E],
@@ -283,20 +285,20 @@ unsafe fn run_and_read<E: Entry, C: Call, R: Read>(
         let (target, source) = (base.wrapping_add(target), base.wrapping_add(source));
         // SAFETY: as in `run_only`.
         unsafe { call.call(target, source, size) };
-        // SAFETY: the target's bytes, and READ_SLACK_BYTES at least, are readable, the caller
-        // promises.
+        // SAFETY: the caller promises that the target's bytes, and at least READ_SLACK_BYTES, are
+        // readable.
         sum = sum.wrapping_add(unsafe { reader.read(target, size) });
     }
-    // What was loaded is used, so that no load is left out.
+    // The sum is used, so that the compiler keeps every load.
     black_box(sum);
 }
 
-/// What a reader loads of a target: what differs between loops.
+/// The loads of a reader: the part that differs between loops.
 trait Read: Copy {
-    /// The sum of what it loads.
+    /// The sum of the loaded words.
     ///
     /// # Safety
-    /// `size` bytes and at least [`READ_SLACK_BYTES`] are readable at `target`.
+    /// `size` bytes and at least [`READ_SLACK_BYTES`] must be readable at `target`.
     unsafe fn read(self, target: *const u8, size: usize) -> u64;
 }
 
@@ -310,7 +312,7 @@ struct ReadAll;
 impl Read for ReadFirst {
     #[inline(always)]
     unsafe fn read(self, target: *const u8, _: usize) -> u64 {
-        // SAFETY: so many bytes are readable there, the caller promises; unaligned by its kind.
+        // SAFETY: the caller promises that this many bytes are readable. The load may be unaligned.
         unsafe { target.cast::<u64>().read_unaligned() }
     }
 }
@@ -319,8 +321,8 @@ impl Read for ReadLast {
     #[inline(always)]
     unsafe fn read(self, target: *const u8, size: usize) -> u64 {
         let last = target.wrapping_add(size.saturating_sub(LOAD_BYTES));
-        // SAFETY: the load ends with the target, or with the slack behind a shorter one, all of
-        // which the caller promises; unaligned by its kind.
+        // SAFETY: the load ends with the target, or within the slack after a shorter one. The
+        // caller promises that both are readable. The load may be unaligned.
         unsafe { last.cast::<u64>().read_unaligned() }
     }
 }
@@ -328,10 +330,11 @@ impl Read for ReadLast {
 impl Read for ReadAll {
     #[inline(always)]
     unsafe fn read(self, target: *const u8, size: usize) -> u64 {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `read`.
         let mut sum = unsafe { ReadLast.read(target, size) };
         for offset in (0..size.saturating_sub(LOAD_BYTES)).step_by(LOAD_BYTES) {
-            // SAFETY: `offset` is below `size` less a load, so the load lies in the target.
+            // SAFETY: `offset` is below `size` minus a load, so that the load lies within the
+            // target.
             sum = sum.wrapping_add(unsafe { ReadFirst.read(target.wrapping_add(offset), size) });
         }
         sum
@@ -343,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packing_is_the_smallest_that_fits_and_loses_nothing() {
+    fn pack_uses_smallest_form_and_keeps_operations() {
         let operation = |source, target, size| Operation { source, target, size };
         let near = [operation(1, 65_535, 70_000)];
         let far = [operation(1, 65_536, 7)];
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn every_loop_does_its_operations() {
+    fn every_loop_performs_its_operations() {
         let mut memory: Vec<u8> = (0..=255).collect();
         memory.resize(512 + READ_SLACK_BYTES, 0);
         let list = List::pack(&[Operation { source: 3, target: 300, size: 100 }]);
@@ -372,7 +375,7 @@ mod tests {
                 (Routine::InlineFill, true),
             ] {
                 memory[300..400].fill(0);
-                // SAFETY: offsets and size lie within the vector, with the slack behind them.
+                // SAFETY: offsets and size lie within the vector, with the slack after them.
                 unsafe { list.run(routine, 0..1, memory.as_mut_ptr(), read) };
                 if filled {
                     assert_eq!(memory[300..400], [FILL_BYTE; 100]);
@@ -384,15 +387,15 @@ mod tests {
         }
     }
 
-    /// Every byte is looked at by who reads all, and by nobody else but at its end of the target.
+    /// The reader of all bytes reads every byte; the others read only their end of the target.
     #[test]
-    fn readers_read_what_they_say() {
+    fn readers_read_their_part_of_target() {
         let mut memory = [0u8; 100 + READ_SLACK_BYTES];
         for size in [0, 1, 7, 8, 9, 15, 16, 17, 63, 64, 100] {
             for at in 0..size {
                 memory[at] = 1;
                 let target = memory.as_ptr();
-                // SAFETY: at most 100 bytes, with the slack behind them.
+                // SAFETY: at most 100 bytes, with the slack after them.
                 let first = unsafe { ReadFirst.read(target, size) };
                 // SAFETY: as above.
                 let last = unsafe { ReadLast.read(target, size) };

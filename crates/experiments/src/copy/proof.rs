@@ -1,7 +1,7 @@
-//! What a subject copied, compared with what it should have: a wrong kernel cannot win.
+//! The comparison of a subject's bytes with the expected ones, so that a wrong kernel cannot win.
 //!
-//! Done after the timed rounds, on the first thread's memory: single calls on operations of the
-//! workload, the bytes on both sides of the target included.
+//! It follows the timed rounds and uses the first thread's memory: single calls of the workload's
+//! operations, including the bytes on both sides of the target.
 
 use haul_measure::placement::Operation;
 use haul_model::Bytes;
@@ -13,20 +13,21 @@ use super::then_read::ThenRead;
 use super::workload::Workload;
 use crate::error::Error;
 
-/// Operations that each subject proves itself on.
+/// Operations that each subject performs for its proof.
 const OPERATIONS: usize = 128;
 
-/// The most bytes of one subject's proof in one call of [`check`]: beyond a size, one operation has
-/// to do.
+/// The most bytes of one subject's proof in one call of [`check`]. Above some size, only one
+/// operation is checked.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Bytes on each side of the target that must stay as they are.
+/// Bytes on each side of the target that must not change.
 const GUARD_BYTES: usize = 64;
 
-/// Has every candidate do some of the workload's operations, and compares every byte.
+/// Makes every candidate perform some of the workload's operations, and compares every byte.
 ///
 /// # Errors
-/// [`Error::WrongBytes`] for the first wrong byte; there is no memory for what should be there.
+/// [`Error::WrongBytes`] for the first wrong byte. It is also an error if there is no memory for
+/// the expected bytes.
 pub fn check(
     function: Function,
     candidates: &[Candidate],
@@ -70,7 +71,7 @@ fn check_one(
     }
     let list = List::pack(&[operation]);
     // SAFETY: slicing above has shown that source and target lie in `memory`, which is borrowed
-    // mutably; nothing is read behind the target.
+    // mutably. The reader reads nothing after the target.
     unsafe { list.run(candidate.routine, 0..1, memory.as_mut_ptr(), ThenRead::Nothing) };
     let found = &memory[first..last];
     if found == expected {
@@ -89,8 +90,8 @@ fn check_one(
     }
 }
 
-/// The same bytes in memory of their own: as much as a buffer, so that a limit of memory may refuse
-/// it.
+/// The same bytes in memory of their own. It is as large as a buffer, so that a memory limit may
+/// refuse it.
 fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len()).map_err(|_| haul_measure::Error::Map {
@@ -101,7 +102,7 @@ fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(copy)
 }
 
-/// Bytes that repeat after 251, a prime: no shifted copy looks right.
+/// Bytes that repeat after 251, a prime, so that no shifted copy is equal.
 fn pattern(bytes: &mut [u8], seed: u8) {
     let period: [u8; 251] = std::array::from_fn(|index| index as u8 ^ seed);
     for chunk in bytes.chunks_mut(period.len()) {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_candidate_passes() {
+    fn check_accepts_every_candidate() {
         for function in [Function::Memmove, Function::Memset] {
             check(function, &available(function, Plain::C), &mut workload()).unwrap();
         }
@@ -140,35 +141,35 @@ mod tests {
 
     /// Copies all but the last byte.
     unsafe extern "C" fn forgets_one(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-        // SAFETY: fewer bytes than the caller allows.
+        // SAFETY: these are fewer bytes than the caller allows.
         unsafe { std::ptr::copy(source, target, length.saturating_sub(1)) };
         target
     }
 
-    /// Fills one byte too many, as a store wider than the rest would.
+    /// Fills one byte too many, like a store that is too wide for the remaining bytes.
     unsafe extern "C" fn fills_more(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-        // SAFETY: in this test the target always has bytes behind it.
+        // SAFETY: in this test, the target always has bytes after it.
         unsafe { std::ptr::write_bytes(target, byte as u8, length + 1) };
         target
     }
 
-    /// Copies forward byte by byte: wrong where the target lies above an overlapping source.
+    /// Copies forward byte by byte, which is wrong if the target lies above an overlapping source.
     unsafe extern "C" fn is_no_memmove(
         target: *mut u8,
         source: *const u8,
         length: usize,
     ) -> *mut u8 {
         for index in 0..length {
-            // SAFETY: within the source, which the caller says is readable.
+            // SAFETY: the byte is within the source, which the caller says is readable.
             let byte = unsafe { source.wrapping_add(index).read_volatile() };
-            // SAFETY: within the target, which the caller says is writable.
+            // SAFETY: the byte is within the target, which the caller says is writable.
             unsafe { target.wrapping_add(index).write_volatile(byte) };
         }
         target
     }
 
     #[test]
-    fn wrong_subjects_are_caught() {
+    fn check_rejects_wrong_subjects() {
         for routine in
             [Routine::Copy(forgets_one), Routine::Fill(fills_more), Routine::Copy(is_no_memmove)]
         {

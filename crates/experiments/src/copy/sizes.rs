@@ -1,4 +1,4 @@
-//! One size after the other, all ways to copy side by side: `copy.size`.
+//! One size after the other, with all kernels compared: `copy.size`.
 
 use std::time::Duration;
 
@@ -19,60 +19,62 @@ use crate::error::Error;
 use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
-/// How long a sample should take, where one call does not take longer.
+/// The intended time of a sample, unless one call takes longer.
 const SAMPLE: Duration = Duration::from_micros(200);
 
-/// Beyond this size a sample is one call of milliseconds or more, and few rounds have to do.
+/// Above this size, a sample is one call of milliseconds or more, and a few rounds are enough.
 const FEW_ROUNDS_FROM_BYTES: usize = 16 << 20;
 
-/// The subject that is held against the best of the others.
+/// The subject that is compared with the best of the others.
 const HAUL: &str = "haul";
 
-/// What a size takes beside its rounds, for each of its bytes: a few rounds of every kernel, and a
+/// The time of a size beyond its rounds, for each of its bytes: a few rounds of every kernel, and a
 /// proof of each.
-const BESIDE_NS_PER_BYTE: f64 = 20.0;
+const OVERHEAD_NS_PER_BYTE: f64 = 20.0;
 
-/// As long as the fixed cost of a step and enough rounds of small sizes, in bytes copied.
+/// The fixed cost of a step and of enough rounds of small sizes, as bytes copied in the same time.
 const WEIGHT_BYTES: f64 = (64 << 20) as f64;
 
-/// Below a page kernels that go past the caches are measured only where they are named: what they
-/// write lies in a cache anyway, and they take many times what the others do.
+/// Below a page, kernels that bypass the caches are measured only if they are named. A cache holds
+/// their target anyway, and they take many times as long as the others.
 const STREAMED_BYTES_MIN: usize = 4 << 10;
 
-/// Rounds that every size gets, whatever the budget: small and large ones.
+/// The fewest rounds of every size, whatever the budget: of small and of large ones.
 const ROUNDS_MIN: usize = 9;
 const ROUNDS_MIN_LARGE: usize = 5;
 
 /// A sweep over sizes, subjects against libc.
 #[derive(Clone, Debug)]
 pub struct Sizes {
-    /// What is called.
+    /// The called function.
     pub function: Function,
     /// The sizes in bytes: see [`powers`].
     pub sizes_bytes: Vec<usize>,
-    /// Where the bytes lie; `Nearest`: the copy's two buffers again and again, in whatever cache
-    /// holds them, at another place each round. Sizes above [`SIZE_MAX_BYTES`] are always measured
-    /// like that, and their records say so.
+    /// The cache level or memory that holds the bytes. With `Nearest`, the copy uses the same two
+    /// buffers again and again, in the nearest cache that holds both, at another location in each
+    /// round. Sizes above [`SIZE_MAX_BYTES`] are always measured like that, and their records say
+    /// so.
     pub level: Level,
-    /// How many threads call at once, each on memory of its own.
+    /// The number of threads that call at the same time, each on memory of its own.
     pub threads: usize,
-    /// Who is measured against libc.
+    /// The subjects that are measured against libc.
     pub subjects: Selection,
-    /// How addresses are aligned.
+    /// The alignment of addresses.
     pub alignment: Alignment,
-    /// What of each target is read right after its call.
+    /// The part of each target that is read right after its call.
     pub then_read: ThenRead,
-    /// How long all sizes may take; large ones take as many rounds as make a median.
+    /// The longest time of the rounds of all sizes. Large sizes get as many rounds as a median
+    /// needs.
     pub budget: Duration,
-    /// Ends a size early when every ratio is known this precisely.
+    /// Ends a size early when every ratio is known with this precision.
     pub precision: Option<f64>,
-    /// What addresses and the order of subjects are drawn from.
+    /// The seed of addresses and of the order of subjects.
     pub seed: u64,
 }
 
 impl Sizes {
-    /// haul, libc and every kernel, on one thread, buffers in whatever cache holds them, half a
-    /// second a size.
+    /// haul, libc and every kernel, on one thread, with buffers in the nearest cache that holds
+    /// them, for half a second per size.
     #[must_use]
     pub fn new(function: Function, sizes_bytes: Vec<usize>) -> Self {
         let count = u32::try_from(sizes_bytes.len()).unwrap_or(u32::MAX);
@@ -91,11 +93,11 @@ impl Sizes {
     }
 }
 
-/// The sizes from `first` to `last`: both, and every power of two between, with `steps` sizes an
+/// The sizes from `first` to `last`: both, and every power of two between, with `steps` sizes per
 /// octave (1: the powers alone).
 ///
 /// # Errors
-/// `first` is 0 or beyond `last`.
+/// `first` is 0 or above `last`.
 pub fn powers(first: usize, last: usize, steps: u32) -> Result<Vec<usize>, Error> {
     if first == 0 || first > last {
         return Err(Error::Sizes { first: Bytes(first as u64), last: Bytes(last as u64) });
@@ -104,7 +106,7 @@ pub fn powers(first: usize, last: usize, steps: u32) -> Result<Vec<usize>, Error
     let mut sizes = vec![first, last];
     for octave in first.ilog2()..=last.ilog2() {
         let power = 1usize << octave;
-        // Between powers: evenly in bytes, which keeps the sizes round.
+        // Between powers, the steps are equal in bytes, which keeps the sizes round.
         sizes.extend((0..steps).map(|step| power + (power / steps as usize) * step as usize));
     }
     sizes.retain(|size| (first..=last).contains(size));
@@ -129,29 +131,33 @@ impl Experiment for Sizes {
         self.budget = budget;
     }
 
-    fn beside(&self, _: &Caches) -> Duration {
+    fn overhead(&self, _: &Caches) -> Duration {
         SMALL
-            + nanoseconds(BESIDE_NS_PER_BYTE, self.sizes_bytes.iter().sum::<usize>() * self.threads)
+            + nanoseconds(
+                OVERHEAD_NS_PER_BYTE,
+                self.sizes_bytes.iter().sum::<usize>() * self.threads,
+            )
     }
 
-    /// One size gets the more the larger it is: of 2 KiB to 1 GiB in 25 s, those from 256 MiB on
-    /// have eight to ten rounds and the others hundreds; even shares left the large ones five.
+    /// A larger size gets more of the budget. From 2 KiB to 1 GiB in 25 s, sizes from 256 MiB on
+    /// have eight to ten rounds and the others hundreds. With equal shares, the large ones had
+    /// five.
     fn weight(&self) -> f64 {
         1.0 + self.sizes_bytes.iter().sum::<usize>() as f64 / WEIGHT_BYTES
     }
 
-    /// Source and target of each thread; a fill has them as well.
+    /// Checks for source and target of each thread, which a fill has as well.
     fn check_memory(&self) -> Result<(), Error> {
         let largest = self.sizes_bytes.iter().max().map_or(0, |&size| size as u64);
         let wanted = largest.saturating_mul(2).saturating_mul(self.threads as u64);
         Ok(check_available(wanted, &Sys::new())?)
     }
 
-    /// Size after size, one record for each subject and size.
+    /// Emits one record for each size and subject.
     ///
     /// # Errors
-    /// A size is beyond memory, a subject is unknown or copied wrongly: records of the sizes before
-    /// it have been emitted. See also [`haul_measure::Error`].
+    /// A size does not fit into memory, or a subject is unknown or copied wrongly; the records of
+    /// the sizes before it have been emitted. See also [`haul_measure::Error`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         for &size in &self.sizes_bytes {
             if context.is_stopped() {
@@ -204,13 +210,13 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
     Ok(())
 }
 
-/// What is read right after each call, as a record says it where something is.
+/// The part of the target that is read right after each call as a record parameter, if there is
+/// one.
 fn then_read(read: ThenRead) -> Option<(&'static str, serde_json::Value)> {
     (read != ThenRead::Nothing).then(|| (key::THEN_READ, read.name().into()))
 }
 
-/// What `haul` takes over the best of all that took part, as parameters of its record: see
-/// [`best`].
+/// The ratio of `haul` to the best of all subjects, as parameters of its record: see [`best`].
 fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Value)> {
     let subjects = &outcome.subjects;
     let Some(haul) = subjects.iter().position(|subject| subject.name == HAUL) else {
@@ -229,8 +235,9 @@ fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Val
     ]
 }
 
-/// Where the bytes of this size really lie: beyond what a distribution holds, the copy's own two
-/// buffers decide, and no level can be asked for. One size alone has no mixture of places.
+/// The level that holds the bytes of this size. Above the largest size of a distribution, the
+/// copy's own two buffers decide it, and no level can be requested. One size alone has no mixture
+/// of levels.
 fn level(config: &Sizes, size: usize) -> Level {
     if size > SIZE_MAX_BYTES || config.level == Level::Mixed {
         Level::Nearest
@@ -239,13 +246,13 @@ fn level(config: &Sizes, size: usize) -> Level {
     }
 }
 
-/// What a reader has to know who asked for another level than there is.
+/// A note if the bytes lie at another level than requested.
 fn level_note(config: &Sizes, size: usize) -> Option<String> {
     let is_other = level(config, size) != config.level && config.level != Level::Mixed;
     is_other.then(|| {
         format!(
-            "level {} was asked for, but above {} the same two buffers are used again and again, \
-             in whatever cache holds them",
+            "level {} was requested, but above {} the same two buffers are used again and again, \
+             in the nearest cache that holds them",
             config.level,
             Bytes(SIZE_MAX_BYTES as u64)
         )
@@ -285,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn powers_hold_both_ends() {
+    fn powers_include_both_ends() {
         assert_eq!(powers(2048, 16384, 1).unwrap(), [2048, 4096, 8192, 16384]);
         assert_eq!(powers(3000, 9000, 1).unwrap(), [3000, 4096, 8192, 9000]);
         assert_eq!(powers(1024, 2048, 4).unwrap(), [1024, 1280, 1536, 1792, 2048]);

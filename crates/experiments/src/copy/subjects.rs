@@ -1,9 +1,9 @@
-//! What is compared: each called through the same C signature, by a pointer that the compiler
-//! cannot see through; haul also as its users compile it, with sizes up to 64 bytes as code in the
-//! loop. [`Plain`] says which of the two an experiment's records call `haul`.
+//! The candidates. Each is called through the same C signature, by a pointer that hides the
+//! function from the compiler. haul is also called as its users compile it, with sizes up to 64
+//! bytes inlined. [`Plain`] decides which of the two the records of an experiment call `haul`.
 //!
-//! `libc` is what the dynamic linker gives an application that calls memcpy, found by name at run
-//! time; a preloaded replacement would be found too, and is then what is measured.
+//! `libc` is the memcpy that the dynamic linker gives an application, found by name at run time. A
+//! preloaded replacement is found instead, and is measured then.
 
 use std::ffi::CStr;
 
@@ -12,7 +12,7 @@ use haul_copy::kernel::{self, CopyFn, FillFn};
 use super::function::Function;
 use crate::error::Error;
 
-/// How a subject is called.
+/// The kind of call to a subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Routine {
     /// memcpy or memmove by pointer.
@@ -28,7 +28,7 @@ pub enum Routine {
 }
 
 impl Routine {
-    /// As the record parameter `call` spells it: `c` through the C ABI, `inline` in the caller.
+    /// The value of the record parameter `call`: `c` through the C ABI, `inline` in the caller.
     #[must_use]
     pub fn call(self) -> &'static str {
         match self {
@@ -38,48 +38,49 @@ impl Routine {
     }
 }
 
-/// Which of the two ways to call haul is `haul` in an experiment's records.
+/// The kind of call to haul that an experiment's records name `haul`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {
-    /// Through the C ABI, as libc is: function against function, `copy.size_class` and `copy.size`.
+    /// Through the C ABI, as libc is called. It compares functions: `copy.size_class` and
+    /// `copy.size`.
     C,
-    /// As programs are compiled, in Rust and with `haul.h`, with up to 64 bytes as code in the
-    /// caller and one call above: what a program gains, `copy.distribution`.
+    /// As programs in Rust and with `haul.h` are compiled: up to 64 bytes inlined, and a call above
+    /// that. It shows the gain of a program: `copy.distribution`.
     Inline,
 }
 
-/// Something that can do a function, by name.
+/// A subject that can perform a function, by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     /// Its name in records: `libc`, `haul`, `haul-c`, `haul-inline`, or a kernel's.
     pub name: &'static str,
-    /// How it is called.
+    /// The kind of call to it.
     pub routine: Routine,
 }
 
-/// Which candidates to measure.
+/// The candidates to measure.
 #[derive(Clone, Debug, Default)]
 pub enum Selection {
-    /// `haul` called in both ways against `libc`: what is not [`Plain`] is `haul-c` or
-    /// `haul-inline`.
+    /// `haul` in both kinds of call against `libc`. The kind other than [`Plain`] is named `haul-c`
+    /// or `haul-inline`.
     #[default]
     Products,
     /// `haul`, `libc` and every kernel that runs on this processor.
     Kernels,
-    /// These, by name, and `libc`.
+    /// The candidates of these names, and `libc`.
     Named(Vec<String>),
 }
 
 /// The name of the baseline of every copy experiment.
 pub const BASELINE: &str = "libc";
 
-/// haul through the C ABI, where plain `haul` is inlined.
+/// haul through the C ABI, if `haul` is inlined.
 const C: &str = "haul-c";
 
-/// haul inlined, where plain `haul` is called through the C ABI.
+/// haul inlined, if `haul` is called through the C ABI.
 const INLINE: &str = "haul-inline";
 
-/// All candidates that run on this processor, `libc` first; one of `haul-c` and `haul-inline` is
+/// All candidates that run on this processor, `libc` first. One of `haul-c` and `haul-inline` is
 /// `haul` under its longer name.
 #[must_use]
 pub fn available(function: Function, plain: Plain) -> Vec<Candidate> {
@@ -105,7 +106,7 @@ pub fn available(function: Function, plain: Plain) -> Vec<Candidate> {
 /// The selected candidates, `libc` first.
 ///
 /// # Errors
-/// A name is unknown, or of a kernel that this processor cannot run.
+/// A name is unknown, or names a kernel that this processor cannot run.
 pub fn select(
     function: Function,
     selection: &Selection,
@@ -167,7 +168,8 @@ type VoidCopy =
 /// C's memset as the C library declares it.
 type VoidFill = unsafe extern "C" fn(*mut libc::c_void, libc::c_int, usize) -> *mut libc::c_void;
 
-/// The dynamic linker's function of this name; the one linked where it has none (a static binary).
+/// The dynamic linker's function of this name, or the linked one if there is none (a static
+/// binary).
 fn symbol(name: &CStr, linked: VoidCopy) -> VoidCopy {
     // SAFETY: the name is a C string, and RTLD_DEFAULT a handle that is always valid.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -190,13 +192,13 @@ fn symbol_of_fill(name: &CStr, linked: VoidFill) -> VoidFill {
     unsafe { std::mem::transmute::<*mut libc::c_void, VoidFill>(address) }
 }
 
-/// The same function with bytes for void.
+/// The function with pointers to bytes instead of void.
 fn copy_of(function: VoidCopy) -> CopyFn {
     // SAFETY: pointers to void and to bytes are passed and returned alike in every C ABI.
     unsafe { std::mem::transmute::<VoidCopy, CopyFn>(function) }
 }
 
-/// The same function with bytes for void.
+/// The function with pointers to bytes instead of void.
 fn fill_of(function: VoidFill) -> FillFn {
     // SAFETY: as in `copy_of`; c_int is i32 on every platform haul runs on.
     unsafe { std::mem::transmute::<VoidFill, FillFn>(function) }
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_baseline_comes_first_and_names_are_unique() {
+    fn baseline_is_first_and_names_are_unique() {
         for function in Function::ALL {
             let names: Vec<_> =
                 available(function, Plain::C).iter().map(|candidate| candidate.name).collect();
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn selections() {
+    fn select_returns_named_candidates_and_baseline() {
         let named = |selection: Selection, plain| -> Vec<&str> {
             select(Function::Memcpy, &selection, plain)
                 .unwrap()
@@ -241,9 +243,9 @@ mod tests {
         assert!(error.contains("\"avx9\"") && error.contains("libc, haul"), "{error}");
     }
 
-    /// The same name is called in two ways, and the record's `call` tells which.
+    /// The same name is called in two ways, and the record's `call` says which.
     #[test]
-    fn plain_haul_is_what_the_experiment_says() {
+    fn plain_decides_call_of_haul() {
         for (plain, call) in [(Plain::C, "c"), (Plain::Inline, "inline")] {
             for function in Function::ALL {
                 let calls = |name| {

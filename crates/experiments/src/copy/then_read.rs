@@ -1,4 +1,4 @@
-//! What a reader takes of a target right after the call.
+//! The part of a target that is read right after the call.
 
 use std::str::FromStr;
 
@@ -7,17 +7,17 @@ use crate::error::Error;
 /// Bytes of one load.
 pub const LOAD_BYTES: usize = 8;
 
-/// Who reads what was just written: some processors make the reader of a store wait (a store under
-/// a mask that is not forwarded, a load that spans several stores), and a copy that looks fast
-/// alone is then slow.
+/// The reader of the written bytes. Some processors delay a load after a store (a masked store is
+/// not forwarded, or a load spans several stores). A copy that looks fast alone is slow then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThenRead {
-    /// Nobody.
+    /// No reader.
     #[default]
     Nothing,
-    /// Loads the first [`LOAD_BYTES`] bytes: whoever sets or looks at a structure's first field.
+    /// Loads the first [`LOAD_BYTES`] bytes, as a program does that reads or writes the first field
+    /// of a structure.
     First,
-    /// Loads the last [`LOAD_BYTES`] bytes; the first, where there are fewer.
+    /// Loads the last [`LOAD_BYTES`] bytes, or the first if there are fewer.
     Last,
     /// Loads every byte.
     All,
@@ -27,10 +27,10 @@ impl ThenRead {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Nothing, Self::First, Self::Last, Self::All];
 
-    /// The readers that a choice between ways to copy is judged by, half each.
+    /// The readers that decide between methods of copying, with half the weight each.
     pub const JUDGES: [Self; 2] = [Self::Nothing, Self::First];
 
-    /// As the command line and the record parameter `then_read` spell it.
+    /// Its name on the command line and in the record parameter `then_read`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl ThenRead {
         }
     }
 
-    /// What is read, as an experiment's name ends: nothing for nobody.
+    /// The end of an experiment's name: empty without a reader.
     pub(super) fn suffix(self) -> String {
         if self == Self::Nothing { String::new() } else { format!(", then read {}", self.name()) }
     }

@@ -5,8 +5,8 @@ use haul_measure::Subject;
 
 use super::workload::OnWorkload;
 
-/// A subject that puts its policy in force, untimed, before each sample. A policy is the whole
-/// process's, so nothing else may be measured meanwhile.
+/// A subject that installs its policy before each sample, outside of the timed part. A policy
+/// applies to the whole process, so that nothing else may be measured at the same time.
 #[derive(Debug)]
 pub struct UnderPolicy<'a> {
     policy: Policy,
@@ -31,18 +31,18 @@ impl Subject for UnderPolicy<'_> {
     }
 
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
-        // Every thread of a sample installs the same.
+        // Every thread of a sample installs the same policy.
         self.policy.install();
         self.subject.prepare(thread, round, iterations);
     }
 }
 
-/// Puts the policy back that was in force when this was made.
+/// Installs the policy again that was in force when this was made.
 #[derive(Debug)]
 pub struct Restore(Policy);
 
 impl Restore {
-    /// Remembers what is in force.
+    /// Remembers the policy in force.
     #[must_use]
     pub fn current() -> Self {
         Self(Policy::current())

@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest that processes take to end, before they are killed.
-const PATIENCE_TO_END: Duration = Duration::from_secs(3);
+/// The time that processes get to end before they are killed.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often it is looked whether they have.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The time between two checks whether they have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Processes that end with this value.
+/// Processes that are ended when this value is dropped.
 pub(crate) struct Children(Vec<Child>);
 
 impl Children {
-    /// Of none so far.
+    /// No processes.
     pub(crate) fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// One more.
+    /// Adds a process.
     pub(crate) fn push(&mut self, child: Child) {
         self.0.push(child);
     }
@@ -30,26 +30,27 @@ impl Children {
         self.0.iter_mut().all(is_running)
     }
 
-    /// Gives them time to end by themselves, and to take along what they have made.
+    /// Gives them time to end by themselves and to remove the files that they made.
     pub(crate) fn await_end(&mut self) {
         let started = Instant::now();
-        while self.0.iter_mut().any(is_running) && started.elapsed() < PATIENCE_TO_END {
-            std::thread::sleep(LOOK_AGAIN);
+        while self.0.iter_mut().any(is_running) && started.elapsed() < END_TIMEOUT {
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Ends them: at first by asking, for mpirun then ends what it has started.
+    /// Ends them. It first sends SIGTERM, because mpirun then ends the processes that it started.
     pub(crate) fn end(&mut self) {
         for child in &mut self.0 {
             let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             if let Some(process) = process.filter(|_| is_running(child)) {
-                // It may end by itself in this moment: then there is nobody to ask.
+                // The process may have ended in the meantime, so that there is no process to
+                // signal.
                 let _ = kill_process(process, Signal::TERM);
             }
         }
         self.await_end();
         for child in &mut self.0 {
-            // As above; its status is nobody's business.
+            // As above. Its exit status is not used.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_end_when_asked_is_killed() {
+    fn child_that_ignores_sigterm_is_killed() {
         let mut children = Children::new();
         let deaf = "trap '' TERM; echo; while :; do sleep 0.1; done";
         let mut child = Command::new("sh")
@@ -88,7 +89,7 @@ mod tests {
         assert!(children.are_running());
         let started = Instant::now();
         children.end();
-        assert!(started.elapsed() >= PATIENCE_TO_END);
+        assert!(started.elapsed() >= END_TIMEOUT);
         assert!(children.0.is_empty());
     }
 }

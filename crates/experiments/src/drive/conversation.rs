@@ -1,4 +1,4 @@
-//! Lines over a socket, with an end to every wait.
+//! Lines over a socket, with a limit to every wait.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,15 +13,15 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
-/// The longest that one task or start may take: a driver that hangs is told of, not waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest time of one task or start. A driver that hangs is reported after it.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// The process ended.
     Ended,
-    /// It said nothing for so many seconds.
+    /// The process did not answer within this number of seconds.
     TooLong(u64),
     /// The socket failed.
     Failed(String),
@@ -41,16 +41,16 @@ impl From<io::Error> for Silence {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Ended,
-            io::ErrorKind::WouldBlock => Self::TooLong(PATIENCE.as_secs()),
+            io::ErrorKind::WouldBlock => Self::TooLong(TIMEOUT.as_secs()),
             _ => Self::Failed(error.to_string()),
         }
     }
 }
 
-/// Has a driver's conversation on standard input, a Unix socket.
+/// Serves a driver's conversation on standard input, a Unix socket.
 ///
 /// # Errors
-/// Standard input is no socket, or the conversation fails.
+/// Standard input is not a socket, or the conversation fails.
 pub(crate) fn serve(converse: impl FnOnce(Conversation) -> io::Result<()>) -> Result<(), Error> {
     let stream = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
     let talk = stream.and_then(|stream| {
@@ -64,23 +64,23 @@ pub(crate) fn serve(converse: impl FnOnce(Conversation) -> io::Result<()>) -> Re
 pub(crate) struct Conversation {
     reader: BufReader<UnixStream>,
     writer: UnixStream,
-    /// What has come of the next line, where it did not come in one piece.
+    /// The beginning of the next line, if the line did not arrive in one piece.
     begun: String,
 }
 
 impl Conversation {
-    /// A run's side: no wait is longer than two minutes.
+    /// A run's side. No wait is longer than two minutes.
     ///
     /// # Errors
-    /// The socket takes no timeout.
+    /// The socket does not accept a timeout.
     pub(crate) fn with_driver(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Self::with_run(stream)
     }
 
-    /// A driver's side: it waits for as long as its run lives.
+    /// A driver's side. It waits for as long as its run lives.
     ///
     /// # Errors
     /// There is no descriptor left.
@@ -89,18 +89,18 @@ impl Conversation {
         Ok(Self { reader, writer: stream, begun: String::new() })
     }
 
-    /// Says a line.
+    /// Sends a line.
     ///
     /// # Errors
-    /// The other side is gone, or takes nothing.
+    /// The other side has ended, or does not read.
     pub(crate) fn say(&mut self, line: &str) -> Result<(), Silence> {
         Ok(self.writer.write_all(format!("{line}\n").as_bytes())?)
     }
 
-    /// The other side's next line, without its end.
+    /// The other side's next line, without its line break.
     ///
     /// # Errors
-    /// The other side is gone, or says nothing.
+    /// The other side has ended, or does not answer.
     pub(crate) fn hear(&mut self) -> Result<String, Silence> {
         if self.reader.read_line(&mut self.begun)? == 0 {
             return Err(Silence::Ended);
@@ -110,19 +110,20 @@ impl Conversation {
         Ok(line)
     }
 
-    /// Says a message: a line of JSON.
+    /// Sends a message: a line of JSON.
     ///
     /// # Errors
-    /// As [`say`](Self::say).
+    /// As for [`say`](Self::say).
     pub(crate) fn say_message(&mut self, message: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string(message)?;
         self.say(&text).map_err(|silence| io::Error::other(silence.to_string()))
     }
 
-    /// The other side's next message; `None` where it has closed.
+    /// The other side's next message; `None` if it has closed the conversation.
     ///
     /// # Errors
-    /// As [`hear`](Self::hear), but for that; or the line is no such message.
+    /// As for [`hear`](Self::hear), except for a closed conversation. It is also an error if the
+    /// line is not such a message.
     pub(crate) fn hear_message<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         match self.hear() {
             Ok(line) => Ok(Some(serde_json::from_str(&line)?)),
@@ -131,20 +132,19 @@ impl Conversation {
         }
     }
 
-    /// As [`hear`](Self::hear), for at most so long; the beginning of a line is kept for the next
-    /// time. A socket that takes no timeout is one that has
-    /// nothing more to say.
+    /// As [`hear`](Self::hear), for at most this time. The beginning of a line is kept for the next
+    /// call. A socket that does not accept a timeout counts as closed.
     ///
     /// # Errors
-    /// As [`hear`](Self::hear).
-    pub(crate) fn hear_within(&mut self, patience: Duration) -> Result<String, Silence> {
-        self.writer.set_read_timeout(Some(patience)).map_err(|_| Silence::Ended)?;
+    /// As for [`hear`](Self::hear).
+    pub(crate) fn hear_within(&mut self, timeout: Duration) -> Result<String, Silence> {
+        self.writer.set_read_timeout(Some(timeout)).map_err(|_| Silence::Ended)?;
         self.hear()
     }
 
-    /// There is nothing more to say: a driver ends when it learns of that.
+    /// Closes the conversation: a driver ends when it notices.
     pub(crate) fn close(&self) {
-        // Closed by the other side it is closed as well.
+        // The other side may have closed it already.
         let _ = self.writer.shutdown(Shutdown::Both);
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_go_both_ways_until_a_side_closes() {
+    fn lines_pass_in_both_directions_until_close() {
         let (run, driver) = UnixStream::pair().unwrap();
         let mut run = Conversation::with_driver(run).unwrap();
         let mut driver = Conversation::with_run(driver).unwrap();
@@ -162,8 +162,8 @@ mod tests {
         run.say("").unwrap();
         assert_eq!((driver.hear(), driver.hear()), (Ok("one".into()), Ok(String::new())));
         let waited = run.hear_within(Duration::from_millis(1));
-        assert_eq!(waited, Err(Silence::TooLong(PATIENCE.as_secs())));
-        // A line that is under way when the time is over comes whole.
+        assert_eq!(waited, Err(Silence::TooLong(TIMEOUT.as_secs())));
+        // A line that is incomplete when the time is over arrives completely later.
         driver.writer.write_all(b"in ").unwrap();
         assert!(run.hear_within(Duration::from_millis(1)).is_err());
         driver.say("pieces").unwrap();

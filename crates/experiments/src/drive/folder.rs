@@ -1,9 +1,10 @@
-//! A folder of a run's own, where processes meet.
+//! A folder that belongs to a run, for its sockets and files.
 //!
-//! A run that is killed cannot remove it, so the next one does. Whoever needs a folder holds a
-//! shared lock of it (flock), which the kernel lets go when its process ends, however it ends: a
-//! folder that can be locked for oneself alone is nobody's any more. What the run makes lies in a
-//! folder within, for a listener locks the one that its socket lies in, and would wait for it.
+//! A run that is killed cannot remove its folder, so a later run does. The process that uses a
+//! folder holds a shared lock of it (flock). The kernel releases the lock when the process ends,
+//! however it ends. A folder that can be locked exclusively is therefore not in use. The run's
+//! files are in a folder within it: a listener locks the folder of its socket, and would wait for
+//! the run's own lock.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,21 +19,21 @@ use rustix::io::Errno;
 /// The folders of this process that are not yet removed.
 static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A folder of this run's own, removed when it is dropped, and by [`remove_folders`].
+/// A folder that belongs to this run. It is removed when it is dropped, and by [`remove_folders`].
 #[derive(Debug)]
 pub struct Folder {
     locked: PathBuf,
     path: PathBuf,
-    /// With the lock.
+    /// Holds the lock.
     _held: File,
 }
 
 impl Folder {
-    /// A new folder for this user alone, where temporary files go; its name says what for. Those of
-    /// runs that were killed are removed.
+    /// A new folder for temporary files that only this user may access. Its name contains `part`.
+    /// Folders of killed runs are removed.
     ///
     /// # Errors
-    /// There is no such place, or nothing may be made there.
+    /// The folder for temporary files does not exist, or the new folder cannot be made.
     pub fn new(part: &str) -> io::Result<Self> {
         Self::within(&std::env::temp_dir(), part)
     }
@@ -53,14 +54,15 @@ impl Folder {
                         return Ok(Self { locked, path, _held: held });
                     }
                 }
-                // Of a process of the same number in another namespace, or of one that was killed.
+                // The folder belongs to a process with the same number in another namespace, or to
+                // one that was killed.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Where its files go; the folder that is locked is the one around it.
+    /// The folder for the run's files. The locked folder is its parent.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -69,14 +71,14 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left in a folder for temporary files is its owner's to clean.
+        // If it cannot be removed, its owner cleans the folder for temporary files.
         let _ = fs::remove_dir_all(&self.locked);
         own().retain(|path| *path != self.locked);
     }
 }
 
-/// Removes the folders of this process, with all that is in them: for one that ends in the middle
-/// of a run.
+/// Removes the folders of this process with their files. A process that ends in the middle of a run
+/// calls it.
 pub fn remove_folders() {
     for path in own().drain(..) {
         let _ = fs::remove_dir_all(path);
@@ -87,14 +89,14 @@ fn own() -> MutexGuard<'static, Vec<PathBuf>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks a new folder, so that no other run removes it; `None` where one was quicker.
+/// Locks a new folder, so that no other run removes it; `None` if another run was faster.
 fn hold(path: &Path) -> io::Result<Option<File>> {
     let held = match open(path) {
         Ok(held) => held,
         Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    // A file system without locks is one where nothing is removed.
+    // On a file system without locks, no folder is removed.
     if flock(&held, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
         return Ok(None);
     }
@@ -102,8 +104,8 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
     Ok(now.is_ok_and(|now| (now.dev(), now.ino()) == (own.dev(), own.ino())).then_some(held))
 }
 
-/// Removes this user's folders whose names begin so and that nobody holds. What cannot be removed
-/// stays.
+/// Removes this user's folders whose names begin like this and that no process uses. A folder that
+/// cannot be removed stays.
 fn remove_left(parent: &Path, begins: &str) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -114,7 +116,7 @@ fn remove_left(parent: &Path, begins: &str) {
             continue;
         }
         let path = entry.path();
-        // The lock is kept until the folder is gone.
+        // The lock is held until the folder is removed.
         let Ok(left) = open(&path) else { continue };
         let is_own =
             left.metadata().is_ok_and(|it| it.uid() == rustix::process::geteuid().as_raw());
@@ -124,7 +126,7 @@ fn remove_left(parent: &Path, begins: &str) {
     }
 }
 
-/// A folder itself, and nothing that a link of its name leads to.
+/// Opens a folder, but does not follow a link of its name.
 fn open(path: &Path) -> rustix::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map(File::from)
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_killed_runs_are_removed_and_those_in_use_stay() {
+    fn new_folder_removes_folders_of_killed_runs_only() {
         let parent = tempfile::tempdir().unwrap();
         let at = |name: &str| parent.path().join(name);
         let used = Folder::within(parent.path(), "forward").unwrap();
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_begin_at_once_remove_nothing_of_each_other() {
+    fn concurrent_runs_keep_each_others_folders() {
         let parent = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,16 +1,16 @@
-//! A process as a subject: how it is started, what is said, and how it ends.
+//! A process as a subject: its start, the conversation with it, and its end.
 //!
-//! Whatever is the process's own, a C library's `malloc` or one end of a channel, can only be
-//! compared from outside. A run starts such drivers, has each do one task after the other, a line
-//! there and a line back, and ends them with itself.
+//! A C library's `malloc` or one end of a channel belongs to a process, and can only be compared in
+//! another process. A run starts such drivers, gives them one task after the other, with a line for
+//! the task and a line for the answer, and ends them when it ends.
 //!
 //! From the bottom up:
 //!
-//! - `folder`: a folder of a run's own, where processes meet;
-//! - `printed`: what drivers print, told where one fails;
-//! - `conversation`: lines over a socket, with an end to every wait;
+//! - `folder`: a folder that belongs to a run;
+//! - `printed`: the output of drivers, which is reported if one fails;
+//! - `conversation`: lines over a socket, with a limit to every wait;
 //! - `children`: the processes, from their start to their end;
-//! - `terminal`: a program that is used at a terminal.
+//! - `terminal`: a program that is controlled through a terminal.
 
 mod children;
 mod conversation;
@@ -35,9 +35,9 @@ pub(crate) use terminal::Terminal;
 pub struct Program {
     /// Its file.
     pub path: PathBuf,
-    /// Its arguments. What a run has to say to it comes behind them.
+    /// Its arguments. The run adds its own after them.
     pub arguments: Vec<OsString>,
-    /// What it is told by its environment.
+    /// Further variables of its environment.
     pub environment: Vec<(OsString, OsString)>,
 }
 
@@ -48,27 +48,28 @@ impl Program {
         Self { path: path.into(), arguments: Vec::new(), environment: Vec::new() }
     }
 
-    /// The same with these arguments.
+    /// This program with these arguments.
     #[must_use]
     pub fn with(self, arguments: Vec<OsString>) -> Self {
         Self { arguments, ..self }
     }
 
-    /// How it is started: with nothing of this process's preloaded, and what it prints into
-    /// `printed`.
+    /// The command that starts it, without the preloaded libraries of this process, and with its
+    /// output in `printed`.
     pub(crate) fn command(&self, printed: &PipeWriter) -> io::Result<Command> {
         let mut command = self.command_without_printed();
         command.stderr(printed.try_clone()?);
         Ok(command)
     }
 
-    /// The same for whoever takes what it prints in another way.
+    /// The same command for a caller that reads its output in another way.
     fn command_without_printed(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);
         command.env_remove("LD_PRELOAD");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        // Ctrl-C is the run's: it ends with what it has, and its drivers with it.
+        // Ctrl-C is for the run alone, which ends with the records so far, and then ends its
+        // drivers.
         command.process_group(0);
         command
     }

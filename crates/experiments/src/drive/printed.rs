@@ -1,20 +1,21 @@
-//! What a child process prints: read while it runs, told when it fails.
+//! The output of a child process. It is read while the process runs, and reported if the process
+//! fails.
 
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How much of it is told, in bytes from the start: the reason stands there, and a usage or a
+/// The reported bytes of the output, from its start: the reason comes first, and a usage or a
 /// backtrace after it.
-const TOLD_BYTES: usize = 400;
+const REPORTED_BYTES: usize = 400;
 
-/// How long the rest of it is waited for. A child that has ended has written it; one that it
-/// started (mpirun does) and that nobody has ended yet holds the pipe open for as long as it likes.
+/// The longest wait for the rest of the output. A child that has ended has written all of it. A
+/// process that the child started (as mpirun does) and that still runs keeps the pipe open.
 const REST: Duration = Duration::from_millis(200);
 
-/// How often it is looked whether that was all.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The time between two checks whether the output is complete.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The reading end.
 #[derive(Debug)]
@@ -24,10 +25,11 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    /// The end to read, and the one that children write to. Reading ends when all of them have.
+    /// The reading end, and the end that children write to. Reading ends when all of them have
+    /// closed it.
     ///
     /// # Errors
-    /// No pipe can be made.
+    /// The pipe cannot be made.
     pub(crate) fn new() -> io::Result<(Self, PipeWriter)> {
         let (output, input) = io::pipe()?;
         let text = Arc::new(Mutex::new(Vec::new()));
@@ -36,11 +38,11 @@ impl Printed {
         Ok((Self { text, thread }, input))
     }
 
-    /// The reason, with what the child printed behind it. To be called when the child has ended.
-    pub(crate) fn told_with(&mut self, reason: String) -> String {
+    /// The reason, followed by the child's output. The child must have ended.
+    pub(crate) fn with_output(&mut self, reason: String) -> String {
         let started = Instant::now();
         while !self.thread.is_finished() && started.elapsed() < REST {
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
         let printed = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&printed);
@@ -51,13 +53,14 @@ impl Printed {
     }
 }
 
-/// Reads until nobody writes any more, so that nobody waits for a reader; keeps what is told.
+/// Reads until no process can write any more, so that no writer waits for a reader. Keeps the
+/// reported bytes.
 fn drain(mut output: PipeReader, kept: &Mutex<Vec<u8>>) {
     let mut bytes = [0; 4096];
-    // What cannot be read any more is not told: the task's own failure is.
+    // An error of reading is not reported, because the task's own failure is.
     while let Ok(count @ 1..) = output.read(&mut bytes) {
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = TOLD_BYTES - kept.len();
+        let room = REPORTED_BYTES - kept.len();
         kept.extend_from_slice(&bytes[..count.min(room)]);
     }
 }
@@ -69,26 +72,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_of_what_was_printed_is_told() {
+    fn reason_has_beginning_of_output() {
         let (mut printed, mut input) = Printed::new().unwrap();
-        // More than a pipe holds: the writer must not wait.
+        // This is more than a pipe holds: the writer must not wait.
         input.write_all(b"usage:\n").unwrap();
         input.write_all(&[b'x'; 1 << 20]).unwrap();
         drop(input);
-        let told = printed.told_with("it ended".to_owned());
-        assert!(told.starts_with("it ended (it printed: usage: / xxx"), "{told}");
-        assert!(told.len() < 2 * TOLD_BYTES, "{told}");
+        let reason = printed.with_output("it ended".to_owned());
+        assert!(reason.starts_with("it ended (it printed: usage: / xxx"), "{reason}");
+        assert!(reason.len() < 2 * REPORTED_BYTES, "{reason}");
     }
 
     #[test]
-    fn who_holds_the_pipe_open_holds_nobody_up() {
+    fn process_that_holds_pipe_open_delays_nothing() {
         let (mut printed, mut input) = Printed::new().unwrap();
         input.write_all(b"no such host").unwrap();
         let started = Instant::now();
-        let told = printed.told_with("it ended".to_owned());
-        assert_eq!(told, "it ended (it printed: no such host)");
+        let reason = printed.with_output("it ended".to_owned());
+        assert_eq!(reason, "it ended (it printed: no such host)");
         assert!(started.elapsed() < 50 * REST, "{:?}", started.elapsed());
         drop(input);
-        assert_eq!(Printed::new().unwrap().0.told_with("why".to_owned()), "why");
+        assert_eq!(Printed::new().unwrap().0.with_output("why".to_owned()), "why");
     }
 }

@@ -1,5 +1,5 @@
-//! A program that is used at a terminal: commands by standard input, what it prints by a terminal
-//! of its own, so that the C library hands on every line at once.
+//! A program that is controlled through a terminal. It reads commands from standard input. Its
+//! output goes to a terminal, so that the C library writes every line at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,8 +14,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::{Children, Program, Silence};
 
-/// The most that is kept of what a program prints. Who prints more is not understood any more, and
-/// ends by the patience of whoever listens.
+/// The most bytes that are kept of a program's output. The output after that is not searched, so
+/// that a wait for it ends by its limit of time.
 const KEPT_BYTES: usize = 4 << 20;
 
 /// A program that runs at a terminal.
@@ -24,11 +24,11 @@ pub(crate) struct Terminal {
     input: Option<ChildStdin>,
     process: u32,
     heard: Arc<Heard>,
-    /// How much of the text was handed out.
+    /// The bytes that were returned so far.
     position: usize,
 }
 
-/// What it has printed.
+/// The output so far.
 #[derive(Default)]
 struct Heard {
     text: Mutex<Text>,
@@ -42,7 +42,7 @@ struct Text {
 }
 
 impl Terminal {
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Errors
     /// It cannot be started, or the system has no terminal.
@@ -51,7 +51,8 @@ impl Terminal {
         let mut command = program.command_without_printed();
         command.stdin(Stdio::piped()).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
-        // Its descriptors of the terminal go with it: else reading would not end with the program.
+        // This closes the command's descriptors of the terminal. Otherwise reading would not end
+        // with the program.
         drop(command);
         let (input, process) = (child.stdin.take(), child.id());
         let mut children = Children::new();
@@ -67,23 +68,24 @@ impl Terminal {
         self.process
     }
 
-    /// Says a line.
+    /// Sends a line.
     ///
     /// # Errors
-    /// It has ended.
+    /// The program has ended.
     pub(crate) fn say(&mut self, line: &str) -> Result<(), Silence> {
         let input = self.input.as_mut().ok_or(Silence::Ended)?;
         Ok(input.write_all(format!("{line}\n").as_bytes())?)
     }
 
-    /// What it prints from where the last call ended up to this mark, the mark included.
+    /// The output from the end of the last call to this mark, with the mark.
     ///
     /// # Errors
-    /// It ended, or did not print the mark in this time, or printed more without it than is kept.
-    pub(crate) fn hear_until(&mut self, mark: &str, patience: Duration) -> Result<String, Silence> {
+    /// The program ended, did not print the mark in this time, or printed more bytes without it
+    /// than are kept.
+    pub(crate) fn hear_until(&mut self, mark: &str, timeout: Duration) -> Result<String, Silence> {
         let started = Instant::now();
         let mut text = self.heard.lock();
-        // Each byte is looked at once: a flood would else be searched from its start for each line.
+        // Each byte is searched once. Otherwise each new line would cost a search from the start.
         let mut searched = self.position;
         loop {
             let new = &text.bytes[searched..];
@@ -97,10 +99,10 @@ impl Terminal {
             if text.bytes.len() == KEPT_BYTES {
                 return Err(Silence::TooLong(started.elapsed().as_secs()));
             }
-            // A mark may have come in part.
+            // A part of the mark may have arrived.
             searched = searched.max((text.bytes.len() + 1).saturating_sub(mark.len()));
-            let Some(left) = patience.checked_sub(started.elapsed()) else {
-                return Err(Silence::TooLong(patience.as_secs()));
+            let Some(left) = timeout.checked_sub(started.elapsed()) else {
+                return Err(Silence::TooLong(timeout.as_secs()));
             };
             if text.is_over {
                 return Err(Silence::Ended);
@@ -110,22 +112,22 @@ impl Terminal {
         }
     }
 
-    /// All that it has printed so far.
+    /// All output so far.
     pub(crate) fn everything(&self) -> String {
         String::from_utf8_lossy(&self.heard.lock().bytes).into_owned()
     }
 
-    /// Says the last lines, closes its input, and waits for it to end; after this patience it is
-    /// ended.
-    pub(crate) fn end(&mut self, lines: &[&str], patience: Duration) {
+    /// Sends the last lines, closes its input, and waits for its end. After this time, it is
+    /// killed.
+    pub(crate) fn end(&mut self, lines: &[&str], timeout: Duration) {
         for line in lines {
-            // Who has ended needs no word.
+            // A program that has ended cannot read the line.
             let _ = self.say(line);
         }
         self.input = None;
         let started = Instant::now();
         let mut text = self.heard.lock();
-        while let Some(left) = patience.checked_sub(started.elapsed()) {
+        while let Some(left) = timeout.checked_sub(started.elapsed()) {
             if text.is_over {
                 break;
             }
@@ -143,7 +145,7 @@ impl Heard {
     }
 }
 
-/// A terminal's two ends: what is printed comes out of the first.
+/// The two ends of a terminal: the first reads what the second prints.
 fn terminal() -> io::Result<(File, File)> {
     let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&control)?;
@@ -155,7 +157,7 @@ fn terminal() -> io::Result<(File, File)> {
     Ok((File::from(control), end))
 }
 
-/// Keeps what is printed until nobody has the terminal any more: reading then fails with EIO.
+/// Keeps the output until no process has the terminal open. Reading fails with EIO then.
 fn keep(mut reader: File, heard: &Heard) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = reader.read(&mut bytes) {
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_go_in_and_come_out_as_they_are_printed() {
+    fn terminal_passes_lines_in_both_directions() {
         let mut echo = shell("test -t 1 && while read line; do echo \"> $line\"; done; echo over");
         echo.say("one").unwrap();
         assert_eq!(echo.hear_until("one", 10 * SECOND), Ok("> one".into()));
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_or_floods_is_found_out() {
+    fn program_that_ends_or_floods_is_an_error() {
         let mut short = shell("echo gone");
         assert_eq!(short.hear_until("mark", 10 * SECOND), Err(Silence::Ended));
         let mut flood = shell("yes | head -c 8000000; echo mark");
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_it_is_ended() {
+    fn drop_ends_program() {
         let endless = shell("sleep 1000");
         let path = format!("/proc/{}", endless.process());
         assert!(std::path::Path::new(&path).exists());

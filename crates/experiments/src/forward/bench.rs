@@ -1,4 +1,5 @@
-//! What is measured: one flow with packets of one size, by whom, and how often.
+//! What a forwarding experiment measures: one flow with packets of one size, its subjects, and the
+//! number of restarts.
 
 use std::time::Duration;
 
@@ -8,73 +9,73 @@ use super::search::Goal;
 use super::sides::Forwarder;
 use crate::drive::Program;
 
-/// What a restart of both sides takes beside what is measured of it: of haul's own processes, and
-/// more of each of DPDK's.
+/// The time of a restart of both sides beyond the measured window, with haul's own processes. Each
+/// process of DPDK takes longer.
 const RESTART: Duration = Duration::from_millis(580);
 const RESTART_OF_DPDK: Duration = Duration::from_millis(600);
 
-/// The same of a kernel, which looks for its switch once a second; and how long it boots, once for
-/// each program that is a switch, or for each restart: under emulation.
+/// `RESTART` with a kernel, which connects to its switch once a second. Then the time in which it
+/// boots under emulation: once for each program that is a switch, or for each restart.
 const RESTART_OF_KERNEL: Duration = Duration::from_millis(1200);
 const BOOT: Duration = Duration::from_secs(4);
 
-/// How long packets of a new size flow before they are measured: what both sides counted is
-/// published every 20 ms.
-pub(super) const SETTLE: Duration = Duration::from_millis(30);
+/// The time from a new size of packets to the measured window: both sides publish their counters
+/// every 20 ms.
+pub(super) const BEFORE_NEW_SIZE: Duration = Duration::from_millis(30);
 
-/// Who is measured as switch.
+/// A switch that is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The program.
     pub switch: Forwarder,
-    /// Who copies in it, where it is haul: `haul`, `libc`, `none`, a kernel's name, or the path of
-    /// a library that has a memcpy.
+    /// Its copy, if the program is haul: `haul`, `libc`, `none`, the name of a kernel, or the path
+    /// of a library with a memcpy.
     pub copy: String,
 }
 
 /// A flow with packets of one size.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// What packets go through.
+    /// The path of the packets.
     pub flow: Flow,
-    /// How the rings are laid out.
+    /// The layout of the rings.
     pub layout: Layout,
     /// Queue pairs between switch and guest.
     pub queues: u16,
-    /// The size of a packet, from the Ethernet header on, without the frame check sequence.
+    /// The size of a packet from the Ethernet header on, without the frame check sequence.
     pub size_bytes: usize,
-    /// Who is measured, each with its own restarts.
+    /// The switches that are measured, each with its own restarts.
     pub subjects: Vec<Subject>,
-    /// The guest of all of them.
+    /// The guest of all switches.
     pub guest: Forwarder,
-    /// Where haul's packets come from.
+    /// The source of haul's packets.
     pub source: Source,
-    /// Whether memory is of the kernel's pool of huge pages.
+    /// Whether memory comes from the kernel's pool of huge pages.
     pub is_huge: bool,
-    /// How haul's own processes are started.
+    /// The command that starts haul's own processes.
     pub driver: Program,
-    /// Who was asked for and is not there.
+    /// Requested subjects that are not installed.
     pub left_out: Vec<String>,
-    /// Restarts of each at least and at most; in between the budget says.
+    /// The fewest and the most restarts of each subject. The budget decides between them.
     pub restarts: (usize, usize),
-    /// How long is measured of each restart.
+    /// The measured time of each restart.
     pub window: Duration,
-    /// How long all of it may take.
+    /// The longest time of the experiment.
     pub budget: Duration,
-    /// What else is looked for: the highest loads that hold these goals, by name.
+    /// Further searches, by name: for the highest loads that meet these goals.
     pub searches: Vec<(&'static str, Goal)>,
-    /// Searches of each, in turn.
+    /// The number of searches for each goal, in turn.
     pub searches_each: usize,
     /// Whether latency is measured at parts of the first of these loads.
     pub latency: bool,
-    /// Sizes that one restart goes through, instead of `size_bytes` alone.
+    /// Sizes that one restart measures, instead of `size_bytes` alone.
     pub sweep: Vec<usize>,
-    /// What orders are drawn from.
+    /// The seed of the orders.
     pub seed: u64,
 }
 
 impl Subject {
-    /// What tells it from the others: the copy where it is haul.
+    /// The name that distinguishes it from the other subjects: the copy, if the program is haul.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.switch {
@@ -87,8 +88,8 @@ impl Subject {
 }
 
 impl Bench {
-    /// The subject that the others are compared with: testpmd, else Open vSwitch, else libc's copy,
-    /// else the first.
+    /// The subject that the others are compared with: testpmd, or else Open vSwitch, libc's copy,
+    /// or the first.
     #[must_use]
     pub fn baseline(&self) -> usize {
         let named = |name: &str| self.subjects.iter().position(|subject| subject.name() == name);
@@ -96,7 +97,7 @@ impl Bench {
     }
 
     /// The subjects that take part twice, so that their difference from themselves is known: the
-    /// baseline, and libc's copy where haul's is compared with it as well.
+    /// baseline, and libc's copy if haul's copy is also compared with it.
     pub(super) fn again(&self) -> Vec<usize> {
         let baseline = self.baseline();
         let named = |name: &str| self.subjects.iter().position(|subject| subject.name() == name);
@@ -104,21 +105,21 @@ impl Bench {
         std::iter::once(baseline).chain(libc).collect()
     }
 
-    /// Threads of each side where a process may run on so many processors: one for each queue pair,
-    /// or for several of them.
+    /// The number of threads of each side if a process may run on this number of processors: one
+    /// for each queue pair or for several.
     #[must_use]
     pub fn threads(&self, processors: usize) -> usize {
         usize::from(self.queues).min(processors / 2).max(1)
     }
 
-    /// Whether a guest outlives its switches, so that a restart is the switch's alone. In packed
-    /// rings QEMU 7.2 does not know how far a switch was that is gone, and hands the next one the
-    /// place where that one began.
+    /// Whether a guest outlives its switches, so that only the switch restarts. With packed rings,
+    /// QEMU 7.2 does not know the position of a switch that has ended, and gives the next switch
+    /// the position at which that one began.
     pub(super) fn keeps_guest(&self) -> bool {
         self.guest.is_kernel() && !self.layout.is_packed()
     }
 
-    /// How long one restart of everybody takes.
+    /// The time of one restart of every subject.
     fn round(&self) -> Duration {
         let is_dpdk = |it: &Forwarder| !matches!(it, Forwarder::Haul | Forwarder::Qemu(_));
         let of_kernel = match self.guest.is_kernel() {
@@ -129,7 +130,8 @@ impl Bench {
         let restart = |switch: &Forwarder| {
             let peers = u32::from(is_dpdk(switch)) + u32::from(is_dpdk(&self.guest));
             let sizes = u32::try_from(self.sweep.len()).unwrap_or(u32::MAX);
-            let measured = if sizes > 0 { (self.window + SETTLE) * sizes } else { self.window };
+            let measured =
+                if sizes > 0 { (self.window + BEFORE_NEW_SIZE) * sizes } else { self.window };
             RESTART + RESTART_OF_DPDK * peers + of_kernel + measured
         };
         let again = if self.sweep.is_empty() { self.again() } else { Vec::new() };
@@ -137,7 +139,7 @@ impl Bench {
         all.map(|subject| restart(&subject.switch)).sum()
     }
 
-    /// How long so many restarts of everybody take.
+    /// The time of this number of restarts of every subject.
     #[must_use]
     pub fn time_of(&self, restarts: usize) -> Duration {
         let mut switches: Vec<&str> = self.subjects.iter().map(|it| it.switch.name()).collect();
@@ -176,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn queues_have_a_thread_each_as_long_as_there_are_processors() {
+    fn each_queue_has_a_thread_if_processors_suffice() {
         let bench = Bench { queues: 4, ..bench(&["haul"]) };
         assert_eq!([1, 2, 3, 4, 7, 8, 64].map(|it| bench.threads(it)), [1, 1, 1, 2, 3, 4, 4]);
         assert_eq!(Bench { queues: 1, ..bench }.threads(64), 1);
     }
 
     #[test]
-    fn libc_is_compared_with_where_there_is_no_testpmd() {
+    fn libc_is_baseline_without_testpmd() {
         assert_eq!(bench(&["haul", "libc", "none"]).baseline(), 1);
         assert_eq!(bench(&["haul", "libc", "none"]).again(), [1]);
         assert_eq!(bench(&["haul", "none"]).baseline(), 0);

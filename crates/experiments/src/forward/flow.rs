@@ -1,9 +1,9 @@
-//! What packets go through, and how the rings between switch and guest are laid out.
+//! The path of the packets, and the layout of the rings between switch and guest.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where packets come from, and which way they go.
+/// The source and the direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Generator, switch, guest, switch, sink: physical, virtual, physical.
@@ -12,10 +12,10 @@ pub enum Flow {
     Enqueue,
     /// The guest makes packets, and the switch drops them.
     Dequeue,
-    /// A fixed number of packets goes round between switch and guest.
+    /// A fixed number of packets circulates between switch and guest.
     Loopback,
-    /// The guest makes packets, and the switch returns them: the one flow whose load haul sets
-    /// whichever program the switch is.
+    /// The guest makes packets, and the switch returns them. It is the only flow whose load haul
+    /// sets for any switch.
     Return,
 }
 
@@ -24,7 +24,7 @@ impl Flow {
     pub const ALL: [Self; 5] =
         [Self::Pvp, Self::Enqueue, Self::Dequeue, Self::Loopback, Self::Return];
 
-    /// Its name in commands, and behind `forward.` in records.
+    /// Its name in commands, and after `forward.` in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl Flow {
         }
     }
 
-    /// Whether the guest makes its packets; else the switch does.
+    /// Whether the guest makes the packets. Otherwise the switch does.
     #[must_use]
     pub fn is_from_guest(self) -> bool {
         matches!(self, Self::Dequeue | Self::Return)
@@ -55,17 +55,17 @@ impl FromStr for Flow {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|flow| flow.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("no flow is {text:?}; the flows are {names}")
+            format!("unknown flow {text:?}; the flows are {names}")
         })
     }
 }
 
-/// How a ring is laid out, as far as switch and guest agree on it.
+/// The layout of a ring, as far as switch and guest agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Split rings, mergeable buffers: what most guests have.
+    /// Split rings, mergeable buffers, as most guests have.
     Split,
-    /// Split rings without mergeable buffers: DPDK's guest then receives by vector instructions.
+    /// Split rings without mergeable buffers, so that DPDK's guest receives by vector instructions.
     SplitVector,
     /// Split rings, mergeable buffers, used in order.
     SplitInOrder,
@@ -73,8 +73,8 @@ pub enum Layout {
     Packed,
     /// Packed rings, mergeable buffers, used in order.
     PackedInOrder,
-    /// Packed rings without mergeable buffers, used in order: DPDK's guest then receives and sends
-    /// by vector instructions, where it has AVX-512.
+    /// Packed rings without mergeable buffers, used in order, so that DPDK's guest receives and
+    /// sends by vector instructions if the processor has AVX-512.
     PackedVector,
 }
 
@@ -134,7 +134,7 @@ impl FromStr for Layout {
         let found = Self::ALL.into_iter().find(|layout| layout.name() == text);
         found.ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("no layout is {text:?}; the layouts are {names}")
+            format!("unknown layout {text:?}; the layouts are {names}")
         })
     }
 }
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back() {
+    fn flow_and_layout_names_parse() {
         for flow in Flow::ALL {
             assert_eq!(flow.to_string().parse(), Ok(flow));
         }

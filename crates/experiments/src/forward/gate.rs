@@ -1,6 +1,5 @@
-//! The end of a flow that packets come from or go to: closed until it is told to open, so that both
-//! sides are there before the first packet is made; and opened anew with another rate, without a
-//! restart.
+//! The end of a flow, which packets come from or go to. It is closed until both sides have started,
+//! so that no packet is made before. It can be opened again with another rate, without a restart.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,24 +9,24 @@ use haul::forward::{Burst, Counters, DropReason, Error, Link, Packet, Pool, Port
 /// The name of the port in counters.
 pub(super) const NAME: &str = "source";
 
-/// A port behind which another one is put.
+/// A port that passes bursts to another port, which can be replaced.
 pub(super) struct Gate {
     inner: Option<Box<dyn Port>>,
     next: Mailbox,
     counters: Counters,
 }
 
-/// Where the next port is left for the worker to find.
+/// The next port, until the worker takes it.
 #[derive(Clone, Default)]
 pub(super) struct Mailbox(Arc<Mutex<Option<Box<dyn Port>>>>);
 
 impl Mailbox {
-    /// Leaves a port. It is in its place soon after, in place of the one before it.
+    /// Leaves a port, which replaces the one before it soon after.
     pub(super) fn post(&self, port: Box<dyn Port>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(port);
     }
 
-    /// Whether the worker has taken the last one.
+    /// Whether the worker has taken the last port.
     pub(super) fn is_taken(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
@@ -103,9 +102,10 @@ impl Port for Gate {
     }
 }
 
-/// Gives a number of packets, then gives back those that it was given: the turning point of a loop.
+/// Gives a number of packets, and then gives back those that it received: the turning point of a
+/// loop.
 pub(super) struct Turn {
-    /// How many are still to be made, and their size.
+    /// The number of packets still to be made, and their size.
     left: usize,
     size_bytes: usize,
     back: VecDeque<Packet>,
@@ -113,7 +113,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// A loop of so many packets.
+    /// A loop of this many packets.
     pub(super) fn new(packets: usize, size_bytes: usize) -> Self {
         let (back, counters) = (VecDeque::new(), Counters::default());
         Self { left: packets, size_bytes, back, counters }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_is_closed_until_it_is_opened_and_opens_anew() {
+    fn gate_is_closed_until_opened_and_can_be_opened_again() {
         let (mut pool, mut burst) = (Pool::new(64).unwrap(), Burst::new());
         let mailbox = Mailbox::default();
         let mut gate = Gate::new(mailbox.clone());
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_gives_back_what_it_was_given() {
+    fn turn_returns_received_packets() {
         let (mut pool, mut burst) = (Pool::new(64).unwrap(), Burst::new());
         let mut turn = Turn::new(40, 64);
         assert_eq!(turn.rx_burst(&mut pool, &mut burst), 32);

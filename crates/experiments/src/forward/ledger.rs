@@ -1,38 +1,39 @@
-//! Where packets were lost: every one that was made and did not come back is charged to a stage.
+//! The stages at which packets were lost: every packet that was made and did not return is charged
+//! to one.
 
 use super::protocol::Counted;
 
-/// The stages in the order in which a packet comes through them.
+/// The stages in the order in which a packet passes them.
 pub const STAGES: [&str; 6] =
     ["generator", "switch_in", "vhost_full", "guest", "switch_out", "unaccounted"];
 
 /// Packets lost, by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Made, and lost before the switch had them: it had no buffer.
+    /// Made, and lost before the switch received them, because it had no buffer.
     pub generator: u64,
-    /// Dropped by the switch before the ring, but for want of room.
+    /// Dropped by the switch before the ring, for other reasons than a full ring.
     pub switch_in: u64,
     /// Dropped by the switch because the guest's ring had no room.
     pub vhost_full: u64,
-    /// Given to the guest and not given back.
+    /// Given to the guest and not returned.
     pub guest: u64,
-    /// Dropped by the switch on the way back.
+    /// Dropped by the switch on the way back to the sink.
     pub switch_out: u64,
-    /// What the stages do not explain of what is missing by the packets' own numbers.
+    /// Packets that are missing by their own numbers and that no stage explains.
     pub unaccounted: i64,
 }
 
 impl Ledger {
-    /// Of a switch that has stopped with nothing under way. Each stage is counted where it is; the
-    /// packets' own numbers say what the sum has to be.
+    /// The ledger of a switch that has stopped with no packet in transit. Each stage has its own
+    /// counter; the packets' own numbers give the sum.
     #[must_use]
     pub fn of(switch: &Counted) -> Self {
         let dropped = |is_meant: &dyn Fn(&str) -> bool| -> u64 {
             let drops = switch.drops.iter().filter(|(name, _)| is_meant(name));
             drops.map(|(_, count)| count).sum()
         };
-        // What a guest's kernel sends of its own came from it, and is none of those that went in.
+        // Packets that a guest's kernel sends by itself come from the guest, but never entered it.
         let foreign = dropped(&|name| name == FOREIGN);
         let ledger = Self {
             generator: dropped(&|name| name.starts_with("source.rx.")),
@@ -60,10 +61,10 @@ impl Ledger {
     }
 }
 
-/// The drop that a guest which is too slow causes.
+/// The counter of drops because the guest is too slow.
 const FULL: &str = "vhost.tx.full";
 
-/// The drop of a packet without a number.
+/// The counter of packets without a number.
 const FOREIGN: &str = "source.tx.foreign";
 
 #[cfg(test)]
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ledger_closes_where_every_packet_is_explained() {
+    fn ledger_closes_if_every_packet_is_explained() {
         let drops = [
             ("source.rx.no_buffer", 5),
             (FULL, 100),

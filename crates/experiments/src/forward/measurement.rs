@@ -1,4 +1,4 @@
-//! A flow as an experiment: its restarts, then its records.
+//! A flow as an experiment: its restarts, and then its records.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ impl Experiment for Bench {
         self.budget = budget;
     }
 
-    /// The restarts that are made whatever the budget.
-    fn beside(&self, _caches: &Caches) -> Duration {
+    /// The time of the restarts that are made whatever the budget.
+    fn overhead(&self, _caches: &Caches) -> Duration {
         self.time_of(self.restarts.0).saturating_sub(self.budget)
     }
 
@@ -43,7 +43,7 @@ impl Experiment for Bench {
             return sweep::measure(&mut run, &mut watch, context);
         }
         let ended = run.repeat(&mut watch, context);
-        // What was measured before it ended holds.
+        // The restarts before the failure are valid.
         records::emit(&run, &watch.finish(), context);
         ended?;
         throughput::measure(&run, &watch, context)

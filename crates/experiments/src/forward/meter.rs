@@ -1,6 +1,6 @@
-//! How long a port's calls take: what of a packet's cycles the ring and its copy are.
+//! The time of a port's calls: the share of the ring and its copy in a packet's cycles.
 //!
-//! Reading the clock costs some cycles a burst, so that calls are metered in a time of their own,
+//! Reading the clock costs some cycles per burst. Calls are therefore metered in a separate window,
 //! after the rate was measured.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use haul_measure::clock::Clock;
 
 use super::protocol::Metered;
 
-/// What is seen of a port from outside its worker.
+/// The meter of a port, as seen from outside its worker.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter(Arc<Shared>);
 
@@ -23,12 +23,12 @@ struct Shared {
 }
 
 impl Meter {
-    /// Counts from now on, or no longer.
+    /// Starts or stops counting.
     pub(super) fn turn(&self, is_on: bool) {
         self.0.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// What was counted: received, and sent.
+    /// The counts of calls that received, and of calls that sent.
     pub(super) fn counts(&self) -> [Metered; 2] {
         self.0.counts.each_ref().map(|[cycles, packets]| Metered {
             cycles: cycles.load(Ordering::Relaxed),
@@ -36,7 +36,7 @@ impl Meter {
         })
     }
 
-    /// Of the worker alone.
+    /// Only the worker calls it.
     fn add(&self, direction: usize, cycles: u64, packets: usize) {
         for (sum, more) in self.0.counts[direction].iter().zip([cycles, packets as u64]) {
             sum.store(sum.load(Ordering::Relaxed) + more, Ordering::Relaxed);
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_move_packets_are_metered_while_it_is_on() {
+    fn meter_counts_calls_that_move_packets_while_it_is_on() {
         let (mut pool, mut burst) = (Pool::new(64).unwrap(), Burst::new());
         let meter = Meter::default();
         let mut port = MeteredPort::new(Box::new(Null::source("null", 64)), meter.clone());
@@ -139,7 +139,7 @@ mod tests {
             meter.turn(is_on);
             assert_eq!(port.rx_burst(&mut pool, &mut burst), 32);
             assert_eq!(port.tx_burst(&mut pool, &mut burst), 32);
-            // Nothing is sent: that is no packet's time.
+            // A call that sends no packet does not count.
             assert_eq!(port.tx_burst(&mut pool, &mut burst), 0);
             let [came, went] = meter.counts();
             assert_eq!((came.packets, went.packets), (sent, sent));

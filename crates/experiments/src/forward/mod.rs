@@ -1,27 +1,27 @@
-//! Packets through a virtual machine's network card: haul's forwarder beside DPDK's testpmd and
-//! Open vSwitch, all restarted and interleaved in one run.
+//! Packets through a virtual machine's network card: haul's forwarder compared with DPDK's testpmd
+//! and Open vSwitch, all restarted and interleaved in one run.
 //!
 //! From the bottom up:
 //!
-//! - [`flow`]: what packets go through;
-//! - [`protocol`]: what a run and haul's own processes say to each other;
+//! - [`flow`]: the path of the packets;
+//! - [`protocol`]: the messages between a run and haul's own processes;
 //! - [`testpmd`]: DPDK's testpmd as switch and as guest;
 //! - [`openvswitch`]: Open vSwitch with DPDK as switch;
 //! - [`qemu`]: a Linux kernel under QEMU as guest;
 //! - `ceiling`: copies that move no bytes;
-//! - `gate`: the end of a flow that packets come from or go to;
-//! - `meter`: how long calls at a ring take;
-//! - `trial`: a load that is offered for a time, and what came of it;
-//! - `worker`: a thread that haul forwards in;
-//! - [`driver`]: the process that haul forwards in;
+//! - `gate`: the end of a flow, which packets come from or go to;
+//! - `meter`: the time of calls at a ring;
+//! - `trial`: a load that is offered for a time, and its outcome;
+//! - `worker`: a thread in which haul forwards;
+//! - [`driver`]: the process in which haul forwards;
 //! - [`search`]: the highest load without loss;
-//! - `waits`: whether a thread that polls had its processor for itself;
-//! - [`sides`]: the two sides of a flow, whichever program each is;
-//! - [`ledger`]: where packets were lost;
+//! - `waits`: whether a polling thread had its processor for itself;
+//! - [`sides`]: the two sides of a flow, and the programs that can be one;
+//! - [`ledger`]: the stages at which packets were lost;
 //! - [`mod@bench`]: what is measured;
 //! - `run`: restarts of every subject in turn;
 //! - `records`: from restarts to records;
-//! - `throughput`: the highest loads that hold a goal, and latency below them;
+//! - `throughput`: the highest loads that meet a goal, and latency below them;
 //! - `sweep`: many sizes, one after the other;
 //! - `measurement`: a flow as an experiment.
 

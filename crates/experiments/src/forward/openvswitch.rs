@@ -1,10 +1,10 @@
 //! Open vSwitch with DPDK as switch: its processes, in a folder of their own, and its flows.
 //!
-//! One bridge has two ports, DPDK's `net_null` and a vhost port, and two flows that never change:
-//! what comes from one goes to the other. Where the guest makes the packets there is the vhost port
-//! alone, and one flow back to it. One thread polls all. A switch that runs already is
-//! neither asked nor touched. Packets are counted at the guest, since Open vSwitch looks at its own
-//! counters every five seconds only.
+//! One bridge has two ports, DPDK's `net_null` and a vhost port, and two constant flows from each
+//! port to the other. If the guest makes the packets, there is only the vhost port, with a flow
+//! back to it. One thread polls all ports. A switch that already runs on the machine is not
+//! touched. The guest counts the packets, because Open vSwitch updates its own counters every five
+//! seconds only.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,34 +16,34 @@ use std::time::{Duration, Instant};
 use super::flow::Flow;
 use crate::drive::{Children, Printed, Program};
 
-/// The longest that its switch takes to start: DPDK touches its memory.
-const PATIENCE_TO_START: Duration = Duration::from_secs(30);
+/// The longest time until its switch has started: DPDK touches its memory.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest that one of its tools takes, in seconds.
-const PATIENCE_S: u32 = 20;
+/// The longest time of one of its tools, in seconds.
+const TIMEOUT_S: u32 = 20;
 
-/// How often it is looked whether something is there.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// The time between two checks for a file.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Its memory: a pool of packets for each size of frame, and what DPDK takes itself.
+/// Its memory: a pool of packets for each size of frame, and DPDK's own.
 const MEMORY_MIB: u32 = 512;
 
-/// Where Debian has what is on no `PATH`.
+/// The files that Debian does not install on `PATH`.
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// Runs a program until it ends or the shell's own input does, so that it does not outlive whoever
-/// started it. `$1` asks it to end at its control socket `$2`, and to take its bridge with it: the
-/// bridge's tap outlives a switch that is only killed. Until then `$3`, which the run's folder lies
-/// in, is held, so that no other run removes it.
-const UNTIL_LEFT: &str = "exec 3<&0 4<\"$3\"; flock -s 4; ask=$1; control=$2; shift 3; \
+/// Runs a program until it ends, or until the shell's own input ends, so that it does not outlive
+/// the run. `$1` asks it to end at its control socket `$2` and to remove its bridge: the bridge's
+/// tap outlives a switch that is killed. Until then, the shell holds a lock of `$3`, the folder
+/// around the run's folder, so that no other run removes it.
+const UNTIL_INPUT_ENDS: &str = "exec 3<&0 4<\"$3\"; flock -s 4; ask=$1; control=$2; shift 3; \
     \"$@\" </dev/null 3<&- & child=$!; \
     leave() { \"$ask\" --timeout=5 --target=\"$control\" exit --cleanup || kill $child; }; \
     { read -r _ <&3; leave; } & reader=$!; trap leave TERM; \
     wait $child; wait $child; kill $reader 2>/dev/null";
 
-/// Open vSwitch, found.
+/// The programs of an installed Open vSwitch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenVswitch {
     switch: PathBuf,
@@ -55,22 +55,22 @@ pub struct OpenVswitch {
     ask: PathBuf,
 }
 
-/// What one is started with.
+/// The settings of a session.
 #[derive(Clone, Debug)]
 pub(super) struct Setting<'a> {
-    /// The socket to the guest, in a folder of this run's.
+    /// The socket to the guest, in a folder of this run.
     pub(super) socket: &'a Path,
     pub(super) flow: Flow,
     pub(super) size_bytes: usize,
     /// The processor that polls.
     pub(super) cpu: usize,
-    /// Whether its memory is of the kernel's pool of huge pages.
+    /// Whether its memory comes from the kernel's pool of huge pages.
     pub(super) is_huge: bool,
 }
 
-/// One that runs.
+/// A running Open vSwitch.
 pub(super) struct Session {
-    /// Ended when their inputs are closed.
+    /// Each process ends when its input is closed.
     inputs: Vec<ChildStdin>,
     children: Children,
     process: u32,
@@ -78,13 +78,13 @@ pub(super) struct Session {
 }
 
 impl OpenVswitch {
-    /// What helps where there is none.
+    /// The remedy if it is not installed.
     pub const REMEDY: &'static str = "apt-get install openvswitch-switch-dpdk";
 
-    /// The one of this machine.
+    /// The Open vSwitch of this machine.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn find() -> Result<Self, String> {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let on_path = |name: &str| {
@@ -94,9 +94,9 @@ impl OpenVswitch {
         };
         let debian = Some(PathBuf::from(SWITCH)).filter(|file| file.is_file());
         let switch = debian.map_or_else(|| on_path("ovs-vswitchd"), Ok)?;
-        let told = Command::new(&switch).arg("--version").stdin(Stdio::null()).output();
-        let told = told.map_err(|error| format!("cannot run {}: {error}", switch.display()))?;
-        let version = parse_version(&String::from_utf8_lossy(&told.stdout))
+        let output = Command::new(&switch).arg("--version").stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("cannot run {}: {error}", switch.display()))?;
+        let version = parse_version(&String::from_utf8_lossy(&output.stdout))
             .ok_or_else(|| format!("{} has no DPDK", switch.display()))?;
         if !Path::new(SCHEMA).is_file() {
             return Err(format!("no {SCHEMA}"));
@@ -114,10 +114,10 @@ impl OpenVswitch {
 }
 
 impl Session {
-    /// Starts it, up to its socket, with its flows.
+    /// Starts it, until its socket exists, with its flows.
     ///
     /// # Errors
-    /// What one of its programs said instead.
+    /// The error of one of its programs.
     pub(super) fn start(found: &OpenVswitch, setting: &Setting<'_>) -> Result<Self, String> {
         let folder = setting.socket.parent().unwrap_or(Path::new("/"));
         let files = Files::of(folder);
@@ -132,7 +132,7 @@ impl Session {
         drop(writer);
         if let Err(reason) = started {
             session.quit();
-            return Err(printed.told_with(reason));
+            return Err(printed.with_output(reason));
         }
         Ok(session)
     }
@@ -167,14 +167,14 @@ impl Session {
         for (from, action) in flows {
             let bridge = format!("unix:{}", manager.display());
             let flow = format!("in_port={from},actions={action}");
-            let timeout = format!("--timeout={PATIENCE_S}");
+            let timeout = format!("--timeout={TIMEOUT_S}");
             let words = [timeout.as_str(), "add-flow", bridge.as_str(), flow.as_str()];
             files.run(&found.flows, &words.map(OsStr::new))?;
         }
         Ok(())
     }
 
-    /// Starts one of the programs that stay.
+    /// Starts one of its long-running programs.
     fn serve(
         &mut self,
         found: &OpenVswitch,
@@ -187,7 +187,7 @@ impl Session {
         let socket = files.folder.join(format!("{name}.ctl"));
         let control = format!("--unixctl={}", socket.display());
         let pid = format!("--pidfile={}", files.folder.join(format!("{name}.pid")).display());
-        let mut words: Vec<OsString> = ["-c".into(), UNTIL_LEFT.into(), "sh".into()].into();
+        let mut words: Vec<OsString> = ["-c".into(), UNTIL_INPUT_ENDS.into(), "sh".into()].into();
         let held = files.folder.parent().unwrap_or(&files.folder);
         words.extend([found.ask.as_path(), &socket, held, program].map(OsString::from));
         words.extend(arguments.iter().chain([&control, &pid]).map(OsString::from));
@@ -207,16 +207,16 @@ impl Session {
             if !self.children.are_running() {
                 return Err("its process ended".to_owned());
             }
-            if started.elapsed() > PATIENCE_TO_START {
-                let seconds = PATIENCE_TO_START.as_secs();
+            if started.elapsed() > START_TIMEOUT {
+                let seconds = START_TIMEOUT.as_secs();
                 return Err(format!("no {} after {seconds} s", file.display()));
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// The number of its switch's process.
+    /// The process number of its switch.
     pub(super) fn process(&self) -> u32 {
         self.process
     }
@@ -232,7 +232,7 @@ impl Session {
     }
 
     fn end(&mut self) {
-        // The switch before its database.
+        // The switch ends before its database.
         while let Some(input) = self.inputs.pop() {
             drop(input);
         }
@@ -251,8 +251,8 @@ impl Drop for Session {
 const PHYSICAL: u32 = 1;
 const GUEST: u32 = 2;
 
-/// Where everything is, and what the bridge is called: a tap of that name is in the network
-/// namespace while it runs.
+/// Its files, and the name of its bridge: a tap of that name exists in the network namespace while
+/// it runs.
 struct Files {
     folder: PathBuf,
     records: PathBuf,
@@ -270,13 +270,13 @@ impl Files {
     }
 
     fn environment(&self) -> Vec<(OsString, OsString)> {
-        // The last is where DPDK leaves a folder.
+        // The last is the folder that DPDK makes.
         let names =
             ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
         names.map(|name| (name.into(), self.folder.clone().into())).into()
     }
 
-    /// Runs one of the programs that end by themselves.
+    /// Runs one of its tools.
     fn run(&self, program: &Path, arguments: &[&OsStr]) -> Result<(), String> {
         let mut command = Command::new(program);
         command.args(arguments).envs(self.environment()).stdin(Stdio::null());
@@ -285,17 +285,17 @@ impl Files {
         if ran.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&ran.stderr);
-        Err(format!("{name} failed: {}", said.trim().replace('\n', " / ")))
+        let errors = String::from_utf8_lossy(&ran.stderr);
+        Err(format!("{name} failed: {}", errors.trim().replace('\n', " / ")))
     }
 }
 
-/// What `ovs-vsctl` is told, all in one transaction, before the switch starts.
+/// The arguments of `ovs-vsctl`, in one transaction, before the switch starts.
 fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     let Setting { socket, flow, size_bytes, cpu, is_huge } = setting;
     let guest = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // It adds --in-memory itself, which is not possible without huge pages, but with this option.
-    // Without a limit a pool of packets takes all pages that are free, and the guest has none.
+    // Open vSwitch adds --in-memory itself, which needs huge pages without this option. Without a
+    // limit, a pool of packets takes all free pages, and the guest has none.
     let memory = match is_huge {
         true => format!("--in-memory --socket-limit={MEMORY_MIB}"),
         false => "--no-huge --legacy-mem".to_owned(),
@@ -303,14 +303,14 @@ fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     let extra = format!("--no-pci --no-telemetry --iova-mode=va -m {MEMORY_MIB} {memory}");
     let bridge = &files.bridge;
     let mut words: Vec<String> =
-        vec![format!("--timeout={PATIENCE_S}"), format!("--db={}", files.database())];
+        vec![format!("--timeout={TIMEOUT_S}"), format!("--db={}", files.database())];
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
     add("--no-wait init -- set Open_vSwitch . other_config:dpdk-init=true");
     add(&format!("other_config:pmd-cpu-mask={:#x}", 1_u128 << (cpu % 128)));
     words.push(format!("other_config:dpdk-extra={extra}"));
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
     add(&format!("-- add-br {bridge}"));
-    // Nothing but the flows below goes anywhere.
+    // The bridge forwards nothing but the flows below.
     add(&format!("-- set bridge {bridge} datapath_type=netdev fail_mode=secure"));
     if *flow != Flow::Return {
         add(&format!("-- add-port {bridge} physical -- set Interface physical type=dpdk"));
@@ -323,7 +323,7 @@ fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     words
 }
 
-/// `3.1.0 with DPDK 22.11.5` of what `ovs-vswitchd --version` prints; `None` without DPDK.
+/// `3.1.0 with DPDK 22.11.5` from the output of `ovs-vswitchd --version`; `None` without DPDK.
 fn parse_version(text: &str) -> Option<String> {
     let own = text.split("(Open vSwitch) ").nth(1)?.split_whitespace().next()?;
     let dpdk = text.lines().find_map(|line| line.strip_prefix("DPDK "))?.trim();
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_read_where_there_is_dpdk() {
+    fn version_is_parsed_only_with_dpdk() {
         let text = "ovs-vswitchd (Open vSwitch) 3.1.0\nDPDK 22.11.11\n";
         assert_eq!(parse_version(text).as_deref(), Some("3.1.0 with DPDK 22.11.11"));
         assert_eq!(parse_version("ovs-vswitchd (Open vSwitch) 3.1.0\n"), None);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_at_once_is_found_out_and_nothing_stays() {
+    fn start_fails_and_leaves_nothing_if_program_ends() {
         let folder = tempfile::tempdir().unwrap();
         let programs = ["/bin/true"; 6].map(PathBuf::from);
         let [switch, database, database_tool, configure, flows, ask] = programs;
@@ -353,9 +353,9 @@ mod tests {
         let socket = folder.path().join("socket");
         let (flow, size_bytes, cpu, is_huge) = (Flow::Pvp, 64, 0, false);
         let setting = Setting { socket: &socket, flow, size_bytes, cpu, is_huge };
-        let patience = Instant::now();
+        let timeout = Instant::now();
         let reason = Session::start(&found, &setting).map(drop).unwrap_err();
-        assert!(patience.elapsed() < PATIENCE_TO_START + Duration::from_secs(5));
+        assert!(timeout.elapsed() < START_TIMEOUT + Duration::from_secs(5));
         assert!(reason.contains("ended") || reason.contains("database.sock"), "{reason}");
     }
 }

@@ -1,26 +1,26 @@
-//! What a run and the processes that haul forwards in say to each other: a line of JSON there, and
-//! one back.
+//! The messages between a run and the processes in which haul forwards: a line of JSON for a task,
+//! and one for the answer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Which side of the rings a process is.
+/// The side of the rings that a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Side {
-    /// The back end, and the physical side with it.
+pub enum Role {
+    /// The back end, together with the physical side.
     Switch,
-    /// The front end: what a virtual machine's driver is.
+    /// The front end, which is the driver in a virtual machine.
     Guest,
 }
 
-/// Where packets come from.
+/// The source of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// A generator that numbers each and notes when it was due.
+    /// A generator that numbers each packet and notes its due time.
     Generator,
-    /// Packets with whatever bytes their buffers held, as of DPDK's `net_null`.
+    /// Packets with random bytes of their buffers, as from DPDK's `net_null`.
     Null,
 }
 
@@ -35,20 +35,20 @@ impl Source {
     }
 }
 
-/// What a process forwards, until it is ended.
+/// The settings of a process until it ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// Which side it is.
-    pub side: Side,
+    /// The side.
+    pub role: Role,
     /// The flow's name: see [`super::Flow`].
     pub flow: String,
     /// The layout's name: see [`super::Layout`].
     pub layout: String,
     /// The size of the packets that it makes, if it makes any.
     pub size_bytes: usize,
-    /// Who copies, by name.
+    /// The name of its copy.
     pub copy: String,
-    /// Where packets come from.
+    /// The source of packets.
     pub source: Source,
     /// The socket between switch and guest.
     pub socket: PathBuf,
@@ -56,86 +56,84 @@ pub struct Start {
     pub queues: u16,
     /// The processors of the threads that forward, at most one for each queue pair.
     pub cpus: Vec<usize>,
-    /// Whether the other side is a virtual machine's kernel: it may hold packets for longer than a
-    /// process that polls.
+    /// Whether the other side is a virtual machine's kernel, which may hold packets for longer than
+    /// a process that polls.
     pub is_to_kernel: bool,
 }
 
-/// What a process is asked to do.
+/// A task for a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Task {
-    /// To wait until it sees the other side.
+    /// Waits until it sees the other side.
     Await,
-    /// To begin: to make packets from now on, where it makes any; this many a second, or as many
-    /// as it can.
+    /// Begins to forward. A process that makes packets makes this many per second, or as many as it
+    /// can.
     Go(Option<f64>),
-    /// To make packets of this size from now on.
+    /// Makes packets of this size from now on.
     Resize(usize),
-    /// To count the cycles of calls at the ring as well, or no longer.
+    /// Starts or stops counting the cycles of calls at the ring.
     Meter(bool),
-    /// To say what it has counted so far.
+    /// Answers with its counters so far.
     Count,
-    /// To make so many packets a second for a time, numbered anew, to wait for them, and to say
-    /// what came of them.
+    /// Makes this many packets per second for a time, with new numbers, waits for them, and answers
+    /// with the counters.
     Trial {
-        /// Packets a second.
+        /// Packets per second.
         rate: f64,
-        /// How long, in seconds.
+        /// The time in seconds.
         seconds: f64,
     },
-    /// To make no more packets, to let those arrive that are under way, to end, and to say what it
-    /// has counted.
+    /// Makes no more packets, waits for those in transit, ends, and answers with its counters.
     Halt,
 }
 
-/// What it answers.
+/// An answer of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It is there.
+    /// It has started.
     Ready,
-    /// It was done.
+    /// The task is done.
     Done,
-    /// What it has counted.
+    /// Its counters.
     Counted(Counted),
-    /// It failed.
+    /// The task failed.
     Failed(String),
 }
 
-/// What a process has counted since it began.
+/// The counters of a process since it began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
-    /// When, by the clock that all processes share.
+    /// The time of the counters, by the clock that all processes share.
     pub time_ns: u64,
-    /// Packets that it made: numbered from 0.
+    /// Packets that it made, numbered from 0.
     pub made: u64,
-    /// Of these, how many it could not send at the moment at which they were due.
+    /// The packets among these that it could not send at their due time.
     pub unsent: u64,
     /// Packets from the other side's ring.
     pub rx_packets: u64,
     /// Packets into the other side's ring.
     pub tx_packets: u64,
-    /// Packets that came out at its end: of the physical side, or dropped on purpose.
+    /// Packets that arrived at its end: at the physical side, or dropped on purpose.
     pub returned: u64,
-    /// What it dropped, by `port.reason`.
+    /// The packets that it dropped, by `port.reason`.
     pub drops: BTreeMap<String, u64>,
-    /// What numbers say: how many never came, and how many came late.
+    /// Packets that never arrived, by their numbers.
     pub missing: u64,
-    /// See there.
+    /// Packets that arrived late, by their numbers.
     pub reordered: u64,
-    /// Nanoseconds from when a packet was due to when it was back, by quantile.
+    /// Nanoseconds from a packet's due time to its return, by quantile.
     pub latency_ns: Vec<(f64, f64)>,
-    /// Of each queue pair, receive calls by the number of packets, from 0.
+    /// For each queue pair, the number of receive calls by their number of packets, from 0.
     pub rx_batches: BTreeMap<u16, Vec<u64>>,
-    /// Cycles of its threads for a packet; nothing where none came.
+    /// Cycles of its threads per packet; 0 if no packet came.
     pub cycles_per_packet: f64,
     /// Cycles in rounds that moved packets.
     pub busy_cycles: u64,
-    /// Of calls at the ring that moved packets, while these were metered: those that received, and
-    /// those that sent.
+    /// Metered calls at the ring that moved packets: those that received, and those that sent.
     pub metered: [Metered; 2],
-    /// What both sides agreed on, as virtio's feature bits.
+    /// The features that both sides agreed on, as virtio's bits.
     pub features: u64,
-    /// Descriptors of a ring.
+    /// The number of descriptors of a ring.
     pub ring_size: u32,
     /// The size of its pages.
     pub page_bytes: u64,
@@ -144,8 +142,8 @@ pub struct Counted {
 /// Calls of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metered {
-    /// What they took.
+    /// Their cycles.
     pub cycles: u64,
-    /// What they moved.
+    /// Their packets.
     pub packets: u64,
 }

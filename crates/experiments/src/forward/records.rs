@@ -1,5 +1,5 @@
-//! From the restarts of a run to its records: rates and their ratios, where packets were lost, how
-//! many a burst moved, and the receipt of it all.
+//! From the restarts of a run to its records: rates and their ratios, lost packets by stage,
+//! packets per burst, and the versions and features of both sides.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +21,15 @@ use crate::remarks::Remarks;
 const RATE: &str = "rate_peak";
 const RATE_UNIT: &str = "packets/s";
 
-/// What haul's copy gains over libc's, in the same flow.
+/// The gain of haul's copy over libc's in the same flow.
 const GAIN: &str = "copy_gain";
 
-/// Emits what the run found.
+/// Emits the records of a run.
 pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) {
     let bench = run.bench;
     let count = bench.subjects.len();
     let baseline = bench.baseline();
-    // Whoever has samples, in the order of the subjects, and the baseline once more.
+    // The subjects with samples, in their order, and the baseline for the second time.
     let has_samples = |index: &usize| !run.entrants[*index].samples.is_empty();
     let present: Vec<usize> = (0..count).filter(has_samples).collect();
     let Some(place) = present.iter().position(|&index| index == baseline) else { return };
@@ -41,11 +41,13 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
     if refused > 0 {
         remarks.add(format!(
             "the guest’s cycles are left out of {refused} of {restarts} restarts: testpmd counted \
-             more than went by"
+             more than passed"
         ));
     }
     if hit > 0 {
-        remarks.add(format!("others took a forwarder’s processor in {hit} of {restarts} restarts"));
+        remarks.add(format!(
+            "other programs used a forwarder’s processor in {hit} of {restarts} restarts"
+        ));
     }
     for (place, &index) in present.iter().enumerate() {
         let entrant = &run.entrants[index];
@@ -64,14 +66,14 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
     emit_gain(run, &remarks, context);
 }
 
-/// In how many restarts a guest counted more cycles than there were.
+/// The number of restarts in which a guest counted more cycles than had passed.
 fn of_guest_refused(run: &Run<'_>, present: &[usize]) -> usize {
     let again = run.bench.subjects.len();
     let all = present.iter().chain([&again]).flat_map(|&index| &run.entrants[index].samples);
     all.filter(|sample| sample.guest_cycles.is_refused).count()
 }
 
-/// The restarts of those who are present, against one of them and its second series.
+/// The restarts of the subjects with samples, against one of them and its second series.
 fn evaluate(run: &Run<'_>, present: &[usize], place: usize, again: usize) -> Evaluation {
     let names: Vec<String> =
         present.iter().map(|&index| run.entrants[index].subject.name().to_owned()).collect();
@@ -80,7 +82,7 @@ fn evaluate(run: &Run<'_>, present: &[usize], place: usize, again: usize) -> Eva
     rounds::evaluate(&run.rounds(&entrants), &names, place, run.bench.seed)
 }
 
-/// Haul's copy against libc's: both in haul's switch, so that nothing differs but the copy.
+/// haul's copy against libc's, both in haul's switch, so that only the copy differs.
 fn emit_gain(run: &Run<'_>, remarks: &Remarks, context: &mut Context<'_>) {
     let bench = run.bench;
     let named = |name: &str| bench.subjects.iter().position(|subject| subject.name() == name);
@@ -97,18 +99,19 @@ fn emit_gain(run: &Run<'_>, remarks: &Remarks, context: &mut Context<'_>) {
     context.emit(record);
 }
 
-/// Rates against rates: what the forwarder is held against is said in packets a second.
+/// The ratio of rates, because a forwarder is compared by its packets per second.
 pub(super) fn compare_rates(record: &mut Record, rates: Option<Comparison>) {
     record.ratio_of = rates.is_some().then_some(RatioOf::Rate);
     record.comparison = rates;
 }
 
-/// A record of the same subject and parameters, of another quantity.
+/// A record of the same subject and parameters, for another metric.
 pub(super) fn of(whole: &Record, metric: &str, unit: &str) -> Record {
     Record { metric: metric.to_owned(), unit: unit.to_owned(), ..whole.clone() }
 }
 
-/// A record without a quantity: the subject, what was measured, and its receipt.
+/// A record without a metric: the subject, the parameters, and the versions and features of both
+/// sides.
 pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> Record {
     let bench = run.bench;
     let subject = entrant.subject.switch.name();
@@ -117,7 +120,7 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
         .with(key::GUEST, bench.guest.name())
         .with(key::LAYOUT, bench.layout.name());
     let is_haul = entrant.subject.switch == Forwarder::Haul;
-    // DPDK's librte_vhost copies in both of the others.
+    // The other two copy with DPDK's librte_vhost.
     let copy = if is_haul { entrant.subject.copy.as_str() } else { "rte_memcpy" };
     let source = if is_haul { bench.source.name() } else { "net_null" };
     record = record.with(key::COPY, copy.rsplit('/').next().unwrap_or(copy));
@@ -150,7 +153,7 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
     remarks.on(record.with(key::PAGE_BYTES, page_bytes))
 }
 
-/// What both sides said of themselves in one of the restarts: it is the same in all.
+/// The versions and features of both sides in one of the restarts, which are the same in all.
 fn with_receipt(mut record: Record, sample: &Sample) -> Record {
     let (switch, guest) = &sample.receipts;
     for (name, value) in [
@@ -175,9 +178,9 @@ fn with_receipt(mut record: Record, sample: &Sample) -> Record {
     record.with(key::RING_SIZE, if ring > 0 { ring } else { 1024 })
 }
 
-/// Where packets were lost, restart by restart: of a flow through both sides.
+/// Lost packets by stage and restart, for a flow through both sides.
 fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Context<'_>) {
-    // Where nothing is copied, packets come back without numbers: nobody knows who is missing.
+    // Without a copy, packets return without numbers, so that the missing ones are unknown.
     if flow != Flow::Pvp || is_ceiling(&entrant.subject.copy) {
         return;
     }
@@ -196,7 +199,7 @@ fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Co
     context.emit(record);
 }
 
-/// How many packets a receive call at each queue pair moved, of all restarts together.
+/// The packets per receive call at each queue pair, of all restarts together.
 fn emit_batches(all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) {
     let mut sums: BTreeMap<(u16, usize), u64> = BTreeMap::new();
     for (queue, batches) in entrant.samples.iter().flat_map(|it| &it.switch.rx_batches) {
@@ -221,8 +224,8 @@ fn emit_batches(all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) 
     }
 }
 
-/// What of a packet's cycles the ring, its copy and the guest are; and what the guest takes at most
-/// from any switch, when it never waits.
+/// The share of the ring, its copy and the guest in a packet's cycles, and the highest rate at
+/// which the guest could take packets from any switch.
 fn emit_cycles(run: &Run<'_>, all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) {
     let mut emit = |metric: &str, unit: &str, samples: Vec<f64>| {
         if !samples.is_empty() {
@@ -236,7 +239,7 @@ fn emit_cycles(run: &Run<'_>, all: &Record, entrant: &Entrant<'_>, context: &mut
         entrant.samples.iter().map(|sample| sample.switch_cycles.ring).collect()
     };
     emit("cycles_ring", cycles, ring(entrant).into_iter().flatten().collect());
-    // The same ring where nothing is copied, restart by restart.
+    // The same ring without a copy, restart by restart.
     let is_it = |it: &&Entrant<'_>| it.subject.copy == "none";
     let nothing = run.entrants.iter().find(is_it).filter(|_| !is_it(&entrant));
     if let Some(nothing) = nothing {

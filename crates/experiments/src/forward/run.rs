@@ -10,34 +10,35 @@ use haul_measure::sys;
 
 use super::bench::{Bench, Subject};
 use super::flow::Flow;
-use super::protocol::{Counted, Side};
-use super::sides::{Common, Cycles, Receipt, Running, SOCKET};
+use super::protocol::{Counted, Role};
+use super::sides::{Common, Cycles, Receipt, SOCKET, Side};
 use super::waits;
 use crate::context::Context;
 use crate::drive::Folder;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 
-/// What goes by before it is measured: caches are warm, and queues as full as they will be.
+/// The time before the measured window, in which caches become warm and queues reach their usual
+/// length.
 pub(super) const WARM_UP: Duration = Duration::from_millis(150);
 
-/// A window in which a thread waited for its processor for more than this share of the time does
-/// not count.
+/// A window does not count if a thread waited for its processor for more than this share of the
+/// time.
 const WAIT_SHARE_MAX: f64 = 0.015;
 
-/// How long cycles are counted.
+/// The time in which cycles are counted.
 pub(super) const METER: Duration = Duration::from_millis(100);
 
-/// How many windows of a restart are tried until one counts.
+/// The number of windows per restart until one counts.
 const TRIES: usize = 3;
 
-/// How many more, where nothing came: a thread may have had no processor at all.
+/// The number of further windows if no packet came: a thread may have had no processor at all.
 const TRIES_OF_NOTHING: usize = 20;
 
-/// How often a run looks whether to stop.
-const LOOK: Duration = Duration::from_millis(50);
+/// The time between two checks of the stop flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many processors a flow has: one for each side.
+/// The number of processors of a flow: one for each side.
 const PROCESSORS: usize = 2;
 
 /// A subject in a run.
@@ -47,17 +48,17 @@ pub(super) struct Entrant<'a> {
     pub(super) samples: Vec<Sample>,
 }
 
-/// What a restart gave.
+/// The result of a restart.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
-    /// Packets a second.
+    /// Packets per second.
     pub(super) rate: f64,
     /// Whether a thread waited for its processor in every window.
     pub(super) hit: bool,
-    /// What switch and guest had counted at the end.
+    /// The counters of switch and guest at the end.
     pub(super) switch: Counted,
     pub(super) guest: Counted,
-    /// What a packet took on either side, in a time of its own.
+    /// The cycles per packet on either side, in a separate window.
     pub(super) switch_cycles: Cycles,
     pub(super) guest_cycles: Cycles,
     pub(super) receipts: (Receipt, Receipt),
@@ -67,32 +68,32 @@ pub(super) struct Sample {
 pub(super) struct Run<'a> {
     pub(super) bench: &'a Bench,
     pub(super) cpus: Vec<usize>,
-    /// The subjects, and those once more that are compared with.
+    /// The subjects, and again those that others are compared with.
     pub(super) entrants: Vec<Entrant<'a>>,
     /// Guests that wait for their next switch.
     kept: RefCell<Vec<Kept>>,
 }
 
-/// A guest that outlives its switches, of one program: another one may offer other features than
+/// A guest that outlives the switches of one program. Another program may offer other features than
 /// the guest has agreed on.
 struct Kept {
     switch: &'static str,
-    guest: Running,
+    guest: Box<dyn Side>,
     folder: Folder,
 }
 
-/// Both sides of a flow, and where they meet.
+/// Both sides of a flow, and the folder of their socket.
 pub(super) struct Sides {
-    pub(super) switch: Running,
-    pub(super) guest: Running,
+    pub(super) switch: Box<dyn Side>,
+    pub(super) guest: Box<dyn Side>,
     folder: Folder,
 }
 
 impl<'a> Run<'a> {
-    /// Of everybody who is to be measured.
+    /// The run of all subjects.
     ///
     /// # Errors
-    /// This process may run on one processor alone.
+    /// This process may run on one processor only.
     pub(super) fn new(bench: &'a Bench, context: &Context<'_>) -> Result<Self, Error> {
         let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
         if cpus.len() < PROCESSORS {
@@ -107,10 +108,10 @@ impl<'a> Run<'a> {
         Ok(Self { bench, cpus, entrants, kept: RefCell::default() })
     }
 
-    /// Restarts everybody until the budget is spent.
+    /// Restarts every subject in turn until the budget is spent.
     ///
     /// # Errors
-    /// The one that others are compared with failed; all have the samples of the rounds before.
+    /// The baseline failed; all subjects have the samples of the rounds before.
     pub(super) fn repeat(
         &mut self,
         watch: &mut Watch,
@@ -121,7 +122,7 @@ impl<'a> Run<'a> {
         let limits = Limits { budget: self.bench.budget, started: Instant::now(), least, most };
         let what = format!("forward {}, {} B", self.bench.flow, self.bench.size_bytes);
         let round = |context: &mut Context<'_>, _| self.round(&order.draw(), context);
-        let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
+        let after = |context: &mut Context<'_>, progress| context.report_progress(&what, progress);
         let (done, ended) = rounds::repeat(limits, watch, context, round, after);
         for entrant in &mut self.entrants {
             entrant.samples.truncate(done);
@@ -129,7 +130,7 @@ impl<'a> Run<'a> {
         ended
     }
 
-    /// A restart of each in this order.
+    /// A restart of each subject in this order.
     fn round(&mut self, order: &[usize], context: &mut Context<'_>) -> Result<Next, Error> {
         let baseline = self.bench.subjects[self.bench.baseline()].name();
         for &index in order {
@@ -154,7 +155,7 @@ impl<'a> Run<'a> {
         if context.is_stopped() { Ok(Next::Stopped) } else { Ok(Next::Round) }
     }
 
-    /// Both sides, which see each other.
+    /// Starts both sides, until each sees the other.
     pub(super) fn start(&self, subject: &Subject, context: &Context<'_>) -> Result<Sides, Error> {
         let bench = self.bench;
         let (folder, kept) = match self.kept_for(subject) {
@@ -177,10 +178,10 @@ impl<'a> Run<'a> {
         let (of_switch, of_guest) = self.attempts(subject);
         let threads = bench.threads(self.cpus.len());
         let (of_switch_cpus, of_guest_cpus) = self.cpus.split_at(threads);
-        let started = subject.switch.start(Side::Switch, &common, of_switch_cpus, &subject.copy);
+        let started = subject.switch.start(Role::Switch, &common, of_switch_cpus, &subject.copy);
         let mut switch = started.map_err(&of_switch)?;
-        // What a guest of haul's copies between its own ring and itself is never what is compared.
-        let start = || bench.guest.start(Side::Guest, &common, &of_guest_cpus[..threads], "haul");
+        // The copy of a guest of haul, between its own ring and itself, is never compared.
+        let start = || bench.guest.start(Role::Guest, &common, &of_guest_cpus[..threads], "haul");
         let mut guest = kept.map_or_else(start, Ok).map_err(&of_guest)?;
         guest.await_link().map_err(&of_guest)?;
         switch.await_link().map_err(&of_switch)?;
@@ -188,13 +189,13 @@ impl<'a> Run<'a> {
         Ok(Sides { switch, guest, folder })
     }
 
-    /// The guest that a switch of this program had before.
+    /// The guest of the previous switch of this program.
     fn kept_for(&self, subject: &Subject) -> Option<Kept> {
         let mut all = self.kept.borrow_mut();
         let place = all.iter().position(|kept| kept.switch == subject.switch.name())?;
         let kept = all.swap_remove(place);
-        // DPDK's switch does not take the place of a socket that another one left. There may be
-        // none.
+        // DPDK's switch does not replace a socket that another one left. There may be no such
+        // socket.
         let _ = fs::remove_file(kept.folder.path().join(SOCKET));
         Some(kept)
     }
@@ -207,8 +208,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Ends both sides, the guest first: DPDK's is killed by a signal when it writes to a switch
-    /// that is gone. A kernel waits for the next one.
+    /// Ends both sides, the guest first: DPDK's guest is killed by a signal if it writes to a
+    /// switch that has ended. A kernel is kept for the next switch.
     pub(super) fn end(&self, subject: &Subject, sides: Sides) {
         let Sides { switch, guest, folder } = sides;
         if self.bench.keeps_guest() {
@@ -221,7 +222,7 @@ impl<'a> Run<'a> {
         switch.end();
     }
 
-    /// What is said where a side fails.
+    /// The errors of a failed switch and of a failed guest.
     pub(super) fn attempts(
         &self,
         subject: &Subject,
@@ -244,12 +245,12 @@ impl<'a> Run<'a> {
         }
         let (of_switch, of_guest) = self.attempts(subject);
         let Sides { switch, guest, .. } = &mut sides;
-        switch.meter(Side::Switch).map_err(&of_switch)?;
-        guest.meter(Side::Guest).map_err(&of_guest)?;
+        switch.meter(Role::Switch).map_err(&of_switch)?;
+        guest.meter(Role::Guest).map_err(&of_guest)?;
         sleep(METER, context);
         sample.switch_cycles = switch.metered().map_err(&of_switch)?;
         sample.guest_cycles = guest.metered().map_err(&of_guest)?;
-        // Who makes packets ends first, so that none are under way.
+        // The side that makes packets ends first, so that none are in transit.
         if self.bench.flow.is_from_guest() {
             sample.guest = guest.halt().map_err(&of_guest)?;
             sample.switch = switch.halt().map_err(&of_switch)?;
@@ -262,7 +263,8 @@ impl<'a> Run<'a> {
         Ok(sample)
     }
 
-    /// Both sides forward from here on. Who takes packets begins before who makes them.
+    /// Makes both sides forward. The side that takes packets begins before the side that makes
+    /// them.
     pub(super) fn begin(&self, sides: &mut Sides, subject: &Subject) -> Result<(), Error> {
         let (of_switch, of_guest) = self.attempts(subject);
         let Sides { switch, guest, .. } = sides;
@@ -274,10 +276,10 @@ impl<'a> Run<'a> {
         switch.go(None).map_err(of_switch)
     }
 
-    /// Packets a second, and whether a thread waited for its processor meanwhile.
+    /// Packets per second, and whether a thread waited for its processor meanwhile.
     ///
     /// # Errors
-    /// Nothing came in any of many windows: that is no rate of this switch.
+    /// No packet came in any of many windows, so that the switch has no rate.
     pub(super) fn window(
         &self,
         subject: &Subject,
@@ -292,7 +294,7 @@ impl<'a> Run<'a> {
         }
         let (of_switch, _) = self.attempts(subject);
         let windows = TRIES_OF_NOTHING + 1;
-        Err(of_switch(format!("no packet came in {windows} times {:?}", self.bench.window)))
+        Err(of_switch(format!("no packet arrived in {windows} windows of {:?}", self.bench.window)))
     }
 
     fn one_window(&self, sides: &mut Sides, context: &Context<'_>) -> Result<(f64, bool), Error> {
@@ -301,7 +303,7 @@ impl<'a> Run<'a> {
         let at_guest = [Flow::Enqueue, Flow::Return].contains(&flow);
         let is_of_guest = at_guest || !switch.counts();
         let before = (switch.waits(), guest.waits());
-        let attempt = failed("the forwarder", "say what it has counted");
+        let attempt = failed("the forwarder", "report its counters");
         let measured = if is_of_guest { &mut *guest } else { &mut *switch };
         measured.begin().map_err(&attempt)?;
         sleep(self.bench.window, context);
@@ -310,7 +312,7 @@ impl<'a> Run<'a> {
         let shares = [waits::share(before.0, after.0), waits::share(before.1, after.1)];
         let hit = shares.into_iter().flatten().any(|share| share > WAIT_SHARE_MAX);
         let rate = match flow {
-            // What a guest gives back is what returns.
+            // The packets that a guest sends are those that return.
             Flow::Pvp if is_of_guest => rates.tx,
             Flow::Pvp | Flow::Dequeue | Flow::Return => rates.returned,
             Flow::Enqueue | Flow::Loopback => rates.rx,
@@ -318,7 +320,7 @@ impl<'a> Run<'a> {
         Ok((rate, hit))
     }
 
-    /// The rounds of these entrants, as far as all of them took part.
+    /// The rounds that all of these entrants took part in.
     pub(super) fn rounds(&self, entrants: &[usize]) -> Vec<Round> {
         let of = |index: &usize| &self.entrants[*index].samples;
         let count = entrants.iter().map(|index| of(index).len()).min().unwrap_or(0);
@@ -330,12 +332,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Sleeps so long, or until the run is told to stop.
+/// Sleeps for this time, or until the run is stopped.
 pub(super) fn sleep(time: Duration, context: &Context<'_>) {
     let started = Instant::now();
     while !context.is_stopped() {
         match time.checked_sub(started.elapsed()) {
-            Some(left) if !left.is_zero() => std::thread::sleep(left.min(LOOK)),
+            Some(left) if !left.is_zero() => std::thread::sleep(left.min(POLL_INTERVAL)),
             _ => break,
         }
     }

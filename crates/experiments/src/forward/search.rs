@@ -1,33 +1,33 @@
-//! The highest load that goes through with no more than a goal's loss: trials classified as
-//! MLRsearch does (RFC 9971), with one goal at a time.
+//! The highest load that loses no more than a goal allows. Trials are classified as by MLRsearch
+//! (RFC 9971), with one goal at a time.
 //!
-//! A trial offers a load for a time and says which share of it was lost. One trial says little: a
-//! goal says how long trials of a load last together, and which share of that time may be of trials
-//! that lost too much. Trials of the goal's full length count in full. Short ones, by which bounds
-//! are found quickly, count against a load only as far as good short ones do not make up for them;
-//! a load becomes a lower bound only by full trials.
+//! A trial offers a load for a time and returns the share of lost packets. One trial alone is not
+//! reliable: a goal has the total time of the trials of a load, and the share of that time that may
+//! have trials with too much loss. Trials of the goal's full length count in full. Short trials
+//! find bounds quickly. A bad short trial counts against a load only as far as good short trials do
+//! not make up for it, and a load becomes a lower bound only by full trials.
 //!
-//! The search measures at the highest load, then at what went through there; widens from that until
-//! it has a bound on either side; and halves in between, evenly on a logarithmic scale, until the
-//! bounds are as close as the goal asks. It does so with short trials first.
+//! The search measures at the highest load, and then at the rate that passed there. It widens from
+//! that until it has a bound on either side, and then halves the distance on a logarithmic scale,
+//! until the bounds are as close as the goal requires. It begins with short trials.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is looked for. The defaults are those of CSIT's NDR.
+/// The goal of a search. The defaults are those of CSIT's NDR.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
     /// The share of packets that a good trial may lose.
     pub loss_ratio: f64,
-    /// The share of the trials' time that may be of bad ones.
+    /// The share of the trials' time that may have bad trials.
     pub exceed_ratio: f64,
-    /// A short trial, and one that counts in full.
+    /// The time of a short trial.
     pub trial_short: Duration,
-    /// See there.
+    /// The time of a trial that counts in full.
     pub trial: Duration,
-    /// How long the trials of a load last together.
+    /// The total time of the trials of a load.
     pub sum: Duration,
-    /// How far the bounds may be apart, over the upper one.
+    /// The allowed distance between the bounds, relative to the upper one.
     pub width: f64,
 }
 
@@ -44,29 +44,29 @@ impl Default for Goal {
     }
 }
 
-/// A trial, done.
+/// A completed trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// How long packets were offered.
+    /// The time for which packets were offered.
     pub time: Duration,
-    /// Which share of them was lost.
+    /// The share of lost packets.
     pub loss_ratio: f64,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Found {
-    /// The highest load that holds the goal; `None` where the lowest does not.
+    /// The highest load that meets the goal; `None` if the lowest load does not.
     pub lower: Option<f64>,
-    /// The lowest that does not; `None` where the highest does.
+    /// The lowest load that does not; `None` if the highest load does.
     pub upper: Option<f64>,
-    /// What goes through at the lower bound in the worst time that the goal counts.
+    /// The rate that passes at the lower bound in the worst trial that the goal counts.
     pub throughput: Option<f64>,
-    /// How many trials it took.
+    /// The number of trials.
     pub trials: usize,
 }
 
-/// What the trials of a load say.
+/// The class of a load by its trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Lower,
@@ -74,7 +74,7 @@ enum Class {
     Undecided,
 }
 
-/// Loads between these, in packets a second; below the first nothing is looked for.
+/// The searched loads, in packets per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     /// The lowest load.
@@ -83,11 +83,12 @@ pub struct Range {
     pub most: f64,
 }
 
-/// Trials after which a search ends with the bounds that it has: a device under test that never
-/// does the same twice must not hold it up.
+/// The number of trials after which a search ends with its current bounds: a device under test with
+/// ever changing results must not delay it further.
 const TRIALS_MAX: usize = 2_000;
 
-/// Searches. `measure` offers a load for a time; `None` ends the search with what it has.
+/// Searches. `measure` offers a load for a time. If it returns `None`, the search ends with its
+/// current bounds.
 pub fn search(
     goal: &Goal,
     range: Range,
@@ -95,7 +96,7 @@ pub fn search(
 ) -> Found {
     let mut search = Search { range, loads: BTreeMap::new(), trials: 0, measure };
     let short = Goal { trial: goal.trial_short, sum: goal.trial_short, ..*goal };
-    // What the first trial lets through is where the bounds are looked for.
+    // The rate that passes in the first trial is where the search for bounds begins.
     let Some(first) = search.trial(range.most, goal.trial_short) else { return Found::default() };
     let start = (range.most * (1.0 - first.loss_ratio)).clamp(range.least, range.most);
     let phases = if goal.trial_short < goal.trial {
@@ -115,14 +116,15 @@ pub fn search(
 
 struct Search<M> {
     range: Range,
-    /// The trials of each load, by its bits: loads are above 0, so that bits are in their order.
+    /// The trials of each load, by its bits. Loads are above 0, so that their bits have the same
+    /// order.
     loads: BTreeMap<u64, Vec<Trial>>,
     trials: usize,
     measure: M,
 }
 
 impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
-    /// One trial more of this load.
+    /// One more trial of this load.
     fn trial(&mut self, load: f64, time: Duration) -> Option<Trial> {
         if self.trials >= TRIALS_MAX {
             return None;
@@ -133,7 +135,7 @@ impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
         Some(trial)
     }
 
-    /// Trials of this load until they say what it is.
+    /// Trials of this load until its class is known.
     fn decide(&mut self, goal: &Goal, load: f64) -> Option<Class> {
         loop {
             let trials = self.loads.get(&load.to_bits()).map_or(&[][..], Vec::as_slice);
@@ -144,7 +146,7 @@ impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
         }
     }
 
-    /// Bounds as close as the goal asks, from this load on.
+    /// Bounds as close as the goal requires, from this load on.
     fn bracket(&mut self, goal: &Goal, from: f64) -> Option<(Option<f64>, Option<f64>)> {
         let Range { least, most } = self.range;
         let (mut lower, mut upper) = (None, None);
@@ -170,8 +172,8 @@ impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
         }
     }
 
-    /// The bounds that all trials together give: an upper bound is the lowest load that fails, a
-    /// lower one the highest below it that does not.
+    /// The bounds by all trials: the upper one is the lowest load that fails, the lower one the
+    /// highest load below it that does not.
     fn found(&self, goal: &Goal) -> Found {
         let class = |(_, trials): &(&u64, &Vec<Trial>)| classify(goal, trials);
         let upper = self.loads.iter().find(|it| class(it) == Class::Upper);
@@ -188,13 +190,13 @@ impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
     }
 }
 
-/// Seconds of some trials.
+/// The total time of some trials in seconds.
 fn seconds<'a>(trials: impl Iterator<Item = &'a Trial>) -> f64 {
     trials.map(|trial| trial.time.as_secs_f64()).sum()
 }
 
-/// RFC 9971, appendix "Load Classification Code": a load is a lower bound where it holds the goal
-/// whatever the time not yet measured will show, an upper one where it fails whatever that is.
+/// RFC 9971, appendix "Load Classification Code": a load is a lower bound if it meets the goal
+/// whatever the missing trials will show, and an upper bound if it fails whatever they will show.
 fn classify(goal: &Goal, trials: &[Trial]) -> Class {
     let is_full = |trial: &&Trial| trial.time >= goal.trial;
     let is_good = |trial: &&Trial| trial.loss_ratio <= goal.loss_ratio;
@@ -217,7 +219,7 @@ fn classify(goal: &Goal, trials: &[Trial]) -> Class {
     }
 }
 
-/// The loss of the worst trial that the goal counts: those beyond it are within the exceed ratio.
+/// The loss of the worst trial that the goal counts. Worse trials are within the exceed ratio.
 fn worst_counted(goal: &Goal, trials: &[Trial]) -> f64 {
     let mut full: Vec<&Trial> = trials.iter().filter(|trial| trial.time >= goal.trial).collect();
     full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
@@ -243,7 +245,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const RANGE: Range = Range { least: 1e3, most: 30e6 };
 
-    /// A device that takes so much, and of what it takes loses a little in a share of the trials.
+    /// A device with this limit, which also loses a few packets in a share of the trials.
     fn device(limit: f64, noise: f64) -> impl FnMut(f64, Duration) -> Option<Trial> {
         let mut random = Random::new(7);
         move |load, time| {
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_a_device_is_found() {
+    fn search_finds_limit_of_device() {
         for limit in [2e3, 1.234e6, 11.9e6, 29.99e6] {
             let found = search(&goal(0.5), RANGE, device(limit, 0.0));
             let (lower, upper) = (found.lower.unwrap(), found.upper.unwrap());
@@ -270,20 +272,20 @@ mod tests {
     }
 
     #[test]
-    fn bad_luck_in_some_trials_counts_as_the_goal_says() {
+    fn search_counts_bad_trials_by_goal() {
         let tolerant = search(&goal(0.5), RANGE, device(5e6, 0.2));
         assert!(tolerant.lower.unwrap() > 4.9e6, "{tolerant:?}");
-        // RFC 2544: not one packet in the whole time.
+        // RFC 2544: not one packet lost in the whole time.
         let strict = search(&goal(0.0), RANGE, device(5e6, 0.9));
         assert!(strict.lower.is_none_or(|lower| lower < 1e6), "{strict:?}");
-        // A partial drop rate forgives what is below it.
+        // A partial drop rate accepts smaller losses.
         let partial = Goal { loss_ratio: 0.005, ..goal(0.0) };
         let found = search(&partial, RANGE, device(5e6, 0.9));
         assert!((found.lower.unwrap() / 5.025e6 - 1.0).abs() < 0.006, "{found:?}");
     }
 
     #[test]
-    fn a_device_beyond_the_range_has_one_bound() {
+    fn device_outside_range_has_one_bound() {
         let all = search(&goal(0.5), RANGE, device(1e9, 0.0));
         assert_eq!((all.lower, all.upper), (Some(RANGE.most), None));
         let none = search(&goal(0.5), RANGE, device(10.0, 0.0));
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_is_stopped_has_what_it_has() {
+    fn stopped_search_keeps_its_bounds() {
         for stop in [0, 1, 5, 9] {
             let (mut left, mut device) = (stop, device(5e6, 0.0));
             let found = search(&goal(0.5), RANGE, |load, time| {
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_those_of_the_text() {
+    fn classify_follows_rfc_9971() {
         let goal = Goal { sum: 4 * SECOND, ..goal(0.5) };
         let good = Trial { time: SECOND, loss_ratio: 0.0 };
         let bad = Trial { time: SECOND, loss_ratio: 0.1 };
@@ -315,7 +317,7 @@ mod tests {
             (vec![bad, bad], Class::Undecided),
             (vec![bad, bad, bad], Class::Upper),
             (vec![bad, bad, good, good], Class::Lower),
-            // Short trials alone make no lower bound, and good ones make up for bad ones.
+            // Short trials alone do not make a lower bound, and good ones make up for bad ones.
             (vec![short(good); 9], Class::Undecided),
             (vec![short(bad); 5], Class::Upper),
             ([vec![short(bad); 5], vec![short(good); 5]].concat(), Class::Undecided),

@@ -1,5 +1,5 @@
-//! Many sizes, one after the other, within each restart: a flow's rate over the size, byte by byte,
-//! shows plateaus at the caches' lines, which restarts that differ would hide.
+//! Many sizes, one after the other, within each restart. The rate of a flow over the size, byte by
+//! byte, has plateaus at cache lines, which differences between restarts would hide.
 
 use std::time::Instant;
 
@@ -7,18 +7,18 @@ use haul_measure::disturbance::Watch;
 use haul_measure::rounds::{self, Limits, Next, Order};
 use haul_model::experiment::{key, name};
 
-use super::bench::SETTLE;
+use super::bench::BEFORE_NEW_SIZE;
 use super::records::{of, whole};
 use super::run::{Run, Sample, WARM_UP, sleep};
 use crate::context::Context;
 use crate::error::Error;
 use crate::remarks::Remarks;
 
-/// Rates of one subject: a row a size, with a rate of each restart.
+/// Rates of one subject: a row for each size, with a rate for each restart.
 type Rates = Vec<Vec<f64>>;
 
-/// Restarts every subject in turn, each with all sizes in an order drawn anew; then a record for
-/// each subject and size.
+/// Restarts every subject in turn, each with all sizes in a new random order. Then emits a record
+/// for each subject and size.
 pub(super) fn measure(
     run: &mut Run<'_>,
     watch: &mut Watch,
@@ -45,7 +45,7 @@ pub(super) fn measure(
         Ok(Next::Round)
     };
     let what = format!("forward {}, {} sizes", bench.flow, sizes.len());
-    let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
+    let after = |context: &mut Context<'_>, progress| context.report_progress(&what, progress);
     let (_, ended) = rounds::repeat(limits, watch, context, round, after);
     for (entrant, sample) in run.entrants.iter_mut().zip(receipts) {
         entrant.samples.extend(sample);
@@ -64,7 +64,8 @@ pub(super) fn measure(
     ended
 }
 
-/// One restart of a subject: the rate at each place, and its receipt; `None` where it was stopped.
+/// One restart of a subject: the rate of each size, and the versions and features of the sides;
+/// `None` if it was stopped.
 #[expect(clippy::type_complexity, reason = "rates with their places, and a receipt")]
 fn one(
     run: &Run<'_>,
@@ -81,7 +82,7 @@ fn one(
     let mut rates = Vec::with_capacity(places.len());
     for &place in places {
         sides.switch.resize(bench.sweep[place]).map_err(&of_switch)?;
-        sleep(SETTLE, context);
+        sleep(BEFORE_NEW_SIZE, context);
         let (rate, _) = run.window(subject, &mut sides, context)?;
         if context.is_stopped() {
             return Ok(None);

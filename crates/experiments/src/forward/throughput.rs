@@ -1,5 +1,5 @@
-//! The highest loads that hold a goal, and how long packets take at parts of them: where haul makes
-//! the packets, for its generator keeps a rate.
+//! The highest loads that meet a goal, and the latency at parts of them. haul must make the
+//! packets, because its generator keeps a rate.
 
 use std::time::Duration;
 
@@ -12,31 +12,31 @@ use super::flow::Flow;
 use super::records::{compare_rates, of, whole};
 use super::run::Run;
 use super::search::{Found, Goal, Range, Trial, search};
-use super::sides::{Forwarder, Running};
+use super::sides::{Forwarder, Side};
 use crate::context::Context;
 use crate::error::Error;
 use crate::remarks::Remarks;
 
-/// Below this load, in packets a second, nothing is looked for: through a process that polls, and
-/// through a kernel that may be emulated.
+/// The lowest searched load, in packets per second: through a process that polls, and through a
+/// kernel that may be emulated.
 const LEAST: f64 = 1e4;
 const LEAST_OF_KERNEL: f64 = 1e2;
 
-/// The highest load, over the rate at which packets came through as fast as they could: an offered
-/// load costs the generator less than one that nobody keeps up with.
+/// The highest searched load, relative to the rate of packets that were sent as fast as possible:
+/// an offered load costs the generator less than one that the receiver cannot keep up with.
 const MOST_OVER_PEAK: f64 = 3.0;
 
 /// Loads at which latency is measured, in percent of the highest.
 const LOADS_PERCENT: [u32; 3] = [10, 50, 90];
 
-/// The name of that load's metric begins with this.
+/// The beginning of the metric's name for that load.
 const RATE: &str = "rate_";
 
-/// What searches found: for each entrant a row a goal, with what each search found.
+/// The results of searches: for each entrant a row for each goal, with the result of each search.
 type Searched = Vec<Vec<Vec<Found>>>;
 
-/// Searches for each goal with each subject whose load can be set: once, or several times in turn
-/// with the baseline once more, so that a ratio has its interval.
+/// Searches for each goal with each subject whose load haul can set: once, or several times in turn
+/// together with the second baseline, so that a ratio has its interval.
 pub(super) fn measure(
     run: &Run<'_>,
     watch: &Watch,
@@ -82,8 +82,8 @@ pub(super) fn measure(
     ended
 }
 
-/// Whether a load can be set of what goes through this subject, and what is missing be known:
-/// haul makes the packets, and each is copied with its number.
+/// Whether haul can set the load of this subject and count the missing packets: haul makes the
+/// packets, and each is copied with its number.
 fn can_search(run: &Run<'_>, index: usize) -> bool {
     let subject = &run.bench.subjects[index];
     let is_haul = subject.switch == Forwarder::Haul;
@@ -94,7 +94,7 @@ fn can_search(run: &Run<'_>, index: usize) -> bool {
     }
 }
 
-/// Every goal of one restart of a subject, and latency below the first where it is asked for.
+/// All goals with one restart of a subject, and, if it is requested, latency below the first.
 fn one(
     run: &Run<'_>,
     index: usize,
@@ -113,7 +113,7 @@ fn one(
     };
     taker.go(None).map_err(of_taker)?;
     let maker = if is_of_guest { &mut sides.guest } else { &mut sides.switch };
-    let measured = goals(run, index, maker, is_first && bench.latency, watch, context);
+    let measured = goals(run, index, maker.as_mut(), is_first && bench.latency, watch, context);
     run.end(subject, sides);
     measured.map_err(|reason| if is_of_guest { of_guest(reason) } else { of_switch(reason) })
 }
@@ -121,7 +121,7 @@ fn one(
 fn goals(
     run: &Run<'_>,
     index: usize,
-    maker: &mut Running,
+    maker: &mut dyn Side,
     with_latency: bool,
     watch: &Watch,
     context: &mut Context<'_>,
@@ -133,7 +133,7 @@ fn goals(
     let range = Range { least, most: (peak * MOST_OVER_PEAK).max(2.0 * least) };
     let mut all = Vec::new();
     for (_, goal) in &bench.searches {
-        all.push(look(goal, range, maker, context)?);
+        all.push(search_goal(goal, range, maker, context)?);
     }
     let highest = all.iter().find_map(|found: &Found| found.lower);
     let Some(highest) = highest.filter(|_| with_latency) else { return Ok(all) };
@@ -146,7 +146,7 @@ fn goals(
         let counted = maker.trial(rate, time)?;
         let remarks = Remarks::new(&[], &watch.finish());
         let all = whole(run, &run.entrants[index], &remarks).with(key::LOAD_PERCENT, percent);
-        // Of packets that did not come there is no latency.
+        // Packets that did not arrive have no latency.
         let latency = counted.latency_ns.iter().filter(|_| counted.returned > 0);
         for (quantile, ns) in latency {
             let mut record = of(&all, "latency", "ns").with(key::QUANTILE, *quantile);
@@ -162,10 +162,10 @@ fn goals(
     Ok(all)
 }
 
-fn look(
+fn search_goal(
     goal: &Goal,
     range: Range,
-    maker: &mut Running,
+    maker: &mut dyn Side,
     context: &mut Context<'_>,
 ) -> Result<Found, String> {
     let mut failure = None;
@@ -187,7 +187,7 @@ fn look(
     failure.map_or(Ok(found), Err)
 }
 
-/// Records of what was found: loads, and their ratios where there were several searches.
+/// Emits the records of the searches: loads, and their ratios if there were several searches.
 fn emit(
     run: &Run<'_>,
     entrants: &[usize],

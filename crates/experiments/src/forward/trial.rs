@@ -1,4 +1,4 @@
-//! A load that is offered for a time, and what came of it.
+//! A load that is offered for a time, and its outcome.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -8,20 +8,20 @@ use haul::forward::{Findings, Generator, Pace, Traffic, Watch};
 use super::gate;
 use super::protocol::Counted;
 
-/// How often it is looked whether packets were made or came, or a side is ready.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// The time between two checks for packets or for a side.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// For how long after its time a trial's packets are waited for that were not made in it.
+/// The time after a trial in which late packets are still made.
 const LATE: Duration = Duration::from_millis(10);
 
-/// How much longer than its time the making of a trial's packets may take: as much as the bounds of
-/// a search may be apart. What takes longer is another load.
+/// The allowed excess of the time in which a trial's packets are made, relative to the trial's
+/// time: as much as the bounds of a search may be apart. A longer time is another load.
 const LONGER_MAX: f64 = 0.005;
 
-/// The quantiles of latency that are told.
+/// The reported quantiles of latency.
 pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
-/// What generators made and got back, from outside their workers.
+/// The packets that generators made and received, as seen from outside their workers.
 pub(super) struct Made(pub(super) Vec<(Pace, Watch)>);
 
 impl Made {
@@ -33,7 +33,7 @@ impl Made {
         self.0.iter().map(|(pace, _)| pace.took_ns()).max().unwrap_or(0)
     }
 
-    /// What came back to all of them.
+    /// The packets that all of them received.
     pub(super) fn findings(&self) -> Findings {
         let each = self.0.iter().map(|(_, watch)| watch.findings());
         let sum = each.reduce(|mut sum, more| {
@@ -44,7 +44,7 @@ impl Made {
     }
 }
 
-/// A trial, from outside its workers.
+/// A trial, as seen from outside its workers.
 pub(super) struct Trial {
     packets: u64,
     time: Duration,
@@ -52,8 +52,8 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// A trial of so many packets a second, of equal parts of this traffic, and the ports that make
-    /// them.
+    /// A trial of this many packets per second, in equal parts of this traffic, and the ports that
+    /// make them.
     pub(super) fn new(
         rate: f64,
         seconds: f64,
@@ -73,17 +73,18 @@ impl Trial {
         Ok((Self { packets, time, made: Made(made) }, generators))
     }
 
-    /// Waits from its start until all came, or nothing more did for this long; how many came.
+    /// Waits from its start until all packets have arrived, or none has arrived for this time.
+    /// Returns the number of packets.
     pub(super) fn await_end(&self, quiet: Duration) -> u64 {
-        // Whoever looks takes a processor from one of the sides.
+        // This thread would take a processor from one of the sides.
         sleep(self.time);
         let over = Instant::now();
         while self.made.count() < self.packets && over.elapsed() < self.time / 20 + LATE {
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
         }
         let (mut came, mut since) = (self.came(), Instant::now());
         while came < self.packets && since.elapsed() < quiet {
-            sleep(LOOK_AGAIN);
+            sleep(POLL_INTERVAL);
             let now = self.came();
             if now > came {
                 (came, since) = (now, Instant::now());
@@ -96,10 +97,11 @@ impl Trial {
         self.made.findings().sum().unique
     }
 
-    /// What came of it, where so many came. Those that were not made in time count as lost.
+    /// The counters, if this many packets arrived. Packets that were not made in time count as
+    /// lost.
     pub(super) fn counted(&self, came: u64) -> Counted {
-        let took = Duration::from_nanos(self.made.took_ns());
-        let unsent = unsent(self.packets, self.made.count(), took, self.time);
+        let elapsed = Duration::from_nanos(self.made.took_ns());
+        let unsent = unsent(self.packets, self.made.count(), elapsed, self.time);
         let findings = self.made.findings();
         let value = |quantile| findings.latency.value_at_quantile(quantile) as f64;
         Counted {
@@ -114,10 +116,10 @@ impl Trial {
     }
 }
 
-/// How many packets were not made within a trial's time, where so many were in the time that it
-/// took.
-fn unsent(packets: u64, made: u64, took: Duration, time: Duration) -> u64 {
-    let longer = took.as_secs_f64() / time.as_secs_f64();
+/// The number of packets that were not made within a trial's time, if this many were made in the
+/// time that it took.
+fn unsent(packets: u64, made: u64, elapsed: Duration, time: Duration) -> u64 {
+    let longer = elapsed.as_secs_f64() / time.as_secs_f64();
     let in_time = if longer > 1.0 + LONGER_MAX { made as f64 / longer } else { made as f64 };
     packets - (in_time as u64).min(packets)
 }
@@ -127,12 +129,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_that_was_not_kept_counts_as_lost_for_what_it_lacked() {
+    fn packets_not_made_in_time_count_as_lost() {
         let ms = Duration::from_millis;
-        // A third of the rate, waited for until all were made, and until time was up.
+        // A third of the rate: until all packets were made, and until the time was over.
         assert_eq!(unsent(900, 900, ms(60), ms(20)), 600);
         assert_eq!(unsent(900, 600, ms(40), ms(20)), 600);
-        // Kept, or late by less than the bounds of a search are apart.
+        // In time, or late by less than the bounds of a search are apart.
         assert_eq!(unsent(900, 900, ms(19), ms(20)), 0);
         assert_eq!(unsent(900, 900, ms(1004), ms(1000)), 0);
         assert_eq!(unsent(900, 0, ms(0), ms(20)), 900);

@@ -1,12 +1,13 @@
-//! Whether a thread that polls had its processor for itself.
+//! Whether a polling thread had its processor for itself.
 
 use std::fs;
 
-/// How the threads that forward are called: DPDK's, of several releases, haul's, Open vSwitch's.
+/// The names of the threads that forward: those of several releases of DPDK, haul's, and Open
+/// vSwitch's.
 const NAMES: [&str; 3] = ["worker", "haul-forward", "pmd-c"];
 
-/// Nanoseconds that the threads of a process that forward have run, and have waited for their
-/// processor while they could have run; `None` where the kernel does not tell.
+/// Nanoseconds for which the forwarding threads of a process have run, and have waited for their
+/// processor although they could have run; `None` if the kernel does not report them.
 pub(super) fn of(process: u32) -> Option<(u64, u64)> {
     let folder = fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let mut sum = None;
@@ -24,13 +25,13 @@ pub(super) fn of(process: u32) -> Option<(u64, u64)> {
     sum
 }
 
-/// `run wait slices`, in nanoseconds: Documentation/scheduler/sched-stats.rst of the kernel.
+/// `run wait slices`, in nanoseconds, as in the kernel's Documentation/scheduler/sched-stats.rst.
 fn parse(text: &str) -> Option<(u64, u64)> {
     let mut numbers = text.split_whitespace().map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// The share of the time between two readings that was waited.
+/// The share of waiting in the time between two readings.
 pub(super) fn share(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
     let ((ran_before, waited_before), (ran_after, waited_after)) = (before?, after?);
     let waited = waited_after.saturating_sub(waited_before) as f64;
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_the_time_between() {
+    fn share_uses_time_between_readings() {
         assert_eq!(parse("100 20 3\n"), Some((100, 20)));
         assert_eq!(parse("100"), None);
         assert_eq!(share(Some((100, 20)), Some((170, 50))), Some(0.3));
@@ -52,12 +53,12 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_this_name_is_found() {
+    fn thread_is_found_by_name() {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let (named, is_named) = std::sync::mpsc::channel();
         let builder = std::thread::Builder::new().name("haul-forward".into());
         let thread = builder.spawn(move || {
-            // A thread takes its name itself, before it comes here.
+            // A thread sets its name before its closure runs.
             named.send(()).unwrap();
             receiver.recv().is_err()
         });

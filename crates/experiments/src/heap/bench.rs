@@ -21,63 +21,64 @@ use crate::experiment::{Experiment, on_threads};
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
-/// What a test takes beside its rounds for each heap: growth for each 1000 blocks of a round, three
-/// times in a process of its own; another test once in one.
+/// The time of a test beyond its rounds for each heap: of growth for each 1000 blocks of a round,
+/// three times in a process of its own; of another test once in one process.
 const GROWING_HEAP: Duration = Duration::from_millis(400);
 const HEAP: Duration = Duration::from_millis(70);
 
-/// How long a repeated sample takes: long against the conversation with a driver, short against the
-/// whole.
+/// The time of a repeated sample: long compared with the conversation with a driver, short compared
+/// with the whole.
 const SAMPLE: Duration = Duration::from_millis(1);
 
-/// The same where threads share CPUs: many slices of a scheduler (some ms each) for each of them.
+/// `SAMPLE` if threads share CPUs: many time slices of a scheduler (some ms each) for each of them.
 const SAMPLE_CROWDED: Duration = Duration::from_millis(60);
 
-/// Samples that a heap's cost is taken from at each length.
+/// Samples for the estimate of a heap's cost, at each length.
 const CALIBRATIONS: usize = 3;
 
-/// A heap slower than the fastest repeats less, until its sample is this many times as long.
+/// A heap that is slower than the fastest repeats less often, until its sample takes this many
+/// times as long.
 const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
 
-/// Repetitions that every test gets, whatever the budget, and the most.
+/// The fewest repetitions of every test, whatever the budget, and the most.
 const REPETITIONS_MIN: usize = 5;
 const REPETITIONS_MIN_FRESH: usize = 3;
 const REPETITIONS_MAX: usize = 1000;
 
-/// What growing by ByteDance's test takes beside the payload, at most: DPDK's takes 2.05 times as
-/// much, and what one heap still holds when the next is touched comes to it.
+/// The memory of ByteDance's growth test relative to its payload, at most. DPDK takes 2.05 times as
+/// much, and one heap may still hold memory while the next is touched.
 const FRESH_MEMORY_FACTOR: usize = 3;
 
-/// What a driver notes of a block: its address, its size and a time, in bytes.
+/// The bytes in which a driver notes a block's address, its size and a time.
 const LIST_BYTES: usize = 24;
 
-/// The largest block, in bytes: beyond it no machine has two.
+/// The largest block, in bytes: no machine has memory for two.
 const BLOCK_BYTES_MAX: usize = 1 << 40;
 
-/// One test of some heaps.
+/// One test of several heaps.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// What is done.
+    /// The test.
     pub test: Test,
-    /// How much of it.
+    /// Its extent.
     pub extent: Extent,
-    /// How many threads do it at once, each on blocks of its own.
+    /// The number of threads that perform it at the same time, each on blocks of its own.
     pub threads: usize,
-    /// Whether haul's heap is one that other processes can share.
+    /// Whether other processes can share haul's heap.
     pub shared: bool,
-    /// Whether huge pages of the kernel's pool may be used, by heaps that can.
+    /// Whether heaps may use huge pages of the kernel's pool.
     pub pool: bool,
-    /// How many bytes haul's heap keeps ready ahead of need, by a thread of its own; 0: none.
+    /// The bytes that a thread of haul's heap keeps ready ahead of need; 0: none.
     pub grow_ahead_bytes: usize,
-    /// How many bytes have memory in haul's heap before the first allocation; 0: none.
+    /// The bytes of haul's heap that have memory before the first allocation; 0: none.
     pub ready_bytes: usize,
-    /// Who is measured; the first of them is the baseline.
+    /// The measured heaps. The first is the baseline.
     pub heaps: Vec<Found>,
-    /// How their drivers are started.
+    /// The command that starts their drivers.
     pub driver: Program,
-    /// How long it may take.
+    /// The longest time of the test.
     pub budget: Duration,
-    /// What orders, sizes and lifetimes are drawn from.
+    /// The seed of orders, sizes and lifetimes.
     pub seed: u64,
 }
 
@@ -89,20 +90,20 @@ pub(super) struct Entrant<'a> {
     pub(super) iterations: u64,
     pub(super) version: String,
     pub(super) pages: Option<String>,
-    /// Why it is out of the run.
+    /// The reason why it is out of the run.
     pub(super) failure: Option<Error>,
-    /// What its tasks gave, by repetition.
+    /// The results of its tasks, by repetition.
     pub(super) given: Vec<Vec<Figures>>,
 }
 
-/// The heaps in the order that comparisons want: `libc` first where it is among them.
+/// The heaps in the order that comparisons need: `libc` first, if it is one of them.
 #[must_use]
 pub fn baseline_first(mut heaps: Vec<Found>) -> Vec<Found> {
     heaps.sort_by_key(|found| found.peer != Peer::Libc);
     heaps
 }
 
-/// Checks a shape that somebody asked for.
+/// Checks a shape that a user requested.
 ///
 /// # Errors
 /// [`Error::BlockSize`] or [`Error::BlockAlign`].
@@ -133,8 +134,8 @@ impl Experiment for Bench {
         self.budget = budget;
     }
 
-    /// The baseline is there twice.
-    fn beside(&self, _: &Caches) -> Duration {
+    /// The baseline is measured twice.
+    fn overhead(&self, _: &Caches) -> Duration {
         let heaps = u32::try_from(self.heaps.len() + 1).unwrap_or(u32::MAX);
         match self.test {
             Test::Growth | Test::Mixed | Test::Regrow => {
@@ -152,7 +153,7 @@ impl Experiment for Bench {
         let lists = blocks.saturating_mul(LIST_BYTES).saturating_mul(heaps);
         let wanted = self.memory_bytes().saturating_mul(at_once).saturating_add(lists) as u64;
         check_available(wanted, &proc)?;
-        // As the baseline it is there twice, unless one heap is there at a time.
+        // The baseline runs twice, unless only one heap exists at a time.
         let twice = self.heaps.iter().chain(self.heaps.first());
         let own = twice.filter(|found| found.peer == Peer::Haul).count();
         let own = if self.test.is_fresh() { own.min(1) } else { own };
@@ -166,19 +167,19 @@ impl Experiment for Bench {
         Ok(())
     }
 
-    /// A record for each heap and figure. A heap that fails is left out of the records, and the
-    /// context is warned; the others go on. Where the baseline fails, all have the repetitions
-    /// before it.
+    /// Emits a record for each heap and figure. A heap that fails has no records and is reported to
+    /// the context as a warning; the others go on. If the baseline fails, all heaps have the
+    /// repetitions before it.
     ///
     /// # Errors
-    /// haul's own heap or the baseline fails, after the records of the others; or the test needs
-    /// more memory than there is.
+    /// haul's own heap or the baseline fails; the records of the others are emitted first. It is
+    /// also an error if the test needs more memory than there is.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         let starts = self.check(context)?;
         let mut entrants: Vec<Entrant<'_>> =
             self.heaps.iter().map(|found| Entrant::new(found, &starts)).collect();
-        // The baseline once more, as its own competitor: in a process of its own, as the others
-        // are.
+        // The baseline for the second time, to compare it with itself, in a process of its own like
+        // the others.
         entrants.push(Entrant::new(&self.heaps[0], &starts));
         let mut watch = Watch::start(Sys::new());
         self.calibrate(&mut entrants, context)?;
@@ -194,7 +195,7 @@ impl Experiment for Bench {
 }
 
 impl Bench {
-    /// What drivers are started with, if there is memory for it.
+    /// The settings of the drivers, if there is enough memory.
     fn check(&self, context: &Context<'_>) -> Result<Start, Error> {
         let Extent { shape, .. } = self.extent;
         check_shape(shape.size as u64, shape.align as u64)?;
@@ -224,7 +225,7 @@ impl Bench {
         })
     }
 
-    /// What all blocks take together.
+    /// The memory of all blocks together.
     fn memory_bytes(&self) -> usize {
         let blocks = self.test.blocks_max(&self.extent).saturating_mul(self.threads);
         self.test.block_bytes_max(&self.extent).saturating_mul(blocks)
@@ -234,7 +235,7 @@ impl Bench {
         entrants.first().is_some_and(|entrant| self.threads > entrant.start.cpus.len())
     }
 
-    /// How often each heap repeats, where the test repeats.
+    /// The number of repetitions of each heap in a sample, if the test repeats.
     fn calibrate(
         &self,
         entrants: &mut [Entrant<'_>],
@@ -245,7 +246,7 @@ impl Bench {
         }
         let sample = if self.is_crowded(entrants) { SAMPLE_CROWDED } else { SAMPLE };
         let share = self.threads.div_ceil(entrants[0].start.cpus.len().max(1));
-        // As a thread spends it: where threads share CPUs, each has its part of the sample.
+        // The time as a thread spends it. If threads share CPUs, each has its part of the sample.
         let target_ns = sample.as_nanos() as f64 / share as f64;
         let mut costs_ns = Vec::new();
         for entrant in entrants.iter_mut() {
@@ -260,8 +261,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Nanoseconds for one as a thread spends them, from samples of at least a quarter of the
-    /// target: the fastest of a few, for each may have met another process.
+    /// Nanoseconds per operation as a thread spends them, from samples of at least a quarter of the
+    /// target. It is the fastest of a few, because another process may have run during each.
     fn cost_ns(&self, entrant: &mut Entrant<'_>, target_ns: f64) -> Result<f64, Error> {
         let mut iterations = 1;
         loop {
@@ -279,7 +280,8 @@ impl Bench {
         }
     }
 
-    /// Repeats the test until the budget is spent or the baseline fails; how often it came about.
+    /// Repeats the test until the budget is spent or the baseline fails. Returns the number of
+    /// completed repetitions.
     fn repeat(
         &self,
         entrants: &mut [Entrant<'_>],
@@ -296,7 +298,7 @@ impl Bench {
             self.repetition(number, entrants, &mut order, context)
         };
         let after = |context: &mut Context<'_>, progress| {
-            context.tell(self.test.experiment(), progress);
+            context.report_progress(self.test.experiment(), progress);
         };
         let limits = Limits { budget, started, least, most };
         let (done, ended) = rounds::repeat(limits, watch, context, round, after);
@@ -306,10 +308,10 @@ impl Bench {
         (done, ended)
     }
 
-    /// The test by every heap, in an order drawn anew: task by task where a heap serves all
-    /// repetitions; where each begins with a fresh one, one heap's tasks in a row, as a program's
-    /// are. Between these the others would empty the caches, and put seconds between the first
-    /// round and the last.
+    /// One repetition of the test with every heap, in a new random order. If a heap serves all
+    /// repetitions, the heaps alternate task by task. If each repetition begins with a fresh heap,
+    /// the tasks of one heap follow each other, as in a program: other heaps in between would empty
+    /// the caches, and put seconds between the first round and the last.
     fn repetition(
         &self,
         number: u64,
@@ -335,7 +337,7 @@ impl Bench {
         Ok(Next::Round)
     }
 
-    /// One task of a repetition by one heap, unless that is out of the run.
+    /// One task of a repetition with one heap, unless the heap is out of the run.
     fn task(
         &self,
         number: u64,
@@ -355,7 +357,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Leaves a heap that failed out of the run; without the baseline there is nothing to compare.
+    /// Leaves a heap that failed out of the run. Without the baseline, nothing can be compared.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
@@ -387,7 +389,7 @@ impl<'a> Entrant<'a> {
         }
     }
 
-    /// Has its driver do a task; starts it where there is none.
+    /// Makes its driver perform a task, and starts the driver before if there is none.
     fn perform(&mut self, driver: &Program, task: &Task) -> Result<Figures, Error> {
         let running = match &mut self.running {
             Some(running) => running,

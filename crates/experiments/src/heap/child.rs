@@ -1,4 +1,4 @@
-//! A driver as its run sees it: started, asked, and ended with the run.
+//! A driver as its run uses it: the run starts it, gives it tasks, and ends it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,18 +10,18 @@ use super::protocol::{Reply, Start, Task};
 use crate::drive::{Children, Conversation, Printed, Program};
 use crate::error::Error;
 
-/// A driver that runs: a program that calls [`super::driver::serve`].
+/// A running driver: a program that calls [`super::driver::serve`].
 pub(super) struct Running {
     peer: Peer,
     child: Children,
     conversation: Conversation,
     printed: Printed,
-    /// The heap's version, and what its memory consists of.
+    /// The heap's version, and the kind of its pages.
     pub(super) version: String,
     pub(super) pages: Option<String>,
 }
 
-/// What a task gave.
+/// The result of a task.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) values: Vec<f64>,
@@ -46,11 +46,13 @@ impl Running {
                 Ok(running)
             }
             Reply::Failed { reason } => Err(running.error("start its heap", reason)),
-            Reply::Done { .. } => Err(running.error("start its heap", "it answers out of turn")),
+            Reply::Done { .. } => {
+                Err(running.error("start its heap", "it sent an unexpected answer"))
+            }
         }
     }
 
-    /// Has it do a task.
+    /// Makes it perform a task.
     ///
     /// # Errors
     /// [`Error::Driver`]: the task failed, or the process ended or hangs.
@@ -61,7 +63,7 @@ impl Running {
                 Ok(Figures { values, hit })
             }
             Reply::Failed { reason } => Err(self.error(attempt, reason)),
-            _ => Err(self.error(attempt, "it answers out of turn")),
+            _ => Err(self.error(attempt, "it sent an unexpected answer")),
         }
     }
 
@@ -100,10 +102,10 @@ impl Running {
         talk().map_err(|reason: String| self.error(attempt, reason))
     }
 
-    /// Ends it, and tells with the reason what it printed.
+    /// Ends it, and adds its output to the reason.
     fn error(&mut self, attempt: &str, reason: impl Into<String>) -> Error {
         self.child.end();
-        let reason = self.printed.told_with(reason.into());
+        let reason = self.printed.with_output(reason.into());
         Error::Driver { peer: self.peer.name().to_owned(), attempt: attempt.to_owned(), reason }
     }
 }
@@ -112,7 +114,7 @@ fn attempt(task: &Task) -> &'static str {
     match task {
         Task::Grow { .. } => "grow",
         Task::Release => "free all blocks",
-        Task::Footprint | Task::Residue => "tell its footprint",
+        Task::Footprint | Task::Residue => "report its footprint",
         Task::Bulk { .. } => "do the bulk test",
         Task::NoBulk { .. } => "do the no-bulk test",
         Task::Latency { .. } => "do the latency test",

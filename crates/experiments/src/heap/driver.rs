@@ -1,9 +1,9 @@
-//! The child process that drives one heap: it starts the heap it is told to, does one task after
-//! the other on all its threads, and ends when nobody talks to it any more.
+//! The child process that drives one heap. It starts the requested heap, performs one task after
+//! the other on all its threads, and ends when its run closes the conversation.
 //!
-//! A process of its own, because `malloc` is the process's: libc's and those preloaded in front of
-//! it can only be compared from outside. The conversation goes over standard input, a socket, so
-//! that whatever a library prints does not get into it.
+//! `malloc` belongs to a process: libc's and preloaded ones can only be compared in separate
+//! processes. The conversation uses standard input, a socket, so that the output of a library
+//! cannot get into it.
 
 use std::io;
 
@@ -21,7 +21,7 @@ use crate::error::Error;
 /// Serves one conversation on standard input, a Unix socket, until the other side closes it.
 ///
 /// # Errors
-/// Standard input is no socket, or breaks off within a line.
+/// Standard input is not a socket, or it ends within a line.
 pub fn serve() -> Result<(), Error> {
     drive::serve(converse)
 }
@@ -41,7 +41,7 @@ fn converse(mut run: Conversation) -> io::Result<()> {
     }
 }
 
-/// Does tasks on this heap until there are none.
+/// Performs tasks on this heap until there are none.
 fn drive<A: Allocator>(heap: &A, start: &Start, run: &mut Conversation) -> io::Result<()> {
     let harness = Harness::new(heap, start);
     let machine = Sys::new();
@@ -74,7 +74,7 @@ fn answer(
     };
     let values = found.and_then(|found| {
         let hit = found.iter().flat_map(|found| &found.samples).any(|sample| sample.is_hit());
-        let unknown = || "/proc/self/smaps_rollup does not tell what is resident".to_owned();
+        let unknown = || "/proc/self/smaps_rollup has no resident bytes".to_owned();
         let values = match task {
             Task::Footprint => vec![grown().ok_or_else(unknown)?, payload_bytes(&found)],
             Task::Residue | Task::Load { .. } => vec![grown().ok_or_else(unknown)?],
@@ -91,7 +91,7 @@ fn answer(
     }
 }
 
-/// Nanoseconds an operation, for each thing that was timed: the mean of what the threads spent.
+/// Nanoseconds per operation, for each timed part: the mean of the threads' times.
 fn own_ns(found: &[Found]) -> Vec<f64> {
     let things = found.first().map_or(0, |found| found.samples.len());
     let each = |found: &Found, thing: usize| {
@@ -101,8 +101,8 @@ fn own_ns(found: &[Found]) -> Vec<f64> {
     (0..things).map(|thing| mean(thing) / found.len() as f64).collect()
 }
 
-/// Nanoseconds an operation of one thread, from the start of all to the end of the last: what
-/// tells how much all of them do together, however they share their CPUs.
+/// Nanoseconds per operation of one thread, from the start of all threads to the end of the last.
+/// It shows the speed of all of them together, however they share their CPUs.
 fn joint_ns(found: &[Found]) -> f64 {
     let samples = || found.iter().flat_map(|found| &found.samples);
     let start = samples().map(|sample| sample.start).min().unwrap_or(0);
@@ -111,7 +111,7 @@ fn joint_ns(found: &[Found]) -> f64 {
     Clock::get().ns_between(start, end) / operations as f64
 }
 
-/// The mean over threads of figures that are complete.
+/// The mean over threads of figures that need no division.
 fn mean_values(found: &[Found]) -> Vec<f64> {
     let figures = found.first().map_or(0, |found| found.values.len());
     let mean = |figure: usize| found.iter().map(|found| found.values[figure]).sum::<f64>();

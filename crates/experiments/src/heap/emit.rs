@@ -20,7 +20,7 @@ impl Bench {
         context: &mut Context<'_>,
     ) {
         let crowded = self.is_crowded(entrants);
-        let (again, subjects) = entrants.split_last().expect("the baseline is there twice");
+        let (again, subjects) = entrants.split_last().expect("the baseline is measured twice");
         let subjects: Vec<&Entrant<'_>> =
             subjects.iter().filter(|entrant| entrant.failure.is_none()).collect();
         let names: Vec<String> =
@@ -54,7 +54,7 @@ impl Bench {
         }
     }
 
-    /// What all records of a heap have in common.
+    /// The parameters that all records of a heap share.
     fn record(&self, entrant: &Entrant<'_>, remarks: &Remarks, rounds_discarded: usize) -> Record {
         let Extent { shape, rounds, count, .. } = self.extent;
         let mut record = Record::new("", self.test.experiment(), "", "", "")
@@ -85,8 +85,8 @@ impl Bench {
 }
 
 impl Entrant<'_> {
-    /// The figures of each repetition, and whether another process ran in it. Where threads share
-    /// CPUs, they are each other's other processes.
+    /// The figures of each repetition, and whether another process ran in it. Threads that share
+    /// CPUs do not count as other processes.
     fn repetitions(&self, bench: &Bench, crowded: bool) -> Vec<(Vec<f64>, bool)> {
         let each = |tasks: &Vec<Figures>| {
             let values: Vec<Vec<f64>> =

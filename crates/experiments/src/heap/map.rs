@@ -1,4 +1,5 @@
-//! What a heap holds: its pages slice by slice, and the bytes of each class and tag, as records.
+//! The contents of a heap as records: its pages slice by slice, and the bytes of each class and
+//! tag.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -14,17 +15,17 @@ use super::trace::Trace;
 use crate::context::Context;
 use crate::error::Error;
 
-/// Pages that are drawn one by one; of a heap with more, these come first.
+/// Pages that are shown one by one. Of a heap with more pages, these are the first.
 pub const PAGES_MAX: usize = 1024;
 
-/// Which heap it is, and when it was looked at: parameters of every record.
+/// The heap, and the time of the map: parameters of every record.
 #[derive(Clone, Debug, Default)]
 struct About {
-    /// `trace` and its name, say.
+    /// For example `trace` with its name.
     parameters: Vec<(&'static str, serde_json::Value)>,
-    /// The bytes that were asked for, where that is known.
+    /// The requested bytes, if they are known.
     asked_bytes: Option<u64>,
-    /// What a reader has to know.
+    /// Notes for the reader.
     notes: Vec<String>,
 }
 
@@ -37,7 +38,7 @@ struct Share {
     cached: u64,
 }
 
-/// What is counted over all pages.
+/// The sums over all pages.
 #[derive(Debug, Default)]
 struct Picture {
     pages: Vec<(PageView, Vec<Slice>)>,
@@ -47,8 +48,8 @@ struct Picture {
     classes: BTreeMap<u64, Share>,
 }
 
-/// Emits what a heap holds now: a record for each page, each class, each tag, and for the whole.
-/// Nobody waits for it.
+/// Emits the current contents of a heap: a record for each page, each class, each tag, and for the
+/// whole. No thread of the heap waits for it.
 fn measure_map(heap: &Heap, about: &About, context: &mut Context<'_>) {
     let picture = Picture::of(heap);
     let emit = |context: &mut Context<'_>, by: &str, metric: &str, bytes: u64, more: More| {
@@ -146,7 +147,7 @@ impl Picture {
         }
     }
 
-    /// The heap's bytes, by what becomes of them: they add up to `ready`.
+    /// The heap's bytes by their state. They add up to `ready`.
     fn whole(&self, asked: Option<u64>) -> Vec<(&'static str, u64)> {
         let sum = |of: fn(&Share) -> u64| self.classes.values().map(of).sum::<u64>();
         let (live, cached) = (sum(|share| share.live), sum(|share| share.cached));
@@ -197,10 +198,10 @@ fn state(state: PageState) -> &'static str {
     }
 }
 
-/// Emits what a heap holds that processes share by this name, while they use it.
+/// Emits the contents of a heap that processes share by this name, while they use it.
 ///
 /// # Errors
-/// There is no such heap, or it cannot be looked at.
+/// There is no such heap, or it cannot be read.
 pub fn map_shared(name: &str, rerun: &str, context: &mut Context<'_>) -> Result<(), Error> {
     let heap = Heap::builder().attach_named(name)?;
     let parameters = vec![(key::HEAP, name.into()), (key::RERUN, rerun.into())];
@@ -208,10 +209,10 @@ pub fn map_shared(name: &str, rerun: &str, context: &mut Context<'_>) -> Result<
     Ok(())
 }
 
-/// Emits what haul's heap holds when a trace was replayed on it for so many operations.
+/// Emits the contents of haul's heap after this number of a trace's operations.
 ///
 /// # Errors
-/// The heap cannot be built, or has no block that the trace asks for.
+/// The heap cannot be built, or has no block for an operation.
 pub fn map_trace(
     trace: &Trace,
     operations: usize,
@@ -234,21 +235,20 @@ pub fn map_trace(
     Ok(())
 }
 
-/// How many operations of a trace were done by a moment, in nanoseconds since its recording began.
+/// The number of a trace's operations up to a time, in nanoseconds since its recording began.
 #[must_use]
 pub fn operations_until(trace: &Trace, until_ns: u64) -> usize {
     trace.history.operations.partition_point(|operation| operation.time_ns <= until_ns)
 }
 
-/// A private heap with the first operations of a trace done on it, and the bytes asked for that
-/// live.
+/// A private heap after the first operations of a trace, and the requested bytes that are live.
 fn replayed(trace: &Trace, end: usize) -> Result<(Heap, u64), Error> {
     let heap = Heap::builder().build()?;
     let tags: Vec<Tag> = trace.history.tags.iter().map(|name| heap.tag(name)).collect();
     let mut blocks: Vec<Option<(NonNull<u8>, u64)>> = vec![None; trace.history.blocks as usize];
     for (done, operation) in trace.history.operations[..end].iter().enumerate() {
         let place = &mut blocks[operation.block as usize];
-        // The first tag stands for blocks without one, whatever it is called.
+        // The first tag stands for blocks without a tag, whatever its name.
         let tag = if operation.tag == 0 { Tag::NONE } else { tags[usize::from(operation.tag)] };
         step(&heap, operation, tag, place).map_err(|reason| Error::NoBlock {
             size: Bytes(operation.size),
@@ -261,7 +261,7 @@ fn replayed(trace: &Trace, end: usize) -> Result<(Heap, u64), Error> {
     Ok((heap, asked))
 }
 
-/// A reallocation is an allocation and a free: a map shows where blocks lie, not how they came
+/// A reallocation is an allocation and a free. A map shows where blocks are and not how they got
 /// there, and memory that was never written must not be read.
 fn step(
     heap: &Heap,
@@ -279,7 +279,8 @@ fn step(
         }
     };
     if let Some((old, _)) = std::mem::replace(place, new) {
-        // SAFETY: this heap gave it, its place was its only reference, and is overwritten.
+        // SAFETY: this heap allocated the block. Its only reference was this one, which is
+        // overwritten.
         let freed = unsafe { heap.free(old) };
         debug_assert!(freed.is_ok(), "{freed:?}");
     }

@@ -1,20 +1,21 @@
-//! The heap beside its peers: every heap in a process of its own, all interleaved in one run.
+//! The heap compared with its peers: every heap in a process of its own, all interleaved in one
+//! run.
 //!
 //! From the bottom up:
 //!
-//! - [`peers`]: which heaps there are, and where they are found;
-//! - [`protocol`]: what a run and its drivers say to each other;
+//! - [`peers`]: the heaps, and where they are found;
+//! - [`protocol`]: the messages between a run and its drivers;
 //! - `allocator`: a heap as a driver calls it;
 //! - `script`: the steps of a replay, as a file between a run and its drivers;
-//! - `work`: what a driver's threads do;
+//! - `work`: the tasks of a driver's threads;
 //! - [`driver`]: the child process that drives one heap;
-//! - `child`: that process as its run sees it;
+//! - `child`: that process as its run uses it;
 //! - [`mod@test`]: the tests, their tasks and their figures;
 //! - [`mod@bench`]: the run;
 //! - `emit`: from a run to its records;
 //! - [`trace`]: a recorded history of allocations, read from its file;
 //! - [`replay`]: that history on every heap;
-//! - [`map`]: what a heap holds.
+//! - [`map`]: the contents of a heap.
 
 mod allocator;
 pub mod bench;

@@ -1,4 +1,4 @@
-//! Which heaps are compared, and where they are found on this machine.
+//! The compared heaps, and where they are found on this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Where shared libraries lie, after the folders that name the machine's architecture.
+/// The folders of shared libraries, after those that name the machine's architecture.
 const FOLDERS: [&str; 5] = ["/usr/lib", "/lib", "/usr/lib64", "/lib64", "/usr/local/lib"];
 
 /// A heap that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Peer {
-    /// haul's own heap: what the others are peers of.
+    /// haul's own heap, which is compared with the others.
     Haul,
     /// The malloc of the installed C library.
     Libc,
-    /// Microsoft's, preloaded in front of libc's.
+    /// Microsoft's malloc, preloaded.
     Mimalloc,
-    /// FreeBSD's and Facebook's, preloaded.
+    /// FreeBSD's and Facebook's malloc, preloaded.
     Jemalloc,
-    /// Google's, of gperftools, preloaded.
+    /// Google's malloc of gperftools, preloaded.
     Tcmalloc,
     /// DPDK's `rte_malloc`.
     Dpdk,
@@ -32,18 +32,18 @@ pub enum Peer {
 /// A heap that can be measured here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which one.
+    /// The heap.
     pub peer: Peer,
-    /// Its shared library; `None` for what every process has.
+    /// Its shared library; `None` for the malloc that every process has.
     pub library: Option<PathBuf>,
 }
 
 impl Peer {
-    /// All that haul can be compared with, in the order of `--against`.
+    /// All heaps that haul can be compared with, in the order of `--against`.
     pub const ALL: [Self; 5] =
         [Self::Dpdk, Self::Mimalloc, Self::Jemalloc, Self::Tcmalloc, Self::Libc];
 
-    /// As commands and records spell it.
+    /// Its name in commands and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Peer {
         }
     }
 
-    /// The library's file name up to its version, and Debian's package that has it.
+    /// The library's file name up to its version, and its Debian package.
     fn library(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Haul | Self::Libc => None,
@@ -67,7 +67,7 @@ impl Peer {
         }
     }
 
-    /// Looks for its library in the usual folders. Reads folders, loads nothing.
+    /// Finds its library in the usual folders. It reads folders and loads nothing.
     ///
     /// # Errors
     /// [`Error::PeerMissing`], with the package to install.
@@ -98,7 +98,7 @@ impl FromStr for Peer {
     }
 }
 
-/// Debian's folders for this architecture, then those of everybody.
+/// Debian's folders for this architecture, then those for all architectures.
 fn folders() -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let own = ["/usr/lib", "/lib"].map(|folder| Path::new(folder).join(&triplet));
@@ -106,7 +106,7 @@ fn folders() -> Vec<PathBuf> {
 }
 
 /// The library of this name with the highest version in its file name. A name without a version is
-/// what compilers link with: it may be there or not, and says nothing.
+/// for compilers and may be missing, so that it does not count.
 fn newest(folder: &Path, library: &str) -> Option<PathBuf> {
     let prefix = format!("{library}.");
     let entries = fs::read_dir(folder).ok()?.flatten();
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_and_others_are_answered_with_what_there_is() {
+    fn peer_names_parse_and_unknown_name_lists_peers() {
         for peer in Peer::ALL {
             assert_eq!(peer.name().parse::<Peer>().unwrap(), peer);
         }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_library_is_taken_and_a_missing_one_is_told_with_its_package() {
+    fn find_takes_newest_library_and_names_package_of_missing_one() {
         let folder = tempfile::tempdir().unwrap();
         let folders = [folder.path().join("absent"), folder.path().to_owned()];
         let error = Peer::Dpdk.find_in(&folders).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! What a run and its drivers say to each other: one line of JSON each way, in turn.
+//! The messages between a run and its drivers: one line of JSON in each direction, in turn.
 
 use std::path::PathBuf;
 
@@ -6,151 +6,153 @@ use serde::{Deserialize, Serialize};
 
 use super::peers::Peer;
 
-/// The first line to a driver: what it is.
+/// The first line to a driver: its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// Whose heap it drives.
+    /// The peer whose heap it drives.
     pub peer: Peer,
-    /// The heap's library, where it is loaded by name and not preloaded.
+    /// The heap's library, if it is loaded by name and not preloaded.
     pub library: Option<PathBuf>,
-    /// How many threads do each task at once.
+    /// The number of threads that perform each task at the same time.
     pub threads: usize,
-    /// The CPUs they are pinned to.
+    /// The CPUs that they are pinned to.
     pub cpus: Vec<usize>,
-    /// The most that all live blocks take together, for heaps that reserve at their start.
+    /// The largest memory of all live blocks together, for heaps that reserve it at their start.
     pub memory_bytes: usize,
-    /// The most blocks that a thread holds at once.
+    /// The largest number of blocks that a thread holds at once.
     pub blocks_max: usize,
-    /// Whether huge pages of the kernel's pool may be used, by heaps that can.
+    /// Whether heaps may use huge pages of the kernel's pool.
     pub pool: bool,
-    /// haul's own: whether the heap is one that other processes can share.
+    /// For haul's heap: whether other processes can share it.
     pub shared: bool,
-    /// haul's own: how much the heap grows ahead of need, by a thread of its own; 0: it does not.
+    /// For haul's heap: the bytes that a thread of the heap keeps ready ahead of need; 0: none.
     pub grow_ahead_bytes: usize,
-    /// haul's own: how much of the heap has memory from the start.
+    /// For haul's heap: the bytes that have memory from the start.
     pub ready_bytes: usize,
 }
 
 /// A block's size and alignment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// How many bytes.
+    /// The number of bytes.
     pub size: usize,
     /// A power of two.
     pub align: usize,
 }
 
-/// What a driver does next, on all its threads.
+/// The next task of a driver, on all its threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Task {
-    /// Allocates `count` more blocks, of these shapes in turn, and keeps them. Gives ns a block.
+    /// Allocates `count` more blocks, of these shapes in turn, and keeps them. Returns ns per
+    /// block.
     Grow {
-        /// How many blocks, on each thread.
+        /// The number of blocks on each thread.
         count: usize,
         /// Their shapes.
         shapes: Vec<Shape>,
     },
-    /// Frees every block that is kept, in the order of their allocation. Gives ns a block.
+    /// Frees every kept block, in the order of their allocation. Returns ns per block.
     Release,
-    /// Writes to every page of every block that is kept. Gives the resident bytes beyond those at
-    /// the start, and the bytes of these blocks.
+    /// Writes to every page of every kept block. Returns the resident bytes beyond those at the
+    /// start, and the bytes of these blocks.
     Footprint,
-    /// Gives the resident bytes beyond those at the start, when the heap had time to give back.
+    /// Returns the resident bytes beyond those at the start, after the heap had time to return
+    /// memory.
     Residue,
-    /// "bulk" of ByteDance's rte_malloc test: allocates `count`, fills them, frees them. Gives ns
-    /// an allocation and ns a free.
+    /// "bulk" of ByteDance's rte_malloc test: allocates `count` blocks, fills them, and frees them.
+    /// Returns ns per allocation and ns per free.
     Bulk {
-        /// How many blocks, on each thread.
+        /// The number of blocks on each thread.
         count: usize,
         /// Their shape.
         shape: Shape,
     },
-    /// "no-bulk" of the same: `count` times allocates one, fills it, waits, frees it. Gives ns an
-    /// allocation, ns a free, and ns of the whole.
+    /// "no-bulk" of ByteDance's rte_malloc test: `count` times allocates a block, fills it, waits,
+    /// and frees it. Returns ns per allocation, ns per free, and ns of the whole.
     NoBulk {
-        /// How often, on each thread.
+        /// The number of blocks on each thread.
         count: usize,
         /// The block's shape.
         shape: Shape,
-        /// How long it waits before the free, in ns.
+        /// The time before the free, in ns.
         delay_ns: u64,
     },
-    /// Allocates `count` blocks with a pause before each and keeps them, each timed alone. Gives
-    /// quantiles in ns: 50%, 99%, 99.99%, and the longest; then 99.99% and the longest of waits
-    /// that were as long as the allocation before.
+    /// Allocates `count` blocks with a pause before each and keeps them. Each is timed separately.
+    /// Returns quantiles in ns: 50%, 99%, 99.99%, and the longest. Then it returns 99.99% and the
+    /// longest of waits that were as long as the allocation before.
     Latency {
-        /// How many blocks, on each thread.
+        /// The number of blocks on each thread.
         count: usize,
         /// Their shape.
         shape: Shape,
-        /// How long the pause is, in ns.
+        /// The time of the pause, in ns.
         delay_ns: u64,
     },
-    /// Reads the steps of a replay. Gives the resident bytes beyond those at the start.
+    /// Reads the steps of a replay. Returns the resident bytes beyond those at the start.
     Load {
-        /// The file that they stand in.
+        /// The file of the steps.
         path: PathBuf,
     },
-    /// Does the steps of a replay from one to another. Gives ns for each, from the start of all
-    /// threads to the end of the last, and the resident bytes beyond those at the start.
+    /// Performs a range of a replay's steps. Returns ns for each, from the start of all threads to
+    /// the end of the last, and the resident bytes beyond those at the start.
     Replay {
         /// The first step.
         first: usize,
         /// The one after the last.
         end: usize,
     },
-    /// Does something again and again. Gives ns for one as a thread spends them, the mean over
-    /// threads, and ns for one of each thread from the start of all to the end of the last.
+    /// Repeats an operation. Returns ns per operation as a thread spends them, the mean over
+    /// threads, and ns per operation of each thread from the start of all to the end of the last.
     Repeat {
-        /// What.
+        /// The operation.
         what: Repeated,
-        /// How often, on each thread.
+        /// The number of operations on each thread.
         iterations: u64,
         /// The block's shape, or that of the largest.
         shape: Shape,
-        /// What sizes and lifetimes are drawn from.
+        /// The seed of sizes and lifetimes.
         seed: u64,
     },
 }
 
-/// What [`Task::Repeat`] repeats.
+/// The operation that [`Task::Repeat`] repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Repeated {
     /// Allocates a block and frees it.
     Pairs,
-    /// "realloc" of ByteDance's rte_malloc test: allocates, fills, doubles, fills, doubles again,
-    /// fills, frees.
+    /// "realloc" of ByteDance's rte_malloc test: allocates a block, fills it, doubles and fills it
+    /// twice, and frees it.
     Realloc,
-    /// Replaces a block drawn from so many that are live by one of a size drawn evenly in its
-    /// logarithm, from 16 B to the shape's size.
+    /// Replaces a random one of the live blocks by a block of a random size, evenly distributed in
+    /// its logarithm, from 16 B to the shape's size.
     Lifetimes {
-        /// How many are live, on each thread.
+        /// The number of live blocks on each thread.
         live: usize,
     },
-    /// Every other thread allocates, and its neighbour frees what it allocated.
+    /// Every other thread allocates blocks, and its neighbour frees them.
     Remote,
 }
 
 /// A driver's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// To [`Start`]: it is ready.
+    /// The answer to [`Start`]: the heap is ready.
     Ready {
-        /// The heap's version, as its library says it.
+        /// The heap's version, as reported by its library.
         version: String,
-        /// What its memory consists of, where it says so.
+        /// The kind of its pages, if it reports it.
         pages: Option<String>,
     },
-    /// To a [`Task`]: it is done.
+    /// The answer to a [`Task`]: it is done.
     Done {
-        /// What the task gives.
+        /// The results of the task.
         values: Vec<f64>,
-        /// Whether another process ran meanwhile on one of the CPUs.
+        /// Whether another process ran on one of the CPUs in the meantime.
         hit: bool,
     },
-    /// It cannot be done.
+    /// The task failed.
     Failed {
-        /// What was attempted, and why it did not come about.
+        /// The attempt, and the reason of its failure.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A recorded history on every heap: the time of its operations and the memory that they hold, over
+//! A recorded history on every heap: the time of its operations and the memory of the heap, over
 //! its course.
 
 use std::time::{Duration, Instant};
@@ -25,26 +25,26 @@ use crate::experiment::Experiment;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
-/// Points of the course: as many as a figure has room for.
+/// Points of the course: as many as fit into a figure.
 const POINTS: usize = 50;
 
-/// Repetitions, whatever the budget, and the most. A process is used for one, so that each begins
-/// with an empty heap.
+/// The fewest repetitions, whatever the budget, and the most. Each repetition has a process of its
+/// own, so that it begins with an empty heap.
 const REPETITIONS_MIN: usize = 3;
 const REPETITIONS_MAX: usize = 200;
 
-/// The most threads that replay: recorded ones beyond share them in turn.
+/// The most threads of a replay. Further recorded threads share them in turn.
 pub const THREADS_MAX: usize = 64;
 
-/// What heaps may take beside what is asked of them, at most: DPDK's is given three times as much.
+/// The largest ratio of a heap's memory to the requested bytes: DPDK gets three times as much.
 const MEMORY_FACTOR: u64 = 3;
 
-/// The least that a heap is built for, in bytes.
+/// The least memory that a heap is built for, in bytes.
 const MEMORY_LEAST: u64 = 64 << 20;
 
-/// By how much what lives may be more than what a process has grown by, in bytes: memory that the
-/// heap had free and resident before the first operation, though it was told to give it back. Some
-/// 100 KiB of glibc's; of heaps that take huge pages the rest of the first ones.
+/// The number of bytes by which the live blocks may exceed the growth of a process. This is memory
+/// that the heap had free and resident before the first operation, although it was asked to return
+/// it: some 100 KiB of glibc, and the rest of the first huge pages of other heaps.
 const FREE_BEFORE_BYTES: u64 = 512 << 10;
 const FREE_BEFORE_BYTES_HUGE: u64 = 2 * HUGE_PAGE_BYTES as u64;
 
@@ -53,27 +53,27 @@ const MIB: f64 = 1_048_576.0;
 /// A replay.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// What is replayed.
+    /// The replayed trace.
     pub trace: Trace,
-    /// Whether one thread does everything in order, and not as many as were recorded.
+    /// Whether one thread performs all operations in order, instead of as many as were recorded.
     pub is_merged: bool,
-    /// Who is measured; the first of them is the baseline.
+    /// The measured heaps. The first is the baseline.
     pub heaps: Vec<Found>,
-    /// How their drivers are started.
+    /// The command that starts their drivers.
     pub driver: Program,
-    /// How long it may take.
+    /// The longest time of the replay.
     pub budget: Duration,
-    /// What orders are drawn from.
+    /// The seed of the orders.
     pub seed: u64,
-    /// The command that does it again.
+    /// The command that repeats it.
     pub rerun: String,
 }
 
 /// The points of the course.
 struct Points {
-    /// Where they end, in operations.
+    /// The ends of the points, in operations.
     ends: Vec<usize>,
-    /// Bytes asked for and live there.
+    /// The requested bytes that are live at each end.
     live: Vec<u64>,
 }
 
@@ -86,10 +86,10 @@ struct Entrant<'a> {
     courses: Vec<Course>,
 }
 
-/// What one repetition gave.
+/// The result of one repetition.
 #[derive(Clone, Debug, Default)]
 struct Course {
-    /// Nanoseconds an operation, by point.
+    /// Nanoseconds per operation, by point.
     time_ns: Vec<f64>,
     /// Operations of each point.
     operations: Vec<usize>,
@@ -99,14 +99,15 @@ struct Course {
 }
 
 impl Points {
-    /// Evenly over the history, but for one: where the most bytes live.
+    /// Evenly distributed over the history, except for one point at the largest number of live
+    /// bytes.
     fn of(history: &History) -> Self {
         let live: Vec<u64> = live_bytes(history).collect();
         let points = POINTS.min(live.len());
         let mut ends: Vec<usize> = (1..=points).map(|point| live.len() * point / points).collect();
         let most = live.iter().copied().max().unwrap_or(0);
         let peak = live.iter().position(|bytes| *bytes == most).map_or(live.len(), |at| at + 1);
-        // The last stays where it is: the course goes on to the end.
+        // The last point stays, because the course goes on to the end.
         let before = ends.len().saturating_sub(1);
         let nearest = (0..before).min_by_key(|index| ends[*index].abs_diff(peak));
         if let Some(nearest) = nearest.filter(|_| !ends.contains(&peak)) {
@@ -130,8 +131,8 @@ impl Experiment for Replay {
         self.budget = budget;
     }
 
-    /// Nobody knows it before the trace is replayed once.
-    fn beside(&self, _: &Caches) -> Duration {
+    /// The time is not known before the trace is replayed once.
+    fn overhead(&self, _: &Caches) -> Duration {
         Duration::ZERO
     }
 
@@ -140,20 +141,21 @@ impl Experiment for Replay {
         Ok(check_available(wanted, &Sys::new())?)
     }
 
-    /// For each heap a record of its time, one of its largest footprint, and both at each point of
-    /// the course; and what the trace itself asked for. A heap that fails is left out, and the
-    /// context is warned. Where the baseline fails, all have the repetitions before it.
+    /// Emits for each heap a record of its time, one of its largest footprint, and both at each
+    /// point of the course, and the requested bytes of the trace itself. A heap that fails is left
+    /// out and reported to the context as a warning. If the baseline fails, all heaps have the
+    /// repetitions before it.
     ///
     /// # Errors
-    /// haul's own heap or the baseline fails, after the records of the others; or there is no
-    /// memory for it.
+    /// haul's own heap or the baseline fails; the records of the others are emitted first. It is
+    /// also an error if there is not enough memory.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         self.check_memory()?;
         let start = self.start(context);
         let script = Script::write(&self.trace.history)?;
         let points = Points::of(&self.trace.history);
         let mut entrants: Vec<Entrant<'_>> = self.heaps.iter().map(Entrant::new).collect();
-        // The baseline once more, as its own competitor.
+        // The baseline for the second time, to compare it with itself.
         entrants.push(Entrant::new(&self.heaps[0]));
         let mut order = Order::new(0..entrants.len(), self.seed);
         let mut watch = Watch::start(Sys::new());
@@ -167,7 +169,7 @@ impl Experiment for Replay {
             self.repetition((&start, &script, &points), &mut entrants, &mut order, context)
         };
         let what = self.name();
-        let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
+        let after = |context: &mut Context<'_>, progress| context.report_progress(&what, progress);
         let (done, ended) = rounds::repeat(limits, &mut watch, context, round, after);
         for entrant in &mut entrants {
             entrant.courses.truncate(done);
@@ -176,8 +178,9 @@ impl Experiment for Replay {
             let mut remarks = Remarks::new(&self.trace.remarks(), &watch.finish());
             let (threads, cpus) = (start.threads, start.cpus.len());
             if threads > cpus {
-                remarks
-                    .add(format!("{threads} threads share {cpus} CPUs: times hold their waiting"));
+                remarks.add(format!(
+                    "{threads} threads share {cpus} CPUs: times include their waiting"
+                ));
             }
             self.emit(&start, &points, &entrants, &remarks, context);
         }
@@ -188,13 +191,13 @@ impl Experiment for Replay {
 }
 
 impl Replay {
-    /// How many threads replay.
+    /// The number of threads that replay.
     #[must_use]
     pub fn threads(&self) -> usize {
         if self.is_merged { 1 } else { self.trace.history.threads.len().clamp(1, THREADS_MAX) }
     }
 
-    /// What all blocks take together at the most.
+    /// The largest memory of all blocks together.
     fn peak_bytes(&self) -> u64 {
         self.trace.history.peak_bytes.max(MEMORY_LEAST)
     }
@@ -215,7 +218,7 @@ impl Replay {
         }
     }
 
-    /// Every point by every heap in an order drawn anew, each heap in a process of its own.
+    /// Every point with every heap, in a new random order. Each heap has a process of its own.
     fn repetition(
         &self,
         (start, script, points): (&Start, &Script, &Points),
@@ -256,7 +259,7 @@ impl Replay {
         Ok(Next::Round)
     }
 
-    /// Leaves a heap that failed out of the run; without the baseline there is nothing to compare.
+    /// Leaves a heap that failed out of the run. Without the baseline, nothing can be compared.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
@@ -276,7 +279,7 @@ impl Replay {
         remarks: &Remarks,
         context: &mut Context<'_>,
     ) {
-        let (again, subjects) = entrants.split_last().expect("the baseline is there twice");
+        let (again, subjects) = entrants.split_last().expect("the baseline is measured twice");
         let subjects: Vec<&Entrant<'_>> =
             subjects.iter().filter(|entrant| entrant.failure.is_none()).collect();
         let record = |entrant: &Entrant<'_>, metric: &str, unit: &str| {
@@ -305,7 +308,7 @@ impl Replay {
         }
     }
 
-    /// The whole course in two figures, compared with the baseline.
+    /// Emits the whole course in two figures, compared with the baseline.
     fn emit_whole(
         &self,
         subjects: &[&Entrant<'_>],
@@ -325,7 +328,7 @@ impl Replay {
                     .chain([again])
                     .map(|entrant| of(&entrant.courses[index]))
                     .collect(),
-                // Where threads share CPUs, they are each other's other processes.
+                // Threads that share CPUs do not count as other processes.
                 hit: !crowded && subjects.iter().any(|entrant| entrant.courses[index].hit),
             };
             let rounds: Vec<Round> = (0..again.courses.len()).map(round).collect();
@@ -339,7 +342,7 @@ impl Replay {
         }
     }
 
-    /// What the recorded program had asked for: what no heap can go below.
+    /// Emits the bytes that the recorded program had requested, which no heap can go below.
     fn emit_asked_for(&self, start: &Start, points: &Points, context: &mut Context<'_>) {
         for (&end, &live) in points.ends.iter().zip(&points.live) {
             let record = self.record(start, "asked for", "footprint", "MiB");
@@ -349,7 +352,7 @@ impl Replay {
         }
     }
 
-    /// What all records have in common.
+    /// The parameters that all records share.
     fn record(&self, start: &Start, subject: &str, metric: &str, unit: &str) -> Record {
         Record::new("", name::HEAP_REPLAY, subject, metric, unit)
             .with(key::TRACE, self.trace.name())
@@ -361,7 +364,7 @@ impl Replay {
             .with(key::RERUN, self.rerun.clone())
     }
 
-    /// The record of a point: after so many operations, and when that was in the recording.
+    /// The record of a point: the number of operations before it, and their time in the recording.
     fn at(&self, record: Record, end: usize) -> Record {
         let time_ns = self.trace.history.operations[end - 1].time_ns;
         let at_ms = (time_ns as f64 / 1e3).round() / 1e3;
@@ -374,7 +377,7 @@ impl<'a> Entrant<'a> {
         Self { found, version: String::new(), pages: None, failure: None, courses: Vec::new() }
     }
 
-    /// Starts a process for one repetition; what is resident in it once it has the steps.
+    /// Starts a process for one repetition. Returns its resident bytes after it has read the steps.
     fn begin(
         &mut self,
         driver: &Program,
@@ -390,11 +393,11 @@ impl<'a> Entrant<'a> {
         Ok((running, figures.values.first().copied().unwrap_or(0.0)))
     }
 
-    /// Adds a point of so many operations, at whose end so many bytes live.
+    /// Adds a point of this many operations, with this many live bytes at its end.
     ///
     /// # Errors
-    /// Fewer bytes are resident than live, each of whose pages was written to: what was resident is
-    /// no footprint then.
+    /// Fewer bytes are resident than live, although each of their pages was written to, so that the
+    /// resident bytes are not the footprint.
     fn add(
         &mut self,
         figures: &Figures,
@@ -411,10 +414,10 @@ impl<'a> Entrant<'a> {
         if grown + (free_before as f64) < live {
             return Err(Error::Driver {
                 peer: self.found.peer.name().to_owned(),
-                attempt: "tell its footprint".to_owned(),
+                attempt: "report its footprint".to_owned(),
                 reason: format!(
-                    "its memory grew by {:.2} MiB, and {:.2} MiB live and were written to: the machine swaps, or \
-                     merges pages; replay it where there is memory to spare",
+                    "its memory grew by {:.2} MiB, but {:.2} MiB are live and were written to: the \
+                     machine swaps, or merges pages; replay it with more free memory",
                     grown / MIB,
                     live / MIB
                 ),
@@ -423,8 +426,8 @@ impl<'a> Entrant<'a> {
         let course = self.courses.last_mut().expect("pushed for each repetition");
         course.time_ns.push(time_ns);
         course.operations.push(operations);
-        // What lives is resident for certain: where the process has grown by less, a part of it
-        // lies where the heap had pages before.
+        // The live bytes are resident. If the process has grown by less, some of them are on pages
+        // that the heap had before.
         course.footprint_mib.push(grown.max(live) / MIB);
         course.hit |= figures.hit;
         Ok(())
@@ -432,7 +435,7 @@ impl<'a> Entrant<'a> {
 }
 
 impl Course {
-    /// Of an operation, whichever point it is of.
+    /// The mean over the operations of all points.
     fn mean_ns(&self) -> f64 {
         let all: usize = self.operations.iter().sum();
         let of_points = self.time_ns.iter().zip(&self.operations);

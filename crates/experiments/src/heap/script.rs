@@ -1,5 +1,5 @@
 //! The steps of a replay, as a file between a run and its drivers: the run resolves the trace once,
-//! and a driver's heap is not disturbed by that work.
+//! so that this work does not disturb a driver's heap.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -14,20 +14,20 @@ use crate::error::Error;
 /// Bytes of a step in the file.
 const STEP_BYTES: usize = 24;
 
-/// One step: what a driver's thread does with one block.
+/// One step: the operation of a driver's thread on one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// The size that it has from now on, in bytes; at least 1.
+    /// The size of the block after the step, in bytes; at least 1.
     pub(super) size: u64,
-    /// Which block.
+    /// The block.
     pub(super) block: u32,
-    /// How many steps of this block come before.
+    /// The number of earlier steps of this block.
     pub(super) turn: u32,
-    /// Which recorded thread.
+    /// The recorded thread.
     pub(super) thread: u16,
     /// The alignment is 2 to this power.
     pub(super) align_log2: u8,
-    /// What is done.
+    /// The operation.
     pub(super) kind: Kind,
 }
 
@@ -42,7 +42,7 @@ impl Script {
     /// Writes the steps of a history into a new file that only this user can read.
     ///
     /// # Errors
-    /// There is no room for it: 24 bytes an operation.
+    /// There is no space for it: 24 bytes per operation.
     pub(super) fn write(history: &History) -> Result<Self, Error> {
         let failed = |path: PathBuf| {
             |reason: io::Error| Error::TraceFile {
@@ -104,20 +104,20 @@ impl Reader {
         Ok(Self { input: BufReader::new(file), steps })
     }
 
-    /// How many steps the file has.
+    /// The number of steps in the file.
     pub(super) fn steps(&self) -> usize {
         self.steps
     }
 
-    /// The next one.
+    /// The next step.
     ///
     /// # Errors
-    /// It cannot be read, or is no step.
+    /// It cannot be read, or is not valid.
     pub(super) fn next(&mut self) -> io::Result<Step> {
         let mut bytes = [0; STEP_BYTES];
         self.input.read_exact(&mut bytes)?;
         let step = Step::from_bytes(&bytes);
-        step.ok_or_else(|| io::Error::other("it holds something that is no step"))
+        step.ok_or_else(|| io::Error::other("it contains an invalid step"))
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_come_back_and_the_file_goes() {
+    fn steps_are_read_as_written_and_file_is_removed() {
         let operation = |block, kind, size| Operation {
             time_ns: 0,
             size,
@@ -206,7 +206,7 @@ mod tests {
             ]
         );
         std::fs::write(&path, [9; STEP_BYTES]).unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("no step"));
+        assert!(read(&path).unwrap_err().to_string().contains("invalid step"));
         drop(script);
         assert!(!path.exists());
     }

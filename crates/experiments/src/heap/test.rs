@@ -1,4 +1,4 @@
-//! The tests: what each has a driver do in one repetition, and which figures come of it.
+//! The tests: the tasks of a driver in one repetition, and the figures of their results.
 
 use std::str::FromStr;
 
@@ -7,22 +7,23 @@ use haul_model::experiment::name;
 use super::protocol::{Repeated, Shape, Task};
 use crate::error::Error;
 
-/// A way to use a heap.
+/// A pattern of using a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// Of ByteDance's rte_malloc test: rounds of allocations with nothing freed between.
+    /// Of ByteDance's rte_malloc test: rounds of allocations without a free.
     Growth,
-    /// The same with blocks of the size and of twice the size in turn, each at its own alignment.
+    /// As [`Growth`](Self::Growth), with blocks of the size and of twice the size in turn, each
+    /// with its own alignment.
     Mixed,
     /// Rounds of allocations, each freed before the next.
     Regrow,
-    /// Of the same, "bulk": allocate many, fill them, free them.
+    /// Of ByteDance's rte_malloc test, "bulk": allocates many blocks, fills them, and frees them.
     Bulk,
-    /// Of the same, "no-bulk": one at a time, with a pause.
+    /// Of ByteDance's rte_malloc test, "no-bulk": one block at a time, with a pause.
     NoBulk,
-    /// Of the same, "realloc": twice doubled.
+    /// Of ByteDance's rte_malloc test, "realloc": a block is doubled twice.
     Realloc,
-    /// A block and its free, again and again.
+    /// A block and its free, repeated.
     Pairs,
     /// Blocks of random sizes and lifetimes.
     Lifetimes,
@@ -32,16 +33,16 @@ pub enum Test {
     Latency,
 }
 
-/// How much of a test there is.
+/// The extent of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The block's size and alignment.
     pub shape: Shape,
-    /// Rounds of a repetition, where the test has rounds.
+    /// Rounds of a repetition, if the test has rounds.
     pub rounds: usize,
-    /// Blocks of a round, on each thread, where the test counts blocks.
+    /// Blocks of a round, on each thread, if the test counts blocks.
     pub count: usize,
-    /// How long a pause is, where the test has pauses, in ns.
+    /// The time of a pause, if the test has pauses, in ns.
     pub delay_ns: u64,
 }
 
@@ -50,22 +51,22 @@ pub struct Extent {
 pub(super) struct Figure {
     pub(super) metric: &'static str,
     pub(super) unit: &'static str,
-    /// Which round it is of, from 1; `None` for all of them.
+    /// Its round, from 1; `None` for a figure of all rounds.
     pub(super) round: Option<usize>,
 }
 
 /// The pause between two allocations in ByteDance's rte_malloc test, in ns.
 pub const SEED_DELAY_NS: u64 = 5000;
 
-/// How far ahead of need haul's heap grows in [`Test::Latency`], in bytes: 10 ms at a
-/// pace of 4 KiB every 5 us, in pages of 2 MiB.
+/// The bytes that haul's heap keeps ready ahead of need in [`Test::Latency`]: 10 ms at a rate of 4
+/// KiB per 5 us, in pages of 2 MiB.
 const GROW_AHEAD_BYTES: usize = 8 << 20;
 
-/// How many tasks a round of [`Test::Regrow`] is.
+/// The number of tasks in a round of [`Test::Regrow`].
 const REGROW_TASKS: usize = 4;
 
 impl Test {
-    /// All of them, in the order of the page.
+    /// All tests, in the order of the page.
     pub const ALL: [Self; 10] = [
         Self::Growth,
         Self::Mixed,
@@ -79,13 +80,13 @@ impl Test {
         Self::Latency,
     ];
 
-    /// As commands spell it.
+    /// Its name in commands.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.experiment().trim_start_matches(name::HEAP)
     }
 
-    /// As records spell it.
+    /// Its name in records.
     #[must_use]
     pub fn experiment(self) -> &'static str {
         match self {
@@ -102,8 +103,8 @@ impl Test {
         }
     }
 
-    /// Rounds and blocks where nobody says: those of ByteDance's rte_malloc test where it has some.
-    /// Random lifetimes have as many live blocks as make 64 MiB of 16 KiB ones at most.
+    /// The default rounds and blocks: those of ByteDance's rte_malloc test, if it has them. Random
+    /// lifetimes have as many live blocks as take 64 MiB in blocks of 16 KiB at most.
     #[must_use]
     pub fn extent(self, shape: Shape) -> Extent {
         let (rounds, count) = match self {
@@ -116,10 +117,10 @@ impl Test {
         Extent { shape, rounds, count, delay_ns: SEED_DELAY_NS }
     }
 
-    /// How many threads do it: as many as were asked for, or as few as it takes.
+    /// The number of threads: the requested one, or the smallest one of the test.
     ///
     /// # Errors
-    /// [`Error::OddThreads`]: of a test that takes pairs of threads.
+    /// [`Error::OddThreads`] for a test that needs pairs of threads.
     pub fn threads(self, asked: Option<usize>) -> Result<usize, Error> {
         let least = if self == Self::Remote { 2 } else { 1 };
         let threads = asked.unwrap_or(least);
@@ -129,18 +130,18 @@ impl Test {
         Ok(threads)
     }
 
-    /// How many bytes haul's heap keeps ready ahead of need where nobody says.
+    /// The default number of bytes that haul's heap keeps ready ahead of need.
     #[must_use]
     pub fn grow_ahead_bytes(self) -> usize {
         if self == Self::Latency { GROW_AHEAD_BYTES } else { 0 }
     }
 
-    /// Whether every repetition begins with a heap that nobody has used.
+    /// Whether every repetition begins with an unused heap.
     pub(super) fn is_fresh(self) -> bool {
         matches!(self, Self::Growth | Self::Mixed | Self::Regrow | Self::Latency)
     }
 
-    /// What is repeated until it takes long enough to be timed.
+    /// The operation that is repeated until it takes long enough to be timed.
     pub(super) fn repeated(self, extent: &Extent) -> Option<Repeated> {
         match self {
             Self::Pairs => Some(Repeated::Pairs),
@@ -151,7 +152,7 @@ impl Test {
         }
     }
 
-    /// Blocks that a thread holds at once, at most.
+    /// The largest number of blocks that a thread holds at once.
     pub(super) fn blocks_max(self, extent: &Extent) -> usize {
         match self {
             Self::Growth | Self::Mixed => extent.rounds.saturating_mul(extent.count),
@@ -160,7 +161,7 @@ impl Test {
         }
     }
 
-    /// Bytes of a thread's largest block.
+    /// The size of a thread's largest block in bytes.
     pub(super) fn block_bytes_max(self, extent: &Extent) -> usize {
         let factor = match self {
             Self::Mixed => 2,
@@ -170,7 +171,7 @@ impl Test {
         extent.shape.size.max(extent.shape.align).saturating_mul(factor)
     }
 
-    /// What a driver does in one repetition, one task after the other. `iterations` are those of
+    /// The tasks of a driver in one repetition, one after the other. `iterations` are those of
     /// [`Task::Repeat`].
     pub(super) fn tasks(self, extent: &Extent, iterations: u64, seed: u64) -> Vec<Task> {
         let Extent { shape, rounds, count, delay_ns } = *extent;
@@ -229,8 +230,9 @@ impl Test {
         }
     }
 
-    /// From what the tasks of a repetition gave to its figures. Threads that share CPUs (`crowded`)
-    /// are timed all together: alone, each would leave out what the others kept it from.
+    /// The figures of a repetition from the results of its tasks. Threads that share CPUs
+    /// (`crowded`) are timed together: each thread's own time would leave out the time in which the
+    /// others ran.
     pub(super) fn figures_of(self, given: &[Vec<f64>], threads: usize, crowded: bool) -> Vec<f64> {
         let repeated = || if crowded { given[0][1] } else { given[0][0] };
         match self {
@@ -270,7 +272,7 @@ impl FromStr for Test {
     }
 }
 
-/// The last round's time over the first's.
+/// The ratio of the last round's time to the first's.
 fn growth(times: &[f64]) -> f64 {
     match (times.first(), times.last()) {
         (Some(first), Some(last)) => last / first,
@@ -290,7 +292,7 @@ mod tests {
     const SHAPE: Shape = Shape { size: 4096, align: 4096 };
 
     #[test]
-    fn names_come_back_and_others_are_answered_with_what_there_is() {
+    fn test_names_parse_and_unknown_name_lists_tests() {
         for test in Test::ALL {
             assert_eq!(test.name().parse::<Test>().unwrap(), test);
         }
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn every_test_has_as_many_figures_as_its_tasks_give() {
+    fn tasks_give_as_many_figures_as_test_has() {
         for test in Test::ALL {
             let extent = Extent { rounds: 3, ..test.extent(SHAPE) };
             let given: Vec<Vec<f64>> = test
@@ -318,12 +320,12 @@ mod tests {
     }
 
     #[test]
-    fn growth_and_footprint_are_what_the_issue_says() {
+    fn growth_and_footprint_are_ratios() {
         let given = vec![vec![10.0], vec![20.0], vec![40.0], vec![500.0, 400.0]];
         assert_eq!(Test::Growth.figures_of(&given, 1, false), [10.0, 20.0, 40.0, 4.0, 1.25]);
-        // Four threads, each a pair in 8 ns: half a pair a nanosecond, all together.
+        // Four threads, each with a pair in 8 ns: half a pair per nanosecond, all together.
         assert_eq!(Test::Pairs.figures_of(&[vec![8.0, 9.0]], 4, false), [8.0, 500.0, 8.0]);
-        // The same where the four took turns, each some 2 ns of the 8.
+        // The same rate, where the four threads alternate: each runs for some 2 ns of the 8.
         assert_eq!(Test::Pairs.figures_of(&[vec![2.0, 8.0]], 4, true), [8.0, 500.0, 2.0]);
         let round = |allocating: f64, left: f64| {
             [vec![allocating], vec![800.0, 400.0], vec![allocating / 2.0], vec![left]]

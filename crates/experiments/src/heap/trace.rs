@@ -8,37 +8,37 @@ use haul_model::trace::{Builder, HEADER_BYTES, Header, History, Kind, TraceError
 
 use crate::error::Error;
 
-/// Operations that a trace may have where nobody says: they take about 5 GB while they are read.
+/// The default limit of a trace's operations: they take about 5 GB while they are read.
 pub const OPERATIONS_MAX: usize = 1 << 26;
 
-/// Which of a program's heaps is looked at.
+/// The heaps of a program that are replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// Both.
+    /// Both heaps.
     #[default]
     All,
-    /// `malloc` and its kin: what has no tag.
+    /// `malloc` and its family: the operations without a tag.
     Malloc,
-    /// `rte_malloc` and its kin: what has a tag.
+    /// `rte_malloc` and its family: the operations with a tag.
     Rte,
 }
 
-/// A trace that was read.
+/// A trace that has been read.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// Where it was read from.
+    /// The path of its file.
     pub path: PathBuf,
-    /// What it says of itself.
+    /// Its header.
     pub header: Header,
-    /// What was done.
+    /// Its operations.
     pub history: History,
 }
 
 impl Trace {
-    /// Reads a file of at most `limit` operations. Memory: about 80 B an operation.
+    /// Reads a file of at most `limit` operations. Memory: about 80 B per operation.
     ///
     /// # Errors
-    /// It cannot be read, is no trace, is too long, or has nothing that was asked for.
+    /// It cannot be read, is not a trace, is too long, or has no operation of this part.
     pub fn read(path: &Path, limit: usize, part: Part) -> Result<Self, Error> {
         let bad_file = |reason: io::Error| Error::TraceFile {
             attempt: "read",
@@ -47,7 +47,7 @@ impl Trace {
             remedy: "name a file that libhaul_record.so wrote",
         };
         let bad_trace = |reason: TraceError| Error::Trace { path: path.into(), reason };
-        // A pipe would be waited for, and a device may never end.
+        // A read from a pipe would wait, and a device may never end.
         let status = std::fs::metadata(path).map_err(bad_file)?;
         if !status.is_file() {
             return Err(bad_file(io::Error::other("it is not a regular file")));
@@ -59,7 +59,7 @@ impl Trace {
         let rest = u64::from(header.header_bytes) - HEADER_BYTES as u64;
         io::copy(&mut (&mut file).take(rest), &mut io::sink()).map_err(bad_file)?;
         let mut builder = Builder::new(limit);
-        // A header may lie about its blocks; the file cannot lie about its length.
+        // A header may contain a wrong size of its blocks, but the file's length is right.
         let room = u64::from(header.block_bytes).min(status.len()) as usize;
         let mut block = vec![0; room];
         loop {
@@ -78,7 +78,7 @@ impl Trace {
         Ok(Self { path: path.into(), header, history })
     }
 
-    /// The file's name, as records say it.
+    /// The file's name in records.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
@@ -88,7 +88,7 @@ impl Trace {
             .collect()
     }
 
-    /// What a reader of figures has to know of this trace; empty for a perfect recording.
+    /// Notes for the reader about this trace; empty for a complete recording.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let oddities = self.history.oddities;
@@ -106,7 +106,7 @@ impl Trace {
     }
 }
 
-/// Bytes asked for and live after each operation.
+/// The requested bytes that are live after each operation.
 pub fn live_bytes(history: &History) -> impl Iterator<Item = u64> {
     let mut sizes = vec![0_u64; history.blocks as usize];
     let mut live = 0_u64;
@@ -127,7 +127,7 @@ fn keep(history: &mut History, part: Part) {
     }
 }
 
-/// Reads until the room is full or the file ends; how much it was.
+/// Reads until the buffer is full or the file ends. Returns the number of bytes.
 fn fill(file: &mut File, room: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     while length < room.len() {

@@ -1,8 +1,8 @@
-//! The limit that no copy passes: bytes a second by reading, writing and copying, on 1..N threads.
+//! The limit of every copy: bytes per second by reading, writing and copying, on 1..N threads.
 //!
-//! Each thread walks buffers of its own, larger than the caches. Writing and copying are tried in
-//! every way that haul has, by registers and past the caches, beside libc: the limit is the best of
-//! them, and each is a record of its own.
+//! Each thread walks buffers of its own that are larger than the caches. Writing and copying use
+//! every kernel of haul, by registers and past the caches, and libc. The limit is the best of them,
+//! and each has a record of its own.
 
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ use crate::error::Error;
 use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
-/// What an operation takes beside its rounds, for each byte of all buffers: seven rounds of every
+/// The time of an operation beyond its rounds, for each byte of all buffers: seven rounds of every
 /// kernel that copies, and of other operations.
 const COPYING_NS_PER_BYTE: f64 = 3.5;
 const WALKING_NS_PER_BYTE: f64 = 1.0;
 
-/// Rounds that every operation gets, whatever the budget.
+/// The fewest rounds of every operation, whatever the budget.
 const ROUNDS_MIN: usize = 7;
 
-/// What is done with memory.
+/// The operation on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// All of a buffer is loaded.
+    /// Loads all of a buffer.
     Read,
-    /// All of a buffer is stored to.
+    /// Stores to all of a buffer.
     Write,
-    /// One buffer is copied to another; its bytes count once.
+    /// Copies one buffer to another. Its bytes count once.
     Copy,
 }
 
@@ -43,7 +43,7 @@ impl Operation {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Copy];
 
-    /// As records spell it.
+    /// Its name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Operation {
         }
     }
 
-    /// Buffers that each thread needs.
+    /// The number of buffers of each thread.
     fn buffers(self) -> usize {
         if self == Self::Copy { 2 } else { 1 }
     }
@@ -62,39 +62,40 @@ impl Operation {
 /// Bandwidth by operation and number of threads.
 #[derive(Clone, Debug)]
 pub struct Bandwidth {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// How many threads do it at once.
+    /// The number of threads that perform it at the same time.
     pub threads: usize,
-    /// How large each thread's buffer is; larger than the caches to mean memory.
+    /// The size of each thread's buffer. It must be larger than the caches to measure memory.
     pub size_bytes: usize,
-    /// How long it may take; at least seven rounds are run.
+    /// The longest time of the rounds; at least seven rounds are run.
     pub budget: Duration,
 }
 
-/// How far beyond the caches memory is walked, and for how long.
+/// The size of the buffers, and the time of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// How long an operation may take.
+    /// The longest time of an operation.
     pub budget: Duration,
-    /// Buffers are so many last caches.
+    /// The size of the buffers in last-level caches.
     pub caches: usize,
-    /// The most of all threads' buffers together, in bytes.
+    /// The largest size of all threads' buffers together, in bytes.
     pub bytes_max: usize,
 }
 
 impl Extent {
-    /// Enough to know what limits a copy.
+    /// Enough to find the limit of a copy.
     pub const QUICK: Self =
         Self { budget: Duration::from_millis(250), caches: 2, bytes_max: 256 << 20 };
 
-    /// Enough for a figure of its own.
+    /// Enough for a published figure.
     pub const FULL: Self =
         Self { budget: Duration::from_millis(700), caches: 4, bytes_max: 512 << 20 };
 }
 
 impl Bandwidth {
-    /// Some last caches for each thread, or what memory there is: a quarter of it for everybody.
+    /// A bandwidth with buffers of some last-level caches for each thread, or of a quarter of the
+    /// memory for all threads if that is less.
     #[must_use]
     pub fn new(
         operation: Operation,
@@ -111,7 +112,7 @@ impl Bandwidth {
         Self { operation, threads, size_bytes, budget: extent.budget }
     }
 
-    /// What memory allows a function on as many threads.
+    /// The bandwidth that limits a function with this number of threads.
     #[must_use]
     pub fn limit(
         function: Function,
@@ -143,8 +144,9 @@ impl Experiment for Bandwidth {
         self.budget = budget;
     }
 
-    fn beside(&self, _: &Caches) -> Duration {
-        // A machine of more processors has more channels to its memory: about one for four of them.
+    fn overhead(&self, _: &Caches) -> Duration {
+        // A machine with more processors has more channels to its memory: about one for four of
+        // them.
         let bytes = self.size_bytes * self.threads / (self.threads / 4).clamp(1, 8);
         SMALL
             + match self.operation {
@@ -159,10 +161,10 @@ impl Experiment for Bandwidth {
         Ok(check_available(wanted, &Sys::new())?)
     }
 
-    /// One record for each way.
+    /// Emits one record for each kernel.
     ///
     /// # Errors
-    /// The buffers are more than the machine has; see [`haul_measure::Error`].
+    /// The buffers are larger than the machine's memory; see [`haul_measure::Error`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         self.check_memory()?;
         let bytes = self.buffer_bytes();
@@ -198,14 +200,14 @@ impl Experiment for Bandwidth {
     }
 }
 
-/// How a buffer is walked.
+/// The method of walking a buffer.
 #[derive(Clone, Copy, Debug)]
 enum Walk {
     Read(fn(&[u64]) -> u64),
     Move(Routine),
 }
 
-/// The walks to do it, the baseline first: libc, or for reading the plainest loop.
+/// The methods of an operation, the baseline first: libc, or the simplest loop for reading.
 fn walks(operation: Operation) -> Result<Vec<(&'static str, Walk)>, Error> {
     let function = match operation {
         Operation::Read => return Ok(reads()),
@@ -226,8 +228,8 @@ fn reads() -> Vec<(&'static str, Walk)> {
     walks
 }
 
-/// All words folded into one. Eight chains: none waits for another, and the compiler takes them
-/// for vectors.
+/// All words combined into one, in eight chains: no chain waits for another, and the compiler
+/// vectorises them.
 #[inline(always)]
 fn fold(words: &[u64]) -> u64 {
     let mut sums = [0u64; 32];
@@ -248,9 +250,9 @@ mod x86_64 {
         super::fold(words)
     }
 
-    /// As a plain function pointer. Only named where AVX2 is available.
+    /// As a plain function pointer. It must only be used if AVX2 is available.
     pub(super) fn fold_avx2_checked(words: &[u64]) -> u64 {
-        // SAFETY: `reads` names this function only after Isa::Avx2.is_available().
+        // SAFETY: `reads` uses this function only after Isa::Avx2.is_available().
         unsafe { fold_avx2(words) }
     }
 }
@@ -272,23 +274,25 @@ impl Subject for Stream<'_> {
         for _ in 0..iterations {
             match self.walk {
                 Walk::Read(read) => {
-                    // SAFETY: the region is mapped, touched, aligned to a huge page, holds `bytes`
-                    // bytes, a multiple of 4096, and nobody writes to it while reading is measured.
+                    // SAFETY: the region is mapped, touched, aligned to a huge page, and holds
+                    // `bytes` bytes, a multiple of 4096. Nothing writes to it while reading is
+                    // measured.
                     let words =
                         unsafe { std::slice::from_raw_parts(source.cast::<u64>(), self.bytes / 8) };
                     std::hint::black_box(read(words));
                 }
                 Walk::Move(Routine::Fill(fill)) => {
-                    // SAFETY: the region holds `bytes` bytes and is this thread's alone.
+                    // SAFETY: the region holds `bytes` bytes and belongs to this thread alone.
                     unsafe { fill(source, i32::from(FILL_BYTE), self.bytes) };
                 }
                 Walk::Move(Routine::Copy(copy)) => {
                     let target = source.wrapping_add(self.bytes);
-                    // SAFETY: the region holds two buffers of `bytes` bytes, and is this thread's.
+                    // SAFETY: the region holds two buffers of `bytes` bytes, and belongs to this
+                    // thread alone.
                     unsafe { copy(target, source, self.bytes) };
                 }
                 Walk::Move(Routine::InlineCopy | Routine::InlineMove | Routine::InlineFill) => {
-                    unreachable!("a selection of kernels holds no inlined function")
+                    unreachable!("a selection of kernels has no inlined function")
                 }
             }
         }
@@ -300,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_memory_means_smaller_buffers() {
+    fn buffers_are_smaller_with_little_memory() {
         let caches = Caches::from_sizes(&[32 << 10, 1 << 20, 32 << 20]);
         for (threads, operation) in
             [1, 2].into_iter().flat_map(|threads| Operation::ALL.map(|it| (threads, it)))
@@ -311,14 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn reading_reads_every_word() {
+    fn fold_reads_every_word() {
         let mut words: Vec<u64> = (0..320).collect();
         let before = fold(&words);
         for index in 0..words.len() {
             words[index] ^= 1 << 40;
             assert_ne!(fold(&words), before, "word {index} is not read");
-            for (_, way) in reads() {
-                let Walk::Read(read) = way else { panic!("reads only") };
+            for (_, walk) in reads() {
+                let Walk::Read(read) = walk else { panic!("reads only") };
                 assert_eq!(read(&words), fold(&words));
             }
             words[index] ^= 1 << 40;

@@ -1,6 +1,6 @@
-//! The price of a page fault: memory freshly mapped, touched once a page, and given back.
+//! The cost of a page fault: memory is mapped, touched once per page, and unmapped.
 //!
-//! What an operation costs is the fault, the kernel's zeroing where the touch writes, and its
+//! The cost of an operation is the fault, the kernel's zeroing if the page is written, and its
 //! share of mapping and unmapping.
 
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::error::Error;
 use crate::experiment::{Experiment, SMALL};
 use crate::outcome::{self, Metric, Template};
 
-/// Base pages and huge ones.
+/// Base pages and huge pages.
 const KINDS_OF_PAGES: u32 = 2;
 
-/// The most memory mapped at once, in bytes.
+/// The largest memory that is mapped at once, in bytes.
 const MAPPED_MAX_BYTES: usize = 64 << 20;
 
-/// How a fresh page is touched.
+/// The first access to a new page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
-    /// A byte is written: the kernel finds and zeroes a page.
+    /// A write: the kernel finds and zeroes a page.
     Write,
-    /// A byte is read: the kernel maps its page of zeros.
+    /// A read: the kernel maps its page of zeros.
     Read,
 }
 
 impl Touch {
-    /// As the record parameter `mode` spells it.
+    /// Its name in the record parameter `mode`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,12 +42,12 @@ impl Touch {
     }
 }
 
-/// The price of first touches, by kind of page.
+/// The cost of first accesses, by kind of page.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// How pages are touched.
+    /// The kind of access.
     pub touch: Touch,
-    /// How long both kinds of pages may take together.
+    /// The longest time of both kinds of pages together.
     pub budget: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Experiment for Fault {
         self.budget = budget;
     }
 
-    fn beside(&self, _: &Caches) -> Duration {
+    fn overhead(&self, _: &Caches) -> Duration {
         SMALL
     }
 
@@ -72,9 +72,9 @@ impl Experiment for Fault {
         Ok(check_available(MAPPED_MAX_BYTES as u64, &Sys::new())?)
     }
 
-    /// Base pages and huge pages one after the other, a record for each: the price of one page of
-    /// its kind. They are not compared with each other; 512 base pages are as large as one huge
-    /// page (of 2 MiB).
+    /// Emits a record for base pages and then one for huge pages, with the cost of one page of its
+    /// kind. The two are not compared with each other: 512 base pages are as large as one huge page
+    /// (of 2 MiB).
     ///
     /// # Errors
     /// There is no memory for it; see [`haul_measure::Error`].
@@ -124,11 +124,11 @@ impl Toucher {
         }
     }
 
-    /// Whether the kernel gave the pages that were asked for: counted by its faults.
+    /// A note if the kernel did not give pages of this kind, according to the number of faults.
     fn note(&self, outcome: &Outcome) -> Option<String> {
         let account = outcome.subjects.first()?.account;
         let per_page = account.faults_minor as f64 / account.operations.max(1) as f64;
-        // A lead-in and mapping itself fault too: twice the faults is still the pages asked for.
+        // A lead-in and the mapping itself fault as well: up to twice the faults are normal.
         (self.pages == Pages::Huge && per_page > 2.0).then(|| {
             format!("the kernel gave base pages ({per_page:.0} faults for 2 MiB): allow transparent huge pages")
         })
@@ -149,7 +149,7 @@ impl Subject for Toucher {
             match self.touch {
                 // SAFETY: the byte is the first of one of the region's pages.
                 Touch::Write => unsafe { byte.write_volatile(1) },
-                // SAFETY: as above; the kernel zeroed it.
+                // SAFETY: as above. The kernel zeroed it.
                 Touch::Read => std::mem::drop(unsafe { byte.read_volatile() }),
             }
         }

@@ -1,9 +1,9 @@
-//! What memory itself allows: bandwidth, and the price of a page fault.
+//! The limits of memory itself: bandwidth, and the cost of a page fault.
 //!
 //! From the bottom up:
 //!
-//! - `bandwidth`: the limit that no copy passes;
-//! - `fault`: the price of a page fault.
+//! - `bandwidth`: the limit of every copy;
+//! - `fault`: the cost of a page fault.
 
 pub mod bandwidth;
 pub mod fault;

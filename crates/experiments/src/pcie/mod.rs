@@ -1,19 +1,19 @@
-//! What a running program moves across PCIe: its bursts, an estimate from them, and counters.
+//! The PCIe traffic of a running program: its bursts, an estimate from them, and counters.
 //!
 //! From the bottom up:
 //!
-//! - [`source`]: whatever counts, behind one trait;
-//! - [`probe`]: the burst probe in a DPDK program, asked over its telemetry;
-//! - [`place`]: which NIC, driver, mode and link a port is;
-//! - [`watch`]: all of it, an interval at a time;
-//! - [`records`]: what was watched, as records;
+//! - [`source`]: the counters of a machine, behind one trait;
+//! - [`probe`]: the burst probe in a DPDK program, by its telemetry;
+//! - [`profile`]: the NIC, driver, mode and link of a port;
+//! - [`watch`]: all of these, one interval at a time;
+//! - [`records`]: from intervals to records;
 //! - [`sweep`]: a modelled NIC forwarded by one core, at one rate after the other.
 
 pub mod source;
 
 pub mod probe;
 
-pub mod place;
+pub mod profile;
 
 pub mod watch;
 

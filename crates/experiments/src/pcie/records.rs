@@ -1,4 +1,4 @@
-//! What was watched, as records.
+//! From watched intervals to records.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::probe::{Bursts, Port, Queue};
 use super::source::nic;
 use super::watch::{Interval, PortInterval};
 
-/// Intervals, added up.
+/// The sums of the intervals.
 #[derive(Debug, Default)]
 pub struct Recorder {
     seconds: f64,
@@ -35,7 +35,7 @@ struct Series {
 struct Counted {
     unit: &'static str,
     rates: Vec<f64>,
-    /// Intervals in which it was not known.
+    /// Intervals in which the rate was not known.
     gaps: u64,
 }
 
@@ -54,7 +54,7 @@ impl Recorder {
             self.add_port(port, interval.seconds);
             let notes = self.notes.entry(port.number).or_default();
             for note in &port.notes {
-                // The same sentence with another number is the same to a reader.
+                // A sentence that differs only in a number is the same for a reader.
                 let is_known = |known: &String| words(known) == words(note);
                 if !notes.iter().any(is_known) {
                     notes.push(note.clone());
@@ -70,17 +70,17 @@ impl Recorder {
             series.rates.push(bursts.packets() as f64 / seconds);
         }
         for (source, rate) in &port.rates {
-            let place = (port.number, *source, rate.quantity.name().to_owned());
+            let profile = (port.number, *source, rate.quantity.name().to_owned());
             let unit = rate.quantity.rate_unit();
             let counted =
-                self.counted.entry(place).or_insert(Counted { unit, rates: Vec::new(), gaps: 0 });
+                self.counted.entry(profile).or_insert(Counted { unit, rates: Vec::new(), gaps: 0 });
             match rate.per_s {
                 Ok(rate) => counted.rates.push(rate),
                 Err(_) => counted.gaps += 1,
             }
         }
-        let Some(place) = &port.place else { return };
-        let (sums, settings) = (Sums::of(&port.terms), place.link.settings());
+        let Some(profile) = &port.profile else { return };
+        let (sums, settings) = (Sums::of(&port.terms), profile.link.settings());
         let payloads = Direction::ALL.map(|direction| {
             let headers = sums.header_bytes_per_s(direction);
             (
@@ -89,7 +89,7 @@ impl Recorder {
                 (key::HEADER_BYTES_PER_S, headers),
             )
         });
-        let usable = (key::USABLE_BYTES_PER_S, place.link.usable_bytes_per_s());
+        let usable = (key::USABLE_BYTES_PER_S, profile.link.usable_bytes_per_s());
         let ways =
             [Way::ToHost, Way::ToDevice].map(|way| (way.name(), sums.bytes_per_s_on(way), usable));
         for (name, value, more) in payloads.into_iter().chain(ways) {
@@ -99,11 +99,11 @@ impl Recorder {
                 .or_insert(Modelled { rates: Vec::new(), parameters: Vec::new() });
             modelled.rates.push(value);
             modelled.parameters = vec![
-                (key::NIC, place.nic.name.into()),
-                (key::DRIVER, place.version.to_string().into()),
-                (key::DRIVER_RULES, place.version.nearest().to_string().into()),
-                (key::MODE, place.mode.name().into()),
-                (key::LINK, place.link.to_string().into()),
+                (key::NIC, profile.nic.name.into()),
+                (key::DRIVER, profile.version.to_string().into()),
+                (key::DRIVER_RULES, profile.version.nearest().to_string().into()),
+                (key::MODE, profile.mode.name().into()),
+                (key::LINK, profile.link.to_string().into()),
                 (key::MPS_BYTES, settings.mps.into()),
                 (key::MRRS_BYTES, settings.mrrs.into()),
                 (more.0, more.1.into()),
@@ -111,7 +111,7 @@ impl Recorder {
         }
     }
 
-    /// How long was watched.
+    /// The watched time.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.seconds
@@ -184,7 +184,7 @@ impl Recorder {
     }
 }
 
-/// To three digits: a mean of samples says no more.
+/// Rounds to three digits, which is the precision of a mean of samples.
 fn round(value: f64) -> f64 {
     three_digits(value).parse().unwrap_or(value)
 }

@@ -1,4 +1,4 @@
-//! A running program, an interval at a time: bursts, an estimate from them, and counters.
+//! A running program, one interval at a time: bursts, an estimate from them, and counters.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,32 +10,32 @@ use haul_model::pcie::{
     Workload, estimate,
 };
 
-use super::place::{self, Place, Wishes};
 use super::probe::{self, Bursts, Port, Queue};
+use super::profile::{self, Overrides, Profile};
 use super::source::ethdev::{Ethdev, Program};
 use super::source::{Meter, Quantity, Rate, Tree, nic, of_device, perf, suspicion};
 use crate::error::Error;
 
-/// What is watched, and with what.
-pub struct Ground<'a> {
-    /// The program, to be asked.
+/// The program, and the sources to watch it with.
+pub struct Settings<'a> {
+    /// The program that is asked.
     pub program: Program,
-    /// What it calls its version.
+    /// The program's name of its version.
     pub version: &'a str,
     /// Network devices of this machine.
     pub devices: Vec<PcieDevice>,
     /// `/sys` and `/proc`.
     pub tree: Tree,
-    /// Who opens the kernel's counters.
+    /// The factory of the kernel's counters.
     pub counters: Box<dyn perf::Counters>,
-    /// What a user knows better.
-    pub wishes: Wishes,
+    /// The values that the user names.
+    pub overrides: Overrides,
 }
 
-/// A program that is watched. Dropping it takes the probe off again where nobody had attached it
+/// A watched program. Dropping it detaches the probe, unless another program had attached it
 /// before.
 pub struct Watch<'a> {
-    ground: Ground<'a>,
+    settings: Settings<'a>,
     begun: Instant,
     last_at: Duration,
     last: BTreeMap<Queue, Bursts>,
@@ -43,10 +43,10 @@ pub struct Watch<'a> {
     is_ours: bool,
 }
 
-/// What is known of a port.
+/// The known properties of a port.
 struct Known {
     port: Port,
-    place: Option<Place>,
+    profile: Option<Profile>,
     meters: Vec<Meter>,
     notes: Vec<String>,
 }
@@ -54,9 +54,9 @@ struct Known {
 /// An interval.
 #[derive(Clone, Debug)]
 pub struct Interval {
-    /// How long it was.
+    /// Its length.
     pub seconds: f64,
-    /// Each port that was there.
+    /// Each port that exists.
     pub ports: Vec<PortInterval>,
 }
 
@@ -65,22 +65,22 @@ pub struct Interval {
 pub struct PortInterval {
     /// Its number.
     pub number: u16,
-    /// What it is.
+    /// Its properties.
     pub port: Port,
-    /// What an estimate takes to be true of it.
-    pub place: Option<Place>,
-    /// What each queue's counters grew by.
+    /// The properties that an estimate uses.
+    pub profile: Option<Profile>,
+    /// The growth of each queue's counters.
     pub queues: Vec<(Queue, Bursts)>,
     /// Rates of each source, by its name.
     pub rates: Vec<(&'static str, Rate)>,
-    /// The terms of the estimate; none where there is no place, or no packet.
+    /// The terms of the estimate; empty without a profile or without packets.
     pub terms: Vec<Transaction>,
-    /// What a reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
 impl PortInterval {
-    /// All queues of a direction together.
+    /// The sum of all queues of a direction.
     #[must_use]
     pub fn sum(&self, receives: bool) -> Bursts {
         let mut sum = Bursts::default();
@@ -89,7 +89,7 @@ impl PortInterval {
         sum
     }
 
-    /// What a source counted of something a second.
+    /// A source's count of a quantity per second.
     #[must_use]
     pub fn rate(&self, source: &str, name: &str) -> Option<f64> {
         let is_it =
@@ -102,17 +102,17 @@ impl<'a> Watch<'a> {
     /// Attaches the probe; the first interval begins.
     ///
     /// # Errors
-    /// [`Error::NoProbe`], [`Error::Probe`], and those of telemetry.
-    pub fn begin(ground: Ground<'a>) -> Result<Self, Error> {
-        let is_ours = match probe::queues(&ground.program) {
+    /// [`Error::NoProbe`], [`Error::Probe`], and errors of telemetry.
+    pub fn begin(settings: Settings<'a>) -> Result<Self, Error> {
+        let is_ours = match probe::queues(&settings.program) {
             Ok(queues) => queues.is_empty(),
-            // That nothing of it is known is said by the attempt to attach it.
+            // The attempt to attach the probe reports that the program does not have it.
             Err(Error::Telemetry(telemetry::Error::Refused { .. })) => false,
             Err(error) => return Err(error),
         };
-        probe::attach(&ground.program)?;
+        probe::attach(&settings.program)?;
         let mut watch = Self {
-            ground,
+            settings,
             begun: Instant::now(),
             last_at: Duration::ZERO,
             last: BTreeMap::new(),
@@ -123,19 +123,20 @@ impl<'a> Watch<'a> {
         Ok(watch)
     }
 
-    /// What happened since the last call.
+    /// The interval since the last call.
     ///
     /// # Errors
-    /// The program cannot be asked any more, or a wish cannot be for a port that has come.
+    /// The program does not answer any more, or a named value cannot exist for a new port.
     pub fn interval(&mut self) -> Result<Interval, Error> {
-        // Ports come and go: whoever is new is attached now, and counted from the next interval on.
+        // Ports come and go: the probe is attached to a new port now, and counts from the next
+        // interval on.
         if !self.last.is_empty() {
-            probe::attach(&self.ground.program)?;
+            probe::attach(&self.settings.program)?;
         }
-        let queues = probe::queues(&self.ground.program)?;
+        let queues = probe::queues(&self.settings.program)?;
         let mut now = BTreeMap::new();
         for queue in queues {
-            if let Some(bursts) = probe::bursts(&self.ground.program, queue)? {
+            if let Some(bursts) = probe::bursts(&self.settings.program, queue)? {
                 now.insert(queue, bursts);
             }
         }
@@ -162,9 +163,9 @@ impl<'a> Watch<'a> {
         at: Duration,
         seconds: f64,
     ) -> Result<PortInterval, Error> {
-        let port = probe::port(&self.ground.program, number)?;
+        let port = probe::port(&self.settings.program, number)?;
         if self.ports.get(&number).is_none_or(|known| known.port.name != port.name) {
-            let known = self.ground.know(number, port)?;
+            let known = self.settings.know(number, port)?;
             self.ports.insert(number, known);
         }
         let known = self.ports.get_mut(&number).expect("it was put there");
@@ -179,16 +180,16 @@ impl<'a> Watch<'a> {
         let mut interval = PortInterval {
             number,
             port: known.port.clone(),
-            place: known.place.clone(),
+            profile: known.profile.clone(),
             queues,
             rates,
             terms: Vec::new(),
             notes: Vec::new(),
         };
-        if let Some(place) = &known.place {
-            match terms_of(place, &interval, seconds) {
+        if let Some(profile) = &known.profile {
+            match terms_of(profile, &interval, seconds) {
                 Ok(terms) => interval.terms = terms,
-                Err(error) => notes.push(format!("nothing is estimated: {error}")),
+                Err(error) => notes.push(format!("there is no estimate: {error}")),
             }
         }
         notes.extend(doubts(&interval, seconds));
@@ -196,17 +197,17 @@ impl<'a> Watch<'a> {
         Ok(interval)
     }
 
-    /// Takes the probe off again, unless somebody else had attached it.
+    /// Detaches the probe, unless another program had attached it.
     ///
     /// # Errors
-    /// The program cannot be asked any more.
+    /// The program does not answer any more.
     pub fn end(mut self) -> Result<(), Error> {
         self.let_go()
     }
 
     fn let_go(&mut self) -> Result<(), Error> {
         match std::mem::take(&mut self.is_ours) {
-            true => probe::detach(&self.ground.program),
+            true => probe::detach(&self.settings.program),
             false => Ok(()),
         }
     }
@@ -214,16 +215,17 @@ impl<'a> Watch<'a> {
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        // A program that has ended needs nothing taken off.
+        // A program that has ended needs no detaching.
         let _ = self.let_go();
     }
 }
 
-impl Ground<'_> {
-    /// What is to be known of a port that has come.
+impl Settings<'_> {
+    /// The properties of a new port.
     fn know(&self, number: u16, port: Port) -> Result<Known, Error> {
-        let (place, mut notes) = place::of_port(&port, self.version, &self.devices, &self.wishes)?;
-        let device = place::device_of(&port, &self.devices);
+        let (profile, mut notes) =
+            profile::of_port(&port, self.version, &self.devices, &self.overrides)?;
+        let device = profile::device_of(&port, &self.devices);
         let interfaces = device.map_or(&[][..], |device| &device.interfaces);
         let address = device.map(|device| device.address.as_str());
         let (sources, why) = match address {
@@ -238,16 +240,14 @@ impl Ground<'_> {
         meters.extend(sources.into_iter().map(Meter::new));
         let counts_traffic =
             |meter: &Meter| !matches!(meter.source.name(), "ethdev" | "kernel" | "mlx5");
-        if place.is_some() && !meters.iter().any(counts_traffic) {
-            notes.push(
-                "no counter of the link is here: what is shown of it is the estimate alone".into(),
-            );
+        if profile.is_some() && !meters.iter().any(counts_traffic) {
+            notes.push("there is no counter of the link here: only the estimate is shown".into());
         }
         for meter in &meters {
             let about = meter.source.about();
             if counts_traffic(meter) && !about.is_tested {
                 notes.push(format!(
-                    "{} counts {} in units of {}; we have not tested it against a known transfer; {}",
+                    "{} counts {} in units of {}; it was not compared with a known transfer; {}",
                     meter.source.name(),
                     about.granularity,
                     about.unit,
@@ -255,13 +255,13 @@ impl Ground<'_> {
                 ));
             }
         }
-        Ok(Known { port, place, meters, notes })
+        Ok(Known { port, profile, meters, notes })
     }
 }
 
-/// The terms of what was received and of what was sent, each at its own rate.
+/// The terms of received and of sent packets, each at its own rate.
 fn terms_of(
-    place: &Place,
+    profile: &Profile,
     interval: &PortInterval,
     seconds: f64,
 ) -> Result<Vec<Transaction>, PcieError> {
@@ -274,7 +274,7 @@ fn terms_of(
             continue;
         }
         let counted = interval.rate("ethdev", count).filter(|rate| *rate > 0.0);
-        // What a driver did not take has crossed nothing.
+        // Packets that the driver did not take have not crossed the link.
         let rate = match traffic {
             Traffic::Tx => counted.map(|sent| sent.min(bursts.packets() as f64 / seconds)),
             _ => None,
@@ -289,20 +289,20 @@ fn terms_of(
             ..Workload::forwarding(rate, size.to_string().parse()?, histogram)
         };
         terms.extend(estimate(&Estimate {
-            nic: place.nic,
-            version: place.version,
-            mode: place.mode,
-            thresholds: place.thresholds,
+            nic: profile.nic,
+            version: profile.version,
+            mode: profile.mode,
+            thresholds: profile.thresholds,
             workload: &workload,
-            link: &place.link,
+            link: &profile.link,
         })?);
     }
     Ok(terms)
 }
 
-/// What does not fit together.
+/// Notes about figures that contradict each other.
 fn doubts(interval: &PortInterval, seconds: f64) -> Vec<String> {
-    /// Rates of two readers of the same counters, read some milliseconds apart.
+    /// The allowed difference of two reads of the same counters, some milliseconds apart.
     const TOLERANCE: f64 = 0.05;
     let mut doubts = Vec::new();
     let wanted = interval.sum(false).packets() as f64 / seconds;
@@ -311,20 +311,20 @@ fn doubts(interval: &PortInterval, seconds: f64) -> Vec<String> {
         && sent < wanted * (1.0 - TOLERANCE)
     {
         doubts.push(format!(
-            "the driver took {:.0}% of the packets that were to be sent; the others crossed nothing",
+            "the driver took {:.0}% of the packets to be sent; the others did not cross the link",
             sent / wanted * 100.0
         ));
     }
     let received = interval.rate("ethdev", "ipackets").unwrap_or(0.0);
     if received > 0.0 && interval.sum(true).polls() == 0 && !interval.queues.is_empty() {
         doubts.push(
-            "packets are received, and the program calls no callback: it was built without them \
+            "packets are received, but the program calls no callback: it was built without them \
              (RTE_ETHDEV_RXTX_CALLBACKS), or another process polls; there are no bursts to show"
                 .to_owned(),
         );
     }
     let estimated = Sums::of(&interval.terms);
-    let usable = interval.place.as_ref().map(|place| place.link.usable_bytes_per_s());
+    let usable = interval.profile.as_ref().map(|profile| profile.link.usable_bytes_per_s());
     if usable.is_some_and(|usable| estimated.busier().1 > usable) {
         doubts.push(
             "the estimate is more than the link carries: these packets do not all cross it, or it is \

@@ -1,14 +1,14 @@
-//! The simulated server: the paper's tables and figures again, sweeps over its settings, and runs
-//! of other programs. Figures are modelled; how fast the simulator is, is measured.
+//! The simulated server: the paper's tables and figures, sweeps over its settings, and runs of
+//! other programs. Figures are modelled; the simulator's speed is measured.
 //!
 //! From the bottom up:
 //!
 //! - [`settings`]: a machine by names and values;
 //! - [`task`]: one run of one program on one machine;
-//! - [`program`]: its ELF file, which haul holds or reads;
+//! - [`program`]: its ELF file, which is part of haul or is read;
 //! - [`pool`]: tasks on all cores;
-//! - [`paper`]: what the paper prints;
-//! - [`reproduce`]: its 48 machines, and what they give beside it;
+//! - [`paper`]: the paper's published figures;
+//! - [`reproduce`]: the paper's 48 machines, and their figures compared with the published ones;
 //! - [`sweep`]: plans of tasks that any array engine can run.
 
 pub mod paper;

@@ -1,13 +1,14 @@
-//! What the paper prints: Table 2, and what its text says of Figure 8 (Zhao et al., ICCD 2005).
+//! The paper's published figures: Table 2, and the text's figures for Figure 8 (Zhao et al., ICCD
+//! 2005).
 
-/// How packets are copied.
+/// The method of copying packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
     /// By the processor.
     Base,
     /// By an engine, synchronously, no load bypass.
     SyncNlb,
-    /// The same with load bypass.
+    /// As [`SyncNlb`](Self::SyncNlb), with load bypass.
     SyncWlb,
     /// By an engine, asynchronously.
     Async,
@@ -24,16 +25,16 @@ pub struct Row {
     pub in_order: bool,
     /// Overall.
     pub overall: f64,
-    /// Of it, by faster copies.
+    /// The part by faster copies.
     pub faster_copies: f64,
-    /// Of it, by overlap with computation.
+    /// The part by overlap with computation.
     pub overlap: f64,
-    /// Why the figures are not to be trusted, where they are not.
+    /// The reason why the figures are not reliable, if they are not.
     pub disputed: Option<&'static str>,
 }
 
 impl Mode {
-    /// All, in the order of the paper.
+    /// All modes, in the order of the paper.
     pub const ALL: [Self; 4] = [Self::Base, Self::SyncNlb, Self::SyncWlb, Self::Async];
 
     /// The paper's name.
@@ -47,7 +48,7 @@ impl Mode {
         }
     }
 
-    /// The engine's policy; `None` where the processor copies.
+    /// The engine's policy; `None` if the processor copies.
     #[must_use]
     pub fn policy(self) -> Option<&'static str> {
         match self {
@@ -97,11 +98,11 @@ pub const TABLE_2: [Row; 18] = [
     row(1400, Mode::Async, false, [43.9, 32.0, 11.9], None),
 ];
 
-/// Of BASE's time in order, how much is copying, by payload, in percent: what the paper's in-order
-/// rows without bypass imply (`T = C + aP` fits them within 0.1 point).
+/// The share of copying in BASE's time in order, by payload, in percent. The paper's in-order rows
+/// without bypass imply it (`T = C + aP` fits them within 0.1 point).
 pub const COPY_SHARES: [(u64, f64); 3] = [(512, 58.0), (1024, 74.0), (1400, 79.0)];
 
-/// What the text says of Figure 8 (1024 B, out of order): reduction of execution time, in percent
+/// The text's figures for Figure 8 (1024 B, out of order): reduction of execution time, in percent
 /// of BASE at 110 ns.
 pub const FIGURE_8: [(Mode, u64, f64); 5] = [
     (Mode::Base, 110, 0.0),
@@ -111,7 +112,7 @@ pub const FIGURE_8: [(Mode, u64, f64); 5] = [
     (Mode::SyncNlb, 80, 36.1),
 ];
 
-/// And by how many points the others change from 110 to 80 ns.
+/// The change of the other modes from 110 to 80 ns, in points.
 pub const FIGURE_8_CHANGES: [(Mode, f64); 2] = [(Mode::SyncWlb, 1.0), (Mode::Async, 0.2)];
 
 #[cfg(test)]
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_every_row_add_up() {
+    fn parts_of_every_row_add_up() {
         for row in TABLE_2 {
             let sum = row.faster_copies + row.overlap;
             assert!((sum - row.overall).abs() < 0.11, "{row:?}");

@@ -1,10 +1,12 @@
-//! Independent work on several threads: what each item gives does not depend on their number.
+//! Independent items on several threads. The result of an item does not depend on the number of
+//! threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// Does every item, `threads` at once, in their order; hands each result to `done` on the calling
-/// thread as it comes. No item is begun once `stop` is set or `done` has returned false.
+/// Processes every item, `threads` at once, in their order. Passes each result to `done` on the
+/// calling thread as soon as it is complete. No item begins after `stop` was set or `done` has
+/// returned false.
 pub fn each<I: Sync, R: Send>(
     items: &[I],
     threads: usize,
@@ -39,7 +41,7 @@ pub fn each<I: Sync, R: Send>(
     });
 }
 
-/// Threads to use: as many as asked for, else as there are processors.
+/// The number of threads: the requested one, or that of the processors.
 #[must_use]
 pub fn threads(asked: Option<usize>) -> usize {
     let available = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_item_is_done_once_whatever_the_number_of_threads() {
+    fn each_processes_every_item_once_with_any_number_of_threads() {
         let items: Vec<u64> = (0..100).collect();
         for threads in [1, 2, 7] {
             let mut results = vec![None; items.len()];
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_begins_after_enough() {
+    fn no_item_begins_after_done_returned_false() {
         let items: Vec<u64> = (0..1000).collect();
         let begun = AtomicUsize::new(0);
         let stop = AtomicBool::new(false);

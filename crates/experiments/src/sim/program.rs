@@ -1,4 +1,4 @@
-//! The program of a run: a workload of haul's by its name, which haul holds, or an ELF file.
+//! The program of a run: the name of a workload that is part of haul, or an ELF file.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,11 @@ use haul_sim::{Image, workload};
 use super::task;
 use crate::error::Error;
 
-/// Longest program file that is read, in bytes: more than any that fits the simulated memory.
+/// The largest program file that is read, in bytes: larger than any that fits into the simulated
+/// memory.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// A program as its file has it.
+/// The bytes of a program's file.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The workload's name, or the file's path.
@@ -20,11 +21,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// The workload of this name, or else the file at this path: one called as a workload is
-    /// `./receive`.
+    /// The workload of this name, or else the file at this path. A file with the name of a workload
+    /// is `./receive`.
     ///
     /// # Errors
-    /// The file cannot be read, or is no regular file of at most 1 GiB.
+    /// The file cannot be read, or is not a regular file of at most 1 GiB.
     pub fn named(name: &str) -> Result<Self, Error> {
         match workload::named(name) {
             Some(file) => Ok(Self { place: name.into(), bytes: file.into() }),
@@ -35,7 +36,7 @@ impl Program {
     /// The file at this path.
     ///
     /// # Errors
-    /// As [`named`](Self::named).
+    /// As for [`named`](Self::named).
     pub fn read(path: &Path) -> Result<Self, Error> {
         let bytes = haul_machine::file::read_limited(path, FILE_BYTES_MAX)
             .map_err(|error| Error::Program { path: path.into(), reason: error.to_string() })?;
@@ -48,26 +49,26 @@ impl Program {
         &self.place
     }
 
-    /// What the simulated machine loads.
+    /// The image that the simulated machine loads.
     ///
     /// # Errors
-    /// It is no program for the simulated machine.
+    /// It is not a program for the simulated machine.
     pub fn image(&self) -> Result<Image, Error> {
         Image::from_elf(&self.bytes)
             .map_err(|error| Error::Program { path: self.place.clone(), reason: error.to_string() })
     }
 
-    /// A digest of its bytes, by which a record or a plan says what ran.
+    /// A digest of its bytes, by which a record or a plan identifies the program.
     #[must_use]
     pub fn digest(&self) -> String {
         format!("{:016x}", task::digest(&self.bytes))
     }
 }
 
-/// A text file of at most `bytes_max` bytes; the reason where it is none.
+/// A text file of at most `bytes_max` bytes, or the reason why it cannot be read.
 ///
 /// # Errors
-/// It cannot be read, is no regular file or longer, or is not UTF-8.
+/// It cannot be read, is not a regular file, is longer, or is not UTF-8.
 pub fn text(path: &Path, bytes_max: u64) -> Result<String, String> {
     let bytes =
         haul_machine::file::read_limited(path, bytes_max).map_err(|error| error.to_string())?;
@@ -79,20 +80,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_goes_by_its_name_and_a_file_by_its_path() {
+    fn named_finds_workload_by_name_and_file_by_path() {
         for name in workload::names() {
             let program = Program::named(name).expect("haul holds it");
             assert!(program.image().is_ok(), "{name}");
             let file = tempfile::NamedTempFile::new().expect("a file");
             std::fs::write(&file, workload::named(name).expect("the same")).expect("written");
-            let read = Program::read(file.path()).expect("it is there");
+            let read = Program::read(file.path()).expect("it exists");
             assert_eq!(read.digest(), program.digest(), "{name}");
             assert!(Program::named(&format!("/nonexistent/{name}")).is_err());
         }
     }
 
     #[test]
-    fn what_is_no_program_is_named() {
+    fn image_names_file_that_is_not_a_program() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("text.elf");
         std::fs::write(&path, "no program").expect("it is written");

@@ -6,7 +6,7 @@ use haul_sim::{Configuration, MemorySystem};
 
 use crate::error::Error;
 
-/// One setting as a user writes it.
+/// One setting in a user's notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The path of the setting: `memory.dram.channels`.
@@ -20,7 +20,7 @@ impl FromStr for Setting {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((name, value)) = text.split_once('=') else {
-            return Err(format!("{text:?} is no NAME=VALUE"));
+            return Err(format!("{text:?} is not NAME=VALUE"));
         };
         if name.is_empty() || value.is_empty() {
             return Err(format!("{text:?} lacks a name or a value"));
@@ -29,22 +29,22 @@ impl FromStr for Setting {
     }
 }
 
-/// A configuration from a TOML text; what it leaves out is as in the paper's machine.
+/// A configuration from a TOML text. Omitted settings are those of the paper's machine.
 ///
 /// # Errors
-/// It is no TOML, names a setting or a policy that does not exist, or describes an impossible
+/// It is not TOML, names a setting or a policy that does not exist, or describes an impossible
 /// machine.
 pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
     let failed = |reason: String| Error::SimSetting { setting: name.into(), reason };
     let configuration: Configuration =
         toml::from_str(text).map_err(|error| failed(error.to_string()))?;
-    // Building it says more than `validate`, which knows no policies.
+    // Building the machine checks more than `validate`, which does not know the policies.
     MemorySystem::new(&configuration).map_err(|error| failed(error.to_string()))?;
     Ok(configuration)
 }
 
-/// Changes one setting. The machine is not validated yet: two settings may only fit together.
-/// `beside` are the names that may stand beside the machine's, for the error.
+/// Changes one setting. The machine is not validated yet, because two settings may only fit
+/// together. `beside` are further names that the error lists after the machine's.
 ///
 /// # Errors
 /// The setting does not exist, or the value is not of its kind.
@@ -63,7 +63,7 @@ pub fn apply(
     for (depth, part) in parts.iter().enumerate() {
         let beside = beside.iter().filter(|_| depth == 0).map(|name| (*name).to_owned());
         let names: Vec<String> = beside.chain(at.keys().cloned()).collect();
-        let unknown = || failed(format!("no such setting; there is {}", names.join(", ")));
+        let unknown = || failed(format!("no such setting; the settings are {}", names.join(", ")));
         let entry = at.get_mut(*part).ok_or_else(unknown)?;
         if depth + 1 == parts.len() {
             *entry = value(entry, &setting.value)
@@ -78,7 +78,7 @@ pub fn apply(
     Ok(())
 }
 
-/// The text as a value of the same kind as the one that it replaces.
+/// The text as a value of the same kind as the old one.
 fn value(old: &toml::Value, text: &str) -> Option<toml::Value> {
     Some(match old {
         toml::Value::Integer(_) => toml::Value::Integer(text.replace('_', "").parse().ok()?),
@@ -99,10 +99,10 @@ fn kind(value: &toml::Value) -> &'static str {
     }
 }
 
-/// Every setting's name and value, as `--set` takes them.
+/// Every setting's name and value in the form of `--set`.
 ///
 /// # Errors
-/// Never for a configuration of this haul: it is plain data.
+/// Never for a configuration of this version of haul, which is plain data.
 pub fn listed(configuration: &Configuration) -> Result<Vec<Setting>, Error> {
     let table = toml::Table::try_from(configuration).map_err(|error| Error::SimSetting {
         setting: "configuration".into(),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_names_policies_that_exist() {
+    fn parse_rejects_unknown_policy() {
         let parsed =
             |policy: &str| parse("machine.toml", &format!("[engine]\npolicy = \"{policy}\"\n"));
         assert_eq!(parsed("async").expect("a policy").engine.policy, "async");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_go_by_their_path() {
+    fn apply_finds_setting_by_path() {
         assert_eq!(applied("memory.latency_ns=95").expect("known").memory.latency_ns, 95);
         assert_eq!(applied("engine.policy=sync-nlb").expect("known").engine.policy, "sync-nlb");
         assert!(!applied("engine.overlap=false").expect("known").engine.overlap);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_are_named() {
+    fn apply_names_wrong_setting() {
         let refusal = |text| applied(text).expect_err("wrong").to_string();
         assert!(refusal("memory.latency=95").contains("latency_ns"));
         assert!(refusal("memory.latency_ns=fast").contains("a whole number"));
@@ -170,18 +170,18 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_configuration_is_the_same_when_it_is_applied() {
+    fn listed_settings_apply_to_same_configuration() {
         let mut configuration = Configuration::default();
         let listed = listed(&configuration).expect("plain data");
         assert!(listed.len() > 40, "{}", listed.len());
         for setting in &listed {
-            apply(&mut configuration, setting, &[]).expect("its own setting");
+            apply(&mut configuration, setting, &[]).expect("it has this setting");
         }
         assert_eq!(configuration, Configuration::default());
     }
 
     #[test]
-    fn a_file_leaves_the_rest_as_it_is_and_names_what_it_does_not_know() {
+    fn parse_keeps_omitted_settings_and_names_unknown_ones() {
         let configuration = parse("a.toml", "[memory]\nmshrs = 16\n").expect("a machine");
         assert_eq!(configuration.memory.mshrs, 16);
         assert_eq!(configuration.memory.latency_ns, 80);

@@ -1,5 +1,5 @@
-//! One run of one program on one machine, as plain data: the same task gives the same cycles
-//! wherever and however often it is done.
+//! One run of one program on one machine, as plain data. The same task takes the same cycles on any
+//! machine, however often it is done.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use super::settings::{self, Setting};
 use crate::error::Error;
 
-/// Instructions after which a program that has not ended is given up: more than the paper's longest
-/// run has.
+/// The number of instructions after which a program is stopped: more than the paper's longest run
+/// has.
 pub const INSTRUCTIONS_MAX: u64 = 20_000_000_000;
 
-/// Packets of a run at most: some five days of simulation.
+/// The most packets of a run: some five days of simulation.
 const PACKETS_MAX: u64 = 1_000_000_000;
 
-/// How the workload copies a payload: the third argument of `receive`.
+/// The workload's method of copying a payload: the third argument of `receive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Copying {
-    /// A loop of loads and stores of 4 bytes, as the paper's processor would: BASE.
+    /// A loop of loads and stores of 4 bytes, as on the paper's processor: BASE.
     #[default]
     Words,
     /// `ecpy`.
@@ -34,44 +34,45 @@ pub enum Copying {
     UnrolledWords,
 }
 
-/// A run. The workload's fields mean nothing to a program of one's own, which gets `arguments`.
+/// A run. The workload's fields have no meaning for a user's own program, which gets `arguments`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Task {
     /// A workload's name, or the path of an ELF file.
     pub program: String,
-    /// The arguments of a program of one's own.
+    /// The arguments of a user's own program.
     pub arguments: Vec<u64>,
     /// Packets that the peer sends.
     pub packets: u64,
     /// Bytes of each packet's payload.
     pub payload_bytes: u64,
-    /// How the payload is copied.
+    /// The method of copying the payload.
     pub copying: Copying,
-    /// Iterations of a loop of two instructions that each packet takes beyond what the stack does.
+    /// Iterations of a loop of two instructions that each packet takes in addition to the stack's
+    /// work.
     pub work: u64,
     /// Bytes of the user's buffer; 0: 64 KiB.
     pub buffer_bytes: u64,
-    /// Packets that are received before time is taken.
+    /// Packets that are received before time is counted.
     pub warm_packets: u64,
-    /// Instructions after which it is given up.
+    /// The number of instructions after which it is stopped.
     pub instructions_max: u64,
     /// The machine.
     pub machine: Configuration,
 }
 
-/// What a task gave.
+/// The result of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Simulated {
     /// Cycles in all.
     pub cycles: u64,
     /// Instructions committed.
     pub instructions: u64,
-    /// Cycles of a packet, without the first ones; `None` where there are no packets.
+    /// Cycles per packet, without the first packets; `None` if there are no packets.
     pub cycles_per_packet: Option<f64>,
     /// Every counter.
     pub counters: Vec<(String, u64)>,
-    /// Time that the simulator took.
+    /// The time that the simulator took.
     pub seconds: f64,
 }
 
@@ -92,16 +93,16 @@ impl Default for Task {
     }
 }
 
-/// The settings of a task that mean something to the workload alone.
+/// The settings of a task that apply to the workload only.
 const WORKLOAD_SETTINGS: [&str; 6] =
     ["packets", "payload_bytes", "work", "buffer_bytes", "warm_packets", "copying"];
 
 impl Task {
-    /// Runs it; `None` where `stop` was set before its end, which is looked at some ten times a
-    /// second. Deterministic but for [`Simulated::seconds`].
+    /// Runs it; `None` if `stop` was set before its end, which is checked some ten times per
+    /// second. It is deterministic, except for [`Simulated::seconds`].
     ///
     /// # Errors
-    /// The machine is impossible, or the program does what it must not, or says that it failed.
+    /// The machine is impossible, or the program fails or does something invalid.
     pub fn run(&self, image: &Image, stop: &AtomicBool) -> Result<Option<Simulated>, Error> {
         let began = Instant::now();
         let failed = |reason: String| Error::Simulation { what: self.to_string(), reason };
@@ -132,7 +133,7 @@ impl Task {
         }))
     }
 
-    /// What the platform runs.
+    /// The job for the platform.
     #[must_use]
     pub fn job(&self) -> Job {
         if !self.receives() {
@@ -169,7 +170,7 @@ impl Task {
         };
         let number = || {
             let value = setting.value.replace('_', "").parse::<u64>();
-            value.map_err(|_| failed(format!("it is no whole number from 0 to {}", u64::MAX)))
+            value.map_err(|_| failed(format!("it is not a whole number from 0 to {}", u64::MAX)))
         };
         let name = setting.name.as_str();
         if WORKLOAD_SETTINGS.contains(&name) && !self.receives() {
@@ -197,10 +198,10 @@ impl Task {
         Ok(())
     }
 
-    /// Every setting's name and value, as [`set`](Self::set) takes them.
+    /// Every setting's name and value, in the form of [`set`](Self::set).
     ///
     /// # Errors
-    /// As [`settings::listed`].
+    /// As for [`settings::listed`].
     pub fn settings(&self) -> Result<Vec<Setting>, Error> {
         let failed = |reason: String| Error::SimSetting { setting: "task".into(), reason };
         let values = serde_json::to_value(self).map_err(|error| failed(error.to_string()))?;
@@ -214,17 +215,17 @@ impl Task {
         Ok(found)
     }
 
-    /// The names of the settings that are not the machine's.
+    /// The names of the settings that do not belong to the machine.
     fn own_names(&self) -> Vec<&'static str> {
         let workload = WORKLOAD_SETTINGS.into_iter().filter(|_| self.receives());
         workload.chain(["instructions_max"]).collect()
     }
 
-    /// Refuses what cannot be run.
+    /// Checks whether the task can run.
     ///
     /// # Errors
-    /// The machine is impossible, no frame holds such packets, or there are none, or more are to
-    /// warm it up than there are.
+    /// The machine is impossible, no frame holds such packets, there are no packets, or there are
+    /// fewer than those that warm up the machine.
     pub fn check(&self) -> Result<(), Error> {
         let failed =
             |setting: &str, reason: String| Error::SimSetting { setting: setting.into(), reason };
@@ -234,10 +235,10 @@ impl Task {
             return Ok(());
         }
         if self.packets == 0 {
-            return Err(failed("packets=0", "there must be one at least".into()));
+            return Err(failed("packets=0", "there must be at least one".into()));
         }
         if self.packets > PACKETS_MAX {
-            let reason = format!("there may be {PACKETS_MAX} at most");
+            let reason = format!("there may be at most {PACKETS_MAX}");
             return Err(failed(&format!("packets={}", self.packets), reason));
         }
         if self.warm_packets >= self.packets {
@@ -251,7 +252,7 @@ impl Task {
         Ok(())
     }
 
-    /// A name that only this task has: a digest of all that decides its outcome.
+    /// A name of this task alone: a digest of everything that decides its outcome.
     #[must_use]
     pub fn digest(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
@@ -275,9 +276,9 @@ impl std::fmt::Display for Task {
     }
 }
 
-/// What a program that failed had written, for the error: its end, where that is long.
+/// The output of a program that failed, for the error: its end, if it is long.
 fn written(output: &[u8]) -> String {
-    /// Bytes that are shown: a dozen lines.
+    /// The bytes that are shown: a dozen lines.
     const SHOWN_BYTES: usize = 1000;
     let cut = output.len().saturating_sub(SHOWN_BYTES);
     match output.is_empty() {
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_follows_every_setting() {
+    fn digest_depends_on_every_setting() {
         let task = Task::default();
         let mut other = task.clone();
         assert_eq!(task.digest(), other.digest());
@@ -329,11 +330,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_can_be_set_and_nothing_else() {
+    fn listed_settings_can_be_set_and_no_others() {
         let task = Task { packets: 7, copying: Copying::UnrolledWords, ..Task::default() };
         let mut other = Task::default();
         let listed = task.settings().expect("plain data");
-        listed.iter().for_each(|setting| other.set(setting).expect("its own setting"));
+        listed.iter().for_each(|setting| other.set(setting).expect("it has this setting"));
         assert_eq!(task, other);
         let mut own = Task { program: "own.elf".into(), ..Task::default() };
         for setting in &listed {

@@ -1,6 +1,6 @@
-//! The modelled NIC's counter at every rate, for every NIC, mode and option: held against the
-//! estimate from the batches that came about, and where a rule looks at the order in which they
-//! came, against that rule played over them.
+//! The modelled NIC's counter at every rate, for every NIC, mode and option. It is compared with
+//! the estimate for the batches that occurred. A rule that depends on their order is replayed over
+//! them.
 
 use haul::forward::{Burst, Link, Nic as NicPort, NicSettings, Pool, Port, Time};
 use haul_model::pcie::{
@@ -8,14 +8,14 @@ use haul_model::pcie::{
     Transaction, Version, Workload, estimate,
 };
 
-/// Packets of each case: fewer where code is not optimised. A multiple of what devices
-/// write at once, so that nothing waits at the end.
+/// Packets of each case: fewer if the code is not optimised. The number is a multiple of what
+/// devices write at once, so that nothing waits at the end.
 const PACKETS: u64 = if cfg!(debug_assertions) { 9_600 } else { 10_000_000 };
-/// How far apart rates are, in millions a second, from 1 to 16; with an option of the driver's,
-/// which changes no order of anything, and where code is not optimised.
+/// The step between rates, in millions per second, from 1 to 16. It is larger with a driver's
+/// option, which does not change the order of anything, and if the code is not optimised.
 const STEP: usize = if cfg!(debug_assertions) { STEP_FAR } else { 1 };
 const STEP_FAR: usize = 5;
-/// Packets that a poll asks for: one piece of what vector functions take at once.
+/// Packets that a poll requests: as many as vector functions take at once.
 const BURST: usize = 32;
 /// Bytes of each packet.
 const SIZE: u32 = 64;
@@ -26,7 +26,7 @@ struct Case {
     step: usize,
 }
 
-/// Every NIC in every mode by its usual rules, the vector modes by those of 22.11 as well, and each
+/// Every NIC in every mode by its usual rules, the vector modes also by those of 22.11, and each
 /// option.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -52,12 +52,12 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The rules that depend on the order of batches, played over the polls and bursts as they come.
+/// The rules that depend on the order of batches, replayed over the polls and bursts as they occur.
 struct Played {
     rule: RxDoorbell,
     batch: u32,
     free: u32,
-    /// When a completion of sent packets is reported; 0 where none is.
+    /// The number of sent packets after which a completion is reported; 0 if it is not reported.
     sent_least: u32,
     held: u32,
     sent: u32,
@@ -80,7 +80,7 @@ impl Played {
         }
     }
 
-    /// A poll, empty ones included: vector functions look before they look for packets.
+    /// A poll, which may be empty: vector functions check before they look for packets.
     fn poll(&mut self, packets: u32) {
         let (before, after) = (self.held, self.held + packets);
         let rings = match self.rule {
@@ -108,14 +108,14 @@ impl Played {
     }
 }
 
-/// What came about.
+/// The result of a run.
 struct Ran {
     counts: Vec<Count>,
     played: Played,
     batches: Histogram,
 }
 
-/// Forwards all packets on a core that takes 120 ns a poll and 55 ns a packet.
+/// Forwards all packets on a core that takes 120 ns per poll and 55 ns per packet.
 fn run(setup: &Setup, rate: f64, pool: &mut Pool) -> Ran {
     let settings = NicSettings {
         size_bytes: SIZE,
@@ -143,7 +143,7 @@ fn run(setup: &Setup, rate: f64, pool: &mut Pool) -> Ran {
     Ran { counts, played, batches }
 }
 
-/// The terms, of as many seconds as there are packets.
+/// The terms, for as many seconds as there are packets.
 fn estimated(setup: &Setup, batches: &Histogram) -> Vec<Transaction> {
     let rate = Rate::new(PACKETS as f64).unwrap();
     let workload = Workload::forwarding(rate, Packets::of_one(SIZE).unwrap(), batches.clone());
@@ -169,13 +169,14 @@ fn compare(term: &Transaction, count: &Count) -> (f64, bool) {
         (term.count_per_s * term.header_bytes, count.header_bytes),
         (term.count_per_s * term.request_bytes, count.request_bytes),
     ];
-    // The estimate is made of binary fractions: right to the tenth digit, equal when rounded.
+    // The estimate consists of binary fractions. It is exact to the tenth digit, and equal when it
+    // is rounded.
     let is_equal = pairs.iter().all(|(estimated, counted)| estimated.round() == *counted as f64);
     (off, is_equal)
 }
 
-/// One case at one rate: how many terms are equal, and the largest share by which a mean over
-/// orders is off the one order that came.
+/// One case at one rate: the number of equal terms, and the largest relative difference between a
+/// mean over orders and the order that occurred.
 fn check(case: &Case, rate: f64, pool: &mut Pool) -> (usize, f64) {
     let ran = run(&case.setup, rate, pool);
     let terms = estimated(&case.setup, &ran.batches);
@@ -206,7 +207,7 @@ fn check(case: &Case, rate: f64, pool: &mut Pool) -> (usize, f64) {
 }
 
 #[test]
-fn every_nic_mode_and_option_equals_the_counter_at_every_rate() {
+fn estimate_equals_counter_for_every_nic_mode_and_option() {
     let (mut pool, mut all, mut runs) = (Pool::new(4096).unwrap(), 0, 0);
     for case in cases() {
         let (mut terms, mut most, mut at) = (0, 0.0_f64, 0_u32);
@@ -222,7 +223,7 @@ fn every_nic_mode_and_option_equals_the_counter_at_every_rate() {
             _ => format!("means over orders off by {:.4}% at most, at {at} M/s", most * 100.0),
         };
         eprintln!("{}: {terms} terms equal; {mean}", case.name);
-        // Of a core that is modelled batches come in one order again and again.
+        // With a modelled core, batches occur in the same order again and again.
         let room = if cfg!(debug_assertions) { 0.25 } else { 0.1 };
         assert!(most <= room, "{}: {most}", case.name);
         all += terms;

@@ -1,7 +1,7 @@
 //! Sources of counters against recorded trees of `/sys` and recorded counters, and a whole watch of
 //! a recorded program; and the modelled NIC's counter against the estimate.
 //!
-//! - [`recorded`]: trees, counters and programs that were written down;
+//! - [`recorded`]: recorded trees, counters and programs;
 //! - [`counted`]: every NIC at every rate, estimated and counted.
 
 mod counted;
@@ -9,13 +9,13 @@ mod recorded;
 
 use std::time::Duration;
 
-use haul_experiments::pcie::place::Wishes;
+use haul_experiments::pcie::profile::Overrides;
 use haul_experiments::pcie::records::Recorder;
 use haul_experiments::pcie::source::others::Other;
 use haul_experiments::pcie::source::{
     Gap, Meter, Quantity, Source, Tree, iio::Iio, kernel::Kernel, of_device,
 };
-use haul_experiments::pcie::watch::{Ground, Watch};
+use haul_experiments::pcie::watch::{Settings, Watch};
 use haul_machine::sys::{PcieDevice, PcieLink};
 use haul_model::Kind;
 use haul_model::pcie::{Direction, Sums};
@@ -30,7 +30,7 @@ fn read(source: &mut dyn Source) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn iio_counts_the_stack_that_the_device_is_below_with_the_models_events() {
+fn iio_counts_stack_above_device_with_events_of_model() {
     let (_folder, tree) = tree(&emerald_rapids());
     // unit, config: uncore_iio_3 is type 63, the stack of bus 5d; words of 4 B.
     let parts = 0xff_u64 << 36 | 0x7 << 48;
@@ -40,7 +40,7 @@ fn iio_counts_the_stack_that_the_device_is_below_with_the_models_events() {
         (63, parts | 0x01c0, &[1, 3]),
         (63, parts | 0x8083, &[0, 0]),
     ]);
-    let mut source = Iio::open(&tree, &counters, CARD).unwrap().expect("it is there");
+    let mut source = Iio::open(&tree, &counters, CARD).unwrap().expect("it exists");
     assert!(source.about().granularity.contains("0000:5d"), "{:?}", source.about());
     assert_eq!(
         read(&mut source),
@@ -56,7 +56,7 @@ fn iio_counts_the_stack_that_the_device_is_below_with_the_models_events() {
 }
 
 #[test]
-fn a_model_with_other_events_has_other_events() {
+fn iio_events_depend_on_model() {
     for (model, event) in [("85", 0x04c0), ("173", 0x04c0), ("143", 0x8083)] {
         let mut files = emerald_rapids();
         files.retain(|(path, _)| path != "proc/cpuinfo");
@@ -69,13 +69,13 @@ fn a_model_with_other_events_has_other_events() {
             (63, parts | 0x01c0, &[1]),
             (63, parts | event, &[25]),
         ]);
-        let mut source = Iio::open(&tree, &counters, CARD).unwrap().expect("it is there");
+        let mut source = Iio::open(&tree, &counters, CARD).unwrap().expect("it exists");
         assert!(read(&mut source).contains(&("outbound_read".into(), 100.0)), "{model}");
     }
 }
 
 #[test]
-fn what_shares_its_registers_is_scaled_and_what_never_ran_is_left_out() {
+fn iio_scales_shared_counters_and_omits_those_that_never_ran() {
     let (_folder, tree) = tree(&emerald_rapids());
     let mut counters = Recorded::any(&[100]);
     (counters.enabled_ns, counters.running_ns) = (1000, 250);
@@ -87,7 +87,7 @@ fn what_shares_its_registers_is_scaled_and_what_never_ran_is_left_out() {
 }
 
 #[test]
-fn forbidden_counters_name_the_remedy_and_unknown_ones_what_is_missing() {
+fn errors_name_remedy_of_forbidden_and_missing_part_of_unknown_counters() {
     let (_folder, whole) = tree(&emerald_rapids());
     let mut counters = Recorded::any(&[1]);
     counters.refusal = Some(libc::EACCES);
@@ -126,17 +126,17 @@ fn forbidden_counters_name_the_remedy_and_unknown_ones_what_is_missing() {
 }
 
 #[test]
-fn amd_and_arm_are_data_and_said_to_be_untested() {
+fn amd_and_arm_counters_are_marked_untested() {
     let (_folder, zen) = tree(&amd());
     let counters = Recorded::any(&[10]);
     let mut source = Other::open(&zen, &counters, None).unwrap().expect("Zen 5 has it");
     assert!(!source.about().is_tested && source.about().granularity.contains("socket"));
-    // Four units of 64 B each way.
+    // Four units of 64 B in each direction.
     assert_eq!(
         read(&mut source),
         [("inbound_read".to_owned(), 2560.0), ("inbound_write".to_owned(), 2560.0)]
     );
-    // Event 0x81f is cut in two by the unit's format.
+    // The unit's format splits event 0x81f into two fields.
     assert!(
         counters.asked().iter().any(|event| event.config == 0x8_0700_fe1f),
         "{:x?}",
@@ -151,7 +151,7 @@ fn amd_and_arm_are_data_and_said_to_be_untested() {
 }
 
 #[test]
-fn an_interface_counts_wraps_and_vanishes() {
+fn interface_counters_wrap_and_vanish() {
     let net = |packets: &str, bytes: &str| {
         let folder = "sys/class/net/eth0/statistics";
         vec![
@@ -161,7 +161,7 @@ fn an_interface_counts_wraps_and_vanishes() {
         ]
     };
     let (folder, eth) = tree(&net("4294967290\n", "1000"));
-    let source = Kernel::open(&eth, "eth0").expect("it is there");
+    let source = Kernel::open(&eth, "eth0").expect("it exists");
     assert!(Kernel::open(&eth, "../eth0").is_none() && Kernel::open(&eth, "eth1").is_none());
     let mut meter = Meter::new(Box::new(source));
     assert_eq!(meter.rates(Duration::ZERO).unwrap(), []);
@@ -174,13 +174,13 @@ fn an_interface_counts_wraps_and_vanishes() {
     assert_eq!(rate("rx_packets"), Ok(8.0), "16 more, over the end of 32 bits");
     assert_eq!(rate("rx_bytes"), Err(Gap::SetBack));
     std::fs::remove_dir_all(folder.path().join("sys")).unwrap();
-    assert!(meter.rates(Duration::from_secs(3)).unwrap_err().to_string().contains("is gone"));
+    assert!(meter.rates(Duration::from_secs(3)).unwrap_err().to_string().contains("has vanished"));
     recorded::write(folder.path(), &net("10", "0"));
-    assert_eq!(meter.rates(Duration::from_secs(4)).unwrap(), [], "it begins anew");
+    assert_eq!(meter.rates(Duration::from_secs(4)).unwrap(), [], "it begins again");
 }
 
 #[test]
-fn what_a_device_has_is_found_and_what_is_forbidden_is_said() {
+fn of_device_finds_sources_and_reports_forbidden_ones() {
     let mut files = emerald_rapids();
     files.push(("sys/class/net/eth0/statistics/rx_packets".into(), "5".into()));
     let (_folder, tree) = tree(&files);
@@ -198,15 +198,15 @@ fn what_a_device_has_is_found_and_what_is_forbidden_is_said() {
 }
 
 #[test]
-fn a_direction_is_called_the_same_everywhere() {
+fn direction_has_same_name_everywhere() {
     for direction in Direction::ALL {
         assert_eq!(Quantity::of(direction).name(), direction.name());
         assert_eq!(Quantity::of(direction).rate_unit(), "bytes/s");
     }
 }
 
-/// A card of E810 in that tree, whose port has received 32,000 packets of 64 B in bursts of 32, and
-/// counters that say so many bytes of inbound writes.
+/// A card of E810 in that tree. Its port has received 32,000 packets of 64 B in bursts of 32, and
+/// the counters report this many words of inbound writes.
 fn watched(inbound_write_words: u64) -> (Vec<String>, Vec<haul_model::Record>) {
     let (_folder, tree) = tree(&emerald_rapids());
     let parts = 0xff_u64 << 36 | 0x7 << 48;
@@ -224,21 +224,21 @@ fn watched(inbound_write_words: u64) -> (Vec<String>, Vec<haul_model::Record>) {
         mrrs_bytes: Some(512),
         ..PcieDevice::default()
     };
-    let ground = Ground {
+    let settings = Settings {
         program: Played::program(CARD, "net_ice"),
         version: "DPDK 22.11.11",
         devices: vec![card],
         tree,
         counters: Box::new(counters),
-        wishes: Wishes::default(),
+        overrides: Overrides::default(),
     };
-    let mut watch = Watch::begin(ground).unwrap();
+    let mut watch = Watch::begin(settings).unwrap();
     let interval = watch.interval().unwrap();
     let port = &interval.ports[0];
     assert_eq!((port.sum(true).packets(), port.sum(true).empty()), (32_000, 1000));
     let sums = Sums::of(&port.terms);
     let written = sums.payload_bytes_per_s(Direction::InboundWrite) * interval.seconds;
-    // Each packet's 64 B, and a descriptor of 32 B written back.
+    // The 64 B of each packet, and a descriptor of 32 B that is written back.
     assert!((written / (32_000.0 * 96.0) - 1.0).abs() < 1e-9, "{written}");
     let mut recorder = Recorder::default();
     recorder.add(&interval);
@@ -247,10 +247,10 @@ fn watched(inbound_write_words: u64) -> (Vec<String>, Vec<haul_model::Record>) {
 }
 
 #[test]
-fn a_watch_sets_what_is_counted_beside_the_estimate() {
+fn watch_compares_counts_with_estimate() {
     let (notes, records) = watched(32_000 * 96 / 4);
     assert!(!notes.iter().any(|note| note.contains("it counts")), "{notes:?}");
-    assert!(notes.iter().any(|note| note.contains("not tested")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("not compared")), "{notes:?}");
     let both: Vec<_> = records.iter().filter(|record| record.metric == "inbound_write").collect();
     assert_eq!(both.len(), 2, "{records:#?}");
     let of = |kind| both.iter().find(|record| record.kind == kind).unwrap().samples[0];
@@ -258,9 +258,9 @@ fn a_watch_sets_what_is_counted_beside_the_estimate() {
 }
 
 #[test]
-fn a_counter_of_another_scale_is_flagged() {
+fn counter_of_wrong_scale_is_flagged() {
     let (notes, _) = watched(8 * 32_000 * 96 / 4);
     assert!(notes.iter().any(|note| note.contains("factor of 8")), "{notes:?}");
     let (notes, _) = watched(0);
-    assert!(notes.iter().any(|note| note.contains("stands still")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("does not change")), "{notes:?}");
 }

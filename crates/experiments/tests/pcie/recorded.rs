@@ -1,4 +1,4 @@
-//! Trees, counters and programs that were written down.
+//! Recorded trees, counters and programs.
 
 use std::fs;
 use std::io;
@@ -12,16 +12,16 @@ use haul_experiments::pcie::source::ethdev::{Ask, Program};
 use haul_experiments::pcie::source::perf::{Counter, Counters, Event, Value};
 use serde_json::{Value as Json, json};
 
-/// Files of a tree; a path that ends in `@` is a link to what it holds.
+/// Files of a tree. A path that ends in `@` is a link to its content.
 pub(crate) type Files = Vec<(String, String)>;
 
 pub(crate) fn write(root: &Path, files: &Files) {
     for (path, text) in files {
-        let place = root.join(path.trim_end_matches('@'));
-        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        let profile = root.join(path.trim_end_matches('@'));
+        fs::create_dir_all(profile.parent().unwrap()).unwrap();
         match path.ends_with('@') {
-            true => symlink(text, place).unwrap(),
-            false => fs::write(place, text).unwrap(),
+            true => symlink(text, profile).unwrap(),
+            false => fs::write(profile, text).unwrap(),
         }
     }
 }
@@ -55,8 +55,8 @@ fn device(files: &mut Files, bridges: &[&str]) {
     files.push((format!("sys/bus/pci/devices/{address}@"), format!("../../../../{folder}")));
 }
 
-/// Emerald Rapids (model 207), two sockets, as its `/sys` is by drivers/perf/../uncore_snbep.c: the
-/// stack of bus 5d is unit 3 on the first socket.
+/// Emerald Rapids (model 207) with two sockets, with `/sys` as in drivers/perf/../uncore_snbep.c:
+/// the stack of bus 5d is unit 3 on the first socket.
 pub(crate) fn emerald_rapids() -> Files {
     const FORMATS: [(&str, &str); 6] = [
         ("event", "config:0-7"),
@@ -82,7 +82,7 @@ pub(crate) fn emerald_rapids() -> Files {
         files.push((format!("{folder}/die0"), format!("{first}\n")));
         files.push((format!("{folder}/die1"), format!("{second}\n")));
     }
-    // Counters that run by themselves have a name that begins likewise, and are none of these.
+    // Free-running counters have a name that begins likewise, but must not be used.
     unit(&mut files, "uncore_iio_free_running_0", 70, "0,32", &FORMATS[..2]);
     device(&mut files, &["pci0000:5d", "0000:5d:01.0", "0000:5e:00.0"]);
     files
@@ -105,7 +105,7 @@ pub(crate) fn arm() -> Files {
     files
 }
 
-/// Counters that say what was written down, one value a read; the last stays.
+/// Counters with recorded values, one per read; the last stays.
 #[derive(Clone, Default)]
 pub(crate) struct Recorded {
     values: Vec<(u32, u64, Vec<u64>)>,
@@ -123,7 +123,7 @@ impl Recorded {
         Self { values: values.collect(), ..Self::default() }
     }
 
-    /// The same values for whatever is asked.
+    /// The same values for every event.
     pub(crate) fn any(values: &[u64]) -> Self {
         Self { any: values.to_vec(), ..Self::default() }
     }
@@ -145,7 +145,7 @@ impl Counters for Recorded {
             .find(|(unit, config, _)| (*unit, *config) == (event.unit, event.config));
         let values = found.map(|(_, _, values)| values.clone());
         let values = values.or((!self.any.is_empty()).then(|| self.any.clone()));
-        let values = values.unwrap_or_else(|| panic!("nobody recorded {event:x?}"));
+        let values = values.unwrap_or_else(|| panic!("no recorded answer to {event:x?}"));
         Ok(Box::new(Values(values, self.enabled_ns, self.running_ns)))
     }
 }
@@ -159,16 +159,16 @@ impl Counter for Values {
     }
 }
 
-/// A program with one port of one queue, which has received something at the second look.
+/// A program with one port of one queue, which has received packets at the second read.
 pub(crate) struct Played {
     name: &'static str,
     driver: &'static str,
-    looks: u64,
+    reads: u64,
 }
 
 impl Played {
     pub(crate) fn program(name: &'static str, driver: &'static str) -> Program {
-        Arc::new(Mutex::new(Box::new(Self { name, driver, looks: 0 })))
+        Arc::new(Mutex::new(Box::new(Self { name, driver, reads: 0 })))
     }
 }
 
@@ -189,11 +189,11 @@ impl Ask for Played {
                 json!({ "name": self.name, "driver": self.driver, "rx_mode": "Vector AVX512" })
             }
             "/haul/burst/histogram,0,0,rx" => {
-                self.looks += 1;
-                bursts((self.looks - 1) * 1000)
+                self.reads += 1;
+                bursts((self.reads - 1) * 1000)
             }
-            "/ethdev/stats,0" => json!({ "ipackets": (self.looks - 1) * 32_000, "opackets": 0 }),
-            _ => panic!("nobody recorded {command}"),
+            "/ethdev/stats,0" => json!({ "ipackets": (self.reads - 1) * 32_000, "opackets": 0 }),
+            _ => panic!("no recorded answer to {command}"),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: an experiment's run, and what came of it.
+//! The code that the tests of this crate share: the run of an experiment, and its results.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -6,18 +6,18 @@ use haul_experiments::Context;
 use haul_measure::Caches;
 use haul_model::{Line, Record};
 
-/// Small, so that even the cold region is mapped and touched in no time.
+/// Small, so that even the cold region is mapped and touched quickly.
 pub(crate) const CACHES: Caches =
     Caches { l1_bytes: 32 << 10, l2_bytes: 128 << 10, llc_bytes: 1 << 20 };
 
-/// Measures: how it ended, its records, and what it left out.
+/// Measures. Returns the result, the records, and the warnings.
 pub(crate) fn measured<T>(
     measure: impl FnOnce(&mut Context<'_>) -> T,
 ) -> (T, Vec<Record>, Vec<String>) {
     stopped_after(usize::MAX, measure)
 }
 
-/// The same, told to stop with the record of this number.
+/// As [`measured`], but stopped at the record of this number.
 pub(crate) fn stopped_after<T>(
     count: usize,
     measure: impl FnOnce(&mut Context<'_>) -> T,
@@ -42,7 +42,7 @@ pub(crate) fn stopped_after<T>(
     (done, records, warnings)
 }
 
-/// What every record has to have, and that it comes back from its file.
+/// Checks the fields of every record, and that it can be parsed again.
 fn check(record: &Record) {
     assert_eq!((record.run.as_str(), record.machine.as_str()), ("run-tiny", "machine-tiny"));
     assert!(record.time.starts_with("20") && record.time.ends_with('Z'), "{}", record.time);

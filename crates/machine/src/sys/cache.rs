@@ -140,8 +140,8 @@ fn count_bits(map: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::root_with;
     use super::*;
+    use crate::sys::tests::root_with;
 
     fn files(sizes: [&str; 3]) -> Vec<(String, String)> {
         let folder = "sys/devices/system/cpu/cpu0/cache";

@@ -92,8 +92,8 @@ fn is_uncore_unit(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::root_with;
     use super::*;
+    use crate::sys::tests::root_with;
 
     #[test]
     fn empty_root_has_no_devices() {

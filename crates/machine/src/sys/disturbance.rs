@@ -164,8 +164,8 @@ impl Offer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::root_with;
     use super::*;
+    use crate::sys::tests::root_with;
 
     /// The line of this name for a machine with these files.
     fn line_of(files: &[(&str, &str)], name: &str) -> Offer {

@@ -163,8 +163,8 @@ fn permission_facts(permissions: &Permissions) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Cache;
     use super::*;
+    use crate::sys::Cache;
 
     #[test]
     fn id_contains_what_thresholds_depend_on() {

@@ -229,8 +229,8 @@ fn chosen(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::root_with;
     use super::*;
+    use crate::sys::tests::root_with;
 
     const MEMINFO: &str = "MemTotal:       1048576 kB\nMemFree: 1 kB\nMemAvailable:    524288 kB\n";
 

@@ -352,8 +352,8 @@ fn locked_memory(permissions: &Permissions) -> Offer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::root_with;
     use super::*;
+    use crate::sys::tests::root_with;
 
     fn find<'a>(offers: &'a [Offer], name: &str) -> &'a Offer {
         offers.iter().find(|offer| offer.name == name).unwrap()

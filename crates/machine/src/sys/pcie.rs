@@ -335,8 +335,8 @@ fn payload(code: u32) -> Option<u32> {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use super::super::tests::root_with;
     use super::*;
+    use crate::sys::tests::root_with;
 
     const CARD: &str = "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0";
     const PORT: &str = "sys/devices/pci0000:00/0000:00:01.0";

@@ -104,8 +104,8 @@ fn can_seal_memory() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::root_with;
     use super::*;
+    use crate::sys::tests::root_with;
 
     #[test]
     fn limits_are_read_from_proc() {

@@ -78,8 +78,8 @@ pub(super) fn parse_list(text: &str) -> Option<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::root_with;
     use super::*;
+    use crate::sys::tests::root_with;
 
     #[test]
     fn kernel_lists_are_parsed_and_malformed_ones_rejected() {

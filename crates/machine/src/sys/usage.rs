@@ -113,8 +113,8 @@ fn family_seconds(processes: &BTreeMap<u32, Process>, first: u32) -> Option<f64>
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::root_with;
     use super::*;
+    use crate::sys::tests::root_with;
 
     #[test]
     fn family_time_includes_all_descendants() {

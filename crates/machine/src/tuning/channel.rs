@@ -99,8 +99,8 @@ fn choice(entry: &Table) -> Result<Choice, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Tuning;
     use super::*;
+    use crate::tuning::Tuning;
 
     const HEAD: &str = "schema = \"haul.tuning/1\"\nmachine = \"m\"\nwritten = \"w\"\n";
 

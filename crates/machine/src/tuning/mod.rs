@@ -216,12 +216,8 @@ impl Evidence {
         let comparison = record.comparison.as_ref()?;
         let mut what = record.subject.clone();
         for name in KEPT {
-            match record.parameters.get(name) {
-                None => {}
-                Some(value) => match value.as_str() {
-                    Some(text) => what += &format!(", {name} {text}"),
-                    None => what += &format!(", {name} {value}"),
-                },
+            if let Some(value) = record.shown(name) {
+                what += &format!(", {name} {value}");
             }
         }
         Some(Self {

@@ -43,8 +43,8 @@ impl fmt::Display for Tuning {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ChannelTable, Evidence, FILE_BYTES_MAX};
     use super::*;
+    use crate::tuning::{ChannelTable, Evidence, FILE_BYTES_MAX};
     use haul_copy::Thresholds;
     use haul_model::{Comparison, Record};
     use proptest::prelude::*;

@@ -62,8 +62,7 @@ fn table(caption: &str, rows: &str) -> String {
 }
 
 fn row(record: &Record, name: &str) -> String {
-    let said = |name: &str| record.parameters.get(name).and_then(serde_json::Value::as_f64);
-    let shown = |name: &str| said(name).map_or_else(String::new, number);
+    let shown = |name: &str| record.number(name).map_or_else(String::new, number);
     let class = match change_of(record) {
         Some(Verdict::More) if is_counted(record) => " class=\"worse\"",
         Some(Verdict::Less) if is_counted(record) => " class=\"better\"",

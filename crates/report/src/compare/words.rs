@@ -104,7 +104,7 @@ fn of_record(record: &Record, varies: impl Fn(&str) -> bool) -> String {
 pub fn values(record: &Record) -> [String; 2] {
     let unit = field(record, key::UNIT).unwrap_or_default();
     [key::OLD, key::NEW].map(|name| {
-        let value = record.parameters.get(name).and_then(serde_json::Value::as_f64);
+        let value = record.number(name);
         value.map_or_else(String::new, |value| quantity(value, &unit))
     })
 }

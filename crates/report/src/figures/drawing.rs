@@ -293,7 +293,7 @@ impl Drawing {
                 Some((Some(size as f64), Bytes(size).to_string()))
             }
             Place::Count(name, noun) => {
-                let count = record.parameters.get(name)?.as_u64()?;
+                let count = record.count(name)?;
                 Some((Some(count as f64), text::count(usize::try_from(count).ok()?, noun)))
             }
             Place::Row(names) => {

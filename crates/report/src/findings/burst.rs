@@ -22,9 +22,8 @@ pub(super) fn bursts(run: &[&Record]) -> Vec<Finding> {
 
 fn of_queue(record: &Record) -> Option<Finding> {
     let said = |name: &str| field(record, name);
-    let number = |name: &str| record.parameters.get(name).and_then(serde_json::Value::as_f64);
     let rate = record.median()?;
-    let (polls, empty) = (number(key::POLLS)?, number(key::EMPTY_POLLS)?);
+    let (polls, empty) = (record.number(key::POLLS)?, record.number(key::EMPTY_POLLS)?);
     let verb = if said(key::DIRECTION)? == "rx" { "received" } else { "sent" };
     let mut text = format!(
         "Port {} ({}), queue {}: {verb} {} M packets/s",
@@ -33,7 +32,7 @@ fn of_queue(record: &Record) -> Option<Finding> {
         said(key::QUEUE)?,
         three_digits(rate / 1e6)
     );
-    if let Some(batch) = number(key::AVERAGE_BATCH) {
+    if let Some(batch) = record.number(key::AVERAGE_BATCH) {
         text += &format!(" in bursts of {} on average", three_digits(batch));
     }
     if polls > 0.0 {

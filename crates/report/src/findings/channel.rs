@@ -247,7 +247,7 @@ fn choice(records: &[&Record], place: &str) -> Option<Finding> {
 fn is_close<'a>(chosen: &Record, mechanisms: impl Iterator<Item = &'a Record>) -> Option<bool> {
     let median = |record: &Record| record.median().unwrap_or(0.0);
     let best = mechanisms.max_by(|a, b| median(a).total_cmp(&median(b)))?;
-    let used = chosen.parameters.get(key::MECHANISM).and_then(|used| used.as_str());
+    let used = chosen.text(key::MECHANISM);
     if used.is_some() && used == best.subject.strip_prefix("haul:") {
         return Some(true);
     }

@@ -97,7 +97,7 @@ fn growth_of_rounds(records: &[&Record], growth: &Record) -> Option<String> {
 }
 
 fn round(record: &Record) -> Option<u64> {
-    record.parameters.get(key::ROUND)?.as_u64()
+    record.count(key::ROUND)
 }
 
 /// The time of a block in the last round of a heap's growth.
@@ -177,7 +177,7 @@ pub(super) fn replays(records: &[&Record], by_run: &[&Record]) -> Vec<Finding> {
             (None, Some(mib)) if own > mib => Tone::Worse,
             _ => Tone::Same,
         };
-        let operations = time.parameters.get(key::OPERATIONS)?.as_u64()?;
+        let operations = time.count(key::OPERATIONS)?;
         let operations = usize::try_from(operations).ok()?;
         let text = format!(
             "On what {} allocated ({}), haul’s heap {}; its memory peaks at {}{beside}.",

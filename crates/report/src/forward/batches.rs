@@ -26,7 +26,7 @@ const SIZES_MAX: usize = 64;
 pub(super) fn html(records: &[&Record]) -> String {
     let mut all: Vec<(String, BTreeMap<usize, f64>)> = Vec::new();
     for record in records.iter().filter(|record| record.metric == "batches") {
-        let number = record.parameters.get(key::SIZE).and_then(serde_json::Value::as_u64);
+        let number = record.count(key::SIZE);
         let Some((number, count)) = number.zip(record.median()) else { continue };
         let number = usize::try_from(number).unwrap_or(SIZES_MAX).min(SIZES_MAX);
         let title = title(record);

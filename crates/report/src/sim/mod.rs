@@ -182,7 +182,7 @@ fn figure_6(records: &[&Record]) -> String {
         let bar = Bar {
             name: text(record, key::MODE),
             parts: vec![(faster, 0), ((total - faster).max(0.0), 1)],
-            mark: number(record, key::BASELINE_VALUE),
+            mark: record.number(key::BASELINE_VALUE),
         };
         match groups.iter_mut().find(|group| group.name == name) {
             Some(group) => group.bars.push(bar),
@@ -219,9 +219,9 @@ fn figure_8(records: &[&Record]) -> String {
             .map(|mode| {
                 let of_mode = || mine.iter().filter(|record| text(record, key::MODE) == *mode);
                 let point =
-                    |record: &&Record| Some((number(record, key::LATENCY_NS)?, record.median()?));
+                    |record: &&Record| Some((record.number(key::LATENCY_NS)?, record.median()?));
                 let paper = |record: &&Record| {
-                    Some((number(record, key::LATENCY_NS)?, number(record, key::BASELINE_VALUE)?))
+                    Some((record.number(key::LATENCY_NS)?, record.number(key::BASELINE_VALUE)?))
                 };
                 chart::Line {
                     name: (*mode).into(),
@@ -276,7 +276,7 @@ fn copy_share(records: &[&Record]) -> String {
                 escape(&text(record, key::PAYLOAD_BYTES)),
                 escape(&text(record, key::BASELINE_VALUE)),
                 record.median().unwrap_or(0.0),
-                number(record, key::ERROR_POINTS).unwrap_or(0.0),
+                record.number(key::ERROR_POINTS).unwrap_or(0.0),
                 escape(&text(record, key::COMPUTE_CYCLES)),
                 escape(&text(record, key::CYCLES_PER_LINE)),
             );
@@ -288,8 +288,4 @@ fn copy_share(records: &[&Record]) -> String {
 /// A parameter as text; empty if it is absent.
 fn text(record: &Record, name: &str) -> String {
     field(record, name).unwrap_or_default()
-}
-
-fn number(record: &Record, name: &str) -> Option<f64> {
-    record.parameters.get(name)?.as_f64()
 }

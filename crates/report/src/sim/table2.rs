@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use haul_model::Record;
 use haul_model::experiment::key;
 
-use super::{number, text};
+use super::text;
 use crate::text::escape;
 
 const METRICS: [(&str, &str); 3] =
@@ -55,7 +55,7 @@ fn line(records: &[&Record], row: &Record) -> String {
             html.push_str("<td colspan=\"3\"></td>");
             continue;
         };
-        let error = number(cell, key::ERROR_POINTS).unwrap_or(0.0);
+        let error = cell.number(key::ERROR_POINTS).unwrap_or(0.0);
         /// Points from which an error is highlighted: the limit for in-order cores.
         const MARKED: f64 = 5.0;
         let class =

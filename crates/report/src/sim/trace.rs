@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use haul_model::Record;
 use haul_model::experiment::key;
 
-use super::{number, text};
+use super::text;
 use crate::text::{escape, slug};
 
 /// The meaning of each letter and its colour on the page. Waiting is pale.
@@ -49,7 +49,7 @@ struct Span {
 
 /// Both parts of the newest window.
 pub(super) fn html(records: &[&Record]) -> String {
-    let cycles = |name: &str| records.first().and_then(|record| number(record, name));
+    let cycles = |name: &str| records.first().and_then(|record| record.number(name));
     let (Some(from), Some(to)) = (cycles(key::FROM_CYCLE), cycles(key::TO_CYCLE)) else {
         return String::new();
     };
@@ -108,7 +108,7 @@ impl Drawing {
         for record in rows {
             html.push_str(&self.lane(record, key));
         }
-        let left_out: f64 = rows.iter().filter_map(|record| number(record, key::LEFT_OUT)).sum();
+        let left_out: f64 = rows.iter().filter_map(|record| record.number(key::LEFT_OUT)).sum();
         if left_out > 0.0 {
             let _ = write!(html, "<p>And {left_out} more: choose a shorter window.</p>");
         }

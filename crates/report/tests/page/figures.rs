@@ -38,10 +38,7 @@ fn plot_contains_the_numbers_of_its_records() {
     }
     let limit = records(&lines)
         .filter(|r| r.subject == "stream_avx2")
-        .find(|r| {
-            r.parameters.get("operation").is_some_and(|o| o == "copy")
-                && r.parameters["threads"] == 1
-        })
+        .find(|r| r.text("operation") == Some("copy") && r.parameters["threads"] == 1)
         .and_then(Record::median)
         .expect("a limit");
     assert!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use haul::telemetry::Wish;
-use haul_experiments::pcie::place::Wishes;
+use haul_experiments::pcie::profile::Overrides;
 use haul_model::pcie::{Nic, Version};
 
 use super::super::time::time;
@@ -94,8 +94,8 @@ impl Watch {
     }
 
     /// The values that override those of the program and the device.
-    pub(crate) fn wishes(&self) -> Wishes {
-        Wishes {
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
             nic: self.nic,
             driver: self.driver,
             mode: self.mode.clone(),

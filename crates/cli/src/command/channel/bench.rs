@@ -286,12 +286,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     let mut table = Comparisons::new(&HEADINGS, true);
     let records: Vec<&Record> =
         records.filter(|record| record.experiment == name::CHANNEL_TRANSFER).collect();
-    let text = |record: &Record, name: &str| {
-        record.parameters.get(name).map_or(String::new(), |value| match value.as_str() {
-            Some(text) => text.to_owned(),
-            None => value.to_string(),
-        })
-    };
+    let text = |record: &Record, name: &str| record.shown(name).unwrap_or_default();
     let group = |record: &Record| {
         [key::SIZE_BYTES, key::TARGET, key::BUSY_CORE].map(|name| text(record, name))
     };
@@ -334,7 +329,7 @@ fn load(record: &Record, busy: &str) -> String {
 
 /// The subject, with the mechanism that haul chose.
 fn subject(record: &Record) -> String {
-    let chosen = record.parameters.get(key::MECHANISM).and_then(|value| value.as_str());
+    let chosen = record.text(key::MECHANISM);
     match chosen.filter(|_| record.subject == "haul:auto") {
         Some(mechanism) => format!("{} ({mechanism})", record.subject),
         None => record.subject.clone(),

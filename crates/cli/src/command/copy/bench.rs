@@ -276,13 +276,13 @@ const SUBJECT_COLUMN: usize = 4;
 const READER_COLUMN: usize = SUBJECT_COLUMN;
 
 fn threads(record: &Record) -> u64 {
-    record.parameters.get(key::THREADS).and_then(|value| value.as_u64()).unwrap_or(1)
+    record.count(key::THREADS).unwrap_or(1)
 }
 
 /// The bytes of each target that are read right after its call.
 fn reader(record: &Record) -> &str {
-    let value = record.parameters.get(key::THEN_READ).and_then(|value| value.as_str());
-    value.unwrap_or(ThenRead::Nothing.name())
+    let reads = record.text(key::THEN_READ);
+    reads.unwrap_or(ThenRead::Nothing.name())
 }
 
 /// Explains the columns of rates, with the bandwidth of memory; `None` without such columns.
@@ -310,11 +310,8 @@ fn limit_note(journal: &Journal) -> Option<String> {
 
 /// What was measured, its subject, and its time.
 fn what(record: &Record) -> Vec<String> {
-    let text = |name: &str| match record.parameters.get(name) {
-        Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-        None => String::new(),
-    };
-    let sizes = match record.parameters.get(key::SIZE_BYTES).and_then(|size| size.as_u64()) {
+    let text = |name: &str| record.shown(name).unwrap_or_default();
+    let sizes = match record.count(key::SIZE_BYTES) {
         Some(size) => Bytes(size).to_string(),
         None => text(key::DISTRIBUTION) + &text(key::SIZE_CLASS),
     };

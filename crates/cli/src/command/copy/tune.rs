@@ -219,9 +219,7 @@ fn evidence<'a>(all: impl Iterator<Item = &'a Record>, kept: &[Part], file: &str
         .filter(|record| record.experiment == name::COPY_TUNE)
         .filter(|record| record.comparison.as_ref().is_some_and(|c| c.baseline != record.subject))
         .collect();
-    let has = |record: &Record, name: &str, value: &str| {
-        record.parameters.get(name).and_then(|v| v.as_str()) == Some(value)
-    };
+    let has = |record: &Record, name: &str, value: &str| record.text(name) == Some(value);
     let mut shown: Vec<&Record> = Vec::new();
     for part in kept {
         let of_part = records.iter().filter(|record| has(record, key::PART, part.name()));
@@ -239,7 +237,7 @@ fn best_by_size<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let ratio = |record: &Record| record.comparison.as_ref().map_or(f64::INFINITY, |c| c.ratio);
     let mut best: BTreeMap<u64, &Record> = BTreeMap::new();
     for &record in records {
-        let size = record.parameters.get(key::SIZE_BYTES).and_then(|v| v.as_u64()).unwrap_or(0);
+        let size = record.count(key::SIZE_BYTES).unwrap_or(0);
         let entry = best.entry(size).or_insert(record);
         if ratio(record) < ratio(entry) {
             *entry = record;

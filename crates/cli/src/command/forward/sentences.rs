@@ -225,10 +225,7 @@ fn size(record: &Record) -> String {
 }
 
 fn text(record: &Record, name: &str) -> String {
-    record.parameters.get(name).map_or(String::new(), |value| match value.as_str() {
-        Some(text) => text.to_owned(),
-        None => value.to_string(),
-    })
+    record.shown(name).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -164,8 +164,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     let last_round = records.iter().filter_map(|record| round(record)).max();
     for record in records {
         let (blocks, figure) = (blocks(record), figure(record));
-        let text =
-            |name: &str| record.parameters.get(name).map_or(String::new(), ToString::to_string);
+        let text = |name: &str| record.shown(name).unwrap_or_default();
         let mut row = vec![
             record.experiment.trim_start_matches(name::HEAP).to_owned(),
             blocks.clone(),
@@ -193,7 +192,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
 }
 
 fn round(record: &Record) -> Option<u64> {
-    record.parameters.get(key::ROUND)?.as_u64()
+    record.count(key::ROUND)
 }
 
 /// Whether a sentence is about it: times get one, and of several rounds only the last.
@@ -206,15 +205,14 @@ fn is_time(record: &Record, last_round: Option<u64>) -> bool {
 }
 
 fn blocks(record: &Record) -> String {
-    let bytes = |name: &str| record.parameters.get(name).and_then(|value| value.as_u64());
-    match (bytes(key::SIZE_BYTES), bytes(key::ALIGN_BYTES)) {
+    match (record.count(key::SIZE_BYTES), record.count(key::ALIGN_BYTES)) {
         (Some(size), Some(align)) => format!("{} @ {}", Bytes(size), Bytes(align)),
         _ => String::new(),
     }
 }
 
 fn figure(record: &Record) -> String {
-    match record.parameters.get(key::ROUND) {
+    match record.shown(key::ROUND) {
         Some(round) => format!("{} {round}", record.metric),
         None => record.metric.clone(),
     }

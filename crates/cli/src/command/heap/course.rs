@@ -37,10 +37,7 @@ pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>, order: Order) 
 }
 
 fn heading(record: &Record) -> String {
-    let text = |name: &str| match record.parameters.get(name) {
-        Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-        None => String::new(),
-    };
+    let text = |name: &str| record.shown(name).unwrap_or_default();
     let (threads, recorded) = (text(key::THREADS), text(key::THREADS_RECORDED));
     let threads = match threads == recorded {
         true if threads == "1" => "1 thread".into(),

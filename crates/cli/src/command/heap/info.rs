@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use haul_experiments::heap::Trace;
 use haul_experiments::heap::trace::live_bytes;
 use haul_model::experiment::{key, name};
+use haul_model::statistics::quantile_of_sorted;
 use haul_model::trace::{History, Kind};
 use haul_model::{Bytes, Nanos, Record};
 
@@ -27,8 +28,8 @@ struct Counts {
     zeroed: u64,
     reallocations: u64,
     frees: u64,
-    /// Requested sizes, ascending.
-    sizes: Vec<u64>,
+    /// Requested sizes in bytes, in ascending order.
+    sizes: Vec<f64>,
     /// Allocations that requested a larger alignment than malloc's default.
     aligned: u64,
     by_tag: BTreeMap<u16, u64>,
@@ -164,16 +165,15 @@ impl Counts {
                 }
             }
             if operation.kind != Kind::Free {
-                counts.sizes.push(operation.size);
+                counts.sizes.push(operation.size as f64);
             }
         }
-        counts.sizes.sort_unstable();
+        counts.sizes.sort_unstable_by(f64::total_cmp);
         counts
     }
 
     fn quantile(&self, share: f64) -> u64 {
-        let last = self.sizes.len().saturating_sub(1);
-        self.sizes.get((last as f64 * share).round() as usize).copied().unwrap_or(0)
+        quantile_of_sorted(&self.sizes, share).map_or(0, |bytes| bytes.round() as u64)
     }
 
     /// `half up to 64 B, 90% up to 1 KiB, ...`.
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_cover_calls_and_sizes() {
+    fn counts_cover_calls_and_quantiles_of_sizes() {
         let operation = |kind, size, align_log2| Operation {
             time_ns: 0,
             size,
@@ -211,11 +211,12 @@ mod tests {
             operation(Kind::Allocate, 64, 0),
             operation(Kind::AllocateZeroed, 4096, 12),
             operation(Kind::Reallocate, 128, 0),
+            operation(Kind::Allocate, 192, 0),
             operation(Kind::Free, 128, 0),
         ];
         let counts = Counts::of(&History { operations, blocks: 1, ..History::default() });
         let counted = (counts.allocations, counts.zeroed, counts.reallocations, counts.frees);
-        assert_eq!(counted, (2, 1, 1, 1));
-        assert_eq!((counts.aligned, counts.quantile(0.5), counts.quantile(1.0)), (1, 128, 4096));
+        assert_eq!(counted, (3, 1, 1, 1));
+        assert_eq!((counts.aligned, counts.quantile(0.5), counts.quantile(1.0)), (1, 160, 4096));
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use haul_experiments::heap::{Trace, map_shared, map_trace, operations_until};
 use haul_model::Line;
 use haul_model::experiment::name;
+use haul_model::shell::quoted;
 
 use super::picture;
-use super::replay::{part_option, quoted, read};
+use super::replay::{part_option, read};
 use crate::arguments::heap::{At, Map as Arguments};
 use crate::command::report::read_lines;
 use crate::command::steps::Runner;

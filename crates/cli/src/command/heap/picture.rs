@@ -63,7 +63,7 @@ impl Palette {
             if is_by_tag { (tags, key::TAG_NUMBER) } else { (classes, key::CLASS_BYTES) };
         let mut of = BTreeMap::new();
         for record in records {
-            if let Some(key) = number(record, name) {
+            if let Some(key) = record.count(name) {
                 let next = COLOURS[of.len() % COLOURS.len()];
                 of.entry(key).or_insert(next);
             }
@@ -208,7 +208,7 @@ fn classes(records: &[&Record], palette: &Palette) -> Table {
         let share = if held > 0.0 { 100.0 * live / held } else { 0.0 };
         let size = |bytes: f64| Bytes(bytes as u64).approximate();
         table.add(vec![
-            palette.swatch(false, number(record, key::CLASS_BYTES).unwrap_or(0)),
+            palette.swatch(false, record.count(key::CLASS_BYTES).unwrap_or(0)),
             class,
             parameter(record, key::BLOCKS),
             size(live),
@@ -224,7 +224,7 @@ fn tags(records: &[&Record], palette: &Palette) -> Table {
     let mut table = Table::new(&["", "tag", ">blocks", ">live"]);
     for record in records {
         table.add(vec![
-            palette.swatch(true, number(record, key::TAG_NUMBER).unwrap_or(0)),
+            palette.swatch(true, record.count(key::TAG_NUMBER).unwrap_or(0)),
             parameter(record, key::TAG),
             parameter(record, key::BLOCKS),
             Bytes(record.median().unwrap_or(0.0) as u64).approximate(),
@@ -236,15 +236,8 @@ fn tags(records: &[&Record], palette: &Palette) -> Table {
 /// A parameter without control characters, which a terminal would obey: the records may be
 /// untrusted.
 fn parameter(record: &Record, name: &str) -> String {
-    let text = match record.parameters.get(name) {
-        Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-        None => String::new(),
-    };
+    let text = record.shown(name).unwrap_or_default();
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-fn number(record: &Record, name: &str) -> Option<u64> {
-    record.parameters.get(name)?.as_u64()
 }
 
 #[cfg(test)]
@@ -304,7 +297,7 @@ mod tests {
         assert!(coloured.contains("colour by tag"), "{coloured}");
         let one_tag: Vec<Record> = records()
             .into_iter()
-            .filter(|record| record.parameters.get("tag_number").is_none_or(|tag| tag == 0))
+            .filter(|record| record.count("tag_number").is_none_or(|tag| tag == 0))
             .collect();
         let coloured = text(one_tag.iter(), 100, true);
         assert!(coloured.contains("colour by class"), "{coloured}");

@@ -1,6 +1,7 @@
 //! `haul heap replay`: a recorded history on haul's heap and on others.
 
 use haul_experiments::heap::{self, Part, Trace};
+use haul_model::shell::quoted;
 
 use super::bench::{driver, present};
 use super::course;
@@ -104,13 +105,4 @@ fn rerun(arguments: &Arguments) -> String {
         peers.join(","),
         part_option(&arguments.reading),
     )
-}
-
-/// A word in a POSIX shell's command line.
-pub(super) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.into();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }

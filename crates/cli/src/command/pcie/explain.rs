@@ -325,7 +325,7 @@ fn terms_of(path: &Path, rate: Option<f64>) -> Result<Vec<Term>, Error> {
         .filter(|record| record.experiment.starts_with("pcie.") && !record.samples.is_empty())
         .collect();
     let at_rate = |record: &&&Record| {
-        let of = record.parameters.get(key::RATE_PACKETS_PER_S).and_then(|rate| rate.as_f64());
+        let of = record.number(key::RATE_PACKETS_PER_S);
         rate.is_none() || of == rate
     };
     let parts: Vec<Term> = records.iter().filter_map(|record| term(record)).collect();
@@ -349,16 +349,15 @@ fn has_twice(terms: &[Term]) -> bool {
 }
 
 fn term(record: &Record) -> Option<Term> {
-    let number = |name: &str| record.parameters.get(name)?.as_f64();
     if record.metric != "transaction" {
         return None;
     }
     Some(Term {
-        what: record.parameters.get(key::WHAT)?.as_str()?.to_owned(),
-        direction: direction(record.parameters.get(key::DIRECTION)?.as_str()?)?,
-        count_per_s: number(key::COUNT_PER_S)?,
-        payload_bytes: number(key::PAYLOAD_BYTES)?,
-        header_bytes: number(key::HEADER_BYTES)?,
+        what: record.text(key::WHAT)?.to_owned(),
+        direction: direction(record.text(key::DIRECTION)?)?,
+        count_per_s: record.number(key::COUNT_PER_S)?,
+        payload_bytes: record.number(key::PAYLOAD_BYTES)?,
+        header_bytes: record.number(key::HEADER_BYTES)?,
     })
 }
 

@@ -283,7 +283,10 @@ fn fits(arguments: &Arguments) -> Result<(), Error> {
 pub(super) fn note_of_release(asked: Version) -> Option<String> {
     let rules = asked.nearest();
     (rules != asked).then(|| {
-        format!("the sources of {asked} are unknown: these are the rules of the nearest release, {rules}")
+        format!(
+            "the sources of {asked} were not read: haul uses the rules of the nearest release, \
+             {rules}"
+        )
     })
 }
 

@@ -94,13 +94,12 @@ struct Row<'a> {
 }
 
 fn number(record: &Record, name: &str) -> f64 {
-    record.parameters.get(name).and_then(|value| value.as_f64()).unwrap_or(f64::NAN)
+    record.number(name).unwrap_or(f64::NAN)
 }
 
 fn rows<'a>(records: &[&'a Record]) -> Vec<Row<'a>> {
     let of = |record: &&Record, rate: &Record| {
-        record.parameters.get(key::OFFERED_PACKETS_PER_S)
-            == rate.parameters.get(key::OFFERED_PACKETS_PER_S)
+        record.number(key::OFFERED_PACKETS_PER_S) == rate.number(key::OFFERED_PACKETS_PER_S)
             && record.parameters.contains_key(key::BASIS)
     };
     let rates = records.iter().filter(|record| record.metric == "rate");
@@ -114,9 +113,10 @@ fn rows<'a>(records: &[&'a Record]) -> Vec<Row<'a>> {
 
 impl Row<'_> {
     fn metric(&self, name: &str, basis: &str) -> f64 {
-        let found = self.metrics.iter().find(|record| {
-            record.metric == name && record.parameters.get(key::BASIS).is_some_and(|b| b == basis)
-        });
+        let found = self
+            .metrics
+            .iter()
+            .find(|record| record.metric == name && record.text(key::BASIS) == Some(basis));
         found.and_then(|record| record.samples.first().copied()).unwrap_or_default()
     }
 
@@ -154,7 +154,7 @@ fn peaks(batches: &str) -> String {
 /// What the curve shows, if it has several rates: one point has no shape.
 fn conclusion<'a>(records: &[&'a Record], rates: usize) -> Option<&'a str> {
     let found = records.iter().find(|record| record.metric == "break");
-    let note = found.and_then(|record| record.parameters.get(key::NOTE)?.as_str());
+    let note = found.and_then(|record| record.text(key::NOTE));
     note.or_else(|| {
         (rates > 1).then_some(
             "The curve of outbound writes has no break of 5% at these rates, because the batches did not \
@@ -196,7 +196,7 @@ impl Command for Sweep {
         for row in &rows {
             let (packets, dropped) =
                 (number(row.rate, key::PACKETS), number(row.rate, key::DROPPED));
-            let batches = row.rate.parameters.get(key::RX_BATCHES).and_then(|b| b.as_str());
+            let batches = row.rate.text(key::RX_BATCHES);
             let data = |name| BytesPerSecond(row.metric(name, "counted")).to_string();
             table.add(vec![
                 count(number(row.rate, key::RATE_PACKETS_PER_S)),

@@ -120,7 +120,7 @@ fn histogram(bursts: &Bursts, title: &str) -> Option<String> {
 
 /// The four metrics, estimated and, if a counter exists, measured; and the link's use.
 fn traffic(port: &PortInterval, width: usize) -> Option<String> {
-    let place = port.place.as_ref()?;
+    let profile = port.profile.as_ref()?;
     let sums = Sums::of(&port.terms);
     let measured = |direction: Direction| {
         port.rates.iter().find_map(|(source, rate)| {
@@ -143,14 +143,14 @@ fn traffic(port: &PortInterval, width: usize) -> Option<String> {
         }
         table.add(row);
     }
-    let usable = place.link.usable_bytes_per_s();
+    let usable = profile.link.usable_bytes_per_s();
     let share = |way| three_digits(sums.bytes_per_s_on(way) / usable * 100.0);
     let use_of_link = format!(
         "  {} ({}, {}): {} is used {}% to the host and {}% to the device, by the estimate",
-        place.nic.name,
-        place.version.nearest(),
-        place.mode.name(),
-        place.link,
+        profile.nic.name,
+        profile.version.nearest(),
+        profile.mode.name(),
+        profile.link,
         share(Way::ToHost),
         share(Way::ToDevice)
     );

@@ -11,7 +11,7 @@ use haul::telemetry::Telemetry;
 use haul_experiments::Error as Experiment;
 use haul_experiments::pcie::records::Recorder;
 use haul_experiments::pcie::source::{Tree, perf};
-use haul_experiments::pcie::watch::{Ground, Interval, Watch as Watched};
+use haul_experiments::pcie::watch::{Interval, Settings, Watch as Watched};
 use haul_machine::sys::Sys;
 use haul_model::experiment::key;
 use haul_model::units::three_digits;
@@ -66,15 +66,15 @@ impl Watch {
         self.version.clone_from(&version);
         let name =
             format!("{version}, process {}, {}", telemetry.process(), telemetry.path().display());
-        let ground = Ground {
+        let settings = Settings {
             program: Arc::new(Mutex::new(Box::new(telemetry))),
             version: &version,
             devices: Sys::new().pcie_devices(),
             tree: Tree::at("/"),
             counters: Box::new(perf::Kernel),
-            wishes: self.arguments.wishes(),
+            overrides: self.arguments.overrides(),
         };
-        let mut watched = Watched::begin(ground)?;
+        let mut watched = Watched::begin(settings)?;
         let begun = Instant::now();
         let end = self.arguments.time.map(|time| begun + time);
         let mut next = begun;
@@ -169,7 +169,7 @@ impl Command for Watch {
 /// The traffic of each port's packets across its link, a sentence each.
 fn estimates(journal: &Journal) -> Vec<String> {
     let records: Vec<&Record> = journal.records().collect();
-    let port = |record: &Record| record.parameters.get(key::PORT).and_then(|it| it.as_u64());
+    let port = |record: &Record| record.count(key::PORT);
     let ports: BTreeSet<u64> = records.iter().filter_map(|record| port(record)).collect();
     let of = |number: u64| -> Vec<&Record> {
         records.iter().copied().filter(|record| port(record) == Some(number)).collect()
@@ -186,23 +186,23 @@ fn estimate(port: &[&Record]) -> Option<String> {
     let data = |metric: &str| Some(BytesPerSecond(sum(metric)?.median()?).to_string());
     let share = |metric: &str| {
         let record = sum(metric)?;
-        let usable = record.parameters.get(key::USABLE_BYTES_PER_S)?.as_f64()?;
+        let usable = record.number(key::USABLE_BYTES_PER_S)?;
         Some(three_digits(record.median()? / usable * 100.0))
     };
     let of = sum("to_host")?;
-    let parameter = |name: &str| of.parameters.get(name)?.as_str();
+    let text = |name: &str| of.text(name);
     Some(format!(
         "Port {} ({}): by the estimate, {} with the rules of {} in mode {} reads {} of data, writes {} \
          and is written {}; {} is used {}% to the host and {}% to the device, headers included.",
-        of.parameters.get(key::PORT)?,
-        parameter(key::DEVICE)?,
-        parameter(key::NIC)?,
-        parameter(key::DRIVER_RULES)?,
-        parameter(key::MODE)?,
+        of.count(key::PORT)?,
+        text(key::DEVICE)?,
+        text(key::NIC)?,
+        text(key::DRIVER_RULES)?,
+        text(key::MODE)?,
         data("inbound_read")?,
         data("inbound_write")?,
         data("outbound_write")?,
-        parameter(key::LINK)?,
+        text(key::LINK)?,
         share("to_host")?,
         share("to_device")?
     ))
@@ -212,8 +212,8 @@ fn estimate(port: &[&Record]) -> Option<String> {
 fn notes(journal: &Journal) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for record in journal.records() {
-        let parameter = |name: &str| record.parameters.get(name).and_then(|it| it.as_str());
-        if let (Some(device), Some(note)) = (parameter(key::DEVICE), parameter(key::NOTE)) {
+        let text = |name: &str| record.text(name);
+        if let (Some(device), Some(note)) = (text(key::DEVICE), text(key::NOTE)) {
             let note = format!("{device}: {note}");
             if !notes.contains(&note) {
                 notes.push(note);

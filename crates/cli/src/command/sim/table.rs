@@ -93,17 +93,12 @@ fn calibrated(text: &mut String, calibration: &str, records: &[&Record]) {
 
 /// `42.5  43.1  +0.6`.
 fn beside(record: &Record) -> String {
-    let number = |name: &str| {
-        record.parameters.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN)
-    };
+    let number = |name: &str| record.number(name).unwrap_or(f64::NAN);
     let ours = record.median().unwrap_or(f64::NAN);
     format!("{:5.1} {ours:5.1} {:+6.1}", number(key::BASELINE_VALUE), number(key::ERROR_POINTS))
 }
 
 /// A parameter as text; empty if it is missing.
 fn field(record: &Record, name: &str) -> String {
-    match record.parameters.get(name) {
-        None => String::new(),
-        Some(value) => value.as_str().map_or_else(|| value.to_string(), Into::into),
-    }
+    record.shown(name).unwrap_or_default()
 }

@@ -203,7 +203,7 @@ pub(in crate::command) fn measure(
     let machine = this_machine();
     let caches = Caches::from_sizes(&machine.caches_bytes);
     let time: Time = steps.iter().map(|step| step.time(&caches)).sum();
-    if budget.is_some() && time.beside > OVERRUN.max(time.rounds / 4) {
+    if budget.is_some() && time.overhead > OVERRUN.max(time.rounds / 4) {
         terminal::say(&format!(
             "haul: this needs about {:.0} s: the {:.0} s of --budget are for rounds; preparation, proofs \
              and the fewest rounds of each measurement need the rest",

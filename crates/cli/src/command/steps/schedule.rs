@@ -34,12 +34,12 @@ impl Schedule {
         if until.is_zero() {
             return None;
         }
-        let for_rounds = until.saturating_sub(self.left.beside).as_secs_f64();
+        let for_rounds = until.saturating_sub(self.left.overhead).as_secs_f64();
         let asked = self.left.rounds.as_secs_f64();
         let share = if for_rounds >= asked { 1.0 } else { (for_rounds / asked).max(SHARE_MIN) };
         self.left = Time {
             rounds: self.left.rounds.saturating_sub(step.rounds),
-            beside: self.left.beside.saturating_sub(step.beside),
+            overhead: self.left.overhead.saturating_sub(step.overhead),
         };
         Some(step.rounds.mul_f64(share))
     }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const STEP: Time = Time { rounds: SECOND, beside: Duration::from_millis(500) };
+    const STEP: Time = Time { rounds: SECOND, overhead: Duration::from_millis(500) };
 
     /// Ten steps of 1.5 s in 16 s.
     fn schedule(start: Instant) -> Schedule {
@@ -75,7 +75,7 @@ mod tests {
             let rounds = schedule.next(STEP, now).expect("no step is left out");
             given.push(rounds);
             // The first step needs six seconds more than planned.
-            now += rounds + STEP.beside + if step == 0 { 6 * SECOND } else { Duration::ZERO };
+            now += rounds + STEP.overhead + if step == 0 { 6 * SECOND } else { Duration::ZERO };
         }
         assert!(now <= start + 16 * SECOND + SECOND / 100, "{given:?}");
         for rounds in &given[1..] {

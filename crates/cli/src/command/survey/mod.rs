@@ -121,7 +121,8 @@ fn warn_of_limits(processors: usize) {
     if processors < 2 {
         terminal::say(
             "haul: warning: transfers between processes are left out: this process may run on one \
-             processor, and each end needs its own; allow it two (taskset, or the container's cpuset)",
+             processor, and each end needs its own; allow it two (taskset, or the container's \
+             cpuset)",
         );
     }
     let not_mounted = Sys::new().not_mounted();
@@ -149,11 +150,11 @@ impl Survey {
         let mut table = Table::new(&["step", ">rounds s", ">beside s"]);
         for step in plan.steps() {
             let time = step.time(caches);
-            table.add(vec![step.name(), seconds(time.rounds), seconds(time.beside)]);
+            table.add(vec![step.name(), seconds(time.rounds), seconds(time.overhead)]);
         }
         let (count, time) = (plan.steps().count(), plan.time(caches));
         table.add(Vec::new());
-        table.add(vec![format!("{count} steps"), seconds(time.rounds), seconds(time.beside)]);
+        table.add(vec![format!("{count} steps"), seconds(time.rounds), seconds(time.overhead)]);
         let (all, limit) = (seconds(time.whole()), seconds(plan::limit(self.quick)));
         table.add(vec![format!("all of it, within {limit} s"), all]);
         table

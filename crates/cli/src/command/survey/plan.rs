@@ -1,6 +1,6 @@
 //! The steps of a survey, their order and their times.
 //!
-//! Every step has a time for its rounds and reports its further time ([`Experiment::beside`]).
+//! Every step has a time for its rounds and reports its further time ([`Experiment::overhead`]).
 //! Tests check the sums on small and large machines: a quick survey plans at most 25 s of its
 //! promised 30 s, a full one at most 225 s of 4 minutes. If a step overruns, the rounds of the
 //! others are shortened (`schedule`), so that no step is left out.

@@ -1,6 +1,5 @@
-//! The 2014 memcpy against vmsplice experiment, as it was: shared memory of the whole size with a
-//! memcpy in and a memcpy out, one after the other; and vmsplice at both ends of a pipe, a page a
-//! call.
+//! The 2014 experiment of memcpy against vmsplice, unchanged: shared memory of the whole size, with
+//! a memcpy in and then a memcpy out; and vmsplice at both ends of a pipe, one page per call.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,19 +15,19 @@ use rustix::pipe::{IoSliceRaw, SpliceFlags};
 use super::{Transport, meet, path};
 use crate::channel::protocol::{Side, Task};
 
-/// What the experiment gave vmsplice at a time: its PIPE_BUF, 4096 B.
+/// The bytes that the experiment gave to each call of vmsplice: its PIPE_BUF, 4096 B.
 pub(super) const CALL_BYTES: usize = 4096;
 
 /// The experiment's `int flags = 0x1`.
 const FLAGS: SpliceFlags = SpliceFlags::MOVE;
 
-/// Memory of both processes.
+/// Memory that both processes map.
 struct Shared {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-/// Shared memory as large as the messages. The experiment's lock is here a byte from A to B: B
+/// Shared memory as large as the messages. A byte from A to B replaces the experiment's lock: B
 /// begins when A has ended.
 pub(super) struct Staged {
     side: Side,
@@ -38,8 +37,8 @@ pub(super) struct Staged {
     next: usize,
 }
 
-/// vmsplice into a pipe, and out of it. The pages in the pipe are A's own until B has taken them:
-/// nothing writes to them before B has verified what it has.
+/// vmsplice into a pipe, and out of it. The pages in the pipe are A's own until B has read them.
+/// The run does not write to them before B has verified its bytes.
 pub(super) struct Vmsplice {
     pipe: File,
 }
@@ -47,7 +46,8 @@ pub(super) struct Vmsplice {
 impl Shared {
     fn map(file: &File, bytes: usize) -> Result<Self, String> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses does not touch any existing
+        // mapping.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)
         };
@@ -56,22 +56,22 @@ impl Shared {
         Ok(Self { base, bytes })
     }
 
-    /// The part from `start`, for one who has the turn.
+    /// The part from `start`, for the process whose turn it is.
     fn part(&mut self, start: usize, bytes: usize) -> &mut [u8] {
         assert!(start + bytes <= self.bytes, "{start} + {bytes} is beyond {}", self.bytes);
-        // SAFETY: the start is in the mapping, by the line above.
+        // SAFETY: the start is within the mapping, by the assertion above.
         let first = unsafe { self.base.add(start) };
-        // SAFETY: the range is in the mapping, which is readable, writable and of initialised
-        // bytes, and lives as long as `self`, which is borrowed uniquely; the other process, a
-        // driver of this very program, keeps away from a message until the turn is its own.
+        // SAFETY: the range is within the mapping, which is readable, writable and of initialised
+        // bytes, and lives as long as `self`, which is borrowed uniquely. The other process is a
+        // driver of this program, which does not touch a message before its turn.
         unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), bytes) }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: address and length are those of the one `map`, and no slice of it is left.
-        // A failure would leave it mapped, which nobody can act on.
+        // SAFETY: address and length are those of the one `map`, and no slice of it is left. If it
+        // fails, the memory stays mapped, and there is no remedy for that.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -79,7 +79,7 @@ impl Drop for Shared {
 impl Staged {
     pub(super) fn open(side: Side, folder: &Path) -> Result<Self, String> {
         let path = path(folder, "2014:memcpy");
-        let told = |error: std::io::Error| error.to_string();
+        let as_text = |error: std::io::Error| error.to_string();
         let (turn, file) = match side {
             Side::A => {
                 let memory = rustix::fs::memfd_create("haul-2014", MemfdFlags::CLOEXEC);
@@ -87,16 +87,17 @@ impl Staged {
                 let mut turn = meet(|| UnixStream::connect(&path))?;
                 let number = std::os::fd::AsRawFd::as_raw_fd(&file);
                 let name = format!("{} {number}\n", std::process::id());
-                turn.write_all(name.as_bytes()).map_err(told)?;
+                turn.write_all(name.as_bytes()).map_err(as_text)?;
                 (turn, file)
             }
             Side::B => {
-                let listener = UnixListener::bind(&path).map_err(told)?;
-                let mut turn = listener.accept().map_err(told)?.0;
-                let name = line(&mut turn).map_err(told)?;
-                let (process, number) = name.split_once(' ').ok_or("A names no memory")?;
+                let listener = UnixListener::bind(&path).map_err(as_text)?;
+                let mut turn = listener.accept().map_err(as_text)?.0;
+                let name = line(&mut turn).map_err(as_text)?;
+                let (process, number) =
+                    name.split_once(' ').ok_or("the line from A names no memory")?;
                 let file = format!("/proc/{process}/fd/{number}");
-                (turn, File::options().read(true).write(true).open(file).map_err(told)?)
+                (turn, File::options().read(true).write(true).open(file).map_err(as_text)?)
             }
         };
         Ok(Self { side, turn, file, shared: None, next: 0 })
@@ -121,8 +122,8 @@ impl Transport for Staged {
         Ok(())
     }
 
-    /// A makes room, and B maps it as soon as it is there. The memory is there before it is timed,
-    /// as the experiment's was.
+    /// A creates the shared memory, and B maps it as soon as it exists. Its pages exist before the
+    /// timed part, as in the experiment.
     fn before(&mut self, task: &Task, _source: &[u8]) -> Result<(), String> {
         let bytes = task.size * task.count;
         self.next = 0;
@@ -181,29 +182,29 @@ impl Transport for Vmsplice {
     }
 
     fn extra_bytes(&self) -> Option<u64> {
-        // What is in the pipe are A's own pages.
+        // The pipe holds A's own pages.
         Some(0)
     }
 }
 
-/// Puts pages of the source into a pipe, until all are in.
+/// Moves the pages of the source into a pipe, until all are in.
 fn splice_into(pipe: impl AsFd, mut source: &[u8]) -> Result<(), String> {
     while !source.is_empty() {
         let part = IoSliceRaw::from_slice(source);
-        // SAFETY: the pages in the pipe are read by the kernel for whoever takes them out; the
-        // run writes to none of them before B has verified what it took.
+        // SAFETY: the kernel reads the pages in the pipe for the process that takes them out. The
+        // run does not write to them before B has verified its bytes.
         let taken = unsafe { rustix::pipe::vmsplice(&pipe, &[part], FLAGS) };
         source = &source[taken.map_err(|error| format!("vmsplice into a pipe: {error}"))?..];
     }
     Ok(())
 }
 
-/// Takes bytes out of a pipe into the target, until it is full. The kernel copies them.
+/// Reads bytes from a pipe into the target, until it is full. The kernel copies them.
 fn splice_out(pipe: impl AsFd, mut target: &mut [u8]) -> Result<(), String> {
     while !target.is_empty() {
         let part = IoSliceRaw::from_slice_mut(target);
-        // SAFETY: the read end of a pipe: the kernel writes into the target, which is borrowed
-        // uniquely until the call has returned and nothing is mapped into.
+        // SAFETY: this is the read end of a pipe, so the kernel writes into the target, which is
+        // borrowed uniquely until the call has returned. The call maps nothing into the target.
         let given = unsafe { rustix::pipe::vmsplice(&pipe, &[part], FLAGS) };
         let given = given.map_err(|error| format!("vmsplice out of a pipe: {error}"))?;
         if given == 0 {
@@ -214,7 +215,7 @@ fn splice_out(pipe: impl AsFd, mut target: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// A line of few bytes, read one by one: nothing behind it is taken.
+/// Reads a short line byte by byte, so that it does not read beyond it.
 fn line(stream: &mut UnixStream) -> std::io::Result<String> {
     let (mut text, mut byte) = (String::new(), [0]);
     loop {

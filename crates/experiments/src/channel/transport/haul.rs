@@ -1,4 +1,4 @@
-//! haul's channels: one for each mechanism, both ends trusting each other unless the name says
+//! haul's channels: one for each mechanism. Both ends trust each other unless the name says
 //! otherwise.
 
 use std::collections::VecDeque;
@@ -10,29 +10,28 @@ use super::{Transport, meet, path};
 use crate::channel::content;
 use crate::channel::protocol::{Kind, Side, Task};
 
-/// One page of so many is written to by the receiver of what was built in place: what a program
-/// changes of a large message is little, and of what came sealed a page that is written to is
-/// copied.
+/// The receiver of a message that was built in place writes to one page in this many. A program
+/// changes only a small part of a large message, and the kernel copies each page of a sealed
+/// message that is written to.
 pub const DIRTY_PAGES: usize = 10;
 
-/// Behind a mechanism's name: with a checksum over what the receiver keeps.
+/// Suffix of a mechanism's name: with a checksum over the bytes that the receiver keeps.
 pub const INTEGRITY: &str = "+integrity";
 
-/// Behind `haul:sealed`: the ends do not trust each other, so the receiver has a private view of
-/// sealed memory, and not the memory itself.
+/// Suffix of `haul:sealed`: the ends do not trust each other, so that the receiver maps sealed
+/// memory privately.
 pub const UNTRUSTED: &str = "+untrusted";
 
-/// Behind `haul:sealed`: likewise, and the receiver says beforehand where it will write to, which
-/// is the first tenth of the pages, in one piece.
+/// Suffix of `haul:sealed`: untrusted as well, and the receiver announces the part that it will
+/// write to: the first tenth of the pages.
 pub const ANNOUNCED: &str = "+announced";
 
-/// So many tasks a channel has. Where the memory of a ring lies, and so in which sets of the
-/// caches, is drawn once for each channel, and two that do the same differ by up to a quarter for
-/// that alone.
+/// Tasks per channel. The location of a ring's memory, which decides its sets in the caches, is
+/// random for each channel. Two equal channels differ by up to a quarter for this reason alone.
 const TASKS_OF_A_CHANNEL: u32 = 2;
 
-/// What goes through a new channel, untimed, before what is measured does: at most so many messages
-/// of at most so many bytes, so that it is as warm as one that had tasks.
+/// Messages and bytes that pass through a new channel before the timed part, so that it is as warm
+/// as one that has performed tasks.
 const WARMING_MESSAGES_MAX: usize = 256;
 const WARMING_BYTES_MAX: usize = 4 << 20;
 
@@ -40,28 +39,28 @@ const WARMING_BYTES_MAX: usize = 4 << 20;
 pub(super) struct Haul {
     channel: Channel,
     meeting: Meeting,
-    /// Tasks that this channel had.
+    /// Tasks that this channel has performed.
     tasks: u32,
     mechanism: Option<Mechanism>,
-    /// Whether the receiver of what is sealed says where it will write.
+    /// Whether the receiver of sealed messages announces the part that it will write to.
     announces: bool,
-    /// What was built for the next messages, untimed: the producer would have made it there.
+    /// The next messages, built before the timed part: a producer would have built them in place.
     built: VecDeque<Building>,
-    /// What came as memory of its own.
+    /// Messages that arrived in memory of their own.
     kept: Vec<Buffer>,
     extra_bytes: u64,
-    /// Of the messages that come next.
+    /// The seed of the next messages.
     seed: u64,
-    took: Mechanism,
+    used: Mechanism,
     fell_back: bool,
 }
 
-/// How the ends meet, each time that they do.
+/// How the ends connect, each time.
 struct Meeting {
     path: PathBuf,
     side: Side,
     settings: Settings,
-    /// How often they met.
+    /// The number of connections so far.
     times: u32,
 }
 
@@ -80,10 +79,10 @@ impl Meeting {
 }
 
 impl Haul {
-    /// Meets the other end, for `haul:auto` or a mechanism.
+    /// Connects to the other end, for `haul:auto` or for a mechanism.
     pub(super) fn open(name: &str, side: Side, folder: &Path) -> Result<Self, String> {
         let asked =
-            name.strip_prefix("haul:").ok_or_else(|| format!("no transport is called {name}"))?;
+            name.strip_prefix("haul:").ok_or_else(|| format!("unknown transport {name}"))?;
         let (asked, verifies) = match asked.strip_suffix(INTEGRITY) {
             Some(asked) => (asked, true),
             None => (asked, false),
@@ -100,7 +99,8 @@ impl Haul {
             "auto" => None,
             name => Some(name.parse::<Mechanism>()?),
         };
-        // What is sealed was built, whatever the settings say; the way back takes haul's choice.
+        // A sealed message is built, whatever the settings say, and the other direction uses haul's
+        // choice.
         let by_settings = mechanism.filter(|&mechanism| mechanism != Mechanism::Sealed);
         let settings = Settings {
             trusts_peer: is_trusted,
@@ -111,7 +111,7 @@ impl Haul {
         let path = path(folder, name);
         let mut meeting = Meeting { path, side, settings, times: 0 };
         let channel = meeting.connect()?;
-        let took = mechanism.unwrap_or_default();
+        let used = mechanism.unwrap_or_default();
         let (built, kept) = (VecDeque::new(), Vec::new());
         Ok(Self {
             channel,
@@ -123,24 +123,25 @@ impl Haul {
             kept,
             extra_bytes: 0,
             seed: 0,
-            took,
+            used,
             fell_back: false,
         })
     }
 
     fn note(&mut self, account: &Account) {
         self.extra_bytes = self.extra_bytes.max(account.extra_memory_bytes);
-        self.took = account.mechanism;
+        self.used = account.mechanism;
         self.fell_back |= account.fell_back_from.is_some();
     }
 
-    /// Makes the channel anew where it had its tasks and goes by memory of its own. The one before
-    /// goes after that, or its memory would come back.
+    /// Replaces a channel that has performed its tasks, if its mechanism uses memory of the
+    /// channel. The old channel is dropped after the new one exists: its memory would be reused
+    /// otherwise.
     fn renew(&mut self, task: &Task) -> Result<(), String> {
         let has_ring = matches!(self.mechanism, None | Some(Mechanism::Inline | Mechanism::Ring));
         self.tasks += 1;
-        // Of a target without pages a new channel knows nothing, and takes another mechanism for
-        // the first message.
+        // A new channel does not know a target without pages, and uses another mechanism for the
+        // first message.
         if !has_ring || task.is_cold || self.tasks <= TASKS_OF_A_CHANNEL {
             return Ok(());
         }
@@ -168,7 +169,7 @@ impl Haul {
         Ok(())
     }
 
-    /// What became of a message of this length.
+    /// Checks the outcome of a message of this length.
     fn received(
         &mut self,
         received: Result<Account, haul::channel::Error>,
@@ -183,8 +184,8 @@ impl Haul {
         self.mechanism == Some(Mechanism::Sealed)
     }
 
-    /// Whether what comes is memory of its own, and not the target's: a view of what was handed
-    /// over, or a place of the receiver's pool.
+    /// Whether a message arrives in memory of its own instead of the target: a view of sealed
+    /// memory, or a slot of the receiver's pool.
     fn is_kept(&self) -> bool {
         matches!(self.mechanism, Some(Mechanism::Sealed | Mechanism::Lease))
     }
@@ -226,7 +227,7 @@ impl Transport for Haul {
         if self.is_kept() {
             return self.receive(target);
         }
-        // SAFETY: the caller keeps the target where this fails.
+        // SAFETY: the caller keeps the target mapped if this fails.
         let received = unsafe { self.channel.recv_into_exposed(target) };
         self.received(received, target.len())
     }
@@ -264,12 +265,13 @@ impl Transport for Haul {
 
     fn remark(&self) -> String {
         let fallen = if self.fell_back { ",fell-back" } else { "" };
-        format!("{}{fallen}", self.took)
+        format!("{}{fallen}", self.used)
     }
 }
 
-/// Writes to one page of so many, without having read it: the byte that is there already, for what
-/// is verified is what was sent. The message is the one after so many bytes of the seed's content.
+/// Writes to one page in [`DIRTY_PAGES`] without reading it. It writes the byte that is already
+/// there, because the sent bytes are verified. The message begins after `before` bytes of the
+/// seed's content.
 fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     for start in (0..buffer.len()).step_by(page_bytes * DIRTY_PAGES) {
@@ -278,7 +280,7 @@ fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
     std::hint::black_box(buffer);
 }
 
-/// As [`change_some`], as many pages, but one behind the other from the first on, and announced.
+/// As [`change_some`], for as many consecutive pages from the first on, which are announced.
 fn change_first(buffer: &mut Buffer, before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     let part = buffer.len().div_ceil(page_bytes * DIRTY_PAGES) * page_bytes;
@@ -291,5 +293,9 @@ fn change_first(buffer: &mut Buffer, before: usize, seed: u64) {
 }
 
 fn is_whole(came: u64, wanted: usize) -> Result<(), String> {
-    if came == wanted as u64 { Ok(()) } else { Err(format!("{came} B came instead of {wanted}")) }
+    if came == wanted as u64 {
+        Ok(())
+    } else {
+        Err(format!("{came} B arrived instead of {wanted}"))
+    }
 }

@@ -1,5 +1,5 @@
-//! Copies within B, for scale: one warm `memcpy`, and `mymemcpy` of the 2014 memcpy
-//! against vmsplice experiment, through a pipe.
+//! Copies within B, for scale: one warm `memcpy`, and `mymemcpy` of the 2014 experiment of memcpy
+//! against vmsplice, through a pipe.
 
 use haul::channel::vmsplice_copy;
 use haul_measure::memory::{Pages, Region};
@@ -9,7 +9,7 @@ use super::experiment2014::CALL_BYTES;
 use crate::channel::content;
 use crate::channel::protocol::Task;
 
-/// B's own source.
+/// The source in B's memory.
 #[derive(Default)]
 struct Own {
     source: Option<Region>,
@@ -20,7 +20,7 @@ struct Own {
 #[derive(Default)]
 pub(super) struct Memcpy(Own);
 
-/// What the experiment put in memcpy's place: vmsplice into a pipe and out of it, in one process.
+/// The experiment's replacement for memcpy: vmsplice into a pipe and out of it, in one process.
 #[derive(Default)]
 pub(super) struct Mymemcpy(Own);
 
@@ -84,7 +84,7 @@ impl Transport for Mymemcpy {
     }
 
     fn extra_bytes(&self) -> Option<u64> {
-        // What is in the pipe are the source's own pages.
+        // The pipe holds the source's own pages.
         Some(0)
     }
 }

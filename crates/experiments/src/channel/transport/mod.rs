@@ -1,9 +1,9 @@
-//! What moves bytes from one process to another, as a driver has it at its end.
+//! One end of a transport that moves bytes from one process to another, as a driver uses it.
 //!
 //! From the bottom up:
 //!
-//! - `stream`: what every system has;
-//! - `experiment2014`: the 2014 memcpy against vmsplice experiment, a yardstick of channels;
+//! - `stream`: the transports that every system has;
+//! - `experiment2014`: the 2014 experiment of memcpy against vmsplice, for scale;
 //! - `local`: copies within one process, for scale;
 //! - `haul`: haul's channels.
 
@@ -19,74 +19,74 @@ use super::protocol::{Side, Task};
 
 pub use haul::{ANNOUNCED, DIRTY_PAGES, INTEGRITY, UNTRUSTED};
 
-/// The longest that two ends take to meet, before something is wrong.
+/// The longest time until two ends have connected.
 const MEETING: Duration = Duration::from_secs(10);
 
-/// How long an end waits before it looks again whether the other is there.
-const LOOK_AGAIN: Duration = Duration::from_micros(200);
+/// The time between two attempts to connect.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// One end of a transport. What fails says why, as a sentence without its full stop.
+/// One end of a transport. Its errors are sentences without a full stop.
 pub trait Transport {
-    /// Sends a message. When it returns, the transport has no more use of these bytes, or says
-    /// otherwise in its own documentation: nothing writes to them before B has verified what it
-    /// has.
+    /// Sends a message. When it returns, the transport does not use these bytes any more, unless
+    /// its documentation says otherwise. The run does not write to them before B has verified its
+    /// bytes.
     ///
     /// # Errors
-    /// It did not come about.
+    /// The message was not sent.
     fn send(&mut self, message: &[u8]) -> Result<(), String>;
 
-    /// Receives a message of this length into memory that is B's alone.
+    /// Receives a message of this length into memory that B alone maps.
     ///
     /// # Errors
-    /// It did not come, or another length did.
+    /// The message did not arrive, or has another length.
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String>;
 
-    /// As [`receive`](Self::receive), and the sender may write to the target.
+    /// As [`receive`](Self::receive), but the sender may write to the target.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`receive`](Self::receive).
     ///
     /// # Safety
-    /// Where this fails, the target stays mapped, and nobody uses it until the sender is gone.
+    /// If this fails, the target must stay mapped, and must not be used until the sender has ended.
     unsafe fn receive_exposed(&mut self, target: &mut [u8]) -> Result<(), String> {
         self.receive(target)
     }
 
-    /// Untimed, before the messages of a task. `source` has them at A, one after the other, and is
-    /// empty at B.
+    /// Prepares the messages of a task, before the timed part. `source` holds them one after the
+    /// other at A, and is empty at B.
     ///
     /// # Errors
-    /// The transport cannot get ready for it.
+    /// The transport cannot prepare them.
     fn before(&mut self, _task: &Task, _source: &[u8]) -> Result<(), String> {
         Ok(())
     }
 
-    /// Untimed, when all messages of a task were received: puts what the transport has elsewhere
-    /// into the target, to be verified there.
+    /// Finishes a task after the timed part: copies bytes that the transport holds elsewhere into
+    /// the target, where they are verified.
     ///
     /// # Errors
-    /// What it has is not what was sent.
+    /// The transport holds other bytes than were sent.
     fn after(&mut self, _target: &mut [u8]) -> Result<(), String> {
         Ok(())
     }
 
-    /// Memory that this end has beside source and target, in bytes. What both ends share counts at
-    /// A. `None` where the transport does not know: then the process's memory is looked at, and
-    /// what is shared counts at both.
+    /// The memory of this end beyond source and target, in bytes. Memory that both ends share
+    /// counts at A. `None` if the transport does not know it: the process's memory is measured
+    /// then, and shared memory counts at both ends.
     fn extra_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// A word about the last message: which mechanism it took, say.
+    /// A remark about the last message, such as the mechanism that it used.
     fn remark(&self) -> String {
         String::new()
     }
 }
 
-/// Meets the other end by the transport of this name. Paths in `folder` are both ends' own.
+/// Connects to the other end by the transport of this name. Both ends use the paths in `folder`.
 ///
 /// # Errors
-/// No transport has this name, or the other end does not come.
+/// No transport has this name, or the other end does not connect.
 pub fn open(name: &str, side: Side, folder: &Path) -> Result<Box<dyn Transport>, String> {
     match name {
         "pipe" => Ok(Box::new(stream::Pipe::open()?)),
@@ -99,19 +99,19 @@ pub fn open(name: &str, side: Side, folder: &Path) -> Result<Box<dyn Transport>,
     }
 }
 
-/// Tries again until it comes about or the time to meet is over.
+/// Tries again until it succeeds or the time to connect is over.
 fn meet<T, E: ToString>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, String> {
     let started = Instant::now();
     loop {
         match attempt() {
             Ok(met) => return Ok(met),
             Err(error) if started.elapsed() > MEETING => return Err(error.to_string()),
-            Err(_) => std::thread::sleep(LOOK_AGAIN),
+            Err(_) => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }
 
-/// A path for this transport in the folder of both ends.
+/// The path of this transport's socket or file in the folder of both ends.
 fn path(folder: &Path, name: &str) -> std::path::PathBuf {
     folder.join(name.replace(':', "-"))
 }

@@ -1,4 +1,4 @@
-//! What every system has: a pipe and a Unix socket, as they come.
+//! The transports that every system has: a pipe and a Unix socket, with their default settings.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -9,7 +9,7 @@ use std::path::Path;
 use super::{Transport, meet, path};
 use crate::channel::protocol::Side;
 
-/// A pipe each way: standard input and standard output, which the run has connected.
+/// A pipe in each direction: standard input and standard output, which the run has connected.
 pub(super) struct Pipe {
     input: File,
     output: File,
@@ -58,7 +58,7 @@ impl Transport for Pipe {
         self.input.read_exact(target).map_err(|error| error.to_string())
     }
 
-    /// What the kernel buffers for this end's direction.
+    /// The kernel's buffer for this end's direction.
     fn extra_bytes(&self) -> Option<u64> {
         Some(self.capacity_bytes)
     }
@@ -78,12 +78,13 @@ impl Transport for Unix {
     }
 }
 
-/// What the kernel lets lie in the socket (socket(7), SO_SNDBUF); 0 where it does not tell.
+/// The bytes that the kernel buffers in the socket (socket(7), SO_SNDBUF); 0 if it does not report
+/// them.
 fn send_buffer_bytes(stream: &UnixStream) -> u64 {
     let mut bytes: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the option is an int, the pointers are to one and to its size, and both outlive the
-    // call; the descriptor is the stream's, which is borrowed.
+    // SAFETY: the option is an int, the pointers are to an int and to its size, and both outlive
+    // the call. The descriptor is the stream's, which is borrowed.
     let status = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

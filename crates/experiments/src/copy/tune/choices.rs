@@ -1,8 +1,8 @@
-//! The small shape and the instruction set: what copies and fills have in common.
+//! The small shape and the instruction set, which copies and fills share.
 //!
-//! The small shape is tried on the sizes of a service, as programs are compiled with it, and the
-//! instruction set on single sizes from where blocks begin to where other ways do; both by both
-//! readers. What was found is checked on other distributions.
+//! The small shape is tried on the sizes of a service, inlined as in programs. The instruction set
+//! is tried on single sizes, from the first that uses blocks to the first that uses another method.
+//! Both are tried with both readers. The result is checked on other distributions.
 
 use std::time::Duration;
 
@@ -20,18 +20,18 @@ use crate::copy::workload::Workload;
 use crate::copy::{Function, Plain, ThenRead};
 use crate::error::Error;
 
-/// Functions that a choice is judged by: memmove goes as memcpy does.
+/// The functions that decide. memmove behaves like memcpy.
 const FUNCTIONS: [Function; 2] = [Function::Memcpy, Function::Memset];
 
-/// What the small shape is tried on: in memory no shape is told from another, and its region wants
-/// memory.
+/// The distribution for the small shape. In memory, the shapes do not differ, and the region would
+/// take much memory.
 const SMALL: &str = "service";
 const SMALL_LEVELS: [Level; 2] = [Level::L1, Level::Llc];
 
-/// What the instruction set is tried on, in bytes: a block, two, and loops in L1 and L2.
+/// The sizes for the instruction set, in bytes: a block, two blocks, and loops in L1 and L2.
 const ISA_BYTES: [usize; 6] = [192, 448, 1 << 10, 4 << 10, 12 << 10, 32 << 10];
 
-/// What the choices are checked on.
+/// The distributions and levels of the check.
 const CHECKS: [(&str, Level); 4] = [
     ("packets", Level::L1),
     ("messages", Level::L1),
@@ -39,7 +39,7 @@ const CHECKS: [(&str, Level); 4] = [
     ("packets", Level::Llc),
 ];
 
-/// The choices with the least time; the base's where none is better, `None` when stopped.
+/// The choices with the least time, or the base's if none is better; `None` if it was stopped.
 pub(super) fn train(
     config: &Tune,
     base: Policy,
@@ -71,12 +71,12 @@ pub(super) fn train(
     Ok(Some(sums.best(base)))
 }
 
-/// The base with each other small shape that this processor has.
+/// The base with each other small shape that this processor supports.
 fn shapes(base: Policy) -> Vec<Entrant> {
     others(base, Small::ALL.map(|small| (small.name(), with_small(base, small))))
 }
 
-/// The base with each other instruction set that is not far behind everywhere.
+/// The base with each other instruction set that is not far slower at all sizes.
 fn sets(base: Policy) -> Vec<Entrant> {
     let wide = Isa::ALL.into_iter().filter(|isa| !matches!(isa, Isa::Scalar | Isa::Sse2));
     others(base, wide.map(|isa| (isa.name(), with_isa(base, isa))))
@@ -94,7 +94,7 @@ fn with_isa(base: Policy, isa: Isa) -> Policy {
     policy
 }
 
-/// The found choices against the base's, on distributions that they were not found on.
+/// The found choices against the base's, on distributions that were not used for training.
 pub(super) fn check(
     config: &Tune,
     [base, found]: [Policy; 2],
@@ -127,7 +127,7 @@ pub(super) fn check(
     Ok(checks)
 }
 
-/// What a choice is tried on, as programs are compiled.
+/// An item on which a choice is tried, inlined as in programs.
 fn item(choice: &str, what: (&'static str, serde_json::Value), level: Level) -> Item {
     Item {
         phase: "choose",
@@ -140,13 +140,13 @@ fn item(choice: &str, what: (&'static str, serde_json::Value), level: Level) -> 
     }
 }
 
-/// Those of some alternatives that this processor has and that differ from the base.
+/// The alternatives that this processor supports and that differ from the base.
 fn others(base: Policy, all: impl IntoIterator<Item = Entrant>) -> Vec<Entrant> {
     let is_other = |(_, policy): &Entrant| policy.lacking().is_nothing() && *policy != base;
     all.into_iter().filter(is_other).collect()
 }
 
-/// The sums of the logarithms of alternatives' ratios to the base, as far as they count.
+/// The sums of the logarithms of the alternatives' ratios to the base, as far as they count.
 struct Sums {
     alternatives: Vec<(Entrant, f64)>,
     count: usize,
@@ -157,7 +157,7 @@ impl Sums {
         Self { alternatives: alternatives.iter().map(|&it| (it, 0.0)).collect(), count: 0 }
     }
 
-    /// Measures all of them by every function and reader; `false` when stopped.
+    /// Measures all of them with every function and reader; `false` if it was stopped.
     fn measure(
         &mut self,
         config: &Tune,
@@ -186,8 +186,7 @@ impl Sums {
         Ok(true)
     }
 
-    /// The alternative with the least time, if that is less than the base's by what a change is
-    /// worth.
+    /// The alternative with the least time, if it saves enough over the base to be worth a change.
     fn best(&self, base: Policy) -> Policy {
         let least = self.alternatives.iter().min_by(|(_, a), (_, b)| a.total_cmp(b));
         match least {
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_sum_wins_if_it_is_worth_it() {
+    fn smallest_sum_wins_if_saving_is_large_enough() {
         let base = Policy::for_this_processor();
         let of = |isa| ("", with_isa(base, isa));
         let sums = |first: f64, second: f64| Sums {
@@ -217,9 +216,10 @@ mod tests {
         assert_eq!(Sums::of(&[]).best(base), base);
     }
 
-    /// What this processor lacks is not tried: it would be the default under another name.
+    /// An alternative that this processor lacks is not tried: it would be the default under another
+    /// name.
     #[test]
-    fn only_what_runs_here_is_tried() {
+    fn only_supported_alternatives_are_tried() {
         let base = Policy::for_this_processor();
         let found = others(base, Isa::ALL.map(|isa| (isa.name(), with_isa(base, isa))));
         assert_eq!(found.len(), Isa::available().count() - 1);

@@ -1,30 +1,30 @@
-//! How this machine copies best, as one policy: `copy.tune`.
+//! The policy with which this machine copies fastest: `copy.tune`.
 //!
 //! ```text
-//! choices  the small shape on drawn sizes, then the instruction set on single ones
-//! copies   strings anywhere or only where aligned alike, and the thresholds
+//! choices  the small shape on random sizes, then the instruction set on single sizes
+//! copies   strings at any alignment or only if aligned alike, and the thresholds
 //! fills    their thresholds
 //!
 //! each:
-//!   train  haul with each alternative, against haul under what was kept so far
-//!   search the alternatives that cost the least over all that was trained, never behind at one
-//!   check  haul with those against haul without, at sizes and on distributions that were not
-//!          trained on
+//!   train  haul with each alternative, against haul under the policy that was kept so far
+//!   search the alternatives that cost the least over all trained items
+//!   check  haul with those against haul without, at sizes and on distributions that training did
+//!          not use
 //!   keep   them if they win the check
 //! ```
 //!
-//! What is measured is what will run: `haul`'s own entry under a policy, which is put in force
-//! untimed before each sample. It holds for the whole process, so nothing else may be measured
-//! meanwhile; what was in force before is put back at the end. Who reads what was written counts:
-//! see [`ThenRead::JUDGES`](super::ThenRead::JUDGES).
+//! The measured code is the code that will run: `haul`'s own entry under a policy, which is
+//! installed before each sample, outside of the timed part. A policy applies to the whole process,
+//! so that nothing else may be measured at the same time. The previous policy is installed again at
+//! the end. The reader of the written bytes matters: see
+//! [`ThenRead::JUDGES`](super::ThenRead::JUDGES).
 //!
 //! From the bottom up:
 //!
 //! - [`search`]: from times to thresholds, pure arithmetic;
-//! - `rounds`: haul under several policies beside each other, and the share of the time that each
-//!   gets;
-//! - `offsets`: strings where target and source lie badly to each other;
-//! - `choices` and `sizes`: what is trained and checked.
+//! - `rounds`: haul under several policies in one run, and the share of the time of each;
+//! - `offsets`: strings at bad offsets between target and source;
+//! - `choices` and `sizes`: the trained and checked items.
 
 mod choices;
 mod offsets;
@@ -45,33 +45,36 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::experiment::{Experiment, nanoseconds};
 
-/// The share of a part's time that training takes.
+/// The share of a part's time for training.
 const TRAIN_SHARE: f64 = 0.6;
 
-/// A tuned set is kept when it saves at least this share of the time over all checks ...
+/// The least saving over all checks, as a share of the time, for which a tuned set is kept. It must
+/// also exceed the noise, by the same rule as the page.
 const GAIN_MIN: f64 = 0.005;
 
-/// ... beyond the noise, as the page says it of the same records; and is behind by no more than
-/// this at any one of them, and by as much again where noise is as large, ...
+/// The largest loss at a single check for which a tuned set is kept, as a share of the time. As
+/// much again is allowed if the noise is that large. A loss is also allowed within
+/// [`LOSS_SHARE_MAX`].
 const LOSS_MAX: f64 = 0.01;
 
-/// ... or by no more than this share of what it saves over all: 3% at one are worth 6% of all.
+/// The largest loss at a single check as a share of the saving over all checks: a loss of 3% at one
+/// is worth a saving of 6% over all.
 const LOSS_SHARE_MAX: f64 = 0.5;
 
-/// For each byte of the largest size that is measured: the fewest rounds of all sizes up to it, of
+/// The time per byte of the largest measured size: the fewest rounds of all sizes up to it, of
 /// copies and of fills, with their memory and their proofs (8 s for 128 MiB).
 const LEAST_NS_PER_BYTE: f64 = 60.0;
 
-/// What to tune, and how long it may take.
+/// The limits of a tuning run.
 #[derive(Clone, Debug)]
 pub struct Tune {
-    /// The budget of all of it, training and checks, copies and fills. Large sizes take a few
-    /// rounds in any case.
+    /// The budget of training and checks, of copies and fills. Large sizes get a few rounds in any
+    /// case.
     pub budget: Duration,
-    /// The largest size that is measured; `None`: four times the last-level cache, within what
-    /// memory allows.
+    /// The largest measured size; `None`: four times the last-level cache, or as much as memory
+    /// allows.
     pub size_max_bytes: Option<usize>,
-    /// What addresses and the order of subjects are drawn from.
+    /// The seed of addresses and of the order of subjects.
     pub seed: u64,
 }
 
@@ -82,14 +85,14 @@ impl Default for Tune {
 }
 
 impl Tune {
-    /// The least that it takes on a machine with these caches, whatever its budget.
+    /// The least time on a machine with these caches, whatever the budget.
     #[must_use]
     pub fn least(caches: &Caches) -> Duration {
         nanoseconds(LEAST_NS_PER_BYTE, size_uncached_bytes(caches))
     }
 }
 
-/// Its budget holds all of it.
+/// Its budget contains all of its time.
 impl Experiment for Tune {
     fn name(&self) -> String {
         "tuning".to_owned()
@@ -103,21 +106,21 @@ impl Experiment for Tune {
         self.budget = budget;
     }
 
-    fn beside(&self, _: &Caches) -> Duration {
+    fn overhead(&self, _: &Caches) -> Duration {
         Duration::ZERO
     }
 
-    /// The evidence alone: who wants the policy as well calls [`tune`].
+    /// Emits the evidence alone. A caller that needs the policy as well calls [`tune`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         tune(self, context).map(|_| ())
     }
 }
 
-/// A part of the policy that is found, checked and kept on its own, on top of what was kept before
+/// A part of the policy that is found, checked and kept separately, in addition to the parts before
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What copies and fills have in common: the small shape and the instruction set.
+    /// The small shape and the instruction set, which copies and fills share.
     Choices,
     /// Strings and thresholds of copies.
     Copies,
@@ -129,7 +132,7 @@ impl Part {
     /// All of them, in the order in which they are found.
     pub const ALL: [Self; 3] = [Self::Choices, Self::Copies, Self::Fills];
 
-    /// As records spell it.
+    /// Its name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -139,7 +142,7 @@ impl Part {
         }
     }
 
-    /// How much of the time it gets, beside the others.
+    /// Its share of the time, relative to the others.
     fn weight(self) -> f64 {
         match self {
             Self::Choices => 0.25,
@@ -149,36 +152,36 @@ impl Part {
     }
 }
 
-/// What tuning found.
+/// The result of tuning.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// The policy to use: the default's parts where tuning does not win.
+    /// The policy to use: the parts of the default for which tuning does not win.
     pub policy: Policy,
-    /// What was found for each part, and what became of it.
+    /// The result for each part, and whether it is kept.
     pub verdicts: Vec<Verdict>,
-    /// Whether it was stopped; then `policy` has the default for whatever was not complete.
+    /// Whether it was stopped. `policy` then has the default for every part that was not complete.
     pub stopped: bool,
 }
 
 impl Tuned {
-    /// Whether anything that was found is better than the defaults.
+    /// Whether any part is better than the default.
     #[must_use]
     pub fn is_any_kept(&self) -> bool {
         self.verdicts.iter().any(|verdict| verdict.is_kept)
     }
 }
 
-/// What was found for one part.
+/// The result for one part.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// Which.
+    /// The part.
     pub part: Part,
-    /// What it started from: the default with the parts that were kept before.
+    /// The policy that training started from: the default with the parts that were kept before.
     pub base: Policy,
-    /// What training found: `base` with this part changed.
+    /// The policy that training found: `base` with this part changed.
     pub found: Policy,
-    /// Time under `found` over time under `base`: geometric mean over all checks; `None`
-    /// where training found nothing better, and nothing was to be checked.
+    /// The geometric mean over all checks of the time under `found` over the time under `base`;
+    /// `None` if training found nothing better, so that there was nothing to check.
     pub ratio: Option<f64>,
     /// The largest ratio of a single check.
     pub ratio_worst: Option<f64>,
@@ -186,10 +189,10 @@ pub struct Verdict {
     pub is_kept: bool,
 }
 
-/// Tunes, and emits the evidence: a record for each policy and what it was measured on.
+/// Tunes, and emits the evidence: a record for each policy and item.
 ///
 /// # Errors
-/// See [`haul_measure::Error`]; a wrong byte of haul's.
+/// See [`haul_measure::Error`]. It is also an error if haul copies a wrong byte.
 pub fn tune(config: &Tune, context: &mut Context<'_>) -> Result<Tuned, Error> {
     let _restore = Restore::current();
     let end = Instant::now() + config.budget;
@@ -199,7 +202,7 @@ pub fn tune(config: &Tune, context: &mut Context<'_>) -> Result<Tuned, Error> {
         stopped: false,
     };
     for (index, part) in Part::ALL.into_iter().enumerate() {
-        // What a part takes more comes off those that follow.
+        // If a part takes longer, the following parts get less.
         let weights: f64 = Part::ALL[index..].iter().map(|part| part.weight()).sum();
         let left = end.saturating_duration_since(Instant::now());
         let budget = left.mul_f64(part.weight() / weights);
@@ -216,7 +219,7 @@ pub fn tune(config: &Tune, context: &mut Context<'_>) -> Result<Tuned, Error> {
     Ok(tuned)
 }
 
-/// Train, search, check; `None` when stopped.
+/// Trains, searches and checks; `None` if it was stopped.
 fn tune_part(
     config: &Tune,
     part: Part,
@@ -246,8 +249,9 @@ fn tune_part(
     Ok(Some(verdict))
 }
 
-/// Keeps what was found if it wins on the whole and is behind nowhere by more than that is worth.
-/// What the checks cannot tell is not kept: the defaults are known from other machines.
+/// Keeps a policy that wins over all checks and loses at none of them by more than that is worth. A
+/// policy that the checks cannot decide is not kept, because the defaults are known from other
+/// machines.
 fn judge(verdict: &mut Verdict, checks: &[Comparison]) {
     let all = Comparison::mean(&checks.iter().collect::<Vec<_>>());
     verdict.ratio = all.as_ref().map(|all| all.ratio);
@@ -259,7 +263,7 @@ fn judge(verdict: &mut Verdict, checks: &[Comparison]) {
     verdict.is_kept = is_better && saved >= GAIN_MIN && !checks.iter().any(is_behind);
 }
 
-/// What became of a part, for the page: 1 where what was found is kept.
+/// The verdict of a part, for the page: 1 if the found policy is kept.
 fn record(verdict: &Verdict) -> Record {
     let mut record = Record::new("", name::COPY_TUNE, "tuned", "kept", "count")
         .with(key::PHASE, "verdict")
@@ -268,8 +272,7 @@ fn record(verdict: &Verdict) -> Record {
     record
 }
 
-/// The largest size that is measured where nobody says another, and memory allows it: no cache
-/// holds it.
+/// The largest measured size by default, if memory allows it: no cache holds it.
 #[must_use]
 pub fn size_uncached_bytes(caches: &Caches) -> usize {
     caches.llc_bytes.saturating_mul(4).clamp(16 << 20, 128 << 20)
@@ -295,19 +298,19 @@ mod tests {
     }
 
     #[test]
-    fn what_wins_beyond_the_noise_and_loses_nowhere_is_kept() {
+    fn policy_that_wins_beyond_noise_and_never_loses_is_kept() {
         let won = [check(0.90, 0.005, 0.01), check(0.97, 0.005, 0.01), check(1.0, 0.005, 0.01)];
         assert!(is_kept(&won));
         assert!(!is_kept(&[]));
-        // Within the floor of these runs.
+        // Within the noise floor of these runs.
         assert!(!is_kept(&[check(0.97, 0.005, 0.08), check(0.98, 0.005, 0.08)]));
-        // The interval holds 1.
+        // The interval contains 1.
         assert!(!is_kept(&[check(0.97, 0.05, 0.01)]));
     }
 
-    /// What noise may hide at one check is no more than a loss that would be allowed there.
+    /// Noise may hide at a check only as much as a loss that is allowed there.
     #[test]
-    fn what_its_own_checks_call_slower_is_not_kept_however_high_the_floor() {
+    fn policy_that_a_check_shows_slower_is_not_kept_at_any_floor() {
         let with = |ratio: f64, floor: f64| {
             is_kept(&[
                 check(0.90, 0.005, 0.01),
@@ -317,7 +320,7 @@ mod tests {
         };
         assert!(!with(1.08, 0.01) && !with(1.08, 0.03) && !with(1.08, 0.10));
         assert!(with(1.02, 0.03));
-        // One check that is as noisy leaves the whole open.
+        // With one check of so much noise, the checks cannot decide.
         assert!(!with(1.0, 0.30));
     }
 }

@@ -1,11 +1,10 @@
-//! Strings where target and source lie badly to each other.
+//! Strings at bad offsets between target and source.
 //!
-//! `rep movsb` has offsets at which it is many times slower than elsewhere, on some processors:
-//! drawn addresses come upon them now and then, and a program may have them always. Known are
-//! targets 1 to 63 bytes above the source in their pages (Zen 3 and 4: a factor of 20; Zen 5 at 32
-//! bytes: 1.8), the same beyond a multiple of 4 GiB (Intel's fast short strings), and targets a
-//! little below or above a page's distance, where loads wait for stores of the same low twelve
-//! bits.
+//! On some processors, `rep movsb` is many times slower at some offsets. Random addresses have them
+//! sometimes, and a program may always have one. The known bad offsets are: targets 1 to 63 bytes
+//! above the source within their pages (Zen 3 and 4: a factor of 20; Zen 5 at 32 bytes: 1.8), the
+//! same after a multiple of 4 GiB (Intel's fast short strings), and targets a little below or above
+//! a page's distance, where loads wait for stores with the same low twelve bits.
 
 use std::time::Duration;
 
@@ -15,23 +14,23 @@ use haul_model::experiment::key;
 
 use super::Tune;
 use super::rounds::{Allotment, Item, compare};
-use super::search::Way;
+use super::search::Method;
 use crate::context::Context;
 use crate::copy::workload::{Apart, Workload};
 use crate::copy::{Function, Plain, ThenRead};
 use crate::error::Error;
 
-/// The largest size that is tried, in bytes: beyond it both buffers leave L2, and memory's time
-/// hides offsets.
+/// The largest size that is tried, in bytes. Above it, both buffers exceed L2, and the time of
+/// memory hides the offsets.
 pub(super) const SIZE_MAX_BYTES: usize = 2 << 20;
 
-/// The most time that the offsets of one size get.
+/// The longest time for the offsets of one size.
 pub(super) const BUDGET: Duration = Duration::from_millis(400);
 
 const PAGE: usize = 4 << 10;
 const FAR: usize = 4 << 30;
 
-/// How far the target lies above the source: so many bytes beyond a multiple of the first.
+/// The distances of the target above the source: `and` bytes more than a multiple of `multiple_of`.
 const BAD: [Apart; 8] = [
     Apart { multiple_of: PAGE, and: 1 },
     Apart { multiple_of: PAGE, and: 16 },
@@ -43,9 +42,9 @@ const BAD: [Apart; 8] = [
     Apart { multiple_of: FAR, and: 33 },
 ];
 
-/// The time of a string over that of registers at the worst of the offsets, for copies of this
-/// size; `None` when stopped. An offset for which the machine has no address space left is passed
-/// over.
+/// The ratio of a string's time to that of registers at the worst of the offsets, for copies of
+/// this size; `None` if it was stopped. An offset without free address space on this machine is
+/// skipped.
 pub(super) fn worst(
     config: &Tune,
     size: usize,
@@ -54,9 +53,10 @@ pub(super) fn worst(
     context: &mut Context<'_>,
 ) -> Result<Option<f64>, Error> {
     let function = Function::Memcpy;
-    let entrants = [Way::Registers, Way::String].map(|way| (way.name(function), way.forced(base)));
+    let entrants = [Method::Registers, Method::String]
+        .map(|method| (method.name(function), method.forced(base)));
     let mut clock = Allotment::new(budget, BAD.len());
-    // As registers, where nothing could be mapped: no reason for strings.
+    // 1 as for registers if nothing could be mapped, which is no reason for strings.
     let mut worst: f64 = 1.0;
     for apart in BAD {
         let Ok(mut workload) = Workload::apart(size, apart, config.seed) else { continue };

@@ -1,5 +1,4 @@
-//! haul under several policies beside each other, and the share of the time that each comparison
-//! gets.
+//! haul under several policies in one run, and the share of the time of each comparison.
 
 use std::time::{Duration, Instant};
 
@@ -18,21 +17,21 @@ use crate::copy::{Function, ThenRead, proof};
 use crate::error::Error;
 use crate::outcome::{self, Metric, Template};
 
-/// The share of a comparison's allotment that goes to rounds; the rest is for mapping and touching
-/// its memory, and for checking what was copied.
+/// The share of a comparison's time for rounds. The rest is for mapping and touching its memory,
+/// and for its proofs.
 const OWN_SHARE: f64 = 0.75;
 
-/// Rounds that every comparison gets, whatever the budget.
+/// The fewest rounds of every comparison, whatever the budget.
 const ROUNDS_MIN: usize = 7;
 
-/// How long a sample should take, where one call does not take longer.
+/// The intended time of a sample, unless one call takes longer.
 const SAMPLE: Duration = Duration::from_micros(150);
 
-/// A policy with the name that records have it by.
+/// A policy with its name in records.
 pub(super) type Entrant = (&'static str, Policy);
 
-/// Shares what is left of a time among the comparisons that are left: what preparing one takes, or
-/// few rounds of a large size, comes off the others.
+/// Divides the remaining time among the remaining comparisons. The preparation of a comparison, or
+/// a few rounds of a large size, leave less for the others.
 pub(super) struct Allotment {
     end: Instant,
     items: usize,
@@ -43,7 +42,7 @@ impl Allotment {
         Self { end: Instant::now() + budget, items }
     }
 
-    /// What the rounds of the next comparison may take.
+    /// The time for the rounds of the next comparison.
     pub(super) fn next(&mut self) -> Duration {
         let left = self.end.saturating_duration_since(Instant::now());
         let share = left / self.items.max(1) as u32;
@@ -52,22 +51,22 @@ impl Allotment {
     }
 }
 
-/// One thing that is measured while tuning.
+/// One item that is measured while tuning.
 #[derive(Clone)]
 pub(super) struct Item {
     pub(super) phase: &'static str,
-    /// What is moved: a size or a distribution.
+    /// The size or the distribution.
     pub(super) what: (&'static str, serde_json::Value),
     pub(super) level: Level,
     pub(super) function: Function,
     pub(super) then_read: ThenRead,
-    /// What a record says besides.
+    /// Further parameters of the record.
     pub(super) more: Vec<(&'static str, serde_json::Value)>,
-    /// How called.
+    /// The kind of call.
     pub(super) plain: Plain,
 }
 
-/// A distribution that haul ships at a level, nothing overlapping.
+/// A distribution that haul ships, at a level, without overlaps.
 pub(super) fn drawn(
     name: &str,
     level: Level,
@@ -86,8 +85,9 @@ pub(super) fn drawn(
     Ok(Workload::drawn(&mix, &context.caches, 1)?)
 }
 
-/// haul under several policies, the first being the baseline; emits the records, and returns what
-/// each of the others took over it. `None` where the run was stopped before a round.
+/// Measures haul under several policies, the first of which is the baseline. Emits the records, and
+/// returns the ratio of each of the others to the baseline. `None` if the run was stopped before a
+/// round.
 pub(super) fn compare(
     config: &Tune,
     item: &Item,

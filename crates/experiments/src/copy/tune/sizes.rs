@@ -1,4 +1,4 @@
-//! The ways of long copies and fills: strings, and the thresholds.
+//! The methods of long copies and fills: strings, and the thresholds.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use haul_model::Comparison;
 use haul_model::experiment::key;
 
 use super::rounds::{Allotment, Entrant, Item, compare, drawn};
-use super::search::{self, Trained, Way};
+use super::search::{self, Method, Trained};
 use super::{Part, Tune, offsets, size_uncached_bytes};
 use crate::context::Context;
 use crate::copy::workload::Workload;
 use crate::copy::{Function, Plain, ThenRead, sizes};
 use crate::error::Error;
 
-/// Distributions of the check, with the level at which large sizes matter for each.
+/// Distributions of the check, with a level at which large sizes matter for each.
 const CHECKS: [(&str, Level); 3] =
     [("storage", Level::L2), ("storage", Level::Llc), ("messages", Level::L2)];
 
-/// From this size on, in bytes, a reader of 8 of them is not told from none: a load from memory
-/// takes 100 ns, and such a copy 15 µs at least.
+/// From this size on, in bytes, a reader of 8 bytes makes no difference: a load from memory takes
+/// 100 ns, and such a copy at least 15 µs.
 const READ_BELOW_BYTES: usize = 1 << 20;
 
-/// The policy of a function with the ways that cost the least; `None` when stopped.
+/// The policy of a function with the methods that cost the least; `None` if it was stopped.
 pub(super) fn train(
     config: &Tune,
     function: Function,
@@ -50,11 +50,11 @@ pub(super) fn train(
     if !takes_new_strings(&found, &base) {
         return Ok(Some(found));
     }
-    // What the drawn offsets seldom show may be far behind: such sizes are tried where it is known
-    // to be bad.
+    // Strings may be far slower at offsets that random addresses rarely have. Such sizes are tried
+    // at offsets that are known to be bad.
     for trained in &mut trained {
         let size = trained.size;
-        let is_string = |policy| search::way(function, policy, size) == Way::String;
+        let is_string = |policy| search::method(function, policy, size) == Method::String;
         if is_string(&found) && !is_string(&base) && size <= offsets::SIZE_MAX_BYTES {
             let budget = clock.next().min(offsets::BUDGET);
             let Some(worst) = offsets::worst(config, size, base, budget, context)? else {
@@ -66,24 +66,24 @@ pub(super) fn train(
     Ok(Some(search::best(function, &trained, base)))
 }
 
-/// Whether some copies go by string at any offset that did not before.
+/// Whether some copies use a string at any alignment that did not before.
 fn takes_new_strings(found: &Policy, base: &Policy) -> bool {
     let range =
         |policy: &Policy| (policy.thresholds.rep_movsb_min, policy.thresholds.rep_movsb_max);
     found.strings == Strings::Any && (base.strings != Strings::Any || range(found) != range(base))
 }
 
-/// The readers that a size is judged by.
+/// The readers that decide at a size.
 fn readers(size: usize) -> &'static [ThenRead] {
     if size < READ_BELOW_BYTES { &ThenRead::JUDGES } else { &ThenRead::JUDGES[..1] }
 }
 
-/// The powers of two from where haul looks thresholds up to a size that no cache holds.
+/// The powers of two from the first size with thresholds to a size that no cache holds.
 fn training_sizes(config: &Tune, context: &Context<'_>) -> Result<Vec<usize>, Error> {
     let uncached = size_uncached_bytes(&context.caches);
     let mut largest = config.size_max_bytes.unwrap_or(uncached).max(2 * LOOKUP_MIN);
     if let Some(available) = Sys::new().memory_available_bytes() {
-        // Source and target, and as much again left to the machine.
+        // Source and target, and as much memory again left to the machine.
         while largest as u64 > available / 4 && largest > 2 * LOOKUP_MIN {
             largest /= 2;
         }
@@ -91,7 +91,8 @@ fn training_sizes(config: &Tune, context: &Context<'_>) -> Result<Vec<usize>, Er
     sizes::powers(LOOKUP_MIN, largest, 1)
 }
 
-/// haul as it comes and with each way forced, at one size; `None` when stopped before a round.
+/// haul under the policy in force and with each method forced, at one size; `None` if it was
+/// stopped before a round.
 fn train_one(
     config: &Tune,
     function: Function,
@@ -100,11 +101,11 @@ fn train_one(
     clock: &mut Allotment,
     context: &mut Context<'_>,
 ) -> Result<Option<Trained>, Error> {
-    let ways = Way::of(function);
+    let methods = Method::of(function);
     let mut entrants: Vec<Entrant> = vec![("default", base)];
-    entrants.extend(ways.iter().map(|way| (way.name(function), way.forced(base))));
+    entrants.extend(methods.iter().map(|method| (method.name(function), method.forced(base))));
     let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed)?;
-    let mut counted: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
+    let mut counted: Vec<Vec<f64>> = vec![Vec::new(); methods.len()];
     for &then_read in readers(size) {
         let item =
             item("train", (key::SIZE_BYTES, size.into()), Level::Nearest, function, then_read);
@@ -114,12 +115,13 @@ fn train_one(
             counted.push(search::counted(comparison));
         }
     }
-    let ratios = ways.iter().zip(&counted).map(|(&way, all)| Some((way, geometric_mean(all)?)));
+    let ratios =
+        methods.iter().zip(&counted).map(|(&method, all)| Some((method, geometric_mean(all)?)));
     Ok(ratios.collect::<Option<Vec<_>>>().map(|ratios| Trained { size, ratios }))
 }
 
-/// The found policy against the base, where it was not trained: between the powers, wherever the
-/// two differ, and on distributions.
+/// The found policy against the base on other items than in training: between the powers, wherever
+/// the two differ, and on distributions.
 pub(super) fn check(
     config: &Tune,
     function: Function,
@@ -128,8 +130,9 @@ pub(super) fn check(
     context: &mut Context<'_>,
 ) -> Result<Vec<Comparison>, Error> {
     let between = training_sizes(config, context)?.into_iter().map(|size| size + size * 3 / 8);
-    let differs =
-        |&size: &usize| search::way(function, &base, size) != search::way(function, &found, size);
+    let differs = |&size: &usize| {
+        search::method(function, &base, size) != search::method(function, &found, size)
+    };
     let between: Vec<usize> = between.filter(differs).collect();
     let of_sizes: usize = between.iter().map(|&size| readers(size).len()).sum();
     let mut clock = Allotment::new(budget, of_sizes + CHECKS.len() * ThenRead::JUDGES.len());
@@ -160,13 +163,13 @@ pub(super) fn check(
     Ok(checks)
 }
 
-/// A check, with the part that it is of.
+/// A check, with the part that it belongs to.
 fn checked(item: Item) -> Item {
     let part = if item.function == Function::Memset { Part::Fills } else { Part::Copies };
     Item { more: vec![(key::PART, part.name().into())], ..item }
 }
 
-/// What is measured through C, as function against function.
+/// An item that is measured through C, to compare functions.
 fn item(
     phase: &'static str,
     what: (&'static str, serde_json::Value),

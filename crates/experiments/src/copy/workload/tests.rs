@@ -4,7 +4,7 @@ use super::*;
 use crate::copy::Function;
 use crate::copy::subjects::{Plain, available};
 
-/// Sizes at a level, nothing overlapping.
+/// Sizes at a level, without overlaps.
 fn mix(sizes: &Distribution, level: Level) -> Mix<'_> {
     Mix {
         sizes,
@@ -16,7 +16,7 @@ fn mix(sizes: &Distribution, level: Level) -> Mix<'_> {
     }
 }
 
-/// Any number of iterations, from any round, ends where it should and writes only targets.
+/// Any number of iterations, from any round, ends at the right operation and writes only targets.
 #[test]
 fn iterations_wrap_around_the_list() {
     let sizes = Distribution::uniform("test", 1..=40);
@@ -35,9 +35,9 @@ fn iterations_wrap_around_the_list() {
     }
 }
 
-/// All lists have the same sizes, give or take one of each, and none is another's order.
+/// All lists have the same sizes, except for one more or less of each, in different orders.
 #[test]
-fn lists_differ_in_order_and_not_in_sizes() {
+fn lists_have_equal_sizes_in_different_orders() {
     let sizes = Distribution::uniform("test", 0..=16);
     let workload = Workload::drawn(&mix(&sizes, Level::L1), &Caches::default(), 1).unwrap();
     let lists = &workload.threads[0].lists;
@@ -45,17 +45,17 @@ fn lists_differ_in_order_and_not_in_sizes() {
     let sizes_of = |list: &List| (0..list.len()).map(|index| list.operation(index).size).collect();
     let (first, second): (Vec<usize>, Vec<usize>) = (sizes_of(&lists[0]), sizes_of(&lists[1]));
     let same = first.iter().zip(&second).filter(|(a, b)| a == b).count();
-    assert!(same < first.len() / 10, "{same} of {} sizes at the same place", first.len());
+    assert!(same < first.len() / 10, "{same} of {} sizes at the same position", first.len());
     for size in 0..=16 {
         let count = |sizes: &[usize]| sizes.iter().filter(|&&it| it == size).count();
         assert!(count(&first).abs_diff(count(&second)) <= 1);
     }
 }
 
-/// All subjects of a round, in whatever order, copy between the same addresses, in L1 and L2
-/// and where the pair is resident; those of the next round between others.
+/// All subjects of a round, in any order, copy between the same addresses, in L1 and L2 and with a
+/// resident pair. Those of the next round use others.
 #[test]
-fn a_round_has_one_place_and_the_next_another() {
+fn location_changes_with_each_round() {
     let sizes = Distribution::uniform("test", 64..=64);
     let level = |level| Workload::drawn(&mix(&sizes, level), &Caches::default(), 1).unwrap();
     let resident = Workload::resident(2048, Alignment::default(), 1, 1).unwrap();
@@ -65,14 +65,14 @@ fn a_round_has_one_place_and_the_next_another() {
             OnWorkload::new(*candidate, &workload, ThenRead::Nothing).prepare(0, round, 64);
             let own = &workload.threads[0];
             assert_eq!(own.position.load(Ordering::Relaxed), 0);
-            let place = own.place.load(Ordering::Relaxed);
-            // Of drawn sizes the list is each sample's own, and the place is the round's.
+            let location = own.location.load(Ordering::Relaxed);
+            // With random sizes, each sample has its own list, and the round has one location.
             let list = match workload.turn {
                 Turn::List => 0,
                 Turn::Round => own.list.load(Ordering::Relaxed),
             };
             let first = own.lists[list].operation(0);
-            (place + first.source, place + first.target)
+            (location + first.source, location + first.target)
         };
         let mut rounds = HashSet::new();
         for round in 0..16 {
@@ -80,14 +80,14 @@ fn a_round_has_one_place_and_the_next_another() {
             assert!(found.iter().all(|it| *it == found[0]), "{found:?}");
             rounds.insert(found[0]);
         }
-        // Of the 64 places of L2 14 different ones come up in 16 draws on average.
+        // Of the 64 locations in L2, 16 draws have 14 different ones on average.
         assert!(rounds.len() >= 12, "{rounds:?}");
     }
 }
 
-/// A sample stays at its round's place, however many operations it has.
+/// A sample stays at its round's location, however many operations it has.
 #[test]
-fn a_resident_sample_stays_on_its_list() {
+fn resident_sample_stays_on_its_list() {
     let workload = Workload::resident(100, Alignment::default(), 1, 1).unwrap();
     let subject =
         OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::Nothing);
@@ -98,10 +98,9 @@ fn a_resident_sample_stays_on_its_list() {
     assert_eq!(own.position.load(Ordering::Relaxed), 5);
 }
 
-/// Where two buffers are to lie badly to each other, they do, and 4 GiB apart too, in memory
-/// for both alone.
+/// Two buffers lie at the requested bad offset, also 4 GiB apart, and only the buffers take memory.
 #[test]
-fn a_pair_lies_as_far_apart_as_it_should() {
+fn pair_has_requested_distance() {
     for (multiple_of, and) in [(4096, 1), (4096, 4064), (4 << 30, 33)] {
         let mut workload = Workload::apart(10_000, Apart { multiple_of, and }, 1).unwrap();
         let (_, operations) = workload.proof_material(10);

@@ -2,15 +2,15 @@ use super::*;
 use crate::forward::ledger::Ledger;
 
 #[test]
-fn a_switch_writes_addresses_where_a_kernel_would_drop_a_packet_without_them() {
-    for (side, source, is_to_kernel, writes) in [
-        (Side::Switch, Source::Null, true, true),
-        (Side::Switch, Source::Null, false, false),
-        (Side::Switch, Source::Generator, true, false),
-        (Side::Guest, Source::Null, false, true),
+fn switch_writes_addresses_if_kernel_needs_them() {
+    for (role, source, is_to_kernel, writes) in [
+        (Role::Switch, Source::Null, true, true),
+        (Role::Switch, Source::Null, false, false),
+        (Role::Switch, Source::Generator, true, false),
+        (Role::Guest, Source::Null, false, true),
     ] {
         let start = Start {
-            side,
+            role,
             flow: "pvp".into(),
             layout: "split".into(),
             size_bytes: 64,
@@ -26,14 +26,14 @@ fn a_switch_writes_addresses_where_a_kernel_would_drop_a_packet_without_them() {
     }
 }
 
-/// Two threads of each side, which share a processor: each generator gets its own packets back, by
-/// its own queue pair, and the ledger of all closes.
+/// Each side has two threads, which share a processor. Each generator receives its own packets by
+/// its own queue pair, and the ledger of all packets closes.
 #[test]
-fn threads_of_a_side_have_queue_pairs_of_their_own() {
+fn threads_of_a_side_have_separate_queue_pairs() {
     let cpus = haul_measure::sys::affinity();
     let folder = tempfile::tempdir().unwrap();
-    let start = |side, cpu| Start {
-        side,
+    let start = |role, cpu| Start {
+        role,
         flow: "pvp".into(),
         layout: "split".into(),
         size_bytes: 64,
@@ -44,9 +44,9 @@ fn threads_of_a_side_have_queue_pairs_of_their_own() {
         cpus: vec![cpu; 2],
         is_to_kernel: false,
     };
-    let mut switch = Forwarding::start(&start(Side::Switch, cpus[0])).unwrap();
+    let mut switch = Forwarding::start(&start(Role::Switch, cpus[0])).unwrap();
     let last = *cpus.last().unwrap();
-    let mut guest = Forwarding::start(&start(Side::Guest, last)).unwrap();
+    let mut guest = Forwarding::start(&start(Role::Guest, last)).unwrap();
     guest.await_link().unwrap();
     switch.await_link().unwrap();
     guest.go(None).unwrap();
@@ -59,8 +59,8 @@ fn threads_of_a_side_have_queue_pairs_of_their_own() {
     let came = |batches: &Vec<u64>| batches.iter().skip(1).any(|count| *count > 0);
     assert_eq!(counted.rx_batches.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
     assert!(counted.rx_batches.values().all(came), "{counted:?}");
-    // What one side gave, the other has.
+    // The other side has every packet that one side sent.
     let counted_there = guest.halt().unwrap();
     assert_eq!(counted_there.rx_packets, counted.tx_packets);
-    assert!(Forwarding::start(&Start { queues: 1, ..start(Side::Switch, cpus[0]) }).is_err());
+    assert!(Forwarding::start(&Start { queues: 1, ..start(Role::Switch, cpus[0]) }).is_err());
 }

@@ -1,4 +1,4 @@
-//! QEMU, found, with the image of a guest; and what it is started with.
+//! QEMU with the image of a guest, and its command line.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -11,27 +11,27 @@ use crate::forward::flow::Layout;
 /// Its memory: the kernel, its initial file system, and the buffers of two rings.
 const MEMORY_MIB: u32 = 128;
 
-/// Descriptors of a ring: as many as the other guests have, and the most that QEMU allows.
+/// Descriptors of a ring: as many as with the other guests, which is the most that QEMU allows.
 const RING: u32 = 1024;
 
-/// How long QEMU waits before it looks for a switch again.
+/// The time between two attempts of QEMU to connect to a switch.
 const RECONNECT_S: u32 = 1;
 
-/// What the files of an image are called.
+/// The names of an image's files.
 const KERNEL: &str = "vmlinuz";
 const INITRD: &str = "initrd";
 
-/// Its name, as Debian has it.
+/// The name of the program in Debian.
 const FILE: &str = "qemu-system-x86_64";
 
-/// What runs the guest's instructions.
+/// The accelerator that runs the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accelerator {
     Kvm,
     Tcg,
 }
 
-/// QEMU, found, with an image of a guest.
+/// An installed QEMU with an image of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qemu {
     path: PathBuf,
@@ -40,15 +40,15 @@ pub struct Qemu {
     accelerator: Accelerator,
 }
 
-/// What one is started with.
+/// The settings of a session.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::forward) struct Setting<'a> {
     /// The socket of the switch.
     pub(in crate::forward) socket: &'a Path,
-    /// Where its console is.
+    /// The folder of its console.
     pub(in crate::forward) folder: &'a Path,
     pub(in crate::forward) layout: Layout,
-    /// The guest's processor, and all of the run.
+    /// The guest's processor, and all processors of the run.
     pub(in crate::forward) cpu: usize,
     pub(in crate::forward) cpus: &'a [usize],
     /// Set to end.
@@ -56,8 +56,8 @@ pub(in crate::forward) struct Setting<'a> {
 }
 
 impl Accelerator {
-    /// KVM, where this process may use it and the processor can: a device file alone says little in
-    /// a virtual machine.
+    /// KVM, if this process may use it and the processor supports it. In a virtual machine, the
+    /// device file alone does not show that.
     fn of_this_machine() -> Self {
         let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
         let facts = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -74,23 +74,23 @@ impl Accelerator {
 }
 
 impl Qemu {
-    /// What helps where there is none, or no image.
+    /// The remedy if QEMU or the image is missing.
     pub const REMEDY: &'static str = "apt-get install qemu-system-x86, and scripts/vhost-guest \
                                       --image makes the guest (--guest-image names its folder)";
 
-    /// Where an image is unless another place is named.
+    /// The default folder of an image.
     pub const IMAGE: &'static str = "target/forward-guest";
 
-    /// The one on `PATH`, or `HAUL_QEMU`, with the image in this folder.
+    /// The QEMU on `PATH`, or in `HAUL_QEMU`, with the image in this folder.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn find(image: Option<&Path>) -> Result<Self, String> {
         let path = std::env::var_os("HAUL_QEMU").map_or_else(|| FILE.into(), PathBuf::from);
-        let told = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
-        let told = told.map_err(|error| format!("cannot run {}: {error}", path.display()))?;
-        let version = parse_version(&String::from_utf8_lossy(&told.stdout))
-            .ok_or_else(|| format!("{} is no QEMU", path.display()))?;
+        let output = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("cannot run {}: {error}", path.display()))?;
+        let version = parse_version(&String::from_utf8_lossy(&output.stdout))
+            .ok_or_else(|| format!("{} is not QEMU", path.display()))?;
         let image = image.unwrap_or(Path::new(Self::IMAGE)).to_owned();
         for file in [KERNEL, INITRD].map(|name| image.join(name)) {
             if !file.is_file() {
@@ -100,7 +100,7 @@ impl Qemu {
         Ok(Self { path, version, image, accelerator: Accelerator::of_this_machine() })
     }
 
-    /// Where it is.
+    /// The path of the program.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -110,7 +110,7 @@ impl Qemu {
         &self.version
     }
 
-    /// What runs the guest's instructions.
+    /// The name of the accelerator.
     pub(super) fn accelerator(&self) -> &'static str {
         self.accelerator.name()
     }
@@ -124,7 +124,7 @@ impl Qemu {
             format!("reconnect={RECONNECT_S}")
         };
         let is_packed = if setting.layout.is_packed() { "on" } else { "off" };
-        // Without MSI-X, for with it QEMU 7.2 falls over when it emulates and there is no irqfd.
+        // Without MSI-X: with it, QEMU 7.2 crashes when it emulates and there is no irqfd.
         let vectors = if is_tcg { ",vectors=0" } else { "" };
         let (socket, console) = (text(setting.socket), text(&console(setting.folder)));
         let mut words: Vec<String> = [
@@ -132,7 +132,7 @@ impl Qemu {
             if is_tcg { "tcg,thread=multi" } else { "kvm" },
             "-cpu",
             if is_tcg { "max" } else { "host" },
-            // More than one would send packets on in another order.
+            // More than one processor would change the order of the packets.
             "-smp",
             "1",
         ]
@@ -170,8 +170,8 @@ impl Qemu {
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
     }
 
-    /// Where its threads run. With KVM one thread has the guest's processor; an emulator's other
-    /// threads have work too, and stay away from the switch alone.
+    /// The processors of its threads. With KVM, one thread has the guest's processor. An emulator
+    /// has other threads with work to do, which use all processors but the switch's.
     pub(super) fn cpus(&self, setting: &Setting<'_>) -> Vec<usize> {
         if self.accelerator == Accelerator::Kvm {
             return vec![setting.cpu];
@@ -180,7 +180,7 @@ impl Qemu {
         setting.cpus.iter().copied().filter(|cpu| Some(cpu) != switch).collect()
     }
 
-    /// One that may not be there, with no image.
+    /// A QEMU that may not exist, without an image.
     #[cfg(test)]
     pub(super) fn for_tests(path: &str, version: &str) -> Self {
         let (version, image) = (version.to_owned(), "/image".into());
@@ -193,7 +193,7 @@ pub(super) fn console(folder: &Path) -> PathBuf {
     folder.join("console")
 }
 
-/// `7.2.22` of `QEMU emulator version 7.2.22 (Debian ...)`.
+/// `7.2.22` from `QEMU emulator version 7.2.22 (Debian ...)`.
 fn parse_version(text: &str) -> Option<String> {
     let rest = text.strip_prefix("QEMU emulator version ")?;
     rest.split(|c: char| !c.is_ascii_digit() && c != '.').next().map(str::to_owned)
@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_read() {
+    fn qemu_version_is_parsed() {
         let version = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\nCopyright";
         assert_eq!(parse_version(version).as_deref(), Some("7.2.22"));
         assert_eq!(parse_version("dpdk"), None);
     }
 
     #[test]
-    fn releases_and_accelerators_have_their_options() {
+    fn command_line_depends_on_release_and_accelerator() {
         for (version, accelerator, has, cpus) in [
             ("7.2.22", Accelerator::Tcg, ["reconnect=1", "vectors=0"], vec![5, 7]),
             ("9.2.0", Accelerator::Kvm, ["reconnect-ms=1000", "host"], vec![5]),

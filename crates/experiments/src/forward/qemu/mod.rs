@@ -1,11 +1,11 @@
-//! QEMU as guest: a Linux kernel whose own virtio driver has the card, and which bridges it to
-//! itself, so that what comes goes back.
+//! QEMU as guest: a Linux kernel whose own virtio driver has the card. Its bridge sends every
+//! packet back by the same card.
 //!
-//! The kernel and its first process are those that `scripts/vhost-guest --image` makes. The guest
-//! boots once and outlives its switches: QEMU connects to the next one by itself. At its console it
-//! answers a number with a line that begins with that number, and says how far it is.
+//! `scripts/vhost-guest --image` makes the kernel and its first process. The guest boots once and
+//! outlives its switches: QEMU connects to the next one by itself. On its console, the guest
+//! answers a number with a line that begins with that number and contains its state.
 //!
-//! Below is `machine`: what QEMU is started with.
+//! Below is `machine`: the command line of QEMU.
 
 mod machine;
 
@@ -23,32 +23,33 @@ pub(super) use self::machine::Setting;
 use self::machine::console;
 use crate::drive::{Children, Conversation, Printed, Program, Silence};
 
-/// The longest that a kernel takes to boot: under emulation, on a machine that others keep busy.
-const PATIENCE_TO_BOOT: Duration = Duration::from_secs(200);
+/// The longest time until a kernel has booted: under emulation, on a busy machine.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(200);
 
-/// The longest that a kernel which runs takes to answer and to see a new switch.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest time until a running kernel answers and sees a new switch.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long an answer is waited for before the question is put again, and how often it is looked
-/// whether the run was told to stop.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// The time until an unanswered question is repeated, and the time between two checks of the stop
+/// flag.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What an answer of the guest's begins with.
+/// The beginning of the guest's answers.
 const ANSWER: &str = "haul-guest ";
 
 /// A port of a bridge that forwards: `BR_STATE_FORWARDING` of linux/if_bridge.h.
 const FORWARDS: &str = "3";
 
-/// Runs a program until it ends or the shell's own input does, so that it does not outlive whoever
-/// started it. QEMU leaves nothing behind: a card without a switch keeps it from hearing SIGTERM.
-const UNTIL_LEFT: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
+/// Runs a program until it ends, or until the shell's own input ends, so that it does not outlive
+/// the run. QEMU is killed, which leaves no files: without a switch, its card keeps it from
+/// handling SIGTERM.
+const UNTIL_INPUT_ENDS: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
     { read -r _ <&3; kill -9 $child; } & reader=$!; trap 'kill -9 $child' TERM; \
     wait $child; wait $child; kill $reader 2>/dev/null";
 
-/// One that runs.
+/// A running guest.
 pub(super) struct Session {
-    /// Ended when its input is closed.
+    /// QEMU ends when its input is closed.
     input: Option<ChildStdin>,
     children: Children,
     printed: Printed,
@@ -56,41 +57,41 @@ pub(super) struct Session {
     version: String,
     accelerator: &'static str,
     state: State,
-    /// Questions so far.
+    /// The number of questions so far.
     asked: u64,
 }
 
-/// What the guest says of itself.
+/// The guest's state, by its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     kernel: String,
     features: u64,
-    /// Whether its card has a link, and the bridge takes what comes by it.
+    /// Whether its card has a link, and the bridge forwards its packets.
     forwards: bool,
 }
 
 impl Session {
-    /// Starts it, until its kernel has booted. The switch has to be there.
+    /// Starts QEMU, until its kernel has booted. The switch must be there.
     ///
     /// # Errors
-    /// What QEMU said instead; or the run was told to stop.
+    /// QEMU failed, or the run was stopped.
     pub(super) fn start(found: &Qemu, setting: &Setting<'_>) -> Result<Self, String> {
-        let said = |error: std::io::Error| error.to_string();
-        let (mut printed, writer) = Printed::new().map_err(said)?;
-        let mut words: Vec<OsString> = ["-c", UNTIL_LEFT, "sh"].map(OsString::from).into();
+        let as_text = |error: std::io::Error| error.to_string();
+        let (mut printed, writer) = Printed::new().map_err(as_text)?;
+        let mut words: Vec<OsString> = ["-c", UNTIL_INPUT_ENDS, "sh"].map(OsString::from).into();
         words.push(found.path().into());
         words.extend(found.arguments(setting));
-        let mut command = Program::new("/bin/sh").with(words).command(&writer).map_err(said)?;
+        let mut command = Program::new("/bin/sh").with(words).command(&writer).map_err(as_text)?;
         command.stdin(Stdio::piped()).stdout(writer);
-        // It has the processors of the thread that starts it.
+        // QEMU inherits the processors of the thread that starts it.
         let own = sys::affinity();
         let is_moved = sys::set_affinity(&found.cpus(setting));
         let spawned = command.spawn();
         if is_moved && !sys::set_affinity(&own) {
-            return Err("this thread does not get its processors back".to_owned());
+            return Err("cannot restore the processors of this thread".to_owned());
         }
         drop(command);
-        let mut child = spawned.map_err(said)?;
+        let mut child = spawned.map_err(as_text)?;
         let input = child.stdin.take();
         let mut children = Children::new();
         children.push(child);
@@ -99,44 +100,44 @@ impl Session {
             Err(reason) => {
                 drop(input);
                 children.end();
-                return Err(printed.told_with(reason));
+                return Err(printed.with_output(reason));
             }
         };
         let (version, accelerator) = (found.version().to_owned(), found.accelerator());
         let (state, asked) = (State::default(), 0);
         let mut session =
             Self { input, children, printed, console, version, accelerator, state, asked };
-        session.state = session.ask(PATIENCE_TO_BOOT, setting.stop)?;
+        session.state = session.ask(BOOT_TIMEOUT, setting.stop)?;
         Ok(session)
     }
 
-    /// Waits until the kernel sees the switch, and gives back what comes.
+    /// Waits until the kernel sees the switch and sends packets back.
     ///
     /// # Errors
-    /// It does not in time, or the run was told to stop.
+    /// It does not in time, or the run was stopped.
     pub(super) fn await_forwarding(&mut self, stop: &AtomicBool) -> Result<(), String> {
         let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            self.state = self.ask(PATIENCE, stop)?;
+        while started.elapsed() < TIMEOUT {
+            self.state = self.ask(TIMEOUT, stop)?;
             if self.state.forwards {
                 return Ok(());
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        Err(format!("its kernel sees no link after {} s", PATIENCE.as_secs()))
+        Err(format!("its kernel sees no link after {} s", TIMEOUT.as_secs()))
     }
 
-    /// QEMU's version, and what runs the guest's instructions.
+    /// QEMU's version, and its accelerator.
     pub(super) fn version(&self) -> (&str, &'static str) {
         (&self.version, self.accelerator)
     }
 
-    /// The kernel's version, and the features that its driver has agreed on.
+    /// The kernel's version, and the features that its driver agreed on.
     pub(super) fn kernel(&self) -> (&str, u64) {
         (&self.state.kernel, self.state.features)
     }
 
-    /// Ends it.
+    /// Ends QEMU.
     pub(super) fn quit(mut self) {
         self.end();
     }
@@ -147,19 +148,20 @@ impl Session {
         self.children.end();
     }
 
-    /// Its answer to a question, put again as often as it takes: a kernel that boots does not hear.
-    fn ask(&mut self, patience: Duration, stop: &AtomicBool) -> Result<State, String> {
+    /// The answer to a question, which is repeated as often as needed: a kernel that boots does not
+    /// read it.
+    fn ask(&mut self, timeout: Duration, stop: &AtomicBool) -> Result<State, String> {
         let started = Instant::now();
-        while started.elapsed() < patience {
+        while started.elapsed() < timeout {
             self.asked += 1;
             let mark = format!("{ANSWER}{} ", self.asked);
             self.console.say(&self.asked.to_string()).map_err(|silence| self.failure(&silence))?;
             let asked = Instant::now();
-            while asked.elapsed() < ASK_AGAIN {
+            while asked.elapsed() < REPEAT_INTERVAL {
                 if stop.load(Ordering::Relaxed) {
-                    return Err("the run was told to stop".to_owned());
+                    return Err("the run was stopped".to_owned());
                 }
-                match self.console.hear_within(LOOK_AGAIN) {
+                match self.console.hear_within(POLL_INTERVAL) {
                     Ok(line) => {
                         let state = line.trim().strip_prefix(&mark).and_then(parse_state);
                         if let Some(state) = state {
@@ -171,12 +173,12 @@ impl Session {
                 }
             }
         }
-        Err(format!("its kernel gives no answer within {} s", patience.as_secs()))
+        Err(format!("its kernel does not answer within {} s", timeout.as_secs()))
     }
 
     fn failure(&mut self, silence: &Silence) -> String {
         self.end();
-        self.printed.told_with(silence.to_string())
+        self.printed.with_output(silence.to_string())
     }
 }
 
@@ -198,14 +200,14 @@ fn connect(socket: &Path, children: &mut Children) -> Result<Conversation, Strin
         if !children.are_running() {
             return Err(Silence::Ended.to_string());
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TIMEOUT {
             return Err(format!("no console at {}: {failed}", socket.display()));
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// What an answer says, behind its number. Features are a digit each, the lowest first.
+/// The state in an answer, after its number. Each feature is a digit, the lowest first.
 fn parse_state(text: &str) -> Option<State> {
     let word = |key: &str| text.split(' ').find_map(|word| word.strip_prefix(key));
     let bits = word("features=")?.bytes().enumerate();
@@ -223,7 +225,7 @@ mod tests {
     use crate::forward::flow::Layout;
 
     #[test]
-    fn answers_are_read() {
+    fn guest_answers_are_parsed() {
         let text = "kernel=6.1.0-56-cloud-amd64 features=001001000000000100000000000000001 \
             carrier=1 state=3";
         let state = parse_state(text).unwrap();
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_at_once_is_found_out() {
+    fn start_fails_if_program_ends() {
         let folder = tempfile::tempdir().unwrap();
         let (found, stop) = (Qemu::for_tests("/bin/false", "7.2.22"), AtomicBool::new(false));
         let (socket, layout) = (Path::new("/none"), Layout::Split);

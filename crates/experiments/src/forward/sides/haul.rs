@@ -1,4 +1,4 @@
-//! A process of haul's as a side: its start, and its conversation.
+//! A process of haul as a side: its start, and its conversation.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,120 +6,124 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use super::rates::{cycles_between, rates_between};
+use super::{Assignment, Cycles, Rates, Receipt, Side, is_library};
 use crate::drive::{Children, Conversation, Printed, Program};
-use crate::forward::protocol::{Counted, Reply, Start, Task};
+use crate::forward::flow::Flow;
+use crate::forward::protocol::{Counted, Reply, Role, Start, Task};
+use crate::forward::waits;
 
-/// How long haul's own process takes to answer: it waits for a link, and stops with nothing lost.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// The longest time until haul's own process answers: it waits for a link, and stops with nothing
+/// lost.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How often it is asked again.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// The time between two questions for its counters.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The same of a trial, of which the longest is a minute.
-const PATIENCE_FOR_TRIAL: Duration = Duration::from_secs(90);
+/// The longest time until it answers after a trial. The longest trial takes a minute.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A process of haul's.
-pub(in crate::forward) struct Haul {
+/// A process of haul.
+pub(super) struct Haul {
     children: Children,
     conversation: Conversation,
     printed: Printed,
     process: u32,
+    /// Its counters when the measured window began.
     before: Counted,
 }
 
 impl Haul {
-    /// Starts one.
+    /// Starts a process for an assignment.
+    pub(super) fn start_in(assignment: &Assignment<'_>) -> Result<Box<dyn Side>, String> {
+        let Assignment { role, common, socket, cpus, copy, .. } = *assignment;
+        // The memcpy of a library is that of the whole process.
+        let (copy, preloaded) = if is_library(copy) { ("libc", Some(copy)) } else { (copy, None) };
+        let start = Start {
+            role,
+            flow: common.flow.name().to_owned(),
+            layout: common.layout.name().to_owned(),
+            size_bytes: common.size_bytes,
+            copy: copy.to_owned(),
+            source: common.source,
+            socket: socket.to_owned(),
+            queues: common.queues,
+            cpus: cpus.to_vec(),
+            is_to_kernel: common.is_to_kernel,
+        };
+        let mut driver = common.driver.clone();
+        let preload = preloaded.map(|file| ("LD_PRELOAD".into(), file.into()));
+        driver.environment.extend(preload);
+        Ok(Box::new(Self::start(&driver, &start)?))
+    }
+
+    /// Starts a process.
     ///
     /// # Errors
-    /// What it said instead.
-    pub(super) fn start(driver: &Program, start: &Start) -> Result<Self, String> {
-        let said = |error: io::Error| error.to_string();
-        let (mut printed, writer) = Printed::new().map_err(said)?;
-        let (own, other) = UnixStream::pair().map_err(said)?;
-        let mut command = driver.command(&writer).map_err(said)?;
+    /// It cannot be started, or fails; the text has what it printed.
+    fn start(driver: &Program, start: &Start) -> Result<Self, String> {
+        let as_text = |error: io::Error| error.to_string();
+        let (mut printed, writer) = Printed::new().map_err(as_text)?;
+        let (own, other) = UnixStream::pair().map_err(as_text)?;
+        let mut command = driver.command(&writer).map_err(as_text)?;
         command.stdin(Stdio::from(OwnedFd::from(other)));
         command.stdout(writer);
-        let child = command.spawn().map_err(said)?;
+        let child = command.spawn().map_err(as_text)?;
         drop(command);
         let process = child.id();
         let mut children = Children::new();
         children.push(child);
-        let mut conversation = Conversation::with_driver(own).map_err(said)?;
+        let mut conversation = Conversation::with_driver(own).map_err(as_text)?;
         let text = serde_json::to_string(start).map_err(|error| error.to_string())?;
-        let ready = conversation.say(&text).and_then(|()| conversation.hear_within(PATIENCE));
+        let ready = conversation.say(&text).and_then(|()| conversation.hear_within(TIMEOUT));
         let ready = ready.map_err(|silence| silence.to_string()).and_then(|line| parse(&line));
         match ready {
             Ok(Reply::Ready) => {}
-            Ok(other) => return Err(format!("it says {other:?} at its start")),
+            Ok(other) => return Err(format!("its first answer is {other:?}")),
             Err(reason) => {
                 children.end();
-                return Err(printed.told_with(reason));
+                return Err(printed.with_output(reason));
             }
         }
         Ok(Self { children, conversation, printed, process, before: Counted::default() })
     }
 
-    /// The number of its process.
-    pub(super) fn process(&self) -> u32 {
-        self.process
-    }
-
-    /// What it had counted when a time to measure began.
-    pub(super) fn before(&self) -> &Counted {
-        &self.before
-    }
-
-    /// Such a time begins.
-    ///
-    /// # Errors
-    /// It ended, or gives no answer.
-    pub(super) fn begin(&mut self) -> Result<(), String> {
-        self.before = self.counted(&Task::Count)?;
-        Ok(())
-    }
-
-    /// Ends it.
-    pub(super) fn end(mut self) {
-        self.conversation.close();
-        self.children.await_end();
-    }
-
     fn ask(&mut self, task: &Task) -> Result<Reply, String> {
         let text = serde_json::to_string(task).map_err(|error| error.to_string())?;
-        let said = self.conversation.say(&text);
+        let sent = self.conversation.say(&text);
         let is_trial = matches!(task, Task::Trial { .. });
-        let patience = if is_trial { PATIENCE_FOR_TRIAL } else { PATIENCE };
-        let heard = said.and_then(|()| self.conversation.hear_within(patience));
+        let timeout = if is_trial { TRIAL_TIMEOUT } else { TIMEOUT };
+        let heard = sent.and_then(|()| self.conversation.hear_within(timeout));
         match heard {
             Ok(line) => parse(&line),
             Err(silence) => {
                 self.children.end();
-                Err(self.printed.told_with(silence.to_string()))
+                Err(self.printed.with_output(silence.to_string()))
             }
         }
     }
 
-    pub(super) fn done(&mut self, task: &Task) -> Result<(), String> {
+    fn done(&mut self, task: &Task) -> Result<(), String> {
         match self.ask(task)? {
             Reply::Done => Ok(()),
             other => Err(format!("it answers {other:?} to {task:?}")),
         }
     }
 
-    /// What it has counted since [`Haul::before`]: it publishes its counts every 20 ms, or when its
-    /// thread has a processor again.
-    pub(super) fn counted_later(&mut self) -> Result<Counted, String> {
+    /// Its counters at a later time than `before`. It publishes its counters every 20 ms, or when
+    /// its thread has a processor again.
+    fn counted_later(&mut self) -> Result<Counted, String> {
         let started = Instant::now();
         loop {
             let now = self.counted(&Task::Count)?;
-            if now.time_ns > self.before.time_ns || started.elapsed() > PATIENCE {
+            if now.time_ns > self.before.time_ns || started.elapsed() > TIMEOUT {
                 return Ok(now);
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    pub(super) fn counted(&mut self, task: &Task) -> Result<Counted, String> {
+    fn counted(&mut self, task: &Task) -> Result<Counted, String> {
         match self.ask(task)? {
             Reply::Counted(counted) => Ok(counted),
             other => Err(format!("it answers {other:?} to {task:?}")),
@@ -127,7 +131,73 @@ impl Haul {
     }
 }
 
-/// The reply, or why the process failed.
+impl Side for Haul {
+    fn await_link(&mut self) -> Result<(), String> {
+        self.done(&Task::Await)
+    }
+
+    fn counts(&self) -> bool {
+        true
+    }
+
+    fn go(&mut self, rate: Option<f64>) -> Result<(), String> {
+        self.done(&Task::Go(rate))
+    }
+
+    fn trial(&mut self, rate: f64, time: Duration) -> Result<Counted, String> {
+        self.counted(&Task::Trial { rate, seconds: time.as_secs_f64() })
+    }
+
+    fn resize(&mut self, size_bytes: usize) -> Result<(), String> {
+        self.done(&Task::Resize(size_bytes))
+    }
+
+    fn meter(&mut self, role: Role) -> Result<(), String> {
+        self.done(&Task::Meter(role == Role::Switch))?;
+        self.begin()
+    }
+
+    fn metered(&mut self) -> Result<Cycles, String> {
+        let now = self.counted_later()?;
+        self.done(&Task::Meter(false))?;
+        Ok(cycles_between(&self.before, &now))
+    }
+
+    fn begin(&mut self) -> Result<(), String> {
+        self.before = self.counted(&Task::Count)?;
+        Ok(())
+    }
+
+    fn rates(&mut self, _flow: Flow) -> Result<Rates, String> {
+        let now = self.counted_later()?;
+        Ok(rates_between(&self.before, &now))
+    }
+
+    fn halt(&mut self) -> Result<Counted, String> {
+        self.counted(&Task::Halt)
+    }
+
+    fn end(mut self: Box<Self>) {
+        self.conversation.close();
+        self.children.await_end();
+    }
+
+    fn waits(&self) -> Option<(u64, u64)> {
+        waits::of(self.process)
+    }
+
+    fn receipt(&self) -> Receipt {
+        Receipt {
+            version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            features: None,
+            rx_path: Some("haul".to_owned()),
+            tx_path: Some("haul".to_owned()),
+            ..Receipt::default()
+        }
+    }
+}
+
+/// The reply, or the reason why the process failed.
 fn parse(line: &str) -> Result<Reply, String> {
     match serde_json::from_str(line) {
         Ok(Reply::Failed(reason)) => Err(reason),
@@ -139,12 +209,12 @@ fn parse(line: &str) -> Result<Reply, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forward::protocol::{Side, Source};
+    use crate::forward::protocol::Source;
 
     #[test]
-    fn a_process_that_is_no_driver_is_found_out() {
+    fn start_rejects_process_that_is_not_a_driver() {
         let start = Start {
-            side: Side::Switch,
+            role: Role::Switch,
             flow: "pvp".into(),
             layout: "split".into(),
             size_bytes: 64,

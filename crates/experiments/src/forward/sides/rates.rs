@@ -1,10 +1,10 @@
-//! Rates and cycles, from what a side has counted.
+//! Rates and cycles, from the counters of a side.
 
 use crate::forward::flow::Flow;
 use crate::forward::protocol::Counted;
 use crate::forward::testpmd::Stats;
 
-/// Packets a second.
+/// Packets per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::forward) struct Rates {
     /// From the ring.
@@ -15,14 +15,14 @@ pub(in crate::forward) struct Rates {
     pub(in crate::forward) returned: f64,
 }
 
-/// Cycles of a packet on one side, as far as they are known.
+/// Cycles per packet on one side, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::forward) struct Cycles {
     /// In rounds of its thread that moved packets.
     pub(in crate::forward) all: Option<f64>,
-    /// In calls at the ring, there and back.
+    /// In calls at the ring, in both directions.
     pub(in crate::forward) ring: Option<f64>,
-    /// Whether what the program counted cannot be, and is left out.
+    /// Whether the program counted an impossible number of cycles, which is left out.
     pub(in crate::forward) is_refused: bool,
 }
 
@@ -42,8 +42,8 @@ pub(super) fn rates_between(before: &Counted, now: &Counted) -> Rates {
 pub(super) fn cycles_between(before: &Counted, now: &Counted) -> Cycles {
     let per = |cycles: u64, packets: u64| (packets > 0).then(|| cycles as f64 / packets as f64);
     let packets = [now.rx_packets - before.rx_packets, now.tx_packets - before.tx_packets];
-    let of = |way: usize| {
-        let (now, before) = (now.metered[way], before.metered[way]);
+    let of = |direction: usize| {
+        let (now, before) = (now.metered[direction], before.metered[direction]);
         per(now.cycles - before.cycles, now.packets - before.packets)
     };
     let ring = [of(0), of(1)].into_iter().flatten().reduce(|there, back| there + back);
@@ -75,7 +75,7 @@ mod tests {
     use crate::forward::protocol::Metered;
 
     #[test]
-    fn rates_are_of_the_time_between() {
+    fn rates_use_time_between_counts() {
         let before = Counted { time_ns: 1_000, rx_packets: 10, ..Counted::default() };
         let now = Counted {
             time_ns: 500_001_000,
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packets_cycles_are_those_there_and_those_back() {
+    fn cycles_per_packet_add_both_directions() {
         let of = |cycles, packets| Metered { cycles, packets };
         let before = Counted { busy_cycles: 50, rx_packets: 7, ..Counted::default() };
         let now = Counted {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_physical_side_says_what_has_returned() {
+    fn physical_port_gives_returned_rate() {
         let ring = Stats { rx_pps: 3, tx_pps: 4, ..Stats::default() };
         let physical = Stats { rx_pps: 9, tx_pps: 2, ..Stats::default() };
         assert_eq!(rates_of((ring, Some(physical)), Flow::Pvp).returned, 2.0);

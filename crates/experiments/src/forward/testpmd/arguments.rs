@@ -1,44 +1,45 @@
-//! What testpmd is started with, as switch and as guest.
+//! The command line of testpmd, as switch and as guest.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use crate::forward::flow::{Flow, Layout};
-use crate::forward::protocol::Side;
+use crate::forward::protocol::Role;
 
-/// Descriptors of a ring, and packets that its pool holds: the rings' four times over.
+/// Descriptors of a ring, and packets of its pool: four times as many as the rings hold.
 const RING: u32 = 1024;
 const PACKETS: u32 = 16_384;
 
 /// Its memory: pool and rings take 40 MiB.
 const MEMORY_MIB: u32 = 256;
 
-/// What one is started with.
+/// The settings of a session.
 #[derive(Clone, Debug)]
 pub(in crate::forward) struct Setting<'a> {
-    pub(in crate::forward) side: Side,
+    pub(in crate::forward) role: Role,
     pub(in crate::forward) flow: Flow,
     pub(in crate::forward) layout: Layout,
     pub(in crate::forward) size_bytes: usize,
     /// The socket between switch and guest.
     pub(in crate::forward) socket: &'a Path,
-    /// Where it may put what it needs while it runs.
+    /// The folder for its files while it runs.
     pub(in crate::forward) folder: &'a Path,
-    /// The processor of the thread that forwards, and all that its others may use.
+    /// The processor of the thread that forwards, and the processors that its other threads may
+    /// use.
     pub(in crate::forward) cpu: usize,
     pub(in crate::forward) cpus: &'a [usize],
-    /// Whether its memory is of the kernel's pool of huge pages.
+    /// Whether its memory comes from the kernel's pool of huge pages.
     pub(in crate::forward) is_huge: bool,
     /// Whether the other side is a kernel, which drops packets without addresses.
     pub(in crate::forward) is_to_kernel: bool,
 }
 
 pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
-    let Setting { side, flow, layout, size_bytes, cpu, cpus, is_huge, is_to_kernel, .. } = setting;
+    let Setting { role, flow, layout, size_bytes, cpu, cpus, is_huge, is_to_kernel, .. } = setting;
     let all: Vec<String> = cpus.iter().map(ToString::to_string).collect();
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |word: String| words.push(word.into());
-    // The main thread goes wherever there is room; the other is pinned and forwards.
+    // The main thread may use any of the processors. The other thread is pinned and forwards.
     add("--lcores".into());
     add(format!("0@({}),1@{cpu}", all.join(",")));
     for word in ["--no-pci", "--no-telemetry", "-v", "-m"] {
@@ -46,27 +47,27 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
     }
     add(MEMORY_MIB.to_string());
     if *is_huge {
-        // virtio-user hands its memory over by few descriptors.
+        // virtio-user can pass only a few descriptors of its memory.
         add("--in-memory".into());
         add("--single-file-segments".into());
     } else {
         add("--no-huge".into());
-        add(format!("--file-prefix={}", if *side == Side::Switch { "switch" } else { "guest" }));
+        add(format!("--file-prefix={}", if *role == Role::Switch { "switch" } else { "guest" }));
     }
     let socket = setting.socket.as_os_str().to_string_lossy();
-    let mode = match side {
-        Side::Switch => {
+    let mode = match role {
+        Role::Switch => {
             add(format!("--vdev=net_vhost0,iface={socket},queues=1"));
             if *flow == Flow::Pvp {
                 add(format!("--vdev=net_null0,size={size_bytes},copy=0"));
             }
-            // Its source makes no content; this mode writes addresses.
+            // Its source does not write packets; this mode writes addresses.
             if *is_to_kernel { "mac" } else { switch_mode(*flow) }
         }
-        Side::Guest => {
+        Role::Guest => {
             add("--log-level=pmd.net.virtio.init:debug".into());
             if *layout == Layout::PackedVector {
-                // Else it stays with AVX2, and with scalar functions.
+                // Otherwise it uses AVX2, and scalar functions.
                 add("--force-max-simd-bitwidth=512".into());
             }
             add(format!(
@@ -77,7 +78,7 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
             guest_mode(*flow)
         }
     };
-    // It waits for links that come when the other side does, for up to nine seconds, else.
+    // Otherwise it waits for up to nine seconds for links, which come when the other side does.
     for word in ["--", "-i", "--nb-cores=1", "--no-flush-rx", "--burst=32", "--disable-link-check"]
     {
         add(word.into());
@@ -101,7 +102,7 @@ fn guest_mode(flow: Flow) -> &'static str {
     match flow {
         Flow::Pvp | Flow::Loopback => "mac",
         Flow::Enqueue => "rxonly",
-        // A guest of the second is haul's: see `Flow::Return`.
+        // haul is the guest of the second: see `Flow::Return`.
         Flow::Dequeue | Flow::Return => "txonly",
     }
 }

@@ -1,20 +1,21 @@
-//! What testpmd prints, read: counters, cycles, and its receipt.
+//! The parser of testpmd's output: counters, cycles, version and features.
 
 use std::time::Duration;
 
 use haul_measure::clock::{Clock, ClockKind};
 
-/// How far the time that it counts may exceed the time that went by: two clocks are read.
+/// The allowed ratio of the counted time to the time that has passed: the two are of different
+/// clocks.
 const SHARE_MAX: f64 = 1.05;
 
-/// What it says of the cycles of a packet.
+/// Its answer for the cycles per packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::forward) enum Metering {
     /// No packet came.
     None,
-    /// Cycles of one.
+    /// Cycles per packet.
     Cycles(f64),
-    /// More cycles than went by: nothing that can be shown.
+    /// More cycles than have passed, which must not be shown.
     Refused,
 }
 
@@ -27,7 +28,7 @@ pub(in crate::forward) struct Stats {
     pub(in crate::forward) tx_pps: u64,
 }
 
-/// The number behind a key of one port's counters.
+/// The counters of one port.
 pub(super) fn parse_stats(text: &str, port: u32) -> Option<Stats> {
     let heading = format!("NIC statistics for port {port} ");
     let own = text.split(&heading).nth(1)?;
@@ -45,7 +46,7 @@ pub(super) fn parse_stats(text: &str, port: u32) -> Option<Stats> {
     })
 }
 
-/// What was counted in so long a time, as far as it can be.
+/// The cycles of this window, if they are possible.
 pub(super) fn credible(found: Option<(f64, f64)>, time: Duration) -> Metering {
     let Some((of_packet, all)) = found else { return Metering::None };
     if all > time.as_secs_f64() * hertz() * SHARE_MAX {
@@ -54,7 +55,7 @@ pub(super) fn credible(found: Option<(f64, f64)>, time: Duration) -> Metering {
     Metering::Cycles(of_packet)
 }
 
-/// Cycles a second; where that is not known, more than any processor has.
+/// Cycles per second. If they are not known, more than any processor has.
 pub(super) fn hertz() -> f64 {
     let clock = Clock::get();
     match clock.kind() {
@@ -63,13 +64,13 @@ pub(super) fn hertz() -> f64 {
     }
 }
 
-/// `69.66` and 8,359,200 of `CPU cycles/packet=69.66 (total cycles=8359200 / total ...`.
+/// `69.66` and 8,359,200 from `CPU cycles/packet=69.66 (total cycles=8359200 / total ...`.
 pub(super) fn parse_cycles(text: &str) -> Option<(f64, f64)> {
     let number = |key: &str| {
         let rest = text.split(key).nth(1)?;
         rest.split_whitespace().next()?.parse().ok()
     };
-    // Later releases say "busy" where 22.11 says "total".
+    // Later releases print "busy" for the "total" of 22.11.
     let all = number("(total cycles=").or_else(|| number("(busy cycles="))?;
     Some((number("CPU cycles/packet=")?, all))
 }
@@ -79,7 +80,8 @@ pub(super) fn parse_version(text: &str) -> Option<String> {
     rest.split('\'').next().map(str::to_owned)
 }
 
-/// A switch prints what it was sent, a guest what it sends; the last counts.
+/// A switch prints the features that it received, a guest those that it sends. The last line
+/// counts.
 pub(super) fn parse_features(text: &str) -> Option<u64> {
     let marks = ["negotiated Virtio features: 0x", "features after negotiate = "];
     let rests = marks.iter().filter_map(|mark| text.rsplit_once(mark));
@@ -112,7 +114,7 @@ mod tests {
         Tx-pps:            1          Tx-bps:            0\r\ntestpmd> ";
 
     #[test]
-    fn counters_are_read_whatever_stands_between_them() {
+    fn counters_are_parsed_with_other_lines_between() {
         let own = Stats {
             rx_packets: 1_359_200,
             tx_packets: 1_360_704,
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_are_read_where_there_are_any() {
+    fn cycles_are_parsed_if_printed() {
         let text = "  +++++ Accumulated forward statistics for all ports+++++\r\n\r\n  \
             CPU cycles/packet=69.66 (total cycles=8359200 / total RX packets=120000) at 2100 MHz \
             Clock\r\ntestpmd> ";
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_is_read() {
+    fn version_features_and_paths_are_parsed() {
         let text = "EAL: RTE Version: 'DPDK 22.11.11'\r\n\
             virtio_ethdev_negotiate_features(): host_features before negotiate = 1100101a3\r\n\
             virtio_ethdev_negotiate_features(): features after negotiate = 110010020\r\n\

@@ -1,5 +1,5 @@
-//! malloc and its family, called as a C program calls them: the C library's own, or those of the
-//! library that the dynamic linker was told to preload.
+//! malloc and its family, called as by a C program: the C library's own, or those of the preloaded
+//! library.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -7,8 +7,8 @@ use std::ptr::{self, NonNull};
 use super::{Allocator, dynamic};
 use crate::heap::peers::Peer;
 
-/// What every malloc aligns to on a 64-bit machine (`alignof(max_align_t)` of the System V ABIs of
-/// x86-64 and AArch64), in bytes: beyond it `posix_memalign` has to be called.
+/// The alignment of every malloc on a 64-bit machine (`alignof(max_align_t)` of the System V ABIs
+/// of x86-64 and AArch64), in bytes. A larger alignment needs `posix_memalign`.
 const MALLOC_ALIGN: usize = 16;
 
 /// The process's malloc.
@@ -18,10 +18,10 @@ pub(in crate::heap) struct C {
 }
 
 impl C {
-    /// The malloc that this process has, which must be this peer's.
+    /// The malloc of this process, which must be this peer's.
     ///
     /// # Errors
-    /// It is not: the library was not preloaded.
+    /// It is another one: the library was not preloaded.
     pub(in crate::heap) fn new(peer: Peer) -> Result<Self, String> {
         let version = match peer {
             Peer::Mimalloc => mimalloc_version(),
@@ -36,7 +36,7 @@ impl C {
     }
 }
 
-// SAFETY: malloc, posix_memalign and realloc promise just that (C11 7.22.3, POSIX).
+// SAFETY: malloc, posix_memalign and realloc promise exactly that (C11 7.22.3, POSIX).
 unsafe impl Allocator for C {
     #[inline]
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
@@ -45,7 +45,7 @@ unsafe impl Allocator for C {
             return NonNull::new(unsafe { libc::malloc(size) }.cast());
         }
         let mut block = ptr::null_mut();
-        // SAFETY: the place for the result is writable, and the alignment is a power of two above
+        // SAFETY: the location of the result is writable, and the alignment is a power of two above
         // that of a pointer.
         let status = unsafe { libc::posix_memalign(&raw mut block, align, size) };
         if status == 0 { NonNull::new(block.cast()) } else { None }
@@ -57,14 +57,15 @@ unsafe impl Allocator for C {
             return NonNull::new(unsafe { libc::calloc(1, size) }.cast());
         }
         let block = self.allocate(size, align)?;
-        // SAFETY: the block was given a line above, for as many bytes.
+        // SAFETY: the block was allocated a line above, with this size.
         unsafe { block.as_ptr().write_bytes(0, size) };
         Some(block)
     }
 
     #[inline]
     unsafe fn free(&self, block: NonNull<u8>) {
-        // SAFETY: the caller says that this heap gave the block and that nothing refers to it.
+        // SAFETY: the caller promises that this heap allocated the block and that nothing refers to
+        // it.
         unsafe { libc::free(block.as_ptr().cast()) };
     }
 
@@ -76,14 +77,14 @@ unsafe impl Allocator for C {
         align: usize,
     ) -> Option<NonNull<u8>> {
         if align <= MALLOC_ALIGN {
-            // SAFETY: the caller says that this heap gave the block; `size` is not 0.
+            // SAFETY: the caller promises that this heap allocated the block; `size` is not 0.
             return NonNull::new(unsafe { libc::realloc(block.as_ptr().cast(), size) }.cast());
         }
-        // C has no realloc that keeps an alignment: a program does these three steps.
+        // C has no realloc that keeps an alignment, so that a program does these three steps.
         let new = self.allocate(size, align)?;
         // SAFETY: both blocks are live, apart, and at least as long as the shorter size.
         unsafe { ptr::copy_nonoverlapping(block.as_ptr(), new.as_ptr(), old_size.min(size)) };
-        // SAFETY: the caller's obligation, word for word.
+        // SAFETY: the caller of this function promises the same.
         unsafe { self.free(block) };
         Some(new)
     }
@@ -102,10 +103,10 @@ unsafe impl Allocator for C {
     }
 }
 
-/// `int malloc_trim(size_t)`, which glibc alone has.
+/// `int malloc_trim(size_t)`, which only glibc has.
 fn libc_give_back() {
     let Some(address) = dynamic::global(c"malloc_trim") else { return };
-    // SAFETY: that is how malloc_trim(3) declares it.
+    // SAFETY: malloc_trim(3) declares this signature.
     let function = unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> c_int>(address.as_ptr())
     };
@@ -116,7 +117,7 @@ fn libc_give_back() {
 /// `void mi_collect(bool force)`.
 fn mimalloc_give_back() {
     let Some(address) = dynamic::global(c"mi_collect") else { return };
-    // SAFETY: that is how mimalloc.h declares it.
+    // SAFETY: mimalloc.h declares this signature.
     let function =
         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(bool)>(address.as_ptr()) };
     // SAFETY: it has no preconditions.
@@ -126,7 +127,7 @@ fn mimalloc_give_back() {
 /// `void MallocExtension_ReleaseFreeMemory(void)`, of gperftools/malloc_extension_c.h.
 fn tcmalloc_give_back() {
     let Some(address) = dynamic::global(c"MallocExtension_ReleaseFreeMemory") else { return };
-    // SAFETY: that is how its header declares it.
+    // SAFETY: its header declares this signature.
     let function =
         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(address.as_ptr()) };
     // SAFETY: it has no preconditions.
@@ -143,10 +144,10 @@ fn jemalloc_give_back() {
     }
 }
 
-/// `gnu_get_libc_version` gives `2.36`; other C libraries have none.
+/// `gnu_get_libc_version` returns `2.36`; other C libraries do not have it.
 fn libc_version() -> Option<String> {
     let address = dynamic::global(c"gnu_get_libc_version")?;
-    // SAFETY: `const char *gnu_get_libc_version(void)`, says gnu/libc-version.h.
+    // SAFETY: gnu/libc-version.h declares `const char *gnu_get_libc_version(void)`.
     let function = unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(
             address.as_ptr(),
@@ -154,27 +155,28 @@ fn libc_version() -> Option<String> {
     };
     // SAFETY: it has no preconditions.
     let text = unsafe { function() };
-    // SAFETY: it gives a C string that lives as long as the process.
+    // SAFETY: it returns a C string that lives as long as the process.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// `tc_version` gives `gperftools 2.10`, and numbers where it is given places for them.
+/// `tc_version` returns `gperftools 2.10`, and writes numbers to its arguments unless they are
+/// null.
 fn tcmalloc_version() -> Option<String> {
     type Version =
         unsafe extern "C" fn(*mut c_int, *mut c_int, *mut *const c_char) -> *const c_char;
     let address = dynamic::global(c"tc_version")?;
-    // SAFETY: that is how gperftools/tcmalloc.h declares it.
+    // SAFETY: gperftools/tcmalloc.h declares this signature.
     let function = unsafe { std::mem::transmute::<*mut c_void, Version>(address.as_ptr()) };
-    // SAFETY: each of the places may be null.
+    // SAFETY: each of the arguments may be null.
     let text = unsafe { function(ptr::null_mut(), ptr::null_mut(), ptr::null_mut()) };
-    // SAFETY: it gives a C string that lives as long as the process.
+    // SAFETY: it returns a C string that lives as long as the process.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// `mi_version` gives 209 for 2.0.9.
+/// `mi_version` returns 209 for 2.0.9.
 fn mimalloc_version() -> Option<String> {
     let address = dynamic::global(c"mi_version")?;
-    // SAFETY: `int mi_version(void)`, says mimalloc.h.
+    // SAFETY: mimalloc.h declares `int mi_version(void)`.
     let function = unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(address.as_ptr())
     };
@@ -188,23 +190,24 @@ type Mallctl =
 
 fn mallctl() -> Option<Mallctl> {
     let address = dynamic::global(c"mallctl")?;
-    // SAFETY: that is how jemalloc(3) declares it.
+    // SAFETY: jemalloc(3) declares this signature.
     Some(unsafe { std::mem::transmute::<*mut c_void, Mallctl>(address.as_ptr()) })
 }
 
-/// `mallctl("version", ...)` gives `5.3.0-0-g...`.
+/// `mallctl("version", ...)` returns `5.3.0-0-g...`.
 fn jemalloc_version() -> Option<String> {
     let mallctl = mallctl()?;
     let mut text: *const c_char = ptr::null();
     let mut length = size_of::<*const c_char>();
-    // SAFETY: the name is a C string, "version" gives a pointer, and place and length are its own.
+    // SAFETY: the name is a C string, "version" returns a pointer, and location and length are
+    // those of `text`.
     let status = unsafe {
         mallctl(c"version".as_ptr(), (&raw mut text).cast(), &raw mut length, ptr::null_mut(), 0)
     };
     if status != 0 || text.is_null() {
         return None;
     }
-    // SAFETY: jemalloc gives a C string that lives as long as the process.
+    // SAFETY: jemalloc returns a C string that lives as long as the process.
     let whole = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
     Some(whole.split('-').next().unwrap_or_default().to_owned())
 }

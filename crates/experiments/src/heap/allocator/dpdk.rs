@@ -1,5 +1,5 @@
-//! DPDK's `rte_malloc`, from a library that is loaded while the program runs: nothing of DPDK is
-//! needed to build.
+//! DPDK's `rte_malloc`, from a library that is loaded at run time, so that building haul does not
+//! need DPDK.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
@@ -12,8 +12,8 @@ use crate::heap::protocol::Start;
 
 const MIB: usize = 1 << 20;
 
-/// What DPDK is given for payload bytes: a 4 KiB block aligned to 4 KiB takes twice its size there,
-/// and the rest is for what its start-up takes.
+/// The ratio of DPDK's memory to the payload: a 4 KiB block aligned to 4 KiB takes twice its size
+/// in DPDK, and its start takes memory as well.
 const MEMORY_FACTOR: usize = 3;
 const MEMORY_MORE_MIB: usize = 128;
 
@@ -31,8 +31,8 @@ pub(in crate::heap) struct Dpdk {
 }
 
 impl Dpdk {
-    /// Loads the library and initialises it, without devices, files or other processes; on huge
-    /// pages if it may and enough are free.
+    /// Loads the library and initialises it, without devices, files or other processes. It uses
+    /// huge pages if it may and enough are free.
     ///
     /// # Errors
     /// The library cannot be loaded, lacks a function, or does not start.
@@ -43,8 +43,8 @@ impl Dpdk {
         let is_huge = start.pool && has_huge_pages(memory_mib);
         initialise(library, memory_mib, is_huge, start.cpus.first().copied().unwrap_or(0))?;
         Ok(Self {
-            // SAFETY: these are the functions' declarations in rte_malloc.h of every release since
-            // 1.0, and a function's address is as large as a data pointer (POSIX).
+            // SAFETY: rte_malloc.h of every release since 1.0 declares these functions like this,
+            // and a function's address is as large as a data pointer (POSIX).
             malloc: unsafe {
                 std::mem::transmute::<*mut c_void, Malloc>(address(library, c"rte_malloc")?)
             },
@@ -62,17 +62,18 @@ impl Dpdk {
     }
 }
 
-// SAFETY: rte_malloc and rte_realloc promise just that (rte_malloc.h).
+// SAFETY: rte_malloc and rte_realloc promise exactly that (rte_malloc.h).
 unsafe impl Allocator for Dpdk {
     #[inline]
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
-        // SAFETY: no type is named, the alignment is a power of two, and any size may be asked for.
+        // SAFETY: no type is named, the alignment is a power of two, and every size is allowed.
         NonNull::new(unsafe { (self.malloc)(ptr::null(), size, align as c_uint) }.cast())
     }
 
     #[inline]
     unsafe fn free(&self, block: NonNull<u8>) {
-        // SAFETY: the caller says that this heap gave the block and that nothing refers to it.
+        // SAFETY: the caller promises that this heap allocated the block and that nothing refers to
+        // it.
         unsafe { (self.free)(block.as_ptr().cast()) };
     }
 
@@ -83,7 +84,8 @@ unsafe impl Allocator for Dpdk {
         size: usize,
         align: usize,
     ) -> Option<NonNull<u8>> {
-        // SAFETY: the caller says that this heap gave the block and that nothing refers to it.
+        // SAFETY: the caller promises that this heap allocated the block and that nothing refers to
+        // it.
         NonNull::new(unsafe { (self.realloc)(block.as_ptr().cast(), size, align as c_uint) }.cast())
     }
 
@@ -107,15 +109,15 @@ fn has_huge_pages(memory_mib: usize) -> bool {
     })
 }
 
-/// The arguments that DPDK starts with. It pins the calling thread to `cpu`.
+/// DPDK's arguments. It pins the calling thread to `cpu`.
 fn arguments(memory_mib: usize, is_huge: bool, cpu: usize) -> Vec<String> {
     let mut list: Vec<String> =
         ["haul", "--no-pci", "--no-telemetry", "--iova-mode=va", "--log-level=error", "-l"]
             .map(String::from)
             .into();
     list.push(cpu.to_string());
-    // Without huge pages its memory is of the kind that it calls legacy: then --in-memory, which
-    // leaves no file behind on huge pages, is refused, and --no-shconf is what leaves none.
+    // Without huge pages, DPDK uses what it calls legacy memory. It then refuses --in-memory, which
+    // leaves no file on huge pages, and --no-shconf has the same effect.
     let mode = match is_huge {
         true => vec!["--in-memory".into()],
         false => {
@@ -135,7 +137,7 @@ fn initialise(
     type Init = unsafe extern "C" fn(c_int, *mut *mut c_char) -> c_int;
     let list = arguments(memory_mib, is_huge, cpu);
     let attempt = list.join(" ");
-    // DPDK keeps pointers to its arguments: they live as long as the process.
+    // DPDK keeps pointers to its arguments, so they live as long as the process.
     let mut pointers: Vec<*mut c_char> = list
         .into_iter()
         .map(|text| CString::new(text).map(CString::into_raw).map_err(|error| error.to_string()))
@@ -143,24 +145,24 @@ fn initialise(
     let count = pointers.len() as c_int;
     pointers.push(ptr::null_mut());
     let pointers = pointers.leak();
-    // SAFETY: `int rte_eal_init(int, char **)`, says rte_eal.h.
+    // SAFETY: rte_eal.h declares `int rte_eal_init(int, char **)`.
     let init =
         unsafe { std::mem::transmute::<*mut c_void, Init>(address(library, c"rte_eal_init")?) };
     // SAFETY: the arguments are C strings that may be written to and are never freed, with a null
-    // behind the last; it is called once in this process.
+    // after the last. It is called once in this process.
     let parsed = unsafe { init(count, pointers.as_mut_ptr()) };
     if parsed >= 0 { Ok(()) } else { Err(format!("rte_eal_init failed, with: {attempt}")) }
 }
 
-/// `rte_version` gives `DPDK 22.11.11`.
+/// `rte_version` returns `DPDK 22.11.11`.
 fn version(library: Library) -> Result<String, String> {
     type Version = unsafe extern "C" fn() -> *const c_char;
-    // SAFETY: `const char *rte_version(void)`, says rte_version.h.
+    // SAFETY: rte_version.h declares `const char *rte_version(void)`.
     let function =
         unsafe { std::mem::transmute::<*mut c_void, Version>(address(library, c"rte_version")?) };
     // SAFETY: it has no preconditions.
     let text = unsafe { function() };
-    // SAFETY: it gives a C string that lives as long as the process.
+    // SAFETY: it returns a C string that lives as long as the process.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
     Ok(text.strip_prefix("DPDK ").map_or(text.clone(), str::to_owned))
 }

@@ -1,4 +1,4 @@
-//! Functions found by name while the program runs.
+//! Functions that are found by name at run time.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -10,19 +10,19 @@ pub(super) fn global(name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
-/// A library that was loaded and stays so until the process ends.
+/// A library that stays loaded until the process ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Library(NonNull<c_void>);
 
 impl Library {
-    /// Loads a library with everything that it needs.
+    /// Loads a library with all of its dependencies.
     ///
     /// # Errors
-    /// What the dynamic linker says.
+    /// The message of the dynamic linker.
     pub(super) fn load(path: &OsStr) -> Result<Self, String> {
         let path = CString::new(path.as_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: the path is a C string. The library's constructors run: it is one that the user
-        // installed to be run.
+        // SAFETY: the path is a C string. The library's constructors run, which is safe as the user
+        // installed it for that.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         NonNull::new(handle).map(Self).ok_or_else(last_error)
     }
@@ -30,9 +30,9 @@ impl Library {
     /// Its function of this name.
     ///
     /// # Errors
-    /// It has none.
+    /// The library does not have it.
     pub(super) fn function(self, name: &CStr) -> Result<NonNull<c_void>, String> {
-        // SAFETY: the handle is of a library that is never closed, and the name is a C string.
+        // SAFETY: the handle belongs to a library that is never closed, and the name is a C string.
         let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
         NonNull::new(address).ok_or_else(last_error)
     }
@@ -42,9 +42,9 @@ fn last_error() -> String {
     // SAFETY: dlerror has no preconditions.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
-        return "the dynamic linker does not say why".into();
+        return "the dynamic linker reports no reason".into();
     }
-    // SAFETY: dlerror gives a C string that stays until this thread's next call of the dynamic
-    // linker, and it is copied at once.
+    // SAFETY: dlerror returns a C string that is valid until this thread's next call of the dynamic
+    // linker, and it is copied before.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! haul's own heap, called as a Rust program calls it.
+//! haul's own heap, called as by a Rust program.
 
 use std::ptr::NonNull;
 use std::thread;
@@ -10,17 +10,17 @@ use haul_measure::sys;
 use super::Allocator;
 use crate::heap::protocol::Start;
 
-/// How often the housekeeper looks: at a pace of 4 KiB every 5 us less than a megabyte is used up
-/// in between.
+/// The time between two runs of the housekeeping thread. At a rate of 4 KiB per 5 us, less than a
+/// megabyte is allocated in between.
 const HOUSEKEEPING: Duration = Duration::from_millis(1);
 
-/// A heap of this process, for as long as it lives.
+/// A heap that lives as long as this process.
 pub(in crate::heap) struct Haul {
     heap: &'static Heap,
 }
 
 impl Haul {
-    /// A heap as the start asks for it, on the best pages that there are.
+    /// A heap by the settings of the start, on the best available pages.
     ///
     /// # Errors
     /// The heap cannot be built.
@@ -28,17 +28,17 @@ impl Haul {
         let pages = if start.pool { Pages::Auto } else { Pages::Transparent };
         let builder = Heap::builder().pages(pages).grow_ahead(start.grow_ahead_bytes as u64);
         let builder = builder.ready(start.ready_bytes as u64);
-        // A descriptor that nobody is given leaves nothing behind when the process is ended.
+        // A descriptor that no other process has leaves nothing behind when the process ends.
         let heap = if start.shared { builder.shared_fd() } else { builder.build() };
         let heap: &Heap = Box::leak(Box::new(heap.map_err(|error| error.to_string())?));
         if start.grow_ahead_bytes > 0 {
             heap.maintain();
-            // As a program that pins its threads does it: upkeep runs where they do not. Where they
-            // are on every CPU it runs anywhere.
+            // Housekeeping runs on the CPUs without pinned threads, as in a program that pins its
+            // threads. If every CPU has one, it runs on any.
             let busy = &start.cpus[..start.threads.min(start.cpus.len())];
             let free: Vec<usize> =
                 sys::affinity().into_iter().filter(|cpu| !busy.contains(cpu)).collect();
-            // It ends with the process, as the heap does.
+            // The thread ends with the process, as the heap does.
             let housekeeper = move || {
                 let _ = sys::set_affinity(&free);
                 loop {
@@ -53,7 +53,7 @@ impl Haul {
     }
 }
 
-// SAFETY: Heap::alloc and Heap::realloc promise just that.
+// SAFETY: Heap::alloc and Heap::realloc promise exactly that.
 unsafe impl Allocator for Haul {
     #[inline(always)]
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
@@ -66,7 +66,7 @@ unsafe impl Allocator for Haul {
 
     #[inline(always)]
     unsafe fn free(&self, block: NonNull<u8>) {
-        // SAFETY: the caller says that nothing refers to the block any more.
+        // SAFETY: the caller promises that nothing refers to the block any more.
         let freed = unsafe { self.heap.free(block) };
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
@@ -78,7 +78,7 @@ unsafe impl Allocator for Haul {
         size: usize,
         align: usize,
     ) -> Option<NonNull<u8>> {
-        // SAFETY: the caller says that nothing refers to the block any more.
+        // SAFETY: the caller promises that nothing refers to the block any more.
         unsafe { self.heap.realloc(block, size, align) }.ok()
     }
 

@@ -1,8 +1,8 @@
 //! A heap as a driver calls it.
 //!
-//! - `dynamic`: functions found by name while the program runs;
-//! - [`c`]: the C library's functions, or those of the library preloaded in front of it;
-//! - [`dpdk`]: `rte_malloc` and its family, loaded while the program runs;
+//! - `dynamic`: functions that are found by name at run time;
+//! - [`c`]: the functions of the C library or of the preloaded library;
+//! - [`dpdk`]: `rte_malloc` and its family, loaded at run time;
 //! - [`haul`]: haul's own heap.
 
 pub(super) mod c;
@@ -12,19 +12,20 @@ pub(super) mod haul;
 
 use std::ptr::NonNull;
 
-/// A heap whose functions a driver calls. Every call is timed: an implementation adds nothing.
+/// A heap whose functions a driver calls. Every call is timed, so that an implementation must not
+/// do anything else.
 ///
 /// # Safety
-/// `allocate`, `allocate_zeroed` and `reallocate` give memory that is valid for reads and writes of
-/// `size` bytes, aligned to `align`, that nothing else refers to until it is freed.
+/// `allocate`, `allocate_zeroed` and `reallocate` must return memory that is valid for reads and
+/// writes of `size` bytes, aligned to `align`, and to which nothing else refers until it is freed.
 pub(super) unsafe trait Allocator: Sync {
-    /// `size` bytes aligned to `align`, a power of two. `None` where the heap has none.
+    /// `size` bytes aligned to `align`, a power of two; `None` if the heap has no such block.
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>>;
 
-    /// The same, with zeroes in it.
+    /// As [`allocate`](Self::allocate), with zeros in the block.
     fn allocate_zeroed(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
         let block = self.allocate(size, align)?;
-        // SAFETY: the block was given a line above, for as many bytes.
+        // SAFETY: the block was allocated a line above, with this size.
         unsafe { block.as_ptr().write_bytes(0, size) };
         Some(block)
     }
@@ -32,14 +33,15 @@ pub(super) unsafe trait Allocator: Sync {
     /// Frees a block.
     ///
     /// # Safety
-    /// This heap gave the block, and nothing refers to it any more.
+    /// This heap must have allocated the block, and nothing may refer to it any more.
     unsafe fn free(&self, block: NonNull<u8>);
 
-    /// A block of another size with the contents of the old one, which is gone then; where there is
-    /// none (`None`), the old one stays.
+    /// A block of another size with the contents of the old one, which is freed. If there is no
+    /// such block (`None`), the old one stays.
     ///
     /// # Safety
-    /// This heap gave the block with `old_size` and `align`, and nothing refers to it any more.
+    /// This heap must have allocated the block with `old_size` and `align`, and nothing may refer
+    /// to it any more.
     unsafe fn reallocate(
         &self,
         block: NonNull<u8>,
@@ -48,17 +50,17 @@ pub(super) unsafe trait Allocator: Sync {
         align: usize,
     ) -> Option<NonNull<u8>>;
 
-    /// Gives it the chance to give memory back, as a program that has a moment would.
+    /// Lets the heap return memory to the system, as a program that is idle does.
     fn idle(&self) {}
 
-    /// Has it give back what it holds free, as far as it can be told to: so that what it takes from
-    /// here on is seen.
+    /// Makes the heap return its free memory to the system, as far as that is possible, so that its
+    /// memory use after this call is visible.
     fn give_back(&self) {}
 
-    /// Its version, as its library says it.
+    /// Its version, as reported by its library.
     fn version(&self) -> String;
 
-    /// What its memory consists of, where it says so.
+    /// The kind of its pages, if it reports it.
     fn pages(&self) -> Option<String> {
         None
     }

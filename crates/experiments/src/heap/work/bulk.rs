@@ -1,5 +1,5 @@
-//! "bulk" and "no-bulk" of ByteDance's rte_malloc test, with allocation and free timed apart from
-//! what fills the blocks and from the pause between.
+//! "bulk" and "no-bulk" of ByteDance's rte_malloc test. Allocation and free are timed separately
+//! from the writes to the blocks and from the pause between.
 
 use haul_measure::clock::Clock;
 use haul_measure::sample::Sample;
@@ -18,8 +18,7 @@ pub(super) fn bulk<A: Allocator>(
 ) -> Result<Found, String> {
     let allocated = keep::grow(allocator, clock, held, count, &[shape]);
     for block in &held.blocks {
-        // SAFETY: the block is live and as long as its size says; the list holds the only
-        // reference.
+        // SAFETY: the block is live and has this size; the list holds the only reference.
         unsafe { fill(block.address, block.size) };
     }
     let mut found = keep::release(allocator, clock, held);
@@ -27,7 +26,7 @@ pub(super) fn bulk<A: Allocator>(
     Ok(found)
 }
 
-/// `count` times: allocates, fills, waits, frees.
+/// Allocates, fills, waits and frees, `count` times.
 pub(super) fn no_bulk<A: Allocator>(
     allocator: &A,
     clock: &Clock,
@@ -42,11 +41,11 @@ pub(super) fn no_bulk<A: Allocator>(
             let block = allocator.allocate(shape.size, shape.align);
             allocating += clock.ns_between(start, clock.now());
             let Some(block) = block else { return done };
-            // SAFETY: the block was given a line above, of this size.
+            // SAFETY: the block was allocated a line above, with this size.
             unsafe { fill(block, shape.size) };
             pause(clock, delay_ns);
             let start = clock.now();
-            // SAFETY: this heap gave the block above, and nothing else refers to it.
+            // SAFETY: this heap allocated the block above, and nothing else refers to it.
             unsafe { allocator.free(block) };
             freeing += clock.ns_between(start, clock.now());
         }
@@ -55,7 +54,7 @@ pub(super) fn no_bulk<A: Allocator>(
     if done < count {
         return Err(no_block(shape, done));
     }
-    // What two readings of the clock take by themselves is nobody's time.
+    // The time of two readings of the clock is subtracted.
     let each = |ns: f64| (ns / count as f64 - clock.precision_ns()).max(0.0);
     let values = vec![each(allocating), each(freeing), whole.ns / count as f64];
     Ok(Found { samples: vec![whole], operations: count as u64, values })

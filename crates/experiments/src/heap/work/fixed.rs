@@ -1,5 +1,5 @@
-//! Lists in memory that the heap under test has no part in: what a driver has of its own must
-//! neither come from that heap nor, freed again, be what its next blocks are given from.
+//! Lists in memory that does not belong to the tested heap. The memory of a driver must not come
+//! from that heap, and must not, after it is freed, become the heap's next blocks.
 
 use std::marker::PhantomData;
 use std::mem::needs_drop;
@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use haul_measure::memory::{Pages, Region};
 
-/// A list that is as long as it was made. All of its pages are there from the start.
+/// A list of fixed length. All of its pages exist from the start.
 pub(super) struct Fixed<T> {
     memory: Region,
     count: usize,
@@ -15,10 +15,10 @@ pub(super) struct Fixed<T> {
 }
 
 impl<T> Fixed<T> {
-    /// So many elements, in order.
+    /// This many elements, in order.
     ///
     /// # Errors
-    /// There is no memory for them, or what an element's maker says.
+    /// There is no memory for them, or `make` fails.
     pub(super) fn new(
         count: usize,
         mut element: impl FnMut(usize) -> Result<T, String>,
@@ -43,8 +43,8 @@ impl<T> Deref for Fixed<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `new` wrote as many elements there, the region lives as long as this, and nothing
-        // else writes to it.
+        // SAFETY: `new` wrote this many elements there, the region lives as long as this, and
+        // nothing else writes to it.
         unsafe { std::slice::from_raw_parts(self.memory.pointer().cast::<T>(), self.count) }
     }
 }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_what_they_were_made() {
+    fn list_has_elements_as_made() {
         let squares = Fixed::new(10_000, |index| Ok(index * index)).unwrap();
         assert!(squares.iter().enumerate().all(|(index, square)| *square == index * index));
         assert_eq!(Fixed::<u64>::new(0, |_| Err("none".into())).unwrap().len(), 0);

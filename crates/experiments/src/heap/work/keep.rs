@@ -1,4 +1,4 @@
-//! Blocks that stay from one task to the next: growing, touching, releasing.
+//! Blocks that stay from one task to the next: they are allocated, touched and freed.
 
 use haul_measure::clock::Clock;
 use haul_measure::sample::Sample;
@@ -7,7 +7,7 @@ use super::{Block, Found, Held, no_block, touch as touch_block};
 use crate::heap::allocator::Allocator;
 use crate::heap::protocol::Shape;
 
-/// Allocates `count` more blocks, of the shapes in turn.
+/// Allocates `count` more blocks, with the shapes in turn.
 pub(super) fn grow<A: Allocator>(
     allocator: &A,
     clock: &Clock,
@@ -34,8 +34,8 @@ pub(super) fn release<A: Allocator>(allocator: &A, clock: &Clock, held: &mut Hel
     let operations = held.blocks.len() as u64;
     let (sample, ()) = Sample::of(clock, || {
         for block in &held.blocks {
-            // SAFETY: this heap gave every block of the list, which is emptied below and holds the
-            // only reference to each.
+            // SAFETY: this heap allocated every block of the list, which is emptied below and holds
+            // the only reference to each.
             unsafe { allocator.free(block.address) };
         }
     });
@@ -43,18 +43,17 @@ pub(super) fn release<A: Allocator>(allocator: &A, clock: &Clock, held: &mut Hel
     Found { samples: vec![sample], operations, values: Vec::new() }
 }
 
-/// Makes every page of every block resident. Gives the bytes that were asked for.
+/// Makes every page of every block resident. Returns the requested bytes.
 pub(super) fn touch(held: &Held) -> Found {
     for block in &held.blocks {
-        // SAFETY: the block is live and as long as its size says; the list holds the only
-        // reference.
+        // SAFETY: the block is live and has this size; the list holds the only reference.
         unsafe { touch_block(block.address, block.size) };
     }
     let payload: usize = held.blocks.iter().map(|block| block.size).sum();
     Found { values: vec![payload as f64], ..Found::default() }
 }
 
-/// The bytes that the blocks of all threads were asked for, as [`touch`] found them.
+/// The requested bytes of the blocks of all threads, as [`touch`] found them.
 pub(in crate::heap) fn payload_bytes(found: &[Found]) -> f64 {
     found.iter().flat_map(|found| &found.values).sum()
 }

@@ -1,6 +1,6 @@
-//! Single allocations while the heap grows: what the slowest of ten thousand takes. And beside each
-//! a wait by the clock alone, as long as the allocation before it: what the machine's interruptions
-//! make of that is no heap's doing.
+//! Single allocations while the heap grows: the time of the slowest in ten thousand. After each
+//! allocation, the thread waits by the clock alone for the same time. The heap has no part in the
+//! interruptions of that wait.
 
 use haul_measure::clock::Clock;
 use haul_measure::sample::Sample;
@@ -10,18 +10,18 @@ use super::{Block, Found, Held, no_block, pause, touch};
 use crate::heap::allocator::Allocator;
 use crate::heap::protocol::Shape;
 
-/// The quantiles that are told, then the longest.
+/// The reported quantiles. The last is the longest.
 const QUANTILES: [f64; 4] = [0.5, 0.99, 0.9999, 1.0];
 
-/// Those of the waits that are told.
+/// The reported quantiles of the waits.
 const WAIT_QUANTILES: [f64; 2] = [0.9999, 1.0];
 
-/// The longest wait, in ns: an allocation that was interrupted must not make its wait as long.
-/// Refills take less, and are all but a few of the calls that take longer than most.
+/// The longest wait, in ns: the wait after an interrupted allocation must not be as long as the
+/// interruption. Refills are shorter, and are almost all of the slow calls.
 const WAIT_NS_MAX: f64 = 1000.0;
 
-/// Allocates `count` blocks, each timed alone, with a pause before each and its pages touched after
-/// it, so that the heap has to grow.
+/// Allocates `count` blocks, each timed separately, with a pause before it. The pages of each are
+/// touched after it, so that the heap must grow.
 pub(super) fn latency<A: Allocator>(
     allocator: &A,
     clock: &Clock,
@@ -43,7 +43,7 @@ pub(super) fn latency<A: Allocator>(
             wait_ns = clock.ns_between(0, ticks).min(WAIT_NS_MAX);
             held.ticks.push(ticks);
             let Some(address) = block else { break };
-            // SAFETY: the block was given two lines above, of this size.
+            // SAFETY: the block was allocated two lines above, with this size.
             unsafe { touch(address, shape.size) };
             held.blocks.push(Block { address, size: shape.size });
         }
@@ -57,7 +57,7 @@ pub(super) fn latency<A: Allocator>(
     Ok(Found { samples: vec![sample], operations: count as u64, values })
 }
 
-/// Waits by the clock; how long it came to, in ticks.
+/// Waits by the clock. Returns the time of the wait, in ticks.
 fn wait(clock: &Clock, ns: f64) -> u64 {
     let start = clock.now();
     loop {

@@ -1,11 +1,11 @@
-//! What a driver's threads do: one module a kind of task.
+//! The tasks of a driver's threads, with a module for each kind of task.
 //!
 //! - [`keep`]: blocks that stay, and their pages;
 //! - [`bulk`]: "bulk" and "no-bulk" of ByteDance's rte_malloc test;
-//! - [`ring`]: between two threads;
-//! - [`repeat`]: the same again and again;
+//! - [`ring`]: a queue between two threads;
+//! - [`repeat`]: repeated operations;
 //! - [`latency`]: single allocations;
-//! - [`fixed`]: lists that no heap gives;
+//! - [`fixed`]: lists outside of any heap;
 //! - [`replay`]: the steps of a recorded history.
 
 mod bulk;
@@ -29,10 +29,12 @@ use ring::Ring;
 
 pub(super) use keep::payload_bytes;
 
-/// What a block is filled with where a test fills it: not 0, so that no kernel merges its pages.
+/// The byte that tests fill blocks with. It is not 0, so that the kernel does not merge their
+/// pages.
 const FILL_BYTE: u8 = 0x5a;
 
-/// Every page has to be written to be resident, whatever its size: the smallest, in bytes.
+/// The smallest size of a page in bytes. Every page must be written to be resident, whatever its
+/// size.
 const PAGE_BYTES: usize = 4096;
 
 /// A block that stays allocated from one task to the next.
@@ -42,17 +44,17 @@ struct Block {
     size: usize,
 }
 
-// SAFETY: a block is an address and a length; who frees it or writes to it holds the only list that
-// it stands in.
+// SAFETY: a block is an address and a length. The thread that frees it or writes to it holds the
+// only list with it.
 unsafe impl Send for Block {}
 
-/// What one thread holds.
+/// The blocks and times of one thread.
 #[derive(Debug)]
 pub(super) struct Held {
     blocks: Vec<Block>,
     /// Single times, in the clock's ticks.
     ticks: Vec<u64>,
-    /// What waits between them took, likewise.
+    /// The times of the waits between them, in the clock's ticks.
     waits: Vec<u64>,
 }
 
@@ -65,20 +67,20 @@ pub(super) struct Harness<'a, A> {
     script: OnceLock<replay::Script>,
 }
 
-/// What one thread found in one task.
+/// The result of one thread in one task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
-    /// What it timed, in the order of the task's figures.
+    /// The timed parts, in the order of the task's figures.
     pub(super) samples: Vec<Sample>,
-    /// How many operations each of them was.
+    /// The number of operations in each of them.
     pub(super) operations: u64,
-    /// Figures that are complete.
+    /// Figures that need no division.
     pub(super) values: Vec<f64>,
 }
 
 impl<'a, A: Allocator> Harness<'a, A> {
-    /// For as many threads and blocks as the start says. What the threads write to later is
-    /// allocated and touched here.
+    /// A harness for the threads and blocks of the start. The memory that the threads write to
+    /// later is allocated and touched here.
     pub(super) fn new(allocator: &'a A, start: &Start) -> Self {
         let held = || Mutex::new(Held::with_room(start.blocks_max));
         Self {
@@ -90,10 +92,10 @@ impl<'a, A: Allocator> Harness<'a, A> {
         }
     }
 
-    /// Does a task as thread `thread`. All threads meet before what is timed.
+    /// Performs a task as thread `thread`. All threads wait for each other before the timed part.
     ///
     /// # Errors
-    /// The heap had no block to give.
+    /// The heap had no block.
     pub(super) fn perform(
         &self,
         thread: usize,
@@ -103,7 +105,7 @@ impl<'a, A: Allocator> Harness<'a, A> {
         let mut held = self.held[thread].lock().unwrap_or_else(PoisonError::into_inner);
         let (allocator, clock) = (self.allocator, &self.clock);
         if !matches!(task, Task::Repeat { .. }) {
-            // A meeting is for exactly once a command: also for what is not timed.
+            // Every thread waits exactly once per task, also for a task that is not timed.
             meeting.wait();
         }
         match task {
@@ -125,7 +127,8 @@ impl<'a, A: Allocator> Harness<'a, A> {
                 if thread == 0 {
                     let script = replay::Script::read(path, self.held.len())?;
                     self.script.set(script).map_err(|_| "the steps were read before")?;
-                    // What the heap has had so far and holds free would hide what it takes next.
+                    // Memory that the heap had before and holds free would hide the memory that it
+                    // takes next.
                     allocator.give_back();
                 }
                 Ok(Found::default())
@@ -146,7 +149,7 @@ impl<'a, A: Allocator> Harness<'a, A> {
 
 impl Held {
     fn with_room(blocks: usize) -> Self {
-        // Filled once and emptied: its pages are there before anything is timed.
+        // Filled once and emptied, so that its pages exist before anything is timed.
         let mut held = Self {
             blocks: vec![Block { address: NonNull::dangling(), size: 1 }; blocks],
             ticks: vec![1; blocks],
@@ -167,16 +170,16 @@ fn no_block(shape: Shape, done: usize) -> String {
 /// Fills a live block of `size` bytes.
 ///
 /// # Safety
-/// `block` is valid for writes of `size` bytes, and nothing else refers to them.
+/// `block` must be valid for writes of `size` bytes, and nothing else may refer to them.
 unsafe fn fill(block: NonNull<u8>, size: usize) {
-    // SAFETY: the caller's obligation, word for word.
+    // SAFETY: the caller keeps the same contract.
     unsafe { block.as_ptr().write_bytes(FILL_BYTE, size) };
 }
 
-/// Writes to the first byte of a live block, and to one byte a page after it.
+/// Writes to the first byte of a live block, and to one byte per page after it.
 ///
 /// # Safety
-/// As of [`fill`].
+/// As for [`fill`].
 unsafe fn touch(block: NonNull<u8>, size: usize) {
     for offset in (0..size).step_by(PAGE_BYTES) {
         // SAFETY: the offset is below the size, for which the caller says the block is valid.
@@ -186,7 +189,7 @@ unsafe fn touch(block: NonNull<u8>, size: usize) {
     }
 }
 
-/// Waits without giving the CPU away.
+/// Spins for this time, without giving the CPU to other threads.
 fn pause(clock: &Clock, delay_ns: u64) {
     let start = clock.now();
     while clock.ns_between(start, clock.now()) < delay_ns as f64 {

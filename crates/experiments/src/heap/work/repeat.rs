@@ -1,4 +1,5 @@
-//! The same again and again: pairs, reallocations, random lifetimes, and frees by another thread.
+//! Repeated operations: blocks and their frees, reallocations, random lifetimes, and frees by
+//! another thread.
 
 use std::hint::black_box;
 
@@ -16,16 +17,16 @@ use crate::heap::protocol::{Repeated, Shape};
 /// The smallest block of a random lifetime, in bytes.
 const SMALLEST_BYTES: usize = 16;
 
-/// What one thread repeats with.
+/// The state of one thread that repeats operations.
 pub(super) struct Repeat<'a, A> {
     pub(super) allocator: &'a A,
     pub(super) clock: &'a Clock,
     pub(super) held: &'a mut Held,
-    /// What connects it to its neighbour; `None` for the last of an odd number of threads.
+    /// The queue to its neighbour; `None` for the last of an odd number of threads.
     pub(super) ring: Option<&'a Ring>,
 }
 
-/// One round of it.
+/// One round of operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     pub(super) thread: usize,
@@ -34,7 +35,8 @@ pub(super) struct Round {
 }
 
 impl<A: Allocator> Repeat<'_, A> {
-    /// A part of it untimed, so that caches and predictors know it again, and then all of it.
+    /// Runs a part of the round untimed, so that caches and predictors know it again, and then all
+    /// of it.
     pub(super) fn run(
         &mut self,
         what: Repeated,
@@ -44,7 +46,7 @@ impl<A: Allocator> Repeat<'_, A> {
     ) -> Result<Found, String> {
         let mut random = Random::new(round.seed ^ (round.thread as u64) << 32);
         let lead_in = match what {
-            // It would have to be joint, and each run begins with an empty ring anyway.
+            // It would need both threads, and each run begins with an empty ring anyway.
             Repeated::Remote => Ok(()),
             Repeated::Lifetimes { live } => self.populate(live, round.shape, &mut random),
             _ => self.repeat(what, iterations / LEAD_IN_DIVISOR, round, &mut random),
@@ -77,7 +79,7 @@ impl<A: Allocator> Repeat<'_, A> {
             let Some(block) = self.allocator.allocate(shape.size, shape.align) else {
                 return Err(no_block(shape, done as usize));
             };
-            // SAFETY: this heap gave the block a line above, and nothing else refers to it.
+            // SAFETY: this heap allocated the block a line above, and nothing else refers to it.
             unsafe { self.allocator.free(black_box(block)) };
         }
         Ok(())
@@ -88,29 +90,30 @@ impl<A: Allocator> Repeat<'_, A> {
         for _ in 0..iterations {
             let mut block =
                 self.allocator.allocate(size, align).ok_or_else(|| no_block(shape, 0))?;
-            // SAFETY: the block was given a line above, of this size.
+            // SAFETY: the block was allocated a line above, with this size.
             unsafe { fill(block, size) };
             for factor in [2, 4] {
                 let (old, new) = (size * factor / 2, size * factor);
-                // SAFETY: this heap gave the block with the old size and this alignment, and
+                // SAFETY: this heap allocated the block with the old size and this alignment, and
                 // nothing else refers to it.
                 let moved = unsafe { self.allocator.reallocate(block, old, new, align) };
                 let Some(moved) = moved else {
-                    // SAFETY: where nothing was given, the old block stays, and is ours.
+                    // SAFETY: if nothing was allocated, the old block stays, and nothing else
+                    // refers to it.
                     unsafe { self.allocator.free(block) };
                     return Err(no_block(Shape { size: new, align }, 1));
                 };
                 block = moved;
-                // SAFETY: the block was given above, of the new size.
+                // SAFETY: the block was allocated above, with the new size.
                 unsafe { fill(block, new) };
             }
-            // SAFETY: this heap gave the block, and nothing else refers to it.
+            // SAFETY: this heap allocated the block, and nothing else refers to it.
             unsafe { self.allocator.free(block) };
         }
         Ok(())
     }
 
-    /// As many live blocks as there shall be; those of an earlier round stay.
+    /// Allocates until `live` blocks are live. Those of an earlier round stay.
     fn populate(&mut self, live: usize, shape: Shape, random: &mut Random) -> Result<(), String> {
         while self.held.blocks.len() < live {
             let block = self.drawn(shape, random)?;
@@ -127,10 +130,10 @@ impl<A: Allocator> Repeat<'_, A> {
     ) -> Result<(), String> {
         for _ in 0..iterations {
             let chosen = random.below(self.held.blocks.len());
-            // Allocated before the other is freed: the list never holds a block that is gone.
+            // Allocated before the other is freed, so that the list never contains a freed block.
             let new = self.drawn(shape, random)?;
             let old = std::mem::replace(&mut self.held.blocks[chosen], new);
-            // SAFETY: this heap gave the block, and the list held the only reference to it.
+            // SAFETY: this heap allocated the block, and the list held the only reference to it.
             unsafe { self.allocator.free(old.address) };
         }
         Ok(())
@@ -141,8 +144,8 @@ impl<A: Allocator> Repeat<'_, A> {
         let address = self.allocator.allocate(size, shape.align);
         let address =
             address.ok_or_else(|| no_block(Shape { size, ..shape }, self.held.blocks.len()))?;
-        // The first byte is written, as every program does.
-        // SAFETY: the block was given above and holds at least a byte.
+        // The first byte is written, as every program does. SAFETY: the block was allocated above
+        // and has at least a byte.
         unsafe { fill(address, 1) };
         Ok(Block { address, size })
     }
@@ -156,7 +159,7 @@ impl<A: Allocator> Repeat<'_, A> {
                     ring.give_up();
                     return Err(no_block(round.shape, done as usize));
                 };
-                // SAFETY: the block was given above and holds at least a byte.
+                // SAFETY: the block was allocated above and has at least a byte.
                 unsafe { fill(block, 1) };
                 ring.put(block);
             }
@@ -164,14 +167,16 @@ impl<A: Allocator> Repeat<'_, A> {
         }
         for _ in 0..iterations {
             let Some(block) = ring.take() else { return Ok(()) };
-            // SAFETY: this heap gave the block to the neighbour, which put it here and forgot it.
+            // SAFETY: this heap allocated the block for the neighbour, which put it here and has no
+            // other reference to it.
             unsafe { self.allocator.free(block) };
         }
         Ok(())
     }
 }
 
-/// A size from the smallest to `size_max`: an octave drawn evenly, then a size evenly within it.
+/// A size from the smallest to `size_max`: a random octave, then a random size within it, both
+/// evenly distributed.
 fn drawn_size(size_max: usize, random: &mut Random) -> usize {
     let octaves = (size_max / SMALLEST_BYTES).max(1).ilog2() as usize + 1;
     let first = SMALLEST_BYTES << random.below(octaves);
@@ -183,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_reach_from_the_smallest_to_the_largest_and_no_further() {
+    fn drawn_sizes_cover_exactly_the_range() {
         let mut random = Random::new(3);
         for size_max in [1, 16, 17, 4096, 5000] {
             let drawn: Vec<usize> = (0..2000).map(|_| drawn_size(size_max, &mut random)).collect();

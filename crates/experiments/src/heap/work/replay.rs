@@ -1,5 +1,5 @@
-//! The steps of a recorded history: each thread does its own, and waits where a block's last step
-//! is another's.
+//! The steps of a recorded history. Each thread performs its own, and waits if the block's previous
+//! step belongs to another thread.
 
 use std::io;
 use std::ops::Range;
@@ -19,31 +19,33 @@ use crate::heap::allocator::Allocator;
 use crate::heap::protocol::Shape;
 use crate::heap::script::{self, Step};
 
-/// How often a thread looks for another's step before it lets others run.
+/// The number of checks for another thread's step before a thread yields.
 const SPINS: u32 = 64;
 
-/// All steps, and the blocks that they are about.
+/// All steps, and their blocks.
 pub(super) struct Script {
     steps: Fixed<Step>,
-    /// Indices of the steps that each thread does, ascending, one thread after the other.
+    /// Indices of the steps of each thread, in ascending order, one thread after the other.
     by_thread: Fixed<u32>,
-    /// Where each thread's begin there, and the last one's end.
+    /// The beginning of each thread's indices, and the end of the last thread's.
     begins: Vec<usize>,
     places: Fixed<Place>,
-    /// Whether a thread gave up: the others must not wait for it.
+    /// Whether a thread gave up, so that the others must not wait for it.
     broken: AtomicBool,
 }
 
-/// A block's place.
+/// A block's state.
 struct Place {
     block: AtomicPtr<u8>,
     size: AtomicUsize,
-    /// How many of its steps were done. Who finds its own turn here has the place to itself.
+    /// The number of its completed steps. The thread whose turn it is has exclusive access to the
+    /// block.
     turn: AtomicU32,
 }
 
 impl Script {
-    /// Reads the file of steps, for as many threads, into memory that is no heap's.
+    /// Reads the file of steps, for this number of threads, into memory that does not belong to a
+    /// heap.
     pub(super) fn read(path: &Path, threads: usize) -> Result<Self, String> {
         let failed = |error: io::Error| format!("cannot read {}: {error}", path.display());
         let mut reader = script::Reader::open(path).map_err(failed)?;
@@ -79,7 +81,7 @@ impl Script {
         Ok(Self { steps, by_thread, begins, places, broken: AtomicBool::new(false) })
     }
 
-    /// Does this thread's steps of a range.
+    /// Performs this thread's steps of a range.
     pub(super) fn perform<A: Allocator>(
         &self,
         allocator: &A,
@@ -113,8 +115,8 @@ impl Script {
             Kind::AllocateZeroed => allocator.allocate_zeroed(size, align),
             Kind::Reallocate => {
                 let (block, old_size) = place.held();
-                // SAFETY: the turn says that this heap gave the block, and that this thread alone
-                // has it.
+                // SAFETY: the turn shows that this heap allocated the block, and that this thread
+                // alone has it.
                 unsafe { allocator.reallocate(block, old_size, size, align) }
             }
             Kind::Free => {
@@ -126,7 +128,7 @@ impl Script {
             }
         };
         let block = new.ok_or_else(|| no_block(Shape { size, align }, index))?;
-        // SAFETY: the heap gave it a few lines above, for as many bytes.
+        // SAFETY: the heap allocated it a few lines above, with this size.
         unsafe { touch(block, size) };
         place.block.store(block.as_ptr(), Ordering::Relaxed);
         place.size.store(size, Ordering::Relaxed);
@@ -154,7 +156,7 @@ impl Script {
 }
 
 impl Place {
-    /// The block, and its size. For whoever has the turn.
+    /// The block and its size. Only the thread whose turn it is may call it.
     fn held(&self) -> (NonNull<u8>, usize) {
         let block = NonNull::new(self.block.load(Ordering::Relaxed)).unwrap_or(NonNull::dangling());
         (block, self.size.load(Ordering::Relaxed))

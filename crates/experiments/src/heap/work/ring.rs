@@ -1,29 +1,30 @@
-//! A ring between one producer and one consumer: how blocks get to the thread that frees them.
+//! A ring between one producer and one consumer, which carries blocks to the thread that frees
+//! them.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use haul_measure::sys;
 
-/// Blocks under way at most: as many as two threads keep between them without waiting often, and
-/// few enough to stay in a cache of 64 blocks a class only now and then.
+/// The largest number of blocks in the ring: enough that two threads rarely wait, and few enough
+/// that they seldom stay in a cache of 64 blocks per class.
 const PLACES: usize = 256;
 
-/// How often a side looks before it lets others run.
+/// The number of checks before a side yields.
 const SPINS: u32 = 64;
 
-/// A bounded queue of blocks. One thread puts, one thread takes.
+/// A bounded queue of blocks. One thread puts blocks in, one thread takes them out.
 pub(super) struct Ring {
     places: Vec<AtomicPtr<u8>>,
-    /// Blocks put so far; only the producer writes it.
+    /// The number of blocks that were put in; only the producer writes it.
     put: Apart,
-    /// Blocks taken so far; only the consumer writes it.
+    /// The number of blocks that were taken out; only the consumer writes it.
     taken: Apart,
     /// Whether the producer gave up.
     broken: AtomicBool,
 }
 
-/// A counter on a cache line of its own, and of its neighbour's prefetch.
+/// A counter on a cache line of its own, together with the line that is prefetched with it.
 #[repr(align(128))]
 struct Apart(AtomicUsize);
 
@@ -37,7 +38,7 @@ impl Ring {
         }
     }
 
-    /// Waits for room and puts a block.
+    /// Waits for room and puts a block in.
     pub(super) fn put(&self, block: NonNull<u8>) {
         let put = self.put.0.load(Ordering::Relaxed);
         // SYNC: place emptied
@@ -47,7 +48,7 @@ impl Ring {
         self.put.0.store(put + 1, Ordering::Release);
     }
 
-    /// Waits for a block and takes it; `None` where the producer gave up and nothing is left.
+    /// Waits for a block and takes it out; `None` if the producer gave up and the ring is empty.
     pub(super) fn take(&self) -> Option<NonNull<u8>> {
         let taken = self.taken.0.load(Ordering::Relaxed);
         // SYNC: place filled
@@ -62,7 +63,7 @@ impl Ring {
         NonNull::new(block)
     }
 
-    /// Tells the consumer that nothing more comes.
+    /// Informs the consumer that no more blocks come.
     pub(super) fn give_up(&self) {
         self.broken.store(true, Ordering::Release);
     }
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_put_is_taken_in_order_and_a_producer_that_gives_up_ends_it() {
+    fn ring_keeps_order_and_ends_if_producer_gives_up() {
         const COUNT: usize = 10_000;
         let ring = Ring::new();
         std::thread::scope(|scope| {

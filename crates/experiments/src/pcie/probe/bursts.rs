@@ -1,48 +1,48 @@
-//! What a queue counted: bursts by their size, and sums of them.
+//! The counters of a queue: bursts by their size, and sums of them.
 
 use std::collections::BTreeMap;
 
 /// The largest burst: calls count packets in 16 bits.
 pub(super) const BATCH_MAX: u64 = 65_535;
 
-/// Counters of a queue at one moment, or what they grew by.
+/// Counters of a queue at one moment, or their growth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bursts {
     /// Bursts by their size, 0 for empty polls.
     pub batches: BTreeMap<u32, u64>,
     /// Bursts above 512 packets, and their packets.
     pub larger: (u64, u64),
-    /// Packets whose sizes were looked at, and their bytes.
+    /// Packets whose sizes were read, and their bytes.
     pub sized: (u64, u64),
-    /// Times from a burst to the next that were taken, and the sum of their cycles.
+    /// Measured times from a burst to the next, and the sum of their cycles.
     pub gaps: (u64, u64),
-    /// Cycles since it was attached.
+    /// Cycles since the probe was attached.
     pub cycles: u64,
-    /// Cycles a second; 0 where nobody knows.
+    /// Cycles per second; 0 if it is not known.
     pub cycles_per_s: u64,
 }
 
 impl Bursts {
-    /// Bursts, empty ones among them.
+    /// The number of bursts, with empty ones.
     #[must_use]
     pub fn polls(&self) -> u64 {
         self.batches.values().fold(self.larger.0, |sum, bursts| sum.saturating_add(*bursts))
     }
 
-    /// Bursts that had nothing.
+    /// The number of empty bursts.
     #[must_use]
     pub fn empty(&self) -> u64 {
         self.batches.get(&0).copied().unwrap_or(0)
     }
 
-    /// Packets in them.
+    /// The number of packets.
     #[must_use]
     pub fn packets(&self) -> u64 {
         let of = |(size, bursts): (&u32, &u64)| u64::from(*size).saturating_mul(*bursts);
         self.batches.iter().map(of).fold(self.larger.1, u64::saturating_add)
     }
 
-    /// Mean bytes of a packet; `None` where no packet's size was looked at.
+    /// Mean bytes per packet; `None` if no packet's size was read.
     #[must_use]
     pub fn mean_bytes(&self) -> Option<f64> {
         (self.sized.0 > 0).then(|| self.sized.1 as f64 / self.sized.0 as f64)
@@ -55,11 +55,11 @@ impl Bursts {
         is_known.then(|| self.gaps.1 as f64 / self.gaps.0 as f64 / self.cycles_per_s as f64 * 1e9)
     }
 
-    /// Sizes and bursts as a command line writes them: `0:5,4:10`.
+    /// Sizes and bursts in the form of a command line: `0:5,4:10`.
     #[must_use]
     pub fn text(&self) -> String {
         let mut batches = self.batches.clone();
-        // As bursts of their mean size.
+        // Counted as bursts of their mean size.
         if let Some(mean) = self.larger.1.checked_div(self.larger.0) {
             let mean = mean.min(BATCH_MAX) as u32;
             *batches.entry(mean).or_default() += self.larger.0;
@@ -68,7 +68,8 @@ impl Bursts {
         pairs.map(|(size, bursts)| format!("{size}:{bursts}")).collect::<Vec<_>>().join(",")
     }
 
-    /// What they grew by; `None` where they are smaller: the queue was attached anew.
+    /// The growth since `before`; `None` if a counter became smaller, because the probe was
+    /// attached again.
     #[must_use]
     pub fn since(&self, before: &Self) -> Option<Self> {
         let pair = |now: (u64, u64), then: (u64, u64)| {
@@ -91,7 +92,7 @@ impl Bursts {
         })
     }
 
-    /// Both together.
+    /// Adds the counters of another queue.
     pub fn add(&mut self, other: &Self) {
         for (size, bursts) in &other.batches {
             let sum = self.batches.entry(*size).or_default();
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_grew_is_a_difference_and_what_shrank_is_none() {
+    fn since_is_the_growth_and_none_if_a_counter_shrank() {
         let of = |batches: &[(u32, u64)]| Bursts {
             batches: batches.iter().copied().collect(),
             ..Bursts::default()

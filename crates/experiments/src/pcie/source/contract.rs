@@ -1,15 +1,15 @@
-//! The trait, what is read, and why it cannot be.
+//! The trait of a source, its counts, and its errors.
 
 use std::io;
 
 use haul_model::pcie::{Direction, Way};
 
-/// What a source counts.
+/// The quantity of a count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quantity {
-    /// Bytes of data that one kind of transaction moves.
+    /// Bytes of data of one kind of transaction.
     Traffic(&'static str),
-    /// Bytes of data one way, whoever asked for them.
+    /// Bytes of data in one direction, whichever side requested them.
     Payload(&'static str),
     /// Packets.
     Packets(String),
@@ -17,94 +17,95 @@ pub enum Quantity {
     PacketBytes(String),
     /// A share of time, in percent.
     Percent(String),
-    /// Times that something happened.
+    /// The number of events.
     Events(String),
 }
 
-/// One of it.
+/// One count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Count {
-    /// Of what.
+    /// Its quantity.
     pub quantity: Quantity,
-    /// So much, in the quantity's own unit: since some moment, or now where it is a share.
+    /// Its value in the quantity's unit: since some moment, or at present for a share.
     pub value: f64,
-    /// What the value is a multiple of, for counters that count larger pieces; what wraps is the
-    /// value over it.
+    /// The size of the counter's unit, for counters of larger pieces. The value divided by it is
+    /// the counter, which may wrap.
     pub unit: f64,
 }
 
-/// What a source is.
+/// The description of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// What one count is: `4 B of data, no headers`.
+    /// The unit of a count: `4 B of data, no headers`.
     pub unit: &'static str,
-    /// Of what it is the sum: `all devices below the stack of 0000:5d`.
+    /// The devices or ports that it sums up: `all devices below the stack of 0000:5d`.
     pub granularity: String,
-    /// What is known to go wrong.
+    /// Its known errors.
     pub traps: Vec<&'static str>,
-    /// Whether it was ever compared with a known transfer by us.
+    /// Whether haul's authors have compared it with a known transfer.
     pub is_tested: bool,
 }
 
-/// Whatever counts.
+/// A source of counts.
 pub trait Source: Send {
-    /// `intel-iio`.
+    /// Its name, such as `intel-iio`.
     fn name(&self) -> &'static str;
 
-    /// What it is.
+    /// Its description.
     fn about(&self) -> &About;
 
-    /// All its counters now.
+    /// All its counters at present.
     ///
     /// # Errors
     /// [`SourceError`]; the next read may succeed.
     fn read(&mut self) -> Result<Vec<Count>, SourceError>;
 }
 
-/// Why a source cannot be read.
+/// The reason why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The system forbids it.
     #[error(
-        "counters of {what} are there, and this user may not read them ({reason}): run haul as \
-         root, or give it CAP_PERFMON, or allow everybody: sysctl kernel.perf_event_paranoid=0"
+        "counters of {what} exist, but this user may not read them ({reason}): run haul as \
+         root, or give it CAP_PERFMON, or allow it to all users: sysctl \
+         kernel.perf_event_paranoid=0"
     )]
     Forbidden {
         /// The unit.
         what: String,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// The system refuses it.
+    /// The system refuses the counters.
     #[error(
-        "counters of {what} cannot be opened: {reason}; look whether another profiler holds them"
+        "counters of {what} cannot be opened: {reason}; check whether another profiler uses them"
     )]
     Refused {
         /// The unit.
         what: String,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// It was there and is not any more.
-    #[error("{what} is gone: {reason}; look whether the device was removed or reset")]
+    /// The source existed before and has vanished.
+    #[error("{what} has vanished: {reason}; check whether the device was removed or reset")]
     Gone {
         /// The unit.
         what: String,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// `/sys` describes it in a way that we do not know.
-    #[error("{what} is described in a way that haul does not know: it has no {missing}")]
+    /// `/sys` describes it in a form that haul does not know.
+    #[error("/sys describes {what} in a form that haul does not know: it has no {missing}")]
     Unknown {
         /// The unit.
         what: String,
-        /// What is missing.
+        /// The missing part.
         missing: &'static str,
     },
 }
 
 impl SourceError {
-    /// Of what the system said as a counter was opened.
+    /// From the system's error at the opening of a counter.
     pub(super) fn opening(what: &str, reason: io::Error) -> Self {
         let what = what.to_owned();
         match reason.kind() {
@@ -121,13 +122,13 @@ impl Quantity {
         Self::Traffic(direction.name())
     }
 
-    /// The data that goes one way.
+    /// The data in one direction.
     #[must_use]
     pub fn one_way(way: Way) -> Self {
         Self::Payload(way.name())
     }
 
-    /// What a record calls it.
+    /// Its name in records.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

@@ -1,4 +1,4 @@
-//! What DPDK counts of a port (`/ethdev/stats`).
+//! DPDK's counters of a port (`/ethdev/stats`).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::contract::{About, Count, Quantity, Source, SourceError};
 
-/// Who answers a program's telemetry commands: the program, or a recorded one.
+/// A program that answers telemetry commands, or a recorded one.
 pub trait Ask: Send {
     /// # Errors
     /// As [`Telemetry::ask`].
@@ -20,7 +20,7 @@ impl Ask for Telemetry {
     }
 }
 
-/// A program that several ask, one at a time.
+/// A program that several sources ask, one at a time.
 pub type Program = Arc<Mutex<Box<dyn Ask>>>;
 
 /// Asks a program that is shared.
@@ -38,7 +38,7 @@ pub struct Ethdev {
     about: About,
 }
 
-/// What is read, in DPDK's own names, and whether it is bytes.
+/// The statistics that are read, by DPDK's names, and whether each is in bytes.
 const NAMES: [(&str, bool); 8] = [
     ("ipackets", false),
     ("opackets", false),
@@ -51,7 +51,7 @@ const NAMES: [(&str, bool); 8] = [
 ];
 
 impl Ethdev {
-    /// Of a port of that program.
+    /// The statistics of a port of that program.
     #[must_use]
     pub fn new(program: Program, port: u16) -> Self {
         let about = About {

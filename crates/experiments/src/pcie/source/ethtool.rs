@@ -1,10 +1,11 @@
-//! What a driver counts of its device (`ethtool -S`): mlx5 says how the link stalls it.
+//! A driver's counters of its device (`ethtool -S`): mlx5 reports how long the link stalls it.
 //!
-//! Names and meanings are of Documentation/networking/device_drivers/ethernet/mellanox/mlx5/
-//! counters.rst. `outbound_pci_stalled_rd` and `_wr` are percent of the last second in which the
-//! device had something to read or write and no credits to do so; `_rd_events` and `_wr_events`
-//! count seconds in which they were above 30%; `outbound_pci_buffer_overflow` counts packets that
-//! were dropped as the link did not take them.
+//! Names and meanings are from
+//! Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst.
+//! `outbound_pci_stalled_rd` and `_wr` are percent of the last second in which the device had
+//! something to read or write and no credits for it. `_rd_events` and `_wr_events` count seconds in
+//! which they were above 30%. `outbound_pci_buffer_overflow` counts packets that were dropped
+//! because the link did not take them.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -35,7 +36,7 @@ const GET_SET_INFO: u32 = 0x37;
 /// The set of strings that names statistics (ETH_SS_STATS).
 const STATISTICS: u32 = 1;
 
-/// Where statistics come from: name and value, in the driver's order.
+/// A reader of statistics: name and value, in the driver's order.
 type Read = Box<dyn FnMut() -> io::Result<Vec<(String, u64)>> + Send>;
 
 /// A device's statistics.
@@ -46,17 +47,17 @@ pub struct Ethtool {
 }
 
 impl Ethtool {
-    /// Of an interface; `None` where its driver counts nothing of the link.
+    /// The statistics of an interface; `None` if its driver has no counters of the link.
     ///
     /// # Errors
-    /// None now: what cannot be asked is not there.
+    /// None at present: an interface that does not answer counts as one without counters.
     pub fn open(interface: &str) -> Result<Option<Self>, SourceError> {
         let name = interface.to_owned();
         let read = Box::new(move || ask(&name));
         Ok(Self::of(interface, read))
     }
 
-    /// Of what somebody recorded, or the kernel says.
+    /// From recorded statistics, or from the kernel's.
     pub(super) fn of(interface: &str, mut read: Read) -> Option<Self> {
         let is_there =
             read().is_ok_and(|all| all.iter().any(|(name, _)| NAMES.contains(&name.as_str())));
@@ -115,7 +116,7 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
-/// All statistics of an interface, by the kernel.
+/// All statistics of an interface, from the kernel.
 fn ask(interface: &str) -> io::Result<Vec<(String, u64)>> {
     let socket = std::net::UdpSocket::bind(("127.0.0.1", 0))?;
     // struct ethtool_sset_info: command, reserved, mask, and one number.
@@ -150,8 +151,8 @@ fn ask(interface: &str) -> io::Result<Vec<(String, u64)>> {
     Ok((0..count).map(|place| (name(place), value(place))).collect())
 }
 
-/// A driver may count more than it said a moment ago, and the kernel then writes more: answers have
-/// room for [`STATISTICS_MAX`].
+/// A driver may have more counters than it reported before, and the kernel then writes more. The
+/// buffers have room for [`STATISTICS_MAX`].
 fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::Result<()> {
     let mut request =
         Request { name: [0; libc::IFNAMSIZ], data: data.as_mut_ptr().cast(), rest: [0; 16] };
@@ -160,8 +161,8 @@ fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::
         return Err(io::ErrorKind::InvalidInput.into());
     }
     request.name[..name.len()].copy_from_slice(name);
-    // SAFETY: a request of the kernel's layout whose pointer is to a live, writable buffer with
-    // room for more than any driver answers to the command in it.
+    // SAFETY: the request has the kernel's layout. Its pointer refers to a live, writable buffer
+    // with room for more than any driver's answer to the command in it.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     match result {
         0 => Ok(()),
@@ -173,8 +174,8 @@ fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::
 mod tests {
     use super::*;
 
-    /// Some of what `ethtool -S` prints of a ConnectX-6 Dx, by the names of the kernel's
-    /// counters.rst; written by hand from that page, for want of a card.
+    /// A part of the output of `ethtool -S` for a ConnectX-6 Dx, by the names of the kernel's
+    /// counters.rst. It is written by hand from that page, because no card was available.
     const RECORDED: &str = include_str!("recorded/ethtool-mlx5.txt");
 
     fn statistics(text: &str) -> Vec<(String, u64)> {
@@ -201,21 +202,21 @@ mod tests {
     }
 
     #[test]
-    fn a_share_above_a_whole_second_is_no_share() {
+    fn share_above_a_whole_second_is_rejected() {
         let mut mlx5 = source("outbound_pci_stalled_rd: 4000000000").unwrap();
         assert_eq!(mlx5.read().unwrap(), []);
         assert!(source("rx_packets: 5").is_none(), "a driver that counts nothing of its link");
     }
 
     #[test]
-    fn a_device_that_goes_is_an_error() {
+    fn read_fails_if_device_vanishes() {
         let mut answers = vec![Err(io::ErrorKind::NotFound.into()), Ok(statistics(RECORDED))];
         let mut mlx5 = Ethtool::of("eth0", Box::new(move || answers.pop().unwrap())).unwrap();
-        assert!(mlx5.read().unwrap_err().to_string().contains("eth0 is gone"));
+        assert!(mlx5.read().unwrap_err().to_string().contains("eth0 has vanished"));
     }
 
     #[test]
-    fn the_kernel_is_asked_of_every_interface_of_this_machine() {
+    fn ask_succeeds_or_fails_cleanly_for_every_interface() {
         let names = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
         for name in names.filter_map(|entry| entry.file_name().into_string().ok()) {
             assert!(Ethtool::open(&name).is_ok(), "{name}");

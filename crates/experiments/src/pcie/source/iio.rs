@@ -1,8 +1,8 @@
 //! Intel's uncore: the IIO units, one for each stack of root ports.
 //!
-//! Events and masks are of Intel's uncore reference manuals as the kernel's `perf iostat` uses them
-//! (tools/perf/arch/x86/util/iostat.c), by model; units of 4 B of data, no headers. Which stack a
-//! device is below, the kernel says in the unit's `dieN` files.
+//! Events and masks are from Intel's uncore reference manuals, as the kernel's `perf iostat` uses
+//! them (tools/perf/arch/x86/util/iostat.c), by model. The unit is 4 B of data, without headers.
+//! The kernel reports the stack above a device in the unit's `dieN` files.
 
 use haul_model::pcie::Direction;
 
@@ -19,14 +19,15 @@ const ALL_FLOWS: u64 = 0x7;
 /// Event and umask of a direction.
 type Code = (Direction, u64, u64);
 
-/// Devices that write and read memory, and processors that write a device: the same on all models.
+/// Devices that write and read memory, and processors that write to a device: the same on all
+/// models.
 const COMMON: [Code; 3] = [
     (Direction::InboundWrite, 0x83, 0x01),
     (Direction::InboundRead, 0x83, 0x04),
     (Direction::OutboundWrite, 0xc0, 0x01),
 ];
 
-/// Models of family 6 by how a processor's reads of a device are counted.
+/// Models of family 6 by their event for a processor's reads of a device.
 const OUTBOUND_READS: [(&[u64], (u64, u64)); 2] = [
     // Skylake to Cooper Lake; Granite Rapids, Sierra Forest, Clearwater Forest.
     (&[85, 173, 174, 175, 182], (0xc0, 0x04)),
@@ -34,18 +35,18 @@ const OUTBOUND_READS: [(&[u64], (u64, u64)); 2] = [
     (&[106, 108, 134, 143, 207], (0x83, 0x80)),
 ];
 
-/// The stack that a device is below.
+/// The counters of the stack above a device.
 pub struct Iio {
     about: About,
     counters: Vec<(Direction, Box<dyn Counter>)>,
 }
 
 impl Iio {
-    /// Opens the counters of the stack that the device at this address is below; `None` where the
-    /// machine has no such units.
+    /// Opens the counters of the stack above the device at this address; `None` if the machine has
+    /// no such units.
     ///
     /// # Errors
-    /// They are there, and forbidden, refused or not understood.
+    /// The units exist, but are forbidden, refused or not understood.
     pub fn open(
         tree: &Tree,
         counters: &dyn Counters,
@@ -93,7 +94,7 @@ impl Iio {
     }
 }
 
-/// Which die's stack the unit is that has this root bus: `die0` says `0000:5d`.
+/// The die of the stack if the unit has this root bus: `die0` contains `0000:5d`.
 fn die_of(tree: &Tree, unit: &Pmu, root: &str) -> Option<usize> {
     let folder = format!("sys/bus/event_source/devices/{}", unit.name);
     tree.names(&folder).into_iter().find_map(|name| {
@@ -102,10 +103,10 @@ fn die_of(tree: &Tree, unit: &Pmu, root: &str) -> Option<usize> {
     })
 }
 
-/// The count, and what it would be had the counter run all the time.
+/// The count, scaled to the whole time if the counter ran for a part of it.
 pub(super) fn scaled(value: Value) -> Option<f64> {
     match (value.running_ns, value.enabled_ns) {
-        // It never ran: others hold the unit's registers.
+        // It never ran, because other programs hold the unit's registers.
         (0, enabled) if enabled > 0 => None,
         (running, enabled) if running >= enabled => Some(value.count as f64),
         (running, enabled) => Some(value.count as f64 * (enabled as f64 / running as f64)),

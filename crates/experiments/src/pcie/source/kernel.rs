@@ -1,4 +1,4 @@
-//! What the kernel counts of an interface.
+//! The kernel's counters of an interface.
 
 use super::contract::{About, Count, Quantity, Source, SourceError};
 use super::tree::Tree;
@@ -10,12 +10,12 @@ pub struct Kernel {
     about: About,
 }
 
-/// What is read, in the kernel's own names.
+/// The statistics that are read, by the kernel's names.
 const NAMES: [&str; 6] =
     ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "rx_missed_errors"];
 
 impl Kernel {
-    /// Of an interface; `None` where there is none of that name.
+    /// The statistics of an interface; `None` if there is no interface of that name.
     #[must_use]
     pub fn open(tree: &Tree, interface: &str) -> Option<Self> {
         let is_name = !interface.is_empty() && !interface.contains('/') && interface != "..";
@@ -27,7 +27,7 @@ impl Kernel {
                 unit: "packets, and their bytes without check sequence on most drivers",
                 granularity: format!("the interface {interface}"),
                 traps: vec![
-                    "what a DPDK program receives by itself the kernel does not see, but on mlx5",
+                    "the kernel does not see packets that a DPDK program receives, except on mlx5",
                 ],
                 is_tested: true,
             },

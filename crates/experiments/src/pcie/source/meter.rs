@@ -1,42 +1,42 @@
-//! Rates, gaps, and counters that cannot be right.
+//! Rates, gaps, and counters that are probably wrong.
 
 use std::time::Duration;
 
 use super::contract::{Count, Quantity, Source, SourceError};
 
-/// What a counter did in an interval.
+/// The rate of a counter in an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rate {
-    /// Of what.
+    /// Its quantity.
     pub quantity: Quantity,
-    /// A second, or the share where it is one; or why it is not known.
+    /// The value per second, or a share as it is, or the reason why it is not known.
     pub per_s: Result<f64, Gap>,
 }
 
-/// Why a rate is not known.
+/// The reason why a rate is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gap {
-    /// It was not there before.
+    /// The counter did not exist before.
     New,
-    /// It is not there any more.
+    /// The counter does not exist any more.
     Vanished,
-    /// It went back: the device or its driver was set back.
+    /// The counter became smaller, because the device or its driver was reset.
     SetBack,
 }
 
 impl Gap {
-    /// In a sentence.
+    /// The reason as a sentence.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::New => "it has just appeared",
             Self::Vanished => "it has vanished: the device may have been removed",
-            Self::SetBack => "it went back: the device or its driver was reset",
+            Self::SetBack => "it became smaller: the device or its driver was reset",
         }
     }
 }
 
-/// A source, and what it said last.
+/// A source, and its last counts.
 pub struct Meter {
     /// The source.
     pub source: Box<dyn Source>,
@@ -44,17 +44,17 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Nothing was read yet.
+    /// A meter before the first read.
     #[must_use]
     pub fn new(source: Box<dyn Source>) -> Self {
         Self { source, last: None }
     }
 
-    /// What happened since the last call, with `now` since any moment that all calls share. The
-    /// first gives nothing.
+    /// The rates since the last call. `now` is the time since a moment that all calls share. The
+    /// first call returns no rates.
     ///
     /// # Errors
-    /// As the source's; rates begin anew after it.
+    /// As for the source; the call after it returns no rates.
     pub fn rates(&mut self, now: Duration) -> Result<Vec<Rate>, SourceError> {
         let last = self.last.take();
         let counts = self.source.read()?;
@@ -91,9 +91,8 @@ fn rates(before: &[Count], now: &[Count], time: Duration) -> Vec<Rate> {
     rates
 }
 
-/// By how much a counter grew. One that went back has wrapped where it was in the last quarter of
-/// its 32 or 48 bits, and is in the first now: in any other case nobody can tell, and it was set
-/// back.
+/// The growth of a counter. A counter that became smaller has wrapped if it was in the last quarter
+/// of its 32 or 48 bits and is in the first now. In any other case, it counts as reset.
 fn grown(before: &Count, now: &Count) -> Result<f64, Gap> {
     let more = now.value - before.value;
     if more >= 0.0 {
@@ -108,11 +107,11 @@ fn grown(before: &Count, now: &Count) -> Result<f64, Gap> {
     Err(Gap::SetBack)
 }
 
-/// How far a counter may be from what is known to have crossed.
+/// The allowed relative difference between a counter and the known bytes.
 const TOLERANCE: f64 = 0.1;
 
-/// Why a counter cannot be right that says `counted` where `known` is known to have crossed: more
-/// than 10% less or more. `None` where it may be, or nothing is known.
+/// The reason why a counter is probably wrong: `counted` is more than 10% below or above `known`,
+/// which is known to have crossed. `None` if it may be right, or if nothing is known.
 #[must_use]
 pub fn suspicion(counted: f64, known: f64) -> Option<String> {
     let ratio = counted / known;
@@ -121,11 +120,12 @@ pub fn suspicion(counted: f64, known: f64) -> Option<String> {
     }
     let is_near = |factor: f64| (ratio / factor - 1.0).abs() <= TOLERANCE;
     let why = if is_near(8.0) || is_near(1.0 / 8.0) {
-        ": a factor of 8 is the known trap of free-running counters that a kernel scales wrongly"
+        ": a factor of 8 is the known error of free-running counters that a kernel scales wrongly"
     } else if is_near(4.0) || is_near(0.25) {
-        ": a factor of 4 is a count of words of 4 B taken for bytes, or the other way round"
+        ": a factor of 4 is a count of words of 4 B mistaken for bytes, or vice versa"
     } else if counted == 0.0 {
-        ": it stands still; it may not be wired on this machine, or the device is below another port"
+        ": it does not change; it may not be wired on this machine, or the device is below another \
+         port"
     } else if ratio > 1.0 {
         ": other devices may be below the same port, or the program is not all that moves"
     } else {
@@ -136,14 +136,14 @@ pub fn suspicion(counted: f64, known: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contract::About;
     use super::*;
+    use crate::pcie::source::contract::About;
 
     fn count(name: &'static str, value: f64) -> Count {
         Count { quantity: Quantity::Traffic(name), value, unit: 1.0 }
     }
 
-    /// Says one after the other.
+    /// Gives one recorded answer after the other.
     struct Recorded(Vec<Vec<Count>>, About);
 
     impl Source for Recorded {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_what_grew() {
+    fn rates_use_growth_of_counters() {
         let mut meter = meter(vec![
             vec![count("a", 100.0)],
             vec![count("a", 300.0), count("b", 7.0)],
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_wraps_is_followed_and_one_that_is_set_back_is_not() {
+    fn grown_follows_wraps_and_rejects_resets() {
         let whole = 2_f64.powi(32);
         let grown = |before: f64, now: f64| super::grown(&count("a", before), &count("a", now));
         assert_eq!(grown(whole - 10.0, 20.0), Ok(30.0));
@@ -197,14 +197,17 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_far_from_a_known_transfer_is_suspected() {
+    fn suspicion_names_cause_of_wrong_counter() {
         assert_eq!(suspicion(1.05e9, 1e9), None);
         assert_eq!(suspicion(1.0, 0.0), None);
-        for (counted, part) in
-            [(8e9, "factor of 8"), (2.5e8, "factor of 4"), (0.0, "stands still"), (1.5e9, "150%")]
-        {
-            let said = suspicion(counted, 1e9).unwrap();
-            assert!(said.contains(part), "{said}");
+        for (counted, part) in [
+            (8e9, "factor of 8"),
+            (2.5e8, "factor of 4"),
+            (0.0, "does not change"),
+            (1.5e9, "150%"),
+        ] {
+            let reason = suspicion(counted, 1e9).unwrap();
+            assert!(reason.contains(part), "{reason}");
         }
     }
 }

@@ -1,24 +1,23 @@
-//! Whatever counts a NIC's traffic on this machine, behind one trait.
+//! The counters of a NIC's traffic on this machine, behind one trait.
 //!
-//! A source says what it counts in which unit, of what (a port, a device, a socket), and which
-//! traps are known; [`Meter`] makes rates of what it reads, and states a gap where a counter
-//! vanished, wrapped beyond recognition or was set back. Files are read under a root that tests
-//! replace, and the kernel's counters come through [`perf::Counters`], which tests play from a
-//! file.
+//! A source reports its unit, the device, port or socket that it counts, and its known errors.
+//! [`Meter`] makes rates of its counts, and reports a gap if a counter vanished, wrapped beyond
+//! recognition or was reset. Files are read under a root that tests replace. The kernel's counters
+//! come through [`perf::Counters`], which tests replay from a file.
 //!
 //! From the bottom up:
 //!
 //! - `tree`: `/sys` and `/proc` under a root;
 //! - [`perf`]: counters of the kernel's perf events;
-//! - `pmu`: a unit that counts, as `/sys` describes it;
-//! - [`contract`]: the trait, what is read, and why it cannot be;
-//! - [`meter`]: rates, gaps, and counters that cannot be right;
-//! - [`iio`]: Intel's uncore, by the stack of root ports that a device is below;
-//! - [`others`]: AMD's and Arm's, which nobody has tested;
-//! - [`kernel`]: what the kernel counts of an interface;
-//! - [`ethtool`]: what a driver counts of its device: mlx5's stalls of the link;
-//! - [`ethdev`]: what DPDK counts of a port;
-//! - [`nic`]: what a modelled NIC counts of its link.
+//! - `pmu`: a unit with counters, as `/sys` describes it;
+//! - [`contract`]: the trait of a source, its counts, and its errors;
+//! - [`meter`]: rates, gaps, and counters that are probably wrong;
+//! - [`iio`]: Intel's uncore, by the stack of root ports above a device;
+//! - [`others`]: AMD's and Arm's counters, which are not tested;
+//! - [`kernel`]: the kernel's counters of an interface;
+//! - [`ethtool`]: a driver's counters of its device: mlx5's stalls of the link;
+//! - [`ethdev`]: DPDK's counters of a port;
+//! - [`nic`]: a modelled NIC's counters of its link.
 
 mod tree;
 
@@ -46,8 +45,8 @@ pub use contract::{About, Count, Quantity, Source, SourceError};
 pub use meter::{Gap, Meter, Rate, suspicion};
 pub use tree::Tree;
 
-/// The sources that count a device at this address or behind these interfaces, and why others
-/// cannot: sentences for a person.
+/// The sources that count a device at this address or behind these interfaces, and sentences for
+/// the user about those that cannot be read.
 #[must_use]
 pub fn of_device(
     tree: &Tree,

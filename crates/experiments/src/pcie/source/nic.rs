@@ -1,12 +1,12 @@
-//! What a modelled NIC of `haul forward` counts of its own link (`/haul/nic/counts`): nothing is
-//! measured, but each transaction is counted one by one, where the estimate reckons with means.
+//! A modelled NIC's counters of its own link (`/haul/nic/counts` of `haul forward`). Nothing is
+//! measured, but each transaction is counted, while the estimate uses means.
 
 use haul_model::pcie::Direction;
 
 use super::contract::{About, Count, Quantity, Source, SourceError};
 use super::ethdev::{Program, ask};
 
-/// What it is called.
+/// Its name.
 pub const NAME: &str = "modelled-nic";
 
 /// The link of a port.
@@ -17,7 +17,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Of a port of that program.
+    /// The counters of a port of that program.
     #[must_use]
     pub fn new(program: Program, port: u16) -> Self {
         let about = About {

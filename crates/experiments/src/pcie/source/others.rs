@@ -1,5 +1,5 @@
-//! AMD's and Arm's counters, as data. Nobody has compared them with a known transfer, and every
-//! page that shows them says so.
+//! AMD's and Arm's counters, as data. They have not been compared with a known transfer, and every
+//! page with them says so.
 
 use haul_model::pcie::{Direction, Way};
 
@@ -9,14 +9,14 @@ use super::perf::{Counter, Counters};
 use super::pmu::Pmu;
 use super::tree::Tree;
 
-/// What one unit counts.
+/// The counters of one unit.
 struct Row {
     name: &'static str,
     /// Its name in `/sys`, before a number.
     unit: &'static str,
-    /// `vendor_id` and `cpu family` of the processors that it holds for; empty: all.
+    /// `vendor_id` and `cpu family` of the processors that it applies to; empty: all.
     processors: &'static [(&'static str, u64)],
-    /// Quantity and fields of an event; several of one quantity are summed.
+    /// Quantity and fields of an event. Several events of one quantity are summed.
     events: &'static [(Kind, &'static [(&'static str, u64)])],
     unit_bytes: f64,
     unit_text: &'static str,
@@ -58,7 +58,7 @@ const ROWS: [Row; 2] = [
             "nothing is counted of what a processor writes to or reads from a device",
         ],
     },
-    // drivers/perf/dwc_pcie_pmu.c: group 1, whose counts the driver multiplies to bytes.
+    // drivers/perf/dwc_pcie_pmu.c: group 1, whose counts the driver converts to bytes.
     Row {
         name: "arm-dwc",
         unit: "dwc_rootport",
@@ -82,10 +82,10 @@ pub struct Other {
 }
 
 impl Other {
-    /// Opens what the machine has; `None` where it has nothing of that kind.
+    /// Opens the counters of this machine; `None` if it has no such unit.
     ///
     /// # Errors
-    /// It is there, and forbidden, refused or not understood.
+    /// The unit exists, but is forbidden, refused or not understood.
     pub fn open(
         tree: &Tree,
         counters: &dyn Counters,
@@ -118,7 +118,7 @@ impl Other {
     }
 }
 
-/// The machine's only unit of that kind, or the one of the root port above the device.
+/// The machine's only unit of that kind, or that of the root port above the device.
 fn unit_of<'a>(row: &Row, units: &'a [Pmu], tree: &Tree, address: Option<&str>) -> Option<&'a Pmu> {
     if !row.processors.is_empty() {
         let family = tree.processor("cpu family")?.parse::<u64>().ok()?;
@@ -127,7 +127,7 @@ fn unit_of<'a>(row: &Row, units: &'a [Pmu], tree: &Tree, address: Option<&str>) 
         row.processors.iter().find(is_it)?;
         return units.first();
     }
-    // dwc_rootport_20018: bus 1, device 3, function 0 of domain 2, as its driver numbers it.
+    // dwc_rootport_20018: bus 1, device 3, function 0 of domain 2, by its driver's numbers.
     let bridges = tree.bridges(address?)?;
     let port = bridges.get(1).filter(|_| bridges.len() > 2)?;
     let number = number_of(port)?;

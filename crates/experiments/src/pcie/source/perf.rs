@@ -4,38 +4,39 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::FromRawFd;
 
-/// What is counted where.
+/// An event of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The unit's number (`type` in its folder of `/sys`).
     pub unit: u32,
     /// The event, with its masks.
     pub config: u64,
-    /// The processor that reads it.
+    /// The processor on which it is read.
     pub cpu: u32,
 }
 
-/// What a counter says.
+/// The value of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// Events while it ran.
+    /// The number of events while it ran.
     pub count: u64,
     /// Nanoseconds since it was opened.
     pub enabled_ns: u64,
-    /// Of those, how many it ran: fewer where events share a unit's registers in turns.
+    /// The part of that time in which it ran. It is less if events share a unit's registers in
+    /// turns.
     pub running_ns: u64,
 }
 
 /// An open counter.
 pub trait Counter: Send {
-    /// What it says now.
+    /// Its value at present.
     ///
     /// # Errors
-    /// The system refuses, or the unit went.
+    /// The system refuses, or the unit has vanished.
     fn read(&mut self) -> io::Result<Value>;
 }
 
-/// Who opens counters.
+/// A factory of counters.
 pub trait Counters {
     /// # Errors
     /// What the system says: forbidden, unknown, or no register is free.
@@ -47,7 +48,7 @@ pub trait Counters {
 pub struct Kernel;
 
 /// The first version of `struct perf_event_attr` (include/uapi/linux/perf_event.h,
-/// PERF_ATTR_SIZE_VER0), which every kernel takes.
+/// PERF_ATTR_SIZE_VER0), which every kernel accepts.
 #[repr(C)]
 struct Attributes {
     kind: u32,
@@ -83,8 +84,8 @@ impl Counters for Kernel {
             breakpoint_type: 0,
             breakpoint_address: 0,
         };
-        // SAFETY: the structure is alive and says its size; process -1 means all of one processor,
-        // group -1 none.
+        // SAFETY: the structure is alive and has its own size. Process -1 means all processes on
+        // one processor, and group -1 no group.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -101,7 +102,7 @@ impl Counters for Kernel {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor, which nothing else owns.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let file = unsafe { File::from_raw_fd(descriptor) };
         Ok(Box::new(Open(file)))
     }

@@ -1,9 +1,9 @@
-//! A unit that counts, as `/sys/bus/event_source/devices` describes it.
+//! A unit with counters, as `/sys/bus/event_source/devices` describes it.
 
 use super::perf::Event;
 use super::tree::Tree;
 
-/// Where the kernel lists them.
+/// The kernel's folder of units.
 const UNITS: &str = "sys/bus/event_source/devices";
 
 /// A unit.
@@ -11,15 +11,15 @@ const UNITS: &str = "sys/bus/event_source/devices";
 pub(super) struct Pmu {
     pub(super) name: String,
     kind: u32,
-    /// The processors that read it: one a socket.
+    /// The processors on which it is read: one per socket.
     pub(super) cpus: Vec<u32>,
     /// Fields of an event: name, and the bits of `config` from low to high.
     formats: Vec<(String, Vec<(u32, u32)>)>,
 }
 
 impl Pmu {
-    /// All whose name is this one, alone or with a number behind it; those that `/sys` describes
-    /// wrongly are left out.
+    /// All units with this name, or with this name and a number after it. Units that `/sys`
+    /// describes wrongly are left out.
     pub(super) fn all(tree: &Tree, prefix: &str) -> Vec<Self> {
         let is_it = |name: &String| {
             name.strip_prefix(prefix).is_some_and(|rest| {
@@ -48,14 +48,14 @@ impl Pmu {
         })
     }
 
-    /// How many bits a field has; 0 where the unit has none of that name.
+    /// The number of bits of a field; 0 if the unit has no field of that name.
     pub(super) fn width(&self, field: &str) -> u32 {
         let bits = self.formats.iter().find(|(name, _)| name == field);
         bits.map_or(0, |(_, bits)| bits.iter().map(|(low, high)| high - low + 1).sum())
     }
 
-    /// An event with these fields, read by that processor; `None` where a field is none of this
-    /// unit's or too narrow.
+    /// An event with these fields, read on that processor; `None` if the unit does not have a
+    /// field, or if a field is too narrow.
     pub(super) fn event(&self, fields: &[(&str, u64)], cpu: u32) -> Option<Event> {
         let mut config = 0;
         for (field, value) in fields {
@@ -75,7 +75,7 @@ impl Pmu {
     }
 }
 
-/// Of `config:0-7,32-35`.
+/// The bits in `config:0-7,32-35`.
 fn bits(text: &str) -> Option<Vec<(u32, u32)>> {
     let ranges = text.strip_prefix("config:")?.split(',').map(|range| {
         let (low, high) = range.split_once('-').unwrap_or((range, range));
@@ -85,7 +85,7 @@ fn bits(text: &str) -> Option<Vec<(u32, u32)>> {
     ranges.collect()
 }
 
-/// Of `0,24` or `0-1`.
+/// The numbers in `0,24` or `0-1`.
 fn list(text: &str) -> Option<Vec<u32>> {
     /// More processors than any machine has.
     const CPU_MAX: u32 = 1 << 16;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_go_where_the_kernel_says() {
+    fn event_places_fields_by_kernel_formats() {
         let pmu =
             pmu(&[("event", "config:0-7"), ("umask", "config:8-15"), ("ch_mask", "config:36-47")]);
         let event = pmu.event(&[("event", 0x83), ("umask", 4), ("ch_mask", 0xff)], 0).unwrap();
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_field_may_be_in_two_places() {
+    fn event_splits_field_with_two_ranges() {
         let pmu = pmu(&[("event", "config:0-7,32-37"), ("umask", "config:8-15,24-27")]);
         let event = pmu.event(&[("event", 0x81f), ("umask", 0x7fe)], 3).unwrap();
         assert_eq!((event.config, event.cpu), (0x8_0700_fe1f, 3));
     }
 
     #[test]
-    fn lists_and_formats_that_are_none_are_refused() {
+    fn invalid_lists_and_formats_are_rejected() {
         for bad in ["", "a", "3-1", "0-99999999", "-1"] {
             assert_eq!(list(bad), None, "{bad}");
         }

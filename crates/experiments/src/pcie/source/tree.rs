@@ -1,11 +1,11 @@
-//! `/sys` and `/proc` under a root, which may lie and leave out.
+//! `/sys` and `/proc` under a root, where files may be wrong or missing.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// Longest file that is read.
+/// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// More entries than a folder of `/sys` that is read here has.
+/// More entries than any folder of `/sys` that is read here.
 const NAMES_MAX: usize = 4096;
 
 /// A root directory: `/`, or a recorded tree.
@@ -23,7 +23,7 @@ impl Tree {
         self.0.join(relative)
     }
 
-    /// A file's text, trimmed; `None` where it cannot be read, is empty or is longer than any.
+    /// A file's text, trimmed; `None` if it cannot be read, is empty or is too long.
     pub(super) fn text(&self, relative: &str) -> Option<String> {
         let bytes = haul_machine::file::read_limited(&self.path(relative), FILE_BYTES_MAX).ok()?;
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();

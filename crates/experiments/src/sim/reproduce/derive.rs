@@ -3,11 +3,11 @@
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Kind, Record};
 
-use super::super::paper::{COPY_SHARES, FIGURE_8, Mode, Row, TABLE_2};
 use super::point::{Calibration, FIGURE_PAYLOAD, Results, issue, modes};
 use crate::context::Context;
+use crate::sim::paper::{COPY_SHARES, FIGURE_8, Mode, Row, TABLE_2};
 
-/// A row of Table 2 of ours, in percent: overall, by faster copies, by overlap.
+/// A row of haul's Table 2, in percent: overall, by faster copies, by overlap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ours {
     pub(super) overall: f64,
@@ -15,7 +15,7 @@ pub(super) struct Ours {
     pub(super) overlap: f64,
 }
 
-/// Ours beside a row of the paper's.
+/// haul's row for a row of the paper.
 pub(super) fn ours(row: &Row, results: &Results) -> Option<Ours> {
     let cycles = |mode, overlap| results.row(row.payload_bytes, mode, row.in_order, overlap);
     let base = cycles(Mode::Base, true)?;
@@ -24,7 +24,7 @@ pub(super) fn ours(row: &Row, results: &Results) -> Option<Ours> {
     Some(Ours { overall, faster_copies, overlap: overall - faster_copies })
 }
 
-/// By how many percent the second is less than the first.
+/// The reduction from the first to the second, in percent.
 pub(super) fn reduction(base: f64, cycles: f64) -> f64 {
     (1.0 - cycles / base) * 100.0
 }
@@ -57,10 +57,10 @@ pub(super) fn emit(
     context: &mut Context<'_>,
 ) {
     let work = if calibration == Calibration::None { 0 } else { work };
-    let mut told = table_2(calibration, results);
-    told.extend(figures(calibration, results));
-    told.extend(copy_shares(calibration, results, work));
-    told.into_iter().for_each(|record| context.emit(record));
+    let mut records = table_2(calibration, results);
+    records.extend(figures(calibration, results));
+    records.extend(copy_shares(calibration, results, work));
+    records.into_iter().for_each(|record| context.emit(record));
 }
 
 fn record(
@@ -83,7 +83,7 @@ fn table_2(calibration: Calibration, results: &Results) -> Vec<Record> {
         record(calibration, results, name::SIM_TABLE2, (metric, unit), value)
     };
     let (mut errors, mut errors_faster) = (Vec::new(), Vec::new());
-    let mut told = Vec::new();
+    let mut records = Vec::new();
     for row in &TABLE_2 {
         let Some(ours) = ours(row, results) else {
             continue;
@@ -102,7 +102,7 @@ fn table_2(calibration: Calibration, results: &Results) -> Vec<Record> {
                 .with(key::MODE, row.mode.name())
                 .with(key::CORE, issue(row.in_order).name());
             let cell = beside_paper(cell, value, paper);
-            told.push(match row.disputed {
+            records.push(match row.disputed {
                 Some(why) => cell.with(key::DISPUTED, why),
                 None => cell,
             });
@@ -112,22 +112,22 @@ fn table_2(calibration: Calibration, results: &Results) -> Vec<Record> {
     for (metric, errors) in
         [("mean_absolute_error", &errors), ("mean_absolute_error_faster_copies", &errors_faster)]
     {
-        told.push(cell_of(metric, "points", mean(errors)).with(key::ROWS, errors.len()));
+        records.push(cell_of(metric, "points", mean(errors)).with(key::ROWS, errors.len()));
     }
-    told
+    records
 }
 
 fn figures(calibration: Calibration, results: &Results) -> Vec<Record> {
     let point = |experiment: &str, mode: Mode, value: f64| {
-        let told = record(calibration, results, experiment, ("execution_time", "%"), value);
-        told.with(key::MODE, mode.name())
+        let records = record(calibration, results, experiment, ("execution_time", "%"), value);
+        records.with(key::MODE, mode.name())
     };
-    let mut told = Vec::new();
+    let mut records = Vec::new();
     for mode in modes() {
         for (channels, gb_per_s) in [(1, 3.2), (2, 6.4)] {
             if let Some(value) = figure_7(results, mode, channels) {
                 let record = point(name::SIM_FIGURE7, mode, value);
-                told.push(record.with(key::BANDWIDTH_GB_PER_S, gb_per_s));
+                records.push(record.with(key::BANDWIDTH_GB_PER_S, gb_per_s));
             }
         }
         for latency_ns in [80_u64, 95, 110] {
@@ -136,13 +136,13 @@ fn figures(calibration: Calibration, results: &Results) -> Vec<Record> {
             };
             let record = point(name::SIM_FIGURE8, mode, value).with(key::LATENCY_NS, latency_ns);
             let is = |entry: &&(Mode, u64, f64)| (entry.0, entry.1) == (mode, latency_ns);
-            told.push(match FIGURE_8.iter().find(is) {
+            records.push(match FIGURE_8.iter().find(is) {
                 Some((_, _, reduction)) => beside_paper(record, value, 100.0 - reduction),
                 None => record,
             });
         }
     }
-    told
+    records
 }
 
 fn copy_shares(calibration: Calibration, results: &Results, work: u64) -> Vec<Record> {
@@ -151,18 +151,19 @@ fn copy_shares(calibration: Calibration, results: &Results, work: u64) -> Vec<Re
     };
     let share = |(payload_bytes, paper): (u64, f64)| {
         let value = line.copy_share(payload_bytes, 0.0);
-        let told = record(calibration, results, name::SIM_COPY_SHARE, ("copy_share", "%"), value)
-            .with(key::PAYLOAD_BYTES, payload_bytes)
-            .with(key::WORK, work)
-            .with(key::COMPUTE_CYCLES, line.fixed.round())
-            .with(key::CYCLES_PER_LINE, (line.per_byte * 640.0).round() / 10.0);
-        beside_paper(told, value, paper)
+        let records =
+            record(calibration, results, name::SIM_COPY_SHARE, ("copy_share", "%"), value)
+                .with(key::PAYLOAD_BYTES, payload_bytes)
+                .with(key::WORK, work)
+                .with(key::COMPUTE_CYCLES, line.fixed.round())
+                .with(key::CYCLES_PER_LINE, (line.per_byte * 640.0).round() / 10.0);
+        beside_paper(records, value, paper)
     };
     COPY_SHARES.into_iter().map(share).collect()
 }
 
-/// A record beside the paper's value: the value itself, the error in points, and the ratio, 0 where
-/// the two have different signs.
+/// A record compared with the paper's value: the value itself, the error in points, and the ratio,
+/// which is 0 if the signs differ.
 fn beside_paper(record: Record, value: f64, paper: f64) -> Record {
     let ratio = (value / paper).max(0.0);
     let ratio = if ratio.is_finite() { ratio } else { 0.0 };

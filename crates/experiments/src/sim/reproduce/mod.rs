@@ -1,14 +1,14 @@
-//! The paper again: 48 machines, Table 2, Figures 6 to 8, and how far off each figure is.
+//! The paper's experiment: 48 machines, Table 2, Figures 6 to 8, and the error of each figure.
 //!
-//! Twice: with the machine as it is described, and with one knob (compute per packet) set so that
-//! BASE's copy shares in order are the paper's. The knob sees no other figure; where it comes out
-//! at nothing, the second time is the first, and is not run again.
+//! It runs twice: with the machine as it is described, and with one knob (compute per packet) such
+//! that BASE's copy shares in order are those of the paper. The knob depends on no other figure. If
+//! it is zero, the second time is equal to the first, and is not run.
 //!
 //! From the bottom up:
 //!
-//! - `point`: the paper's machines, and what runs on them gave;
+//! - `point`: the paper's machines, and the results of their runs;
 //! - `derive`: from cycles to the paper's figures;
-//! - `tiers`: the tiers that a reproduction is held to.
+//! - `tiers`: the tiers that a reproduction must reach.
 
 mod derive;
 mod point;
@@ -36,28 +36,28 @@ use crate::experiment::Experiment;
 
 pub use point::{Calibration, Point};
 
-/// What to run.
+/// The settings of a reproduction.
 #[derive(Clone, Debug)]
 pub struct Reproduce {
     /// Packets of each trace. The paper: 100,000.
     pub packets: u64,
-    /// Packets of each trace in the calibrated runs; a run is in its steady state long before.
+    /// Packets of each trace in the calibrated runs. A run reaches its steady state long before.
     pub packets_calibrated: u64,
-    /// Runs at once.
+    /// The number of runs at the same time.
     pub threads: usize,
-    /// The workload's program in place of the one that haul holds.
+    /// The workload's program, instead of the one that is part of haul.
     pub program: Option<std::path::PathBuf>,
 }
 
-/// Packets before time is taken at most: they warm caches, predictor and the connection, and are
-/// more than a turn of the NIC's 256 buffers.
+/// The most packets before time is counted. They warm caches, predictor and the connection, and are
+/// more than one turn of the NIC's 256 buffers.
 const WARM_PACKETS_MAX: u64 = 300;
 
-/// What a packet of all runs takes on one core: some 100 ns an instruction, 48 runs of about 1,700
-/// instructions a packet.
+/// The time of a packet of all runs on one core: some 100 ns per instruction, 48 runs of about
+/// 1,700 instructions per packet.
 const TIME_OF_PACKET: Duration = Duration::from_micros(48 * 170);
 
-/// Of so many packets, how many come before time is taken.
+/// The number of packets before time is counted, of this many packets.
 #[must_use]
 pub fn warm_packets(packets: u64) -> u64 {
     WARM_PACKETS_MAX.min(packets / 4)
@@ -68,12 +68,12 @@ impl Experiment for Reproduce {
         "the paper's machines".to_owned()
     }
 
-    fn beside(&self, _: &Caches) -> Duration {
+    fn overhead(&self, _: &Caches) -> Duration {
         TIME_OF_PACKET * self.packets as u32 / self.threads as u32
     }
 
-    /// Runs all machines: a record of each as it ends, and at last those of tables, figures, tiers
-    /// and speed; not the latter where it was stopped before.
+    /// Runs all machines. Emits a record for each as it ends, and at last those of tables, figures,
+    /// tiers and speed, unless it was stopped before.
     ///
     /// # Errors
     /// The program cannot be read, or a run fails.
@@ -85,7 +85,7 @@ impl Experiment for Reproduce {
         let (image, program_digest) = (program.image()?, program.digest());
         let began = Instant::now();
         let points = point::all(0);
-        // How many runs there are once the knob was probed, and once it was set.
+        // The number of runs after the knob was probed, and after it was set.
         let probed = points.len() + point::base_in_order(0).len();
         let knobbed = probed + points.len();
         let mut done = 0;
@@ -102,7 +102,7 @@ impl Experiment for Reproduce {
         if context.is_stopped() {
             return Ok(());
         }
-        // A knob that stays where it was leaves the same machines, whose runs are there.
+        // With a knob of zero, the machines are the same, and their runs exist already.
         let with_knob = if work > 0 { &one_knob } else { &none };
         for (calibration, results) in
             [(Calibration::None, &none), (Calibration::OneKnob, with_knob)]
@@ -115,7 +115,8 @@ impl Experiment for Reproduce {
     }
 }
 
-/// Iterations of the knob's loop that bring BASE's copy shares, in order, nearest to the paper's.
+/// The iterations of the knob's loop for which BASE's copy shares, in order, are nearest to the
+/// paper's.
 fn calibrate(
     plan: &Reproduce,
     image: &Image,
@@ -124,11 +125,11 @@ fn calibrate(
     progress: (&mut usize, usize),
     context: &mut Context<'_>,
 ) -> Result<u64, Error> {
-    /// Iterations of the probe: about as many cycles as the stack takes for a packet.
+    /// Iterations of the probe: about as many cycles as the stack takes per packet.
     const PROBE_WORK: u64 = 1000;
     let wanted = none.base_line(0).map_or(0.0, |line| line.missing_cycles());
     if wanted < 0.5 {
-        // One iteration is a cycle at least.
+        // One iteration takes at least a cycle.
         return Ok(0);
     }
     let points: Vec<Point> = point::base_in_order(PROBE_WORK);
@@ -155,8 +156,8 @@ fn run(
     let warm = warm_packets(packets);
     let stop = context.stop;
     let mut failure = None;
-    // Records stand in the order of the points, whichever ended first: a run's file is then the
-    // same on any number of threads.
+    // Records are in the order of the points, whichever ended first, so that the file of a run is
+    // the same on any number of threads.
     let mut ended = BTreeMap::new();
     let mut keep = |index: usize, simulated: Simulated, context: &mut Context<'_>| {
         context.emit(points[index].record(results, &simulated));
@@ -187,12 +188,12 @@ fn run(
             }
         }
     });
-    // What had ended when somebody said stop, or another failed.
+    // The runs that had ended when the run was stopped or another one failed.
     ended.into_iter().for_each(|(index, simulated)| keep(index, simulated, context));
     failure.map_or(Ok(()), Err)
 }
 
-/// How fast the simulator was: measured, as everything else is modelled.
+/// Emits the speed of the simulator. It is measured; everything else is modelled.
 fn emit_speed(results: &Results, began: Instant, threads: usize, context: &mut Context<'_>) {
     for in_order in [false, true] {
         let runs = results.runs().filter(|(point, _)| point.in_order == in_order);
@@ -217,5 +218,5 @@ fn emit_speed(results: &Results, began: Instant, threads: usize, context: &mut C
     context.emit(record);
 }
 
-/// The modes that have an engine.
+/// The modes with an engine.
 pub(crate) const ENGINES: [Mode; 3] = [Mode::SyncNlb, Mode::SyncWlb, Mode::Async];

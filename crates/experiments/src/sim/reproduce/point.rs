@@ -1,24 +1,24 @@
-//! The paper's machines, and what runs on them gave.
+//! The paper's machines, and the results of their runs.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 use haul_sim::configuration::Issue;
 
-use super::super::paper::{COPY_SHARES, Mode};
-use super::super::task::{Copying, Simulated, Task};
 use super::ENGINES;
+use crate::sim::paper::{COPY_SHARES, Mode};
+use crate::sim::task::{Copying, Simulated, Task};
 
 /// Whether the knob is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calibration {
     /// The machine as it is described.
     None,
-    /// Compute per packet set so that BASE's copy shares in order are the paper's.
+    /// Compute per packet such that BASE's copy shares in order are those of the paper.
     OneKnob,
 }
 
 impl Calibration {
-    /// As records say it.
+    /// Its name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Calibration {
 pub struct Point {
     /// Payload of every packet.
     pub payload_bytes: u64,
-    /// Who copies.
+    /// The copier.
     pub mode: Mode,
     /// Whether the processor issues in order.
     pub in_order: bool,
@@ -43,16 +43,16 @@ pub struct Point {
     pub channels: u32,
     /// Memory latency.
     pub latency_ns: u64,
-    /// The knob.
+    /// The iterations of the knob.
     pub work: u64,
 }
 
 /// Figures 7 and 8 are of this payload.
 pub(super) const FIGURE_PAYLOAD: u64 = 1024;
 
-/// The 48: three traces, two processors, BASE and three engines, and the engines without overlap,
-/// where bypass makes no difference between synchronous and asynchronous: 36. Then Figure 7's four
-/// of one channel, and Figure 8's eight of longer latency.
+/// The 48 machines: three traces, two processors, BASE and three engines, and the engines without
+/// overlap, where bypass makes no difference between synchronous and asynchronous: 36. Then Figure
+/// 7's four with one channel, and Figure 8's eight with longer latency.
 pub(super) fn all(work: u64) -> Vec<Point> {
     let mut points = Vec::new();
     for (payload_bytes, _) in COPY_SHARES {
@@ -77,12 +77,12 @@ pub(super) fn all(work: u64) -> Vec<Point> {
         points.push(Point { latency_ns: 95, ..usual.clone() });
         points.push(Point { latency_ns: 110, ..usual });
     }
-    // The longest first, so that no thread is left with one of them at the end.
+    // The longest first, so that no thread runs one of them alone at the end.
     points.sort_by_key(|point| std::cmp::Reverse((point.mode == Mode::Base, point.payload_bytes)));
     points
 }
 
-/// What the knob is set by.
+/// The machines that determine the knob.
 pub(super) fn base_in_order(work: u64) -> Vec<Point> {
     let payloads = COPY_SHARES.iter().map(|(payload_bytes, _)| *payload_bytes);
     payloads
@@ -94,11 +94,11 @@ pub(super) fn base_in_order(work: u64) -> Vec<Point> {
         .collect()
 }
 
-/// What a line takes longer on one channel of DDR2-400 than on two in lockstep.
+/// The additional time of a line on one channel of DDR2-400, compared with two in lockstep.
 const LINE_ON_ONE_CHANNEL_NS: u64 = 10;
 
 impl Point {
-    /// The machine of Figures 7 and 8, as Table 1 has it.
+    /// The machine of Figures 7 and 8, by Table 1.
     pub(super) fn usual(mode: Mode, work: u64) -> Self {
         Self {
             payload_bytes: FIGURE_PAYLOAD,
@@ -111,7 +111,7 @@ impl Point {
         }
     }
 
-    /// The same as a task.
+    /// The task of this point.
     #[must_use]
     pub fn task(&self, packets: u64, warm_packets: u64) -> Task {
         let mut task = Task {
@@ -129,7 +129,7 @@ impl Point {
         task.machine.core.issue = issue(self.in_order);
         let memory = &mut task.machine.memory;
         memory.dram.channels = self.channels;
-        // The chipset is the same, and one channel takes longer over a line than two.
+        // The chipset is the same, and one channel takes longer for a line than two.
         memory.latency_ns =
             self.latency_ns + if self.channels == 1 { LINE_ON_ONE_CHANNEL_NS } else { 0 };
         task
@@ -141,7 +141,7 @@ impl Point {
         issue(self.in_order).name()
     }
 
-    /// What the run gave, as a record.
+    /// The record of the run.
     pub(super) fn record(&self, results: &Results, simulated: &Simulated) -> Record {
         let mut record = Record::new("", name::SIM_RUN, "haul", "time", "cycles")
             .with(key::PAYLOAD_BYTES, self.payload_bytes)
@@ -160,7 +160,7 @@ impl Point {
     }
 }
 
-/// Which of the two processors.
+/// The issue order of the two processors.
 pub(super) fn issue(in_order: bool) -> Issue {
     if in_order { Issue::InOrder } else { Issue::OutOfOrder }
 }
@@ -175,13 +175,12 @@ impl std::fmt::Display for Point {
 pub(super) struct Results {
     /// Packets of each.
     pub packets: u64,
-    /// What ran: the digest of the program's bytes, by which a record says whether it can be had
-    /// again.
+    /// The digest of the program's bytes, which shows whether a record can be reproduced.
     pub program_digest: String,
     runs: Vec<(Point, Simulated)>,
 }
 
-/// BASE's cycles a packet in order as a line over the payload: `fixed + per_byte * payload`.
+/// BASE's cycles per packet in order as a line over the payload: `fixed + per_byte * payload`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BaseLine {
     pub(super) fixed: f64,
@@ -201,13 +200,13 @@ impl Results {
         self.runs.iter().map(|(point, run)| (point, run))
     }
 
-    /// Cycles a packet of the last run whose point is like that.
+    /// Cycles per packet of the last run whose point meets a condition.
     pub(super) fn cycles(&self, is: impl Fn(&Point) -> bool) -> Option<f64> {
         self.runs.iter().rev().find(|(point, _)| is(point))?.1.cycles_per_packet
     }
 
-    /// Cycles a packet of a row of Table 2, or of the same without overlap; the knob's last
-    /// setting.
+    /// Cycles per packet of a row of Table 2, or of the same machine without overlap, for the
+    /// knob's last setting.
     pub(super) fn row(
         &self,
         payload_bytes: u64,
@@ -215,7 +214,7 @@ impl Results {
         in_order: bool,
         overlap: bool,
     ) -> Option<f64> {
-        // Without overlap an early notification is worth nothing: one run for both.
+        // Without overlap, an early notification has no effect: one run serves both.
         let mode = if mode == Mode::Async && !overlap { Mode::SyncWlb } else { mode };
         self.cycles(|point| {
             (point.payload_bytes, point.mode, point.in_order, point.overlap)
@@ -224,7 +223,7 @@ impl Results {
         })
     }
 
-    /// Least squares over the three traces.
+    /// By least squares over the three traces.
     pub(super) fn base_line(&self, work: u64) -> Option<BaseLine> {
         let points: Vec<(f64, f64)> = COPY_SHARES
             .iter()
@@ -252,19 +251,20 @@ impl BaseLine {
             .then_some(Self { fixed: y - per_byte * x, per_byte })
     }
 
-    /// The part of a packet's time that is copying, in percent, with so many cycles more a packet.
+    /// The share of copying in a packet's time, in percent, with `more` additional cycles per
+    /// packet.
     pub(super) fn copy_share(&self, payload_bytes: u64, more: f64) -> f64 {
         let copying = self.per_byte * payload_bytes as f64;
         copying / (self.fixed + more + copying) * 100.0
     }
 
-    /// Cycles that a packet should take more, so that the copy shares come nearest to the paper's.
+    /// The additional cycles per packet for which the copy shares are nearest to the paper's.
     pub(super) fn missing_cycles(&self) -> f64 {
         let miss = |more: f64| -> f64 {
             let off = |(payload, share): &(u64, f64)| self.copy_share(*payload, more) - share;
             COPY_SHARES.iter().map(|entry| off(entry).powi(2)).sum()
         };
-        // The miss has one minimum: thirds close in on it.
+        // The error has one minimum, which a ternary search finds.
         let (mut low, mut high) = (0.0, 100_000.0);
         for _ in 0..200 {
             let third = (high - low) / 3.0;
@@ -278,7 +278,7 @@ impl BaseLine {
     }
 }
 
-/// The engines' modes, BASE first.
+/// BASE and the modes with an engine.
 pub(super) fn modes() -> impl Iterator<Item = Mode> {
     std::iter::once(Mode::Base).chain(ENGINES)
 }
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_48_machines_and_no_two_are_the_same() {
+    fn all_has_48_different_machines() {
         let points = all(0);
         assert_eq!(points.len(), 48);
         for (place, point) in points.iter().enumerate() {
@@ -298,8 +298,8 @@ mod tests {
     }
 
     #[test]
-    fn the_knob_closes_exactly_the_gap() {
-        // A machine whose shares are the paper's for 1800 cycles of compute: 4.85 cycles a byte.
+    fn knob_closes_gap_exactly() {
+        // A machine with the paper's shares for 1800 cycles of compute: 4.85 cycles per byte.
         let line = |fixed| BaseLine { fixed, per_byte: 4.85 };
         let missing = line(800.0).missing_cycles();
         assert!((900.0..1100.0).contains(&missing), "{missing}");

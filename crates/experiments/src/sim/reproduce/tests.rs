@@ -1,15 +1,15 @@
-//! From cycles to cells, mean error and tiers: held by hand-made runs whose figures are the
-//! paper's, and by the committed record.
+//! From cycles to cells, mean error and tiers, shown by hand-made runs with the paper's figures,
+//! and by the committed record.
 
 use std::path::Path;
 
 use haul_model::{Line, Record};
 
-use super::super::paper::{COPY_SHARES, FIGURE_8, Row, TABLE_2};
 use super::*;
 use crate::context::measured;
+use crate::sim::paper::{COPY_SHARES, FIGURE_8, Row, TABLE_2};
 
-/// BASE's cycles a packet at 80 ns; whatever it is, only ratios count.
+/// BASE's cycles per packet at 80 ns. Only ratios count, so that any value serves.
 const BASE: f64 = 10_000.0;
 
 fn point(payload_bytes: u64, mode: Mode, in_order: bool, overlap: bool) -> Point {
@@ -20,13 +20,13 @@ fn simulated(cycles: f64) -> Simulated {
     Simulated { cycles_per_packet: Some(cycles), ..Simulated::default() }
 }
 
-/// So many percent less.
+/// `cycles` reduced by this many percent.
 fn less(cycles: f64, percent: f64) -> f64 {
     cycles * (1.0 - percent / 100.0)
 }
 
-/// Runs whose Table 2 is the paper's, moved by what `moved` says of a row in points, and whose
-/// figures are what its text says.
+/// Runs with the paper's Table 2, changed by `moved` for each row in points, and with its text's
+/// figures.
 fn runs(moved: impl Fn(&Row) -> f64) -> Vec<(Point, f64)> {
     let mut runs = Vec::new();
     for row in &TABLE_2 {
@@ -44,8 +44,8 @@ fn runs(moved: impl Fn(&Row) -> f64) -> Vec<(Point, f64)> {
         let at_80 = less(BASE, row.map_or(0.0, |row| row.overall));
         runs.push((Point { channels: 1, ..usual.clone() }, at_80 * 1.4));
         for (latency_ns, more) in [(95, 0.1), (110, 0.2)] {
-            let said = FIGURE_8.iter().find(|entry| (entry.0, entry.1) == (mode, latency_ns));
-            let cycles = said.map_or(at_80 + slow * more / 100.0, |entry| less(slow, entry.2));
+            let published = FIGURE_8.iter().find(|entry| (entry.0, entry.1) == (mode, latency_ns));
+            let cycles = published.map_or(at_80 + slow * more / 100.0, |entry| less(slow, entry.2));
             runs.push((Point { latency_ns, ..usual.clone() }, cycles));
         }
     }
@@ -59,7 +59,7 @@ fn results(runs: Vec<(Point, f64)>) -> Results {
 }
 
 /// All records that follow from runs.
-fn told(results: &Results) -> Vec<Record> {
+fn records_of(results: &Results) -> Vec<Record> {
     let ((), found, warnings) = measured(Vec::new(), |context| {
         derive::emit(Calibration::None, results, 0, context);
         tiers::emit(Calibration::None, results, context);
@@ -82,17 +82,17 @@ fn cell(records: &[Record], metric: &str, row: &Row) -> (f64, f64) {
             && record.parameters["payload_bytes"] == row.payload_bytes
             && (record.parameters["core"] == "in-order") == row.in_order
     });
-    let found = found.expect("every cell is told");
+    let found = found.expect("every cell has a record");
     (found.samples[0], found.parameters["error_points"].as_f64().expect("a number"))
 }
 
-/// Which tiers hold, as `ABC`.
+/// The tiers that are reached, as `ABC`.
 fn tiers_of(records: &[Record]) -> String {
     let holds = records.iter().filter(|record| record.metric == "tier" && record.samples[0] == 1.0);
     holds.filter_map(|record| record.parameters["tier"].as_str()).collect()
 }
 
-/// The checks that fail, with their values.
+/// The checks that failed, with their values.
 fn failures(records: &[Record]) -> Vec<(String, f64)> {
     let failed =
         records.iter().filter(|record| record.metric == "check" && record.samples[0] == 0.0);
@@ -109,8 +109,8 @@ fn is(row: &Row, payload_bytes: u64, mode: Mode, in_order: bool) -> bool {
 }
 
 #[test]
-fn the_papers_own_cycles_give_its_table_and_pass_every_tier() {
-    let records = told(&results(runs(|_| 0.0)));
+fn paper_cycles_give_its_table_and_pass_every_tier() {
+    let records = records_of(&results(runs(|_| 0.0)));
     for row in TABLE_2.iter().filter(|row| row.disputed.is_none()) {
         let (overall, error) = cell(&records, "overall", row);
         assert!((overall - row.overall).abs() < 1e-9 && error.abs() < 1e-9, "{row:?}");
@@ -124,14 +124,13 @@ fn the_papers_own_cycles_give_its_table_and_pass_every_tier() {
 }
 
 #[test]
-fn an_error_is_ours_less_the_papers_and_has_its_sign() {
+fn error_is_own_value_minus_paper_value() {
     let base = derive::reduction(200.0, 150.0);
     assert!((base - 25.0).abs() < 1e-9, "a quarter less, not more: {base}");
     for moved in [-4.9, 4.9] {
-        let records =
-            told(&results(runs(
-                |row| if is(row, 1400, Mode::SyncNlb, true) { moved } else { 0.0 },
-            )));
+        let records = records_of(&results(runs(|row| {
+            if is(row, 1400, Mode::SyncNlb, true) { moved } else { 0.0 }
+        })));
         let row = TABLE_2.iter().find(|row| is(row, 1400, Mode::SyncNlb, true)).expect("a row");
         let (overall, error) = cell(&records, "overall", row);
         assert!((overall - row.overall - moved).abs() < 1e-9 && (error - moved).abs() < 1e-3);
@@ -140,10 +139,10 @@ fn an_error_is_ours_less_the_papers_and_has_its_sign() {
 }
 
 #[test]
-fn tier_b_holds_each_row_and_the_mean() {
+fn tier_b_checks_each_row_and_the_mean() {
     let moved = |in_order: bool, points: f64| {
         let here = move |row: &Row| if is(row, 1400, Mode::Async, in_order) { points } else { 0.0 };
-        told(&results(runs(here)))
+        records_of(&results(runs(here)))
     };
     for (in_order, limit) in [(true, 5.0), (false, 8.0)] {
         for sign in [-1.0, 1.0] {
@@ -159,16 +158,16 @@ fn tier_b_holds_each_row_and_the_mean() {
             assert_eq!(failed, [sign * (limit + 0.1)], "in order: {in_order}");
         }
     }
-    let records = told(&results(runs(|_| 4.1)));
+    let records = records_of(&results(runs(|_| 4.1)));
     assert!(!tiers_of(&records).contains('B'), "every row is within its limit, the mean is not");
     let named = ("mean absolute error at most 4 points".to_owned(), 4.1);
     assert!(failures(&records).contains(&named), "{:?}", failures(&records));
     assert!(!failures(&records).iter().any(|(what, _)| what.contains("within")));
-    assert!(tiers_of(&told(&results(runs(|_| -3.9)))).contains('B'));
+    assert!(tiers_of(&records_of(&results(runs(|_| -3.9)))).contains('B'));
 }
 
 #[test]
-fn tier_c_holds_figure_8_with_its_sign() {
+fn tier_c_checks_figure_8_with_its_sign() {
     for (percent, value) in [(13.0, 3.0), (7.0, -3.0)] {
         let mut runs = runs(|_| 0.0);
         let is_it = |point: &Point| {
@@ -176,7 +175,7 @@ fn tier_c_holds_figure_8_with_its_sign() {
         };
         let run = runs.iter_mut().find(|(point, _)| is_it(point)).expect("BASE at 95 ns");
         run.1 = less(BASE / 0.82, percent);
-        let records = told(&results(runs));
+        let records = records_of(&results(runs));
         assert_eq!(tiers_of(&records), "AB");
         let named = "BASE at 95 ns: 10% less than BASE at 110".to_owned();
         assert_eq!(failures(&records), [(named, value)]);
@@ -184,27 +183,27 @@ fn tier_c_holds_figure_8_with_its_sign() {
 }
 
 #[test]
-fn tier_a_fails_with_one_ordering_and_with_a_run_that_lacks() {
-    // Bypass that is worth less than none.
+fn tier_a_fails_for_wrong_ordering_and_missing_run() {
+    // Bypass is worse than no bypass.
     let swapped = |row: &Row| match row.mode {
         Mode::SyncWlb if row.payload_bytes == 1024 && row.in_order => -7.0,
         _ => 0.0,
     };
-    let records = told(&results(runs(swapped)));
+    let records = records_of(&results(runs(swapped)));
     assert!(!tiers_of(&records).contains('A'));
     let named = ("1024 B in order: bypass is better than none".to_owned(), -0.6);
     assert!(failures(&records).contains(&named), "{:?}", failures(&records));
     let without = runs(|_| 0.0).into_iter().filter(|(point, _)| point.channels == 2).collect();
-    let records = told(&results(without));
+    let records = records_of(&results(without));
     assert_eq!(tiers_of(&records), "BC", "Figure 7 was not run");
-    assert_eq!(tiers_of(&told(&results(Vec::new()))), "");
+    assert_eq!(tiers_of(&records_of(&results(Vec::new()))), "");
 }
 
-/// The committed record of the quick form, without what a clock gave.
+/// The committed record of the quick form, without measured figures.
 fn recorded() -> Vec<Record> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../bench/record/2026-11-22-sim-paper/quick.jsonl");
-    let lines = haul_model::parse(&std::fs::read_to_string(path).expect("it is there"));
+    let lines = haul_model::parse(&std::fs::read_to_string(path).expect("it exists"));
     let records = lines.expect("records").into_iter().filter_map(|line| match line {
         Line::Record(record) if record.kind == Kind::Modelled => Some(record),
         _ => None,
@@ -228,13 +227,13 @@ fn point_of(record: &Record) -> Point {
 }
 
 #[test]
-fn the_record_follows_from_its_runs_and_is_as_accurate_as_the_documents_say() {
+fn record_follows_from_runs_with_documented_accuracy() {
     let recorded = recorded();
-    // Those with work are of the knob, and of the probe before it.
+    // Runs with work belong to the knob, and to the probe before it.
     let is_run =
         |record: &&Record| record.experiment == "sim.run" && record.parameters["work"] == 0;
     let runs = recorded.iter().filter(is_run).map(|run| (point_of(run), run.samples[0]));
-    let again = told(&results(runs.collect()));
+    let again = records_of(&results(runs.collect()));
     let is_none = |record: &&Record| {
         record.experiment != "sim.run" && record.parameters["calibration"] == "none"
     };

@@ -1,22 +1,23 @@
-//! The tiers that a reproduction is held to: A, every ordering and trend; B, Table 2 within 5
+//! The tiers that a reproduction must reach: A, every ordering and trend; B, Table 2 within 5
 //! points in order and 8 out of order, 4 in the mean; C, Figure 8 within 2 points.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 
-use super::super::paper::{COPY_SHARES, FIGURE_8, FIGURE_8_CHANGES, Mode, Row, TABLE_2};
 use super::ENGINES;
 use super::derive::{Ours, figure_7, figure_8, ours};
 use super::point::{Calibration, Results, modes};
 use crate::context::Context;
+use crate::sim::paper::{COPY_SHARES, FIGURE_8, FIGURE_8_CHANGES, Mode, Row, TABLE_2};
 
-/// Points that a row may be off in order and out of order, and in the mean; Figure 8's.
+/// The allowed error of a row in points, in order and out of order, and in the mean; that of Figure
+/// 8.
 const IN_ORDER_MAX: f64 = 5.0;
 const OUT_OF_ORDER_MAX: f64 = 8.0;
 const MEAN_MAX: f64 = 4.0;
 const FIGURE_8_MAX: f64 = 2.0;
 
-/// One thing that must hold.
+/// One condition.
 struct Check {
     tier: &'static str,
     what: String,
@@ -43,23 +44,23 @@ pub(super) fn emit(calibration: Calibration, results: &Results, context: &mut Co
     }
     for check in &checks {
         let value = (check.value * 100.0).round() / 100.0;
-        let told = record("check", check.tier, check.passes);
-        context.emit(told.with(key::WHAT, check.what.clone()).with(key::VALUE, value));
+        let found = record("check", check.tier, check.passes);
+        context.emit(found.with(key::WHAT, check.what.clone()).with(key::VALUE, value));
     }
 }
 
-/// Something of Tier A, which holds where the value is above 0.
+/// A check of Tier A, which passes if the value is above 0.
 fn above_zero(what: String, value: Option<f64>) -> Check {
     let value = value.unwrap_or(f64::MIN);
     Check { tier: "A", what, passes: value > 0.0, value: value.max(-1e9) }
 }
 
-/// How much more the second is.
+/// The difference of the second to the first.
 fn more(first: Option<f64>, second: Option<f64>) -> Option<f64> {
     Some(second? - first?)
 }
 
-/// Tier A: what the paper concludes from Table 2 and the figures.
+/// Tier A: the paper's conclusions from Table 2 and the figures.
 fn orderings(results: &Results) -> Vec<Check> {
     let mut checks = Vec::new();
     for (payload, _) in COPY_SHARES {
@@ -83,7 +84,7 @@ fn orderings(results: &Results) -> Vec<Check> {
         let what = format!("Figure 7, {name}: 6.4 GB/s are faster than 3.2");
         checks.push(above_zero(what, more(time(2), time(1))));
         let change = |mode| more(figure_8(results, mode, 80), figure_8(results, mode, 110));
-        // ASYNC changes by 0.2 points in the paper: half a point is no trend.
+        // ASYNC changes by 0.2 points in the paper; half a point is not a trend.
         let what = format!("Figure 8, {name}: 80 ns are not slower than 110 by half a point");
         checks.push(above_zero(what, change(mode).map(|change| change + 0.5)));
         if mode != Mode::Base {
@@ -154,7 +155,7 @@ fn table_2(results: &Results) -> Vec<Check> {
     checks
 }
 
-/// Tier C: what the text says of Figure 8.
+/// Tier C: the text's figures for Figure 8.
 fn figure_8_points(results: &Results) -> Vec<Check> {
     let mut checks = Vec::new();
     let mut check = |what: String, ours: Option<f64>, paper: f64| {

@@ -1,14 +1,15 @@
-//! What a plan varies: a parameter by its name, and its values as a list or as a range.
+//! The varied parameters of a plan: a parameter by its name, with its values as a list or as a
+//! range.
 
 use super::TASKS_MAX;
 use crate::sim::settings::Setting;
 
-/// A parameter and the values that it takes.
+/// A parameter and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// A task's field or a setting's path.
+    /// A field of the task, or the path of a setting.
     pub name: String,
-    /// Its values, as text.
+    /// Its values as text.
     pub values: Vec<String>,
 }
 
@@ -31,13 +32,13 @@ impl std::str::FromStr for Range {
         let number = |part: &str| {
             part.trim()
                 .parse::<u64>()
-                .map_err(|_| format!("{part:?} in {text:?} is no whole number"))
+                .map_err(|_| format!("{part:?} in {text:?} is not a whole number"))
         };
         let (first, last, step) = (number(first)?, number(last)?, number(step)?);
         if step == 0 || first > last || (last - first) / step >= TASKS_MAX as u64 {
             return Err(format!(
-                "{text:?} is no range: FIRST..LAST:STEP with FIRST at most LAST, a STEP above 0, and \
-                 fewer than {TASKS_MAX} values"
+                "{text:?} is not a range: FIRST..LAST:STEP with FIRST at most LAST, a STEP above 0, \
+                 and fewer than {TASKS_MAX} values"
             ));
         }
         let count = (last - first) / step;

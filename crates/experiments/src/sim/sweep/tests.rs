@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Nobody says stop.
+/// A stop flag that is never set.
 static GO: AtomicBool = AtomicBool::new(false);
 
 fn ranges(texts: &[&str]) -> Vec<Range> {
@@ -11,7 +11,7 @@ fn ranges(texts: &[&str]) -> Vec<Range> {
 }
 
 #[test]
-fn ranges_are_lists_or_steps() {
+fn range_parses_lists_and_steps() {
     let values = |text: &str| text.parse::<Range>().map(|range| range.values);
     assert_eq!(values("a=1,2"), Ok(vec!["1".into(), "2".into()]));
     assert_eq!(values("a=80..110:15"), Ok(vec!["80".into(), "95".into(), "110".into()]));
@@ -22,7 +22,7 @@ fn ranges_are_lists_or_steps() {
 }
 
 #[test]
-fn tasks_are_all_combinations_and_differ() {
+fn plan_has_all_combinations_with_different_digests() {
     let entries = tasks(
         &Task::default(),
         &ranges(&["core.issue=in-order,out-of-order", "memory.latency_ns=80..110:15"]),
@@ -45,10 +45,10 @@ fn tasks_are_all_combinations_and_differ() {
     assert!(refusal(&["memory.mshrs=1,2", "memory.mshrs=3,4"]).contains("varied twice"));
 }
 
-/// `li a7, 93; li a0, 0; ecall`: it ends at once.
+/// `li a7, 93; li a0, 0; ecall`: it ends immediately.
 const ENDS: [u32; 3] = [0x05d0_0893, 0x0000_0513, 0x0000_0073];
 
-/// `j .` and what is never reached: it does not end.
+/// `j .` and two instructions that are never reached: it does not end.
 const LOOPS: [u32; 3] = [0x0000_006f, 0x0000_0513, 0x0000_0073];
 
 /// A program as an ELF file.
@@ -92,33 +92,34 @@ fn plan_of(folder: &Path, code: [u32; 3]) -> PathBuf {
 }
 
 #[test]
-fn a_task_is_done_once_and_collected() {
+fn task_is_done_once_and_collected() {
     let folder = tempfile::tempdir().expect("a folder");
-    let plan = Plan::read(&plan(folder.path())).expect("a whole plan");
-    assert_eq!(plan.run(2, &GO).expect("it runs"), Doing::Now);
-    assert_eq!(plan.run(2, &GO).expect("it is there"), Doing::Before, "done twice");
+    let plan = Plan::read(&plan(folder.path())).expect("the plan is whole");
+    assert_eq!(plan.run(2, &GO).expect("it runs"), Completion::Now);
+    assert_eq!(plan.run(2, &GO).expect("it exists"), Completion::Before, "done twice");
     let (records, missing) = plan.collect();
     assert_eq!(records.len(), METRICS);
     let indices: Vec<usize> = missing.iter().map(|(index, _)| *index).collect();
     assert_eq!(indices, [0, 1, 3]);
-    assert!(plan.run(4, &GO).expect_err("no such task").to_string().contains("0 to 3"));
+    assert!(plan.run(4, &GO).expect_err("there is no such task").to_string().contains("0 to 3"));
 }
 
 #[test]
-fn a_killed_or_repeated_task_harms_nothing() {
+fn killed_or_repeated_task_gives_same_record() {
     let folder = tempfile::tempdir().expect("a folder");
-    let plan = Plan::read(&plan(folder.path())).expect("a whole plan");
+    let plan = Plan::read(&plan(folder.path())).expect("the plan is whole");
     plan.run(0, &GO).expect("it runs");
     let path = plan.record_path(&plan.entries[0]);
-    let whole = std::fs::read_to_string(&path).expect("it is there");
-    // A worker that was killed leaves a temporary file at most; one that wrote by itself, a half.
+    let whole = std::fs::read_to_string(&path).expect("it exists");
+    // A killed worker leaves at most a temporary file. A worker without such files would leave half
+    // of the record.
     std::fs::write(&path, &whole[..whole.len() / 2]).expect("it is written");
     std::fs::write(path.with_extension("1.tmp"), "half").expect("it is written");
     let (records, missing) = plan.collect();
     assert!(records.is_empty());
     assert!(missing[0].1.contains("damaged"), "{missing:?}");
-    assert_eq!(plan.run(0, &GO).expect("it runs again"), Doing::Now);
-    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), whole, "the same to the byte");
+    assert_eq!(plan.run(0, &GO).expect("it runs again"), Completion::Now);
+    assert_eq!(std::fs::read_to_string(&path).expect("it exists"), whole, "the same to the byte");
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..4).for_each(|index| assert!(plan.run(index, &GO).is_ok())));
@@ -129,9 +130,9 @@ fn a_killed_or_repeated_task_harms_nothing() {
 }
 
 #[test]
-fn a_task_that_runs_is_given_up_when_somebody_says_stop() {
+fn running_task_stops_and_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let plan = Plan::read(&plan_of(folder.path(), LOOPS)).expect("a whole plan");
+    let plan = Plan::read(&plan_of(folder.path(), LOOPS)).expect("the plan is whole");
     let stop = AtomicBool::new(false);
     let doing = std::thread::scope(|scope| {
         let task = scope.spawn(|| plan.run(0, &stop).expect("it runs"));
@@ -141,7 +142,7 @@ fn a_task_that_runs_is_given_up_when_somebody_says_stop() {
     });
     assert_eq!(
         doing,
-        Doing::Stopped,
+        Completion::Stopped,
         "its limit is {} instructions",
         Task::default().instructions_max
     );
@@ -149,10 +150,10 @@ fn a_task_that_runs_is_given_up_when_somebody_says_stop() {
 }
 
 #[test]
-fn a_plan_that_was_edited_or_cut_off_is_named() {
+fn read_names_edited_or_incomplete_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = plan(folder.path());
-    let text = std::fs::read_to_string(&path).expect("it is there");
+    let text = std::fs::read_to_string(&path).expect("it exists");
     let refusal = |text: &str| {
         std::fs::write(&path, text).expect("it is written");
         Plan::read(&path).expect_err("damaged").to_string()
@@ -162,7 +163,7 @@ fn a_plan_that_was_edited_or_cut_off_is_named() {
     assert!(label != text && refusal(&label).contains("line 4 was changed"));
     let origin = text.replacen("\"simulator\":\"", "\"simulator\":\"x", 1);
     assert!(refusal(&origin).contains("line 2 was changed"));
-    assert!(refusal(&text[..text.len() - 20]).contains("line 5 is no task"));
+    assert!(refusal(&text[..text.len() - 20]).contains("line 5 is not a task"));
     let three: Vec<&str> = text.lines().take(4).collect();
     assert!(refusal(&three.join("\n")).contains("3 tasks of 4"));
     assert!(refusal("").contains("empty"));
@@ -171,36 +172,36 @@ fn a_plan_that_was_edited_or_cut_off_is_named() {
 }
 
 #[test]
-fn another_program_under_the_same_name_is_refused() {
+fn run_rejects_changed_program() {
     let folder = tempfile::tempdir().expect("a folder");
-    let plan = Plan::read(&plan(folder.path())).expect("a whole plan");
+    let plan = Plan::read(&plan(folder.path())).expect("the plan is whole");
     std::fs::write(folder.path().join("ends.elf"), "another").expect("it is written");
     let message = plan.run(0, &GO).expect_err("another program").to_string();
     assert!(message.contains("digest"), "{message}");
 }
 
 #[test]
-fn what_was_done_for_an_earlier_program_is_not_taken_for_a_later_one() {
+fn records_of_earlier_program_do_not_count_for_later_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = plan(folder.path());
-    let first = Plan::read(&path).expect("a whole plan");
-    assert_eq!(first.run(0, &GO).expect("it runs"), Doing::Now);
-    // The program is built anew, and the plan is written again by the same command.
+    let first = Plan::read(&path).expect("the plan is whole");
+    assert_eq!(first.run(0, &GO).expect("it runs"), Completion::Now);
+    // The program is built again, and the plan is written again by the same command.
     let program = folder.path().join("ends.elf");
-    let mut bytes = std::fs::read(&program).expect("it is there");
+    let mut bytes = std::fs::read(&program).expect("it exists");
     bytes.push(0);
     std::fs::write(&program, bytes).expect("it is written");
     let program = program.to_string_lossy().into_owned();
     let base = Task { program, ..Task::default() };
     write(&path, &base, &ranges(&["memory.mshrs=1..4:1"])).expect("a plan");
-    let second = Plan::read(&path).expect("a whole plan");
+    let second = Plan::read(&path).expect("the plan is whole");
     assert!(second.collect().0.is_empty(), "old results were taken for new ones");
-    assert_eq!(second.run(0, &GO).expect("it runs"), Doing::Now, "it was taken for done");
+    assert_eq!(second.run(0, &GO).expect("it runs"), Completion::Now, "it was taken for done");
     assert_ne!(first.entries[0].digest, second.entries[0].digest);
 }
 
 #[test]
-fn what_is_no_file_is_refused_and_not_waited_for() {
+fn read_rejects_fifo_without_waiting() {
     for path in ["/dev/zero", "/proc"] {
         let refusal = Plan::read(Path::new(path)).expect_err("no plan").to_string();
         assert!(refusal.contains(path), "{refusal}");

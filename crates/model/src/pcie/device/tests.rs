@@ -64,7 +64,7 @@ fn check(case: &Case<'_>) -> usize {
         context: case.setup.context,
         offset: case.setup.offset,
         // With this rate, one second of the estimate corresponds to the counted packets.
-        ..Workload::forwarding(super::super::Rate::new(packets as f64).unwrap(), sizes, batches)
+        ..Workload::forwarding(crate::pcie::Rate::new(packets as f64).unwrap(), sizes, batches)
     };
     let terms = estimate(&Estimate {
         nic: case.setup.nic,
@@ -162,7 +162,7 @@ fn check_roughly(case: &Case<'_>) {
         context: case.setup.context,
         offset: case.setup.offset,
         ..Workload::forwarding(
-            super::super::Rate::new(packets as f64).unwrap(),
+            crate::pcie::Rate::new(packets as f64).unwrap(),
             case.size.to_string().parse().unwrap(),
             batches,
         )
@@ -205,7 +205,7 @@ fn estimate_is_mean_for_mixed_batches() {
     }
     let text = format!("1:{},4:{},12:{}", polls[1], polls[4], polls[12]);
     let workload = Workload::forwarding(
-        super::super::Rate::new(packets as f64).unwrap(),
+        crate::pcie::Rate::new(packets as f64).unwrap(),
         "64".parse().unwrap(),
         text.parse().unwrap(),
     );

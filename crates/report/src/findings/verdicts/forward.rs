@@ -170,7 +170,7 @@ fn action(tone: Tone, others: &[&Other]) -> String {
     };
     match tone {
         Tone::Worse => {
-            let lost = others.iter().find(|it| super::super::tone(&it.beside) == Tone::Worse);
+            let lost = others.iter().find(|it| crate::findings::tone(&it.beside) == Tone::Worse);
             format!("stay with {} at the sizes that lose", lost.unwrap_or(other).name)
         }
         Tone::Better => "`haul forward --port vhost:path=FILE`, or `haul::forward`".into(),

@@ -57,7 +57,7 @@ pub(super) fn growth(records: &[&Record]) -> Option<Verdict> {
 
 /// haul's time per block, round by round.
 fn rounds(records: &[&Record], growth: &Record) -> Vec<f64> {
-    let round = |record: &Record| record.parameters.get(key::ROUND)?.as_u64();
+    let round = |record: &Record| record.count(key::ROUND);
     let mut rounds: Vec<(u64, f64)> = records
         .iter()
         .filter(|record| {

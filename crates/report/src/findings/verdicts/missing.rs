@@ -83,7 +83,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Missing> {
 
 /// Whether a peer is on the machine, as the record says.
 fn is_installed(record: &Record, peer: &str) -> bool {
-    record.parameters.get(key::INSTALLED).is_some_and(|value| value == peer)
+    record.text(key::INSTALLED) == Some(peer)
 }
 
 /// Whether a survey measured these records.

@@ -344,7 +344,7 @@ fn attached_probe_costs_little_per_burst() {
         packets / begun.elapsed().as_secs_f64()
     };
     let mut client = testpmd.telemetry();
-    let mut ratios: Vec<f64> = (0..9)
+    let ratios: Vec<f64> = (0..9)
         .map(|_| {
             let without = rate(&mut testpmd);
             attach(&mut client);
@@ -353,8 +353,8 @@ fn attached_probe_costs_little_per_burst() {
             with / without
         })
         .collect();
-    ratios.sort_by(f64::total_cmp);
+    let median = haul_model::statistics::median(&ratios).unwrap();
     // For bursts of 32 packets the cost is below the noise. A lock, a read of the clock for each
     // burst, or counters that two threads share would cost far more.
-    assert!(ratios[4] > 0.8, "packets a second, attached over detached: {ratios:.3?}");
+    assert!(median > 0.8, "packets a second, attached over detached: {ratios:.3?}");
 }

@@ -79,7 +79,7 @@ fn schedule_leaves_out_no_step_if_all_overrun() {
             let time = step.time(&resources.caches);
             let rounds = schedule.next(time, now);
             let rounds = rounds.unwrap_or_else(|| panic!("{} is left out", step.name()));
-            now += rounds + time.beside * 3 / 2;
+            now += rounds + time.overhead * 3 / 2;
         }
     }
 }

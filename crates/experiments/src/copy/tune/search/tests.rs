@@ -4,7 +4,7 @@ use super::*;
 
 const SIZES: [usize; 8] = [2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144];
 
-/// A policy with strings anywhere and no way but registers.
+/// A policy with strings at any alignment and no method but registers.
 fn registers() -> Policy {
     let mut policy = Policy::for_this_processor();
     policy.strings = Strings::Any;
@@ -12,33 +12,36 @@ fn registers() -> Policy {
     policy
 }
 
-/// Trained data in which each way costs what the function says.
-fn trained(ratio: impl Fn(Way, usize) -> f64) -> Vec<Trained> {
+/// Training results in which each method costs what the function returns.
+fn trained(ratio: impl Fn(Method, usize) -> f64) -> Vec<Trained> {
     let one = |&size: &usize| Trained {
         size,
-        ratios: Way::of(Function::Memcpy).iter().map(|&way| (way, ratio(way, size))).collect(),
+        ratios: Method::of(Function::Memcpy)
+            .iter()
+            .map(|&method| (method, ratio(method, size)))
+            .collect(),
     };
     SIZES.iter().map(one).collect()
 }
 
 #[test]
-fn forced_ways_are_taken_at_every_size() {
+fn forced_method_is_used_at_every_size() {
     for function in Function::ALL {
-        for &forced in Way::of(function) {
+        for &forced in Method::of(function) {
             for size in SIZES {
-                assert_eq!(way(function, &forced.forced(registers()), size), forced);
+                assert_eq!(method(function, &forced.forced(registers()), size), forced);
             }
         }
     }
 }
 
 #[test]
-fn crossovers_are_found() {
-    let data = trained(|way, size| match way {
-        Way::Registers => 1.0,
-        Way::String if (8192..65_536).contains(&size) => 0.8,
-        Way::Stream if size >= 131_072 => 0.7,
-        Way::Paged if size >= 262_144 => 0.6,
+fn best_finds_crossovers() {
+    let data = trained(|method, size| match method {
+        Method::Registers => 1.0,
+        Method::String if (8192..65_536).contains(&size) => 0.8,
+        Method::Stream if size >= 131_072 => 0.7,
+        Method::Paged if size >= 262_144 => 0.6,
         _ => 1.5,
     });
     let found = best(Function::Memcpy, &data, registers());
@@ -49,7 +52,7 @@ fn crossovers_are_found() {
 }
 
 #[test]
-fn doubt_counts_as_no_difference() {
+fn doubtful_comparison_counts_as_no_difference() {
     let comparison = |ratio_low, ratio, ratio_high, floor| Comparison {
         baseline: "default".into(),
         ratio,
@@ -65,29 +68,30 @@ fn doubt_counts_as_no_difference() {
 }
 
 #[test]
-fn nothing_better_changes_nothing() {
+fn best_keeps_base_if_nothing_is_cheaper() {
     let data = trained(|_, _| 1.0);
     assert_eq!(best(Function::Memcpy, &data, registers()), registers());
 }
 
-/// A way that gains at one size and makes no difference at others is taken at that size only.
+/// A method that wins at one size and makes no difference at others is used at that size only.
 #[test]
-fn no_more_sizes_change_than_need_to() {
-    let data = trained(|way, size| if way == Way::String && size == 65_536 { 0.9 } else { 1.0 });
+fn best_changes_only_sizes_that_win() {
+    let data =
+        trained(|method, size| if method == Method::String && size == 65_536 { 0.9 } else { 1.0 });
     let found = best(Function::Memcpy, &data, registers());
     assert_eq!((found.thresholds.rep_movsb_min, found.thresholds.rep_movsb_max), (65_536, 131_072));
     assert_eq!(found.thresholds.stream_copy_min, NEVER);
 }
 
 #[test]
-fn a_bad_default_is_mended_and_a_good_one_stays() {
+fn best_replaces_slow_default_and_keeps_fast_one() {
     let mut defaults = registers();
     assert!(defaults.thresholds.set("stream_copy_min", 16_384));
-    // Under these defaults streaming is the baseline from 16 KiB on, and loses up to 64 KiB.
-    let data = trained(|way, size| match way {
-        Way::Registers if (16_384..65_536).contains(&size) => 0.5,
-        Way::Registers if size < 16_384 => 1.0,
-        Way::Stream if size >= 16_384 => 1.0,
+    // Under these defaults, streaming is the baseline from 16 KiB on, and loses up to 64 KiB.
+    let data = trained(|method, size| match method {
+        Method::Registers if (16_384..65_536).contains(&size) => 0.5,
+        Method::Registers if size < 16_384 => 1.0,
+        Method::Stream if size >= 16_384 => 1.0,
         _ => 1.5,
     });
     let found = best(Function::Memcpy, &data, defaults);
@@ -97,13 +101,13 @@ fn a_bad_default_is_mended_and_a_good_one_stays() {
 }
 
 #[test]
-fn beyond_what_was_trained_the_defaults_stay() {
+fn best_keeps_defaults_above_trained_sizes() {
     let mut defaults = registers();
     assert!(
         defaults.thresholds.set("stream_copy_min", 16_384)
             && defaults.thresholds.set("paged_copy_min", 1 << 30)
     );
-    let data = trained(|way, _| if way == Way::Registers { 0.5 } else { 1.5 });
+    let data = trained(|method, _| if method == Method::Registers { 0.5 } else { 1.5 });
     let found = best(Function::Memcpy, &data, defaults);
     assert_eq!(
         (found.thresholds.stream_copy_min, found.thresholds.paged_copy_min),
@@ -111,33 +115,33 @@ fn beyond_what_was_trained_the_defaults_stay() {
     );
 }
 
-/// Strings that gain at the largest size are not taken beyond, where the defaults stream: on one
-/// processor with 504 MiB of last cache they gained 4% at 128 MiB, and took twice the time of
+/// Strings that win at the largest size are not used above it, where the defaults stream. On one
+/// processor with 504 MiB of last-level cache, they saved 4% at 128 MiB, and took twice the time of
 /// streaming at 1 GiB.
 #[test]
-fn strings_end_where_the_training_did() {
-    let data = trained(|way, size| match way {
-        Way::String if size >= 65_536 => 0.9,
-        Way::Registers => 1.0,
+fn strings_end_at_largest_trained_size() {
+    let data = trained(|method, size| match method {
+        Method::String if size >= 65_536 => 0.9,
+        Method::Registers => 1.0,
         _ => 1.5,
     });
     for stream_min in [1 << 20, NEVER] {
         let mut defaults = registers();
         assert!(defaults.thresholds.set("stream_copy_min", stream_min));
         let found = best(Function::Memcpy, &data, defaults);
-        assert_eq!(way(Function::Memcpy, &found, 262_144), Way::String);
+        assert_eq!(method(Function::Memcpy, &found, 262_144), Method::String);
         for size in [2 * 262_144, 1 << 20, 1 << 30] {
             let (found, before) =
-                [&found, &defaults].map(|it| way(Function::Memcpy, it, size)).into();
+                [&found, &defaults].map(|it| method(Function::Memcpy, it, size)).into();
             assert_eq!(found, before, "{size}");
         }
     }
 }
 
-/// Nor is what the defaults do by strings beyond given up, whether they have an end or not, and
-/// whether strings gain at the largest size or registers do.
+/// Strings that the defaults use above the trained sizes stay, whether they have an end or not, and
+/// whether strings or registers win at the largest size.
 #[test]
-fn strings_of_the_defaults_go_on_beyond() {
+fn default_strings_stay_above_trained_sizes() {
     for string_max in [393_216, NEVER] {
         let mut defaults = registers();
         for (name, value) in
@@ -146,47 +150,48 @@ fn strings_of_the_defaults_go_on_beyond() {
             assert!(defaults.thresholds.set(name, value));
         }
         for registers_win_below in [0, 65_536, NEVER] {
-            let data = trained(|way, size| match way {
-                Way::Registers if (8192..registers_win_below).contains(&size) => 0.5,
-                Way::String if size >= 8192 => 1.0,
-                Way::Registers if size < 8192 => 1.0,
+            let data = trained(|method, size| match method {
+                Method::Registers if (8192..registers_win_below).contains(&size) => 0.5,
+                Method::String if size >= 8192 => 1.0,
+                Method::Registers if size < 8192 => 1.0,
                 _ => 1.5,
             });
             let found = best(Function::Memcpy, &data, defaults);
             let largest = if registers_win_below == NEVER { 2 * 262_144 } else { 262_145 };
             for size in [largest, 393_216, 600_000, 1 << 30].into_iter().filter(|&it| it >= largest)
             {
-                let [found, before] = [&found, &defaults].map(|it| way(Function::Memcpy, it, size));
+                let [found, before] =
+                    [&found, &defaults].map(|it| method(Function::Memcpy, it, size));
                 assert_eq!(found, before, "{size}, {string_max}, {registers_win_below}");
             }
         }
     }
 }
 
-/// What streams at the largest size, and better than by pages, does so beyond.
+/// If streaming without interleaved pages wins at the largest size, it is used above as well.
 #[test]
-fn pages_that_lose_to_streaming_are_not_taken_beyond() {
+fn streaming_that_beats_pages_stays_above_trained_sizes() {
     let mut defaults = registers();
     assert!(
         defaults.thresholds.set("stream_copy_min", 16_384)
             && defaults.thresholds.set("paged_copy_min", 16_384)
     );
-    let data = trained(|way, _| if way == Way::Stream { 0.9 } else { 1.0 });
+    let data = trained(|method, _| if method == Method::Stream { 0.9 } else { 1.0 });
     let found = best(Function::Memcpy, &data, defaults).thresholds;
     assert_eq!(found.paged_copy_min, NEVER);
 }
 
-/// Strings that gain where lines are alike alone are taken there alone, and anywhere where they
-/// gain.
+/// Strings that win only if lines are aligned alike are used only there, and at any alignment if
+/// they win everywhere.
 #[test]
-fn strings_are_taken_where_they_gain() {
+fn strings_are_used_only_at_alignments_that_win() {
     for (anywhere, expected) in [(1.4, Strings::Alike), (0.8, Strings::Any)] {
         let mut base = registers();
         base.strings = Strings::Alike;
-        let data = trained(|way, size| match way {
-            Way::String if size >= 32_768 => anywhere,
-            Way::AlikeString if size >= 32_768 => 0.95,
-            Way::Registers => 1.0,
+        let data = trained(|method, size| match method {
+            Method::String if size >= 32_768 => anywhere,
+            Method::AlikeString if size >= 32_768 => 0.95,
+            Method::Registers => 1.0,
             _ => 1.5,
         });
         let found = best(Function::Memcpy, &data, base);
@@ -197,17 +202,17 @@ fn strings_are_taken_where_they_gain() {
     }
 }
 
-/// A cliff forbids strings anywhere; a bad offset that comes now and then is counted as often.
+/// A very slow offset forbids strings at any alignment. A bad offset counts for its share of calls.
 #[test]
-fn a_bad_offset_counts() {
+fn bad_offset_adds_to_cost_of_strings() {
     let of = |over_registers| {
-        let mut data = trained(|way, _| if way == Way::String { 0.9 } else { 1.0 });
+        let mut data = trained(|method, _| if method == Method::String { 0.9 } else { 1.0 });
         data.iter_mut().for_each(|trained| trained.add_worst(over_registers));
         best(Function::Memcpy, &data, registers()).thresholds.rep_movsb_min
     };
     assert_eq!(of(1.8), 2048);
     assert_eq!(of(20.0), NEVER);
-    let mut one = trained(|way, _| if way == Way::String { 0.99 } else { 1.0 });
+    let mut one = trained(|method, _| if method == Method::String { 0.99 } else { 1.0 });
     one[0].add_worst(1.8);
     let (_, ratio) = one[0].ratios[1];
     assert!((ratio - (0.99 * (1.0 - BAD_OFFSET_SHARE) + 1.8 * BAD_OFFSET_SHARE)).abs() < 1e-12);

@@ -1,5 +1,5 @@
-//! The process that haul forwards in: one side of a flow, which does what it is asked until nobody
-//! talks to it any more. The conversation goes over standard input, a socket.
+//! The process in which haul forwards: one side of a flow, which performs tasks until the other
+//! side of the conversation closes it. The conversation uses standard input, a socket.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,29 +12,29 @@ use haul::forward::{
 use super::ceiling::method_named;
 use super::flow::{Flow, Layout};
 use super::gate::{self, Turn};
-use super::protocol::{Counted, Metered, Reply, Side, Source, Start, Task};
-use super::trial::{LOOK_AGAIN, Made, QUANTILES, Trial};
-use super::worker::{PATIENCE, Worker, dealt};
+use super::protocol::{Counted, Metered, Reply, Role, Source, Start, Task};
+use super::trial::{Made, POLL_INTERVAL, QUANTILES, Trial};
+use super::worker::{TIMEOUT, Worker, distributed};
 use crate::drive::{self, Conversation};
 use crate::error::Error;
 
-/// Packets of a loop: as many as `start tx_first 32` of testpmd sends.
+/// Packets of a loop: as many as testpmd's `start tx_first 32` sends.
 const PACKETS_OF_LOOP: usize = 32 * 32;
 
-/// How long packets that are under way may take once no more are made: of the side that ends first,
-/// and of the other, to which nothing comes any more.
+/// The time that packets in transit get after the last one was made: on the side that ends first,
+/// and on the other, which receives no more.
 const LINGER: Duration = Duration::from_millis(800);
 const LINGER_OF_LAST: Duration = Duration::from_millis(80);
 const LINGER_OF_KERNEL: Duration = Duration::from_secs(3);
 
-/// How long nothing has to come of a trial until nothing more is expected.
+/// A trial ends when no packet has arrived for this time.
 const QUIET: Duration = Duration::from_millis(60);
 const QUIET_OF_KERNEL: Duration = Duration::from_millis(300);
 
 /// Serves one conversation on standard input, a Unix socket, until the other side closes it.
 ///
 /// # Errors
-/// Standard input is no socket, or breaks off within a line.
+/// Standard input is not a socket, or it ends within a line.
 pub fn serve() -> Result<(), Error> {
     drive::serve(converse)
 }
@@ -56,14 +56,14 @@ fn converse(mut run: Conversation) -> io::Result<()> {
 /// A side that runs.
 struct Forwarding {
     flow: Flow,
-    side: Side,
+    role: Role,
     source: Source,
     size_bytes: usize,
-    /// How long nothing has to come of a trial until nothing more is expected.
+    /// A trial ends when no packet has arrived for this time.
     quiet: Duration,
     /// The threads that forward, each with its own queue pairs.
     workers: Vec<Worker>,
-    /// DPDK's guest may hang when its switch goes while it forwards: the device goes last.
+    /// DPDK's guest may hang if its switch ends while it forwards, so the device is dropped last.
     _device: Option<KeptDevice>,
 }
 
@@ -72,7 +72,7 @@ impl Forwarding {
         let flow: Flow = start.flow.parse()?;
         let layout: Layout = start.layout.parse()?;
         let (queues, device) = ring(start, layout)?;
-        let is_first_to_end = (start.side == Side::Guest) == flow.is_from_guest();
+        let is_first_to_end = (start.role == Role::Guest) == flow.is_from_guest();
         let settings = |cpu| Settings {
             mode: mode(start, flow),
             cpu: Some(cpu),
@@ -83,12 +83,12 @@ impl Forwarding {
             },
             ..Settings::default()
         };
-        let hands = dealt(queues, start.cpus.len()).into_iter().zip(&start.cpus).enumerate();
+        let hands = distributed(queues, start.cpus.len()).into_iter().zip(&start.cpus).enumerate();
         let workers =
             hands.map(|(number, (queues, cpu))| Worker::start(number, queues, settings(*cpu)));
         Ok(Self {
             flow,
-            side: start.side,
+            role: start.role,
             source: start.source,
             size_bytes: start.size_bytes,
             quiet: if start.is_to_kernel { QUIET_OF_KERNEL } else { QUIET },
@@ -123,23 +123,24 @@ impl Forwarding {
 
     fn await_link(&self) -> Result<(), String> {
         let started = Instant::now();
-        while started.elapsed() < PATIENCE {
+        while started.elapsed() < TIMEOUT {
             let linked = self.workers.iter().map(Worker::is_linked);
             if linked.collect::<Result<Vec<_>, _>>()?.into_iter().all(|is_linked| is_linked) {
                 return Ok(());
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        let mut said = format!("the other side has not come within {} s", PATIENCE.as_secs());
+        let mut message =
+            format!("the other side has not connected within {} s", TIMEOUT.as_secs());
         for worker in &self.workers {
             for (port, reason) in worker.snapshot()?.obstacles {
-                said.push_str(&format!("; {port}: {reason}"));
+                message.push_str(&format!("; {port}: {reason}"));
             }
         }
-        Err(said)
+        Err(message)
     }
 
-    /// Opens the gates, for so many packets a second of all threads together.
+    /// Opens the gates, for this many packets per second of all threads together.
     fn go(&mut self, rate: Option<f64>) -> Result<(), String> {
         let rate = rate.map(|rate| rate / self.workers.len() as f64);
         for number in 0..self.workers.len() {
@@ -149,15 +150,15 @@ impl Forwarding {
         self.await_open()
     }
 
-    /// What is behind the gate of a thread.
+    /// The port after the gate of a thread.
     fn source(&mut self, number: usize, rate: Option<f64>) -> Result<Box<dyn Port>, String> {
-        let makes = match self.side {
-            Side::Switch => matches!(self.flow, Flow::Pvp | Flow::Enqueue),
-            Side::Guest => self.flow.is_from_guest(),
+        let makes = match self.role {
+            Role::Switch => matches!(self.flow, Flow::Pvp | Flow::Enqueue),
+            Role::Guest => self.flow.is_from_guest(),
         };
-        let turns = match (self.side, self.flow) {
-            (Side::Switch, Flow::Loopback) => Some(PACKETS_OF_LOOP),
-            (Side::Guest, Flow::Pvp | Flow::Loopback) | (Side::Switch, Flow::Return) => Some(0),
+        let turns = match (self.role, self.flow) {
+            (Role::Switch, Flow::Loopback) => Some(PACKETS_OF_LOOP),
+            (Role::Guest, Flow::Pvp | Flow::Loopback) | (Role::Switch, Flow::Return) => Some(0),
             _ => None,
         };
         Ok(match turns {
@@ -180,8 +181,8 @@ impl Forwarding {
         self.workers.iter().try_for_each(Worker::await_taken)
     }
 
-    /// Offers a load, and says what came of it. Packets that were not made in time count as lost:
-    /// the load was not offered.
+    /// Offers a load, and returns the counters. Packets that were not made in time count as lost,
+    /// because the load was not offered.
     fn trial(&self, rate: f64, seconds: f64) -> Result<Counted, String> {
         let traffic = self.workers.iter().map(|worker| worker.traffic(self.size_bytes, None));
         let (trial, generators) = Trial::new(rate, seconds, traffic.collect())?;
@@ -202,7 +203,7 @@ impl Forwarding {
         Ok(self.counted(&snapshots))
     }
 
-    /// What all threads have counted together.
+    /// The counters of all threads together.
     fn counted(&self, snapshots: &[Snapshot]) -> Counted {
         let ports = || snapshots.iter().flat_map(|snapshot| &snapshot.ports);
         let sum = |is_source: bool, of: &dyn Fn(&Counters) -> u64| -> u64 {
@@ -215,12 +216,12 @@ impl Forwarding {
         let busy_cycles = snapshots.iter().map(|snapshot| snapshot.busy_cycles).sum();
         let times = snapshots.iter().map(|snapshot| snapshot.time_ns);
         let mut counted = Counted {
-            // Of threads that publish one after the other: the mean, so that a rate is right.
+            // The threads publish one after the other: the mean time gives the right rate.
             time_ns: times.sum::<u64>() / snapshots.len() as u64,
             made,
             rx_packets,
             tx_packets: sum(false, &|it| it.tx.packets),
-            // What came with bytes of another packet came all the same.
+            // A packet with the bytes of another packet has returned as well.
             returned: back + sum(true, &|it| it.tx.drops_for(DropReason::Foreign)),
             missing: made.saturating_sub(back),
             cycles_per_packet: busy_cycles as f64 / rx_packets.max(1) as f64,
@@ -247,8 +248,8 @@ impl Forwarding {
             counted.latency_ns = QUANTILES.map(|quantile| (quantile, value(quantile))).into();
         }
         for (name, queue, counters) in ports() {
-            for (way, direction) in [("rx", &counters.rx), ("tx", &counters.tx)] {
-                add_drops(&format!("{name}.{way}"), direction, &mut counted);
+            for (label, direction) in [("rx", &counters.rx), ("tx", &counters.tx)] {
+                add_drops(&format!("{name}.{label}"), direction, &mut counted);
             }
             if name != gate::NAME {
                 counted.rx_batches.insert(*queue, trimmed(&counters.rx.batches));
@@ -272,7 +273,7 @@ impl Forwarding {
 /// Queue pairs between switch and guest, and the device of a switch.
 type Ring = (Vec<Box<dyn Port>>, Option<KeptDevice>);
 
-/// Those of this side.
+/// The queue pairs of this side.
 fn ring(start: &Start, layout: Layout) -> Result<Ring, String> {
     fn boxed<P: Port + 'static>(ports: Vec<P>) -> Vec<Box<dyn Port>> {
         ports.into_iter().map(|port| -> Box<dyn Port> { Box::new(port) }).collect()
@@ -283,17 +284,17 @@ fn ring(start: &Start, layout: Layout) -> Result<Ring, String> {
         return Err(format!("{threads} threads cannot share {queues} queue pairs"));
     }
     let is_mergeable = layout.is_mergeable();
-    match start.side {
-        Side::Switch => {
+    match start.role {
+        Role::Switch => {
             let copy = method_named(&start.copy);
-            let copy = copy.ok_or_else(|| format!("no copy is {:?}", start.copy))?;
+            let copy = copy.ok_or_else(|| format!("unknown copy {:?}", start.copy))?;
             let new = VhostSettings::new(&start.socket);
             let settings = VhostSettings { copy, is_mergeable, queues, ..new };
             let queues = Vhost::open("vhost", &settings).map_err(|error| error.to_string())?;
             let device = queues.first().map(Vhost::kept);
             Ok((boxed(queues), device))
         }
-        Side::Guest => {
+        Role::Guest => {
             let is_packed = layout.is_packed();
             let new = VirtioSettings::new(&start.socket);
             let is_in_order = layout.is_in_order();
@@ -313,20 +314,20 @@ fn add_drops(of: &str, direction: &Direction, counted: &mut Counted) {
     }
 }
 
-/// Without the sizes that no burst can have.
+/// The batches without the sizes that no burst can have.
 fn trimmed(batches: &[u64]) -> Vec<u64> {
     let last = batches.iter().rposition(|count| *count > 0);
     batches[..last.map_or(0, |last| last + 1)].to_vec()
 }
 
-/// A guest gives packets on under other addresses, as testpmd's mode `mac` does; and so does a
-/// switch whose packets have none, where a kernel would drop them.
+/// A guest returns packets with other addresses, as testpmd's mode `mac` does. So does a switch
+/// whose packets have no addresses, if a kernel would drop them.
 fn mode(start: &Start, flow: Flow) -> Mode {
     let is_bare = start.is_to_kernel && start.source == Source::Null;
     let (source, target) = ([0x02, 0, 0, 0, 0, 0x10], [0x02, 0, 0, 0, 0, 0x11]);
-    match (start.side, flow) {
-        (Side::Guest, Flow::Pvp | Flow::Loopback) => Mode::Mac { source, target },
-        (Side::Switch, _) if is_bare => Mode::Mac { source, target },
+    match (start.role, flow) {
+        (Role::Guest, Flow::Pvp | Flow::Loopback) => Mode::Mac { source, target },
+        (Role::Switch, _) if is_bare => Mode::Mac { source, target },
         _ => Mode::Io,
     }
 }

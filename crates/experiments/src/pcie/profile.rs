@@ -1,14 +1,14 @@
-//! Which NIC, driver, mode and link a port is: what the program and `/sys` say, unless it is wished
-//! otherwise. What is not known takes the nearest rule, and is said to.
+//! The NIC, driver, mode and link of a port, as the program and `/sys` report them unless the user
+//! names others. For an unknown value, the nearest rule is used, and a note says so.
 
 use haul_machine::sys::PcieDevice;
 use haul_model::pcie::{Link, Mode, NICS, Nic, PcieError, Settings, Thresholds, Version};
 
 use super::probe::Port;
 
-/// What a user knows better.
+/// The values that the user names.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct Overrides {
     /// The NIC.
     pub nic: Option<&'static Nic>,
     /// The driver's release.
@@ -29,10 +29,10 @@ pub struct Wishes {
     pub tx_rs: Option<u32>,
 }
 
-/// What an estimate takes to be true of a port.
+/// The properties of a port that an estimate uses.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// The NIC, its options taken.
+pub struct Profile {
+    /// The NIC, with its options applied.
     pub nic: Nic,
     /// The driver's release.
     pub version: Version,
@@ -44,10 +44,10 @@ pub struct Place {
     pub link: Link,
 }
 
-/// The link of which nothing is known: the one of most cards of 25 and 40 Gb/s.
+/// The link if it is not known: that of most cards of 25 and 40 Gb/s.
 const LINK: &str = "gen3x8";
 
-/// DPDK's names of drivers whose rules we have, with the name of the NIC.
+/// DPDK's names of the drivers that haul has rules for, with the name of the NIC.
 const DRIVERS: [(&str, &str); 15] = [
     ("net_ixgbe", "ixgbe"),
     ("net_ixgbe_vf", "ixgbe"),
@@ -66,7 +66,7 @@ const DRIVERS: [(&str, &str); 15] = [
     ("net_bnxt", "bnxt"),
 ];
 
-/// Beginnings of the names of drivers whose packets cross no link of their own.
+/// Beginnings of the names of drivers whose packets do not cross a link of their own.
 const SOFTWARE: [&str; 16] = [
     "net_null",
     "net_ring",
@@ -87,39 +87,39 @@ const SOFTWARE: [&str; 16] = [
     "haul_",
 ];
 
-/// The place of a port, with what a reader must know; no place where its packets cross no link.
+/// The profile of a port, with notes for the reader; no profile if its packets do not cross a link.
 ///
 /// # Errors
-/// A wish that cannot be: a mode or an option that the NIC does not have, a link that is none.
+/// A named value cannot exist: a mode or an option that the NIC does not have, or an invalid link.
 pub fn of_port(
     port: &Port,
     version: &str,
     devices: &[PcieDevice],
-    wishes: &Wishes,
-) -> Result<(Option<Place>, Vec<String>), PcieError> {
+    overrides: &Overrides,
+) -> Result<(Option<Profile>, Vec<String>), PcieError> {
     let mut notes = Vec::new();
     let device = device_of(port, devices);
-    let wishes = &with_modelled(wishes, port, &mut notes);
-    let Some(base) = nic_of(port, wishes, &mut notes) else { return Ok((None, notes)) };
+    let overrides = &with_modelled(overrides, port, &mut notes);
+    let Some(base) = nic_of(port, overrides, &mut notes) else { return Ok((None, notes)) };
     let mut nic = *base;
-    for option in &wishes.options {
+    for option in &overrides.options {
         nic = nic.with(option)?;
     }
-    let version = version_of(version, wishes, &mut notes);
-    let mode = match &wishes.mode {
+    let version = version_of(version, overrides, &mut notes);
+    let mode = match &overrides.mode {
         Some(mode) => nic.mode(mode)?,
         None => mode_of(&nic, &port.rx_mode, &mut notes),
     };
     let thresholds = Thresholds {
-        rx_free: wishes.rx_free.unwrap_or(nic.thresholds.rx_free),
-        tx_rs: wishes.tx_rs.unwrap_or(nic.thresholds.tx_rs),
+        rx_free: overrides.rx_free.unwrap_or(nic.thresholds.rx_free),
+        tx_rs: overrides.tx_rs.unwrap_or(nic.thresholds.tx_rs),
     };
-    let link = link_of(device, wishes, &mut notes)?;
-    Ok((Some(Place { nic, version, mode, thresholds, link }), notes))
+    let link = link_of(device, overrides, &mut notes)?;
+    Ok((Some(Profile { nic, version, mode, thresholds, link }), notes))
 }
 
-/// The device of a port: DPDK names a port of a PCI device by its address, ports that share one by
-/// the address and more.
+/// The device of a port. DPDK names a port of a PCI device by its address, and ports that share a
+/// device by the address with a suffix.
 #[must_use]
 pub fn device_of<'a>(port: &Port, devices: &'a [PcieDevice]) -> Option<&'a PcieDevice> {
     devices.iter().find(|device| {
@@ -129,39 +129,39 @@ pub fn device_of<'a>(port: &Port, devices: &'a [PcieDevice]) -> Option<&'a PcieD
     })
 }
 
-/// The wishes, and where there are none what the port says that it is a model of. With another NIC
-/// wished for, none of that holds.
-fn with_modelled(wishes: &Wishes, port: &Port, notes: &mut Vec<String>) -> Wishes {
+/// The named values, or else those of the NIC that the port models. If the user names another NIC,
+/// none of the latter apply.
+fn with_modelled(overrides: &Overrides, port: &Port, notes: &mut Vec<String>) -> Overrides {
     let said = |name: &str| port.modelled.get(name).map(String::as_str);
-    let Some(nic) = said("nic") else { return wishes.clone() };
+    let Some(nic) = said("nic") else { return overrides.clone() };
     let Some(nic) = NICS.iter().find(|known| known.name == nic) else {
         notes.push(format!("the port is a model of {nic:?}, which haul does not know"));
-        return wishes.clone();
+        return overrides.clone();
     };
-    if wishes.nic.is_some_and(|wished| wished.name != nic.name) {
-        return wishes.clone();
+    if overrides.nic.is_some_and(|chosen| chosen.name != nic.name) {
+        return overrides.clone();
     }
     let number = |name: &str| said(name).and_then(|text| text.parse().ok());
     let text = |name: &str| said(name).map(str::to_owned);
     let options = said("options").unwrap_or_default().split(',').filter(|name| !name.is_empty());
-    Wishes {
+    Overrides {
         nic: Some(nic),
-        driver: wishes.driver.or(said("driver").and_then(|text| text.parse().ok())),
-        mode: wishes.mode.clone().or(text("mode")),
-        options: match wishes.options.is_empty() {
+        driver: overrides.driver.or(said("driver").and_then(|text| text.parse().ok())),
+        mode: overrides.mode.clone().or(text("mode")),
+        options: match overrides.options.is_empty() {
             true => options.map(str::to_owned).collect(),
-            false => wishes.options.clone(),
+            false => overrides.options.clone(),
         },
-        link: wishes.link.clone().or(text("link")),
-        mps: wishes.mps.or(number("mps")),
-        mrrs: wishes.mrrs.or(number("mrrs")),
-        rx_free: wishes.rx_free.or(number("rx_free")),
-        tx_rs: wishes.tx_rs.or(number("tx_rs")),
+        link: overrides.link.clone().or(text("link")),
+        mps: overrides.mps.or(number("mps")),
+        mrrs: overrides.mrrs.or(number("mrrs")),
+        rx_free: overrides.rx_free.or(number("rx_free")),
+        tx_rs: overrides.tx_rs.or(number("tx_rs")),
     }
 }
 
-fn nic_of(port: &Port, wishes: &Wishes, notes: &mut Vec<String>) -> Option<&'static Nic> {
-    if let Some(nic) = wishes.nic {
+fn nic_of(port: &Port, overrides: &Overrides, notes: &mut Vec<String>) -> Option<&'static Nic> {
+    if let Some(nic) = overrides.nic {
         return Some(nic);
     }
     let named = |name: &str| NICS.iter().find(|nic| nic.name == name);
@@ -172,23 +172,24 @@ fn nic_of(port: &Port, wishes: &Wishes, notes: &mut Vec<String>) -> Option<&'sta
     }
     if SOFTWARE.iter().any(|name| driver.starts_with(name)) {
         notes.push(format!(
-            "port {} is driven by {driver}: its packets cross no link of their own, so that there is \
-             nothing to estimate; name a NIC with --nic to see what they would cost on one",
+            "port {} is driven by {driver}: its packets do not cross a link of their own, so that \
+             there is nothing to estimate; name a NIC with --nic to see what they would cost on \
+             one",
             port.name
         ));
         return None;
     }
     let nearest = if driver.starts_with("mlx") { "mlx5" } else { "ice" };
     notes.push(format!(
-        "haul has no rules of the driver {driver:?}: these are those of {nearest}, which may be far \
+        "haul has no rules for the driver {driver:?}: it uses those of {nearest}, which may be far \
          from it; name another NIC with --nic"
     ));
     named(nearest)
 }
 
-/// Of `DPDK 22.11.11`, also with words behind it.
-fn version_of(text: &str, wishes: &Wishes, notes: &mut Vec<String>) -> Version {
-    if let Some(version) = wishes.driver {
+/// The version from `DPDK 22.11.11`, which may be followed by other words.
+fn version_of(text: &str, overrides: &Overrides, notes: &mut Vec<String>) -> Version {
+    if let Some(version) = overrides.driver {
         return version;
     }
     let number = text.trim_start_matches("DPDK ").split(['-', ' ']).next().unwrap_or_default();
@@ -197,7 +198,7 @@ fn version_of(text: &str, wishes: &Wishes, notes: &mut Vec<String>) -> Version {
             let rules = version.nearest();
             if rules != version {
                 notes.push(format!(
-                    "the sources of {version} were not read: these are the rules of the nearest \
+                    "the sources of {version} were not read: haul uses the rules of the nearest \
                      release, {rules}"
                 ));
             }
@@ -205,7 +206,7 @@ fn version_of(text: &str, wishes: &Wishes, notes: &mut Vec<String>) -> Version {
         }
         Err(_) => {
             notes.push(format!(
-                "the program calls its version {text:?}: these are the rules of {}; name another \
+                "the program reports version {text:?}: haul uses the rules of {}; name another \
                  release with --driver",
                 Version::LAST
             ));
@@ -214,7 +215,7 @@ fn version_of(text: &str, wishes: &Wishes, notes: &mut Vec<String>) -> Version {
     }
 }
 
-/// The mode by how the driver says that it receives.
+/// The mode by the driver's name of its receive function.
 fn mode_of(nic: &Nic, said: &str, notes: &mut Vec<String>) -> Mode {
     let words = [("Vector", Mode::Vector), ("Bulk", Mode::Bulk), ("Scalar", Mode::Scalar)];
     let is_in = |word: &str| said.to_ascii_lowercase().contains(&word.to_ascii_lowercase());
@@ -225,7 +226,7 @@ fn mode_of(nic: &Nic, said: &str, notes: &mut Vec<String>) -> Mode {
         None => {
             let usual = nic.usual_mode();
             notes.push(format!(
-                "the driver does not say in which burst mode it is: {} is taken, its usual one; name \
+                "the driver does not report its burst mode: haul assumes {}, its usual one; name \
                  another with --mode",
                 usual.name()
             ));
@@ -236,29 +237,29 @@ fn mode_of(nic: &Nic, said: &str, notes: &mut Vec<String>) -> Mode {
 
 fn link_of(
     device: Option<&PcieDevice>,
-    wishes: &Wishes,
+    overrides: &Overrides,
     notes: &mut Vec<String>,
 ) -> Result<Link, PcieError> {
     let now = device.map(|device| device.now).unwrap_or_default();
     let seen =
         now.generation.zip(now.lanes).map(|(generation, lanes)| format!("gen{generation}x{lanes}"));
     let usual = Settings::default();
-    let text = match wishes.link.clone().or(seen) {
+    let text = match overrides.link.clone().or(seen) {
         Some(text) => text,
         None => {
             notes.push(format!(
-                "what link the device has is not known here: {LINK} is taken; name it with --link"
+                "the link of the device is not known here: haul assumes {LINK}; name it with --link"
             ));
             LINK.to_owned()
         }
     };
-    let mps = wishes.mps.or(device.and_then(|device| device.mps_bytes));
-    let mrrs = wishes.mrrs.or(device.and_then(|device| device.mrrs_bytes));
+    let mps = overrides.mps.or(device.and_then(|device| device.mps_bytes));
+    let mrrs = overrides.mrrs.or(device.and_then(|device| device.mrrs_bytes));
     if mps.is_none() || mrrs.is_none() {
         let unread = device.and_then(|device| device.unread);
         let why = unread.map_or(String::new(), |unread| format!(" ({})", unread.text()));
         notes.push(format!(
-            "MPS and MRRS are not known here{why}: {} B and {} B are taken where they are not; name them \
+            "MPS and MRRS are not known here{why}: haul assumes {} B and {} B; name them \
              with --mps and --mrrs",
             usual.mps, usual.mrrs
         ));
@@ -266,9 +267,10 @@ fn link_of(
     let settings =
         Settings { mps: mps.unwrap_or(usual.mps), mrrs: mrrs.unwrap_or(usual.mrrs), ..usual };
     match Link::new(&text, settings) {
-        // A generation that nobody models, seen and not wished for.
-        Err(error) if wishes.link.is_none() => {
-            notes.push(format!("{error}: {LINK} is taken; name another with --link"));
+        // A generation that haul does not model, which the device reports and the user did not
+        // name.
+        Err(error) if overrides.link.is_none() => {
+            notes.push(format!("{error}: haul assumes {LINK}; name another with --link"));
             Link::new(LINK, settings)
         }
         link => link,
@@ -297,95 +299,99 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_taken_as_the_program_and_sys_say() {
+    fn profile_follows_program_and_sys() {
         let port = port("0000:5e:00.0", "net_ice", "Vector AVX512");
-        let (place, notes) =
-            of_port(&port, "DPDK 22.11.11", &[card()], &Wishes::default()).unwrap();
-        let place = place.unwrap();
-        assert_eq!((place.nic.name, place.mode), ("ice", Mode::Vector));
-        assert_eq!(place.version.to_string(), "dpdk-22.11");
-        assert_eq!((place.link.lanes(), place.link.settings().mps), (16, 512));
+        let (profile, notes) =
+            of_port(&port, "DPDK 22.11.11", &[card()], &Overrides::default()).unwrap();
+        let profile = profile.unwrap();
+        assert_eq!((profile.nic.name, profile.mode), ("ice", Mode::Vector));
+        assert_eq!(profile.version.to_string(), "dpdk-22.11");
+        assert_eq!((profile.link.lanes(), profile.link.settings().mps), (16, 512));
         assert!(notes.is_empty(), "{notes:?}");
     }
 
     #[test]
-    fn wishes_are_taken_first() {
-        let wishes = Wishes {
+    fn overrides_override_reported_values() {
+        let overrides = Overrides {
             nic: NICS.iter().find(|nic| nic.name == "ixgbe"),
             mode: Some("bulk".into()),
             link: Some("gen3x4".into()),
             rx_free: Some(64),
-            ..Wishes::default()
+            ..Overrides::default()
         };
         let port = port("0000:5e:00.0", "net_ice", "Vector");
-        let (place, _) = of_port(&port, "DPDK 22.11.11", &[card()], &wishes).unwrap();
-        let place = place.unwrap();
-        assert_eq!((place.nic.name, place.mode, place.link.lanes()), ("ixgbe", Mode::Bulk, 4));
-        assert_eq!(place.thresholds.rx_free, 64);
-        let wishes = Wishes { mode: Some("quick".into()), ..Wishes::default() };
-        assert!(of_port(&port, "DPDK 22.11.11", &[card()], &wishes).is_err());
+        let (profile, _) = of_port(&port, "DPDK 22.11.11", &[card()], &overrides).unwrap();
+        let profile = profile.unwrap();
+        assert_eq!(
+            (profile.nic.name, profile.mode, profile.link.lanes()),
+            ("ixgbe", Mode::Bulk, 4)
+        );
+        assert_eq!(profile.thresholds.rx_free, 64);
+        let overrides = Overrides { mode: Some("quick".into()), ..Overrides::default() };
+        assert!(of_port(&port, "DPDK 22.11.11", &[card()], &overrides).is_err());
     }
 
     #[test]
-    fn what_is_not_known_takes_the_nearest_rule_and_says_so() {
-        let (place, notes) = of_port(
+    fn unknown_values_take_nearest_rule_with_a_note() {
+        let (profile, notes) = of_port(
             &port("0000:99:00.0", "net_future", ""),
             "DPDK 30.03.0-rc1",
             &[card()],
-            &Wishes::default(),
+            &Overrides::default(),
         )
         .unwrap();
-        let place = place.unwrap();
-        assert_eq!((place.nic.name, place.link.to_string().as_str()), ("ice", "gen3x8"));
+        let profile = profile.unwrap();
+        assert_eq!((profile.nic.name, profile.link.to_string().as_str()), ("ice", "gen3x8"));
         let all = notes.join("\n");
         for part in ["net_future", "dpdk-30.03", "--mode", "--link", "--mps"] {
             assert!(all.contains(part), "{part}: {all}");
         }
         let (_, notes) =
-            of_port(&port("x", "net_ice", "Bulk Alloc"), "unknown", &[], &Wishes::default())
+            of_port(&port("x", "net_ice", "Bulk Alloc"), "unknown", &[], &Overrides::default())
                 .unwrap();
         assert!(notes.iter().any(|note| note.contains("--driver")), "{notes:?}");
     }
 
     #[test]
-    fn software_ports_cross_no_link_unless_a_nic_is_named() {
+    fn software_port_has_no_profile_unless_nic_is_named() {
         let null = port("net_null0", "net_null", "");
-        let (place, notes) = of_port(&null, "DPDK 22.11.11", &[], &Wishes::default()).unwrap();
-        assert!(place.is_none() && notes[0].contains("no link"), "{notes:?}");
-        let wishes = Wishes { nic: NICS.first(), ..Wishes::default() };
-        assert!(of_port(&null, "DPDK 22.11.11", &[], &wishes).unwrap().0.is_some());
+        let (profile, notes) = of_port(&null, "DPDK 22.11.11", &[], &Overrides::default()).unwrap();
+        assert!(profile.is_none() && notes[0].contains("do not cross a link"), "{notes:?}");
+        let overrides = Overrides { nic: NICS.first(), ..Overrides::default() };
+        assert!(of_port(&null, "DPDK 22.11.11", &[], &overrides).unwrap().0.is_some());
     }
 
     #[test]
-    fn a_model_is_what_it_says_unless_it_is_wished_otherwise() {
+    fn modelled_port_reports_its_profile_unless_overrides_differ() {
         let said = [("nic", "igb"), ("link", "gen2x4"), ("mps", "128"), ("tx_rs", "8")]
             .into_iter()
             .chain([("driver", "dpdk-22.11"), ("options", "82576")]);
         let mut nic = port("nic0", "haul_nic", "");
         nic.modelled = said.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let (place, _) = of_port(&nic, "haul 0.1.0", &[], &Wishes::default()).unwrap();
-        let place = place.unwrap();
-        assert_eq!((place.nic.name, place.nic.tx_completion.together), ("igb", 1));
-        assert_eq!((place.link.to_string().as_str(), place.thresholds.tx_rs), ("gen2x4", 8));
+        let (profile, _) = of_port(&nic, "haul 0.1.0", &[], &Overrides::default()).unwrap();
+        let profile = profile.unwrap();
+        assert_eq!((profile.nic.name, profile.nic.tx_completion.together), ("igb", 1));
+        assert_eq!((profile.link.to_string().as_str(), profile.thresholds.tx_rs), ("gen2x4", 8));
         assert_eq!(
-            (place.version.to_string().as_str(), place.link.settings().mps),
+            (profile.version.to_string().as_str(), profile.link.settings().mps),
             ("dpdk-22.11", 128)
         );
-        let wishes = Wishes { nic: NICS.iter().find(|nic| nic.name == "ena"), ..Wishes::default() };
-        let place = of_port(&nic, "haul 0.1.0", &[], &wishes).unwrap().0.unwrap();
-        assert_eq!((place.nic.name, place.link.to_string().as_str()), ("ena", "gen3x8"));
+        let overrides =
+            Overrides { nic: NICS.iter().find(|nic| nic.name == "ena"), ..Overrides::default() };
+        let profile = of_port(&nic, "haul 0.1.0", &[], &overrides).unwrap().0.unwrap();
+        assert_eq!((profile.nic.name, profile.link.to_string().as_str()), ("ena", "gen3x8"));
         for (name, value) in [("options", "quick"), ("mode", "x"), ("link", "gen9x8")] {
             let mut nic = nic.clone();
             nic.modelled.insert(name.into(), value.into());
-            assert!(of_port(&nic, "haul 0.1.0", &[], &Wishes::default()).is_err(), "{name}");
+            assert!(of_port(&nic, "haul 0.1.0", &[], &Overrides::default()).is_err(), "{name}");
         }
         nic.modelled.insert("nic".into(), "none".into());
-        let (place, notes) = of_port(&nic, "haul 0.1.0", &[], &Wishes::default()).unwrap();
-        assert!(place.is_none() && notes[0].contains("does not know"), "{notes:?}");
+        let (profile, notes) = of_port(&nic, "haul 0.1.0", &[], &Overrides::default()).unwrap();
+        assert!(profile.is_none() && notes[0].contains("does not know"), "{notes:?}");
     }
 
     #[test]
-    fn a_port_that_shares_a_device_is_its() {
+    fn port_that_shares_a_device_belongs_to_it() {
         let devices = [card()];
         for (name, is_its) in [
             ("0000:5e:00.0", true),

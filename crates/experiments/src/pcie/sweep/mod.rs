@@ -1,9 +1,9 @@
-//! A modelled NIC forwarded by one core, at one rate after the other: what the device counts beside
-//! what the estimate says of the batches that came about.
+//! A modelled NIC forwarded by one core, at one rate after the other: the device's counts compared
+//! with the estimate for the batches that occurred.
 //!
-//! The core polls, swaps the addresses of each packet and sends it, and does what `work` says for
-//! each burst. Batches are what they become: at a low rate most polls are empty; the nearer the
-//! core comes to its limit, the more packets wait for it.
+//! The core polls, swaps the addresses of each packet and sends it, and spends the time `work` for
+//! each burst. The sizes of batches result from that. At a low rate most polls are empty. The
+//! nearer the core is to its limit, the more packets wait for it.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -21,16 +21,16 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::experiment::{Experiment, SMALL};
 
-/// Share of each rate's time before anything is counted.
+/// The share of each rate's time before counting begins.
 const WARM_UP: f64 = 0.1;
-/// How many polls go by between two looks at the clock and the reader's wish to stop.
+/// The number of polls between two checks of the clock and of the stop flag.
 const POLLS_BETWEEN: u32 = 256;
-/// Of fewer packets nothing can be said.
+/// Fewer packets are not reliable.
 const PACKETS_LEAST: u32 = 100;
 /// Bytes of the two addresses of a frame.
 const ADDRESSES_BYTES: usize = 12;
 
-/// See the module.
+/// A sweep over rates: see the module.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// The NIC, its driver and its link.
@@ -39,19 +39,20 @@ pub struct Sweep {
     pub size_bytes: u32,
     /// Packets a second, ascending.
     pub rates: Vec<f64>,
-    /// Packets that come back to back.
+    /// The number of packets that arrive together.
     pub group: u32,
-    /// Packets that a poll asks for.
+    /// The number of packets that a poll requests.
     pub burst: usize,
-    /// What the program does for each burst that is not empty, beside forwarding it.
+    /// The time that the program spends for each burst that is not empty, in addition to forwarding
+    /// it.
     pub work: Duration,
-    /// Whose time packets come by.
+    /// The clock by which packets arrive.
     pub time: Time,
-    /// How long each rate is measured; by a modelled core's time, how long it would take.
+    /// The measured time of each rate. With a modelled core, it is modelled time.
     pub each: Duration,
 }
 
-/// What one rate came to.
+/// The result of one rate.
 struct Ran {
     seconds: f64,
     rx: Side,
@@ -72,21 +73,22 @@ impl Experiment for Sweep {
         self.each = budget / (self.rates.len() as u32).max(1);
     }
 
-    fn beside(&self, _: &Caches) -> Duration {
+    fn overhead(&self, _: &Caches) -> Duration {
         SMALL
     }
 
-    /// For each rate a record of what came about, the four metrics counted and estimated, and every
-    /// transaction both ways; at the end where the curve of outbound writes breaks.
+    /// Emits for each rate a record of its packets, and the four metrics and every transaction,
+    /// each counted and estimated. At the end, emits the rate at which the curve of outbound writes
+    /// breaks.
     ///
     /// # Errors
-    /// The NIC or a rate is none that can be, or there is no memory for packets.
+    /// The NIC or a rate cannot exist, or there is no memory for packets.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         if let Some(cpu) = context.cpus.first()
             && matches!(self.time, Time::Clock)
             && !sys::set_affinity(&[*cpu])
         {
-            (context.warn)("cannot keep to one core: rates near its limit may differ");
+            (context.warn)("cannot pin this thread to one core: rates near its limit may differ");
         }
         let mut pool = Pool::new(self.setup.ring + 1024)?;
         let (began, mut swept) = (Instant::now(), Vec::new());
@@ -99,9 +101,9 @@ impl Experiment for Sweep {
                 swept.push(point);
             }
             let (elapsed, budget) = (began.elapsed(), self.budget());
-            context.tell(&self.name(), Progress { rounds, elapsed, budget });
+            context.report_progress(&self.name(), Progress { rounds, elapsed, budget });
         }
-        // Near the core's limit a higher rate may come to fewer packets.
+        // Near the core's limit, a higher rate may result in fewer packets.
         swept.sort_by(|a: &Swept, b: &Swept| a.packets_per_s.total_cmp(&b.packets_per_s));
         if let Some(found) = fracture(&swept) {
             let at = swept[found.before].packets_per_s;
@@ -114,12 +116,12 @@ impl Experiment for Sweep {
 }
 
 impl Sweep {
-    /// Whether the NIC and every rate can be, so that nothing runs where one cannot.
+    /// Checks the NIC and every rate, so that nothing runs if one of them cannot exist.
     ///
     /// # Errors
-    /// The first that cannot.
+    /// The first that cannot exist.
     pub fn check(&self) -> Result<(), Error> {
-        // First what no NIC does at any rate: a group that fits is small.
+        // First the checks that apply to any rate: a group that fits is small.
         self.rates.iter().try_for_each(|rate| {
             Nic::open("nic", self.settings(*rate)).map(drop).map_err(Error::from)
         })?;
@@ -189,7 +191,7 @@ impl Sweep {
         }
     }
 
-    /// The records of one rate; what the curve is made of, where packets came.
+    /// Emits the records of one rate. Returns the point of the curve, if packets came.
     fn emit(
         &self,
         offered: f64,
@@ -197,7 +199,10 @@ impl Sweep {
         context: &mut Context<'_>,
     ) -> Result<Option<Swept>, Error> {
         let Ok(batches) = Histogram::of_counts(&ran.rx.batches) else {
-            (context.warn)(&format!("at {offered:.0} packets/s no packet came in {:?}", self.each));
+            (context.warn)(&format!(
+                "at {offered:.0} packets/s no packet arrived in {:?}",
+                self.each
+            ));
             return Ok(None);
         };
         let sent = Histogram::of_counts(&ran.tx.batches)?;
@@ -249,7 +254,7 @@ impl Sweep {
         Ok(estimate(&what)?)
     }
 
-    /// Each transaction, and the four metrics.
+    /// The records of each transaction, and of the four metrics.
     fn of_terms(&self, terms: &[Transaction]) -> Vec<Record> {
         let sums = Sums::of(terms);
         let metrics = Direction::ALL.map(|direction| {
@@ -302,7 +307,7 @@ fn swap_addresses(pool: &mut Pool, burst: &Burst) {
         if pool.read(packet, 0, &mut swapped) {
             swapped.rotate_left(ADDRESSES_BYTES / 2);
             let is_written = pool.write(packet, 0, &swapped);
-            debug_assert!(is_written, "what was read can be written");
+            debug_assert!(is_written, "the histogram can be written");
         }
     });
 }

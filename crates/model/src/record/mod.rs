@@ -182,6 +182,50 @@ impl Record {
         self
     }
 
+    /// Sets the run, the id of the machine and the time that this record is of.
+    pub fn stamp(&mut self, run: &str, machine: &str, time: &str) {
+        self.run = run.into();
+        self.machine = machine.into();
+        self.time = time.into();
+    }
+
+    /// A parameter that is a number. `None` if it is absent or something else.
+    ///
+    /// ```
+    /// use haul_model::Record;
+    /// let record = Record::new("r", "copy.size", "haul", "time", "ns")
+    ///     .with("size_bytes", 4096)
+    ///     .with("level", "l1");
+    /// assert_eq!((record.number("size_bytes"), record.number("level")), (Some(4096.0), None));
+    /// assert_eq!((record.count("size_bytes"), record.text("level")), (Some(4096), Some("l1")));
+    /// assert_eq!(record.shown("size_bytes").as_deref(), Some("4096"));
+    /// assert_eq!(record.shown("threads"), None);
+    /// ```
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.parameters.get(name)?.as_f64()
+    }
+
+    /// A parameter that is a whole number, not below 0. `None` if it is absent or something else.
+    #[must_use]
+    pub fn count(&self, name: &str) -> Option<u64> {
+        self.parameters.get(name)?.as_u64()
+    }
+
+    /// A parameter that is a text. `None` if it is absent or something else.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.parameters.get(name)?.as_str()
+    }
+
+    /// A parameter as a reader sees it: a text without its quotes, anything else as JSON. `None` if
+    /// it is absent.
+    #[must_use]
+    pub fn shown(&self, name: &str) -> Option<String> {
+        let value = self.parameters.get(name)?;
+        Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+
     /// The median of the samples; `None` if there are none.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
@@ -216,7 +260,7 @@ impl Record {
     /// percent. `None` if the record has no such share, or an impossible one.
     #[must_use]
     pub fn steal_percent(&self) -> Option<f64> {
-        let percent = self.parameters.get(key::STEAL_PERCENT)?.as_f64()?;
+        let percent = self.number(key::STEAL_PERCENT)?;
         (0.0..=100.0).contains(&percent).then_some(percent)
     }
 
@@ -230,7 +274,7 @@ impl Record {
     /// `None` if the record has no such number, or an impossible one.
     #[must_use]
     pub fn others_processors(&self) -> Option<f64> {
-        let processors = self.parameters.get(key::OTHERS_PROCESSORS)?.as_f64()?;
+        let processors = self.number(key::OTHERS_PROCESSORS)?;
         (processors.is_finite() && processors >= 0.0).then_some(processors)
     }
 

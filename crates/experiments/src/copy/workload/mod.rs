@@ -1,19 +1,19 @@
 //! Memory and lists of each thread, and the subject that runs on them.
 //!
-//! All subjects of a run share one workload: the same memory, the same lists. Two things are at
-//! odds: subjects are compared fairly on the same operations, but a branch predictor that has seen
-//! a list before knows it (on a Zen 4, a list of 32 Ki calls of 17-64 B that all subjects of a
-//! round shared took between 3.6 and 6.1 ns a call, as it was remembered more or less, and the
-//! baseline's interval against itself was 7% wide; with lists as below it is 0.5%). Hence:
+//! All subjects of a run share one workload: the same memory and the same lists. Two requirements
+//! conflict. Subjects must be compared on the same operations, but a branch predictor recognises a
+//! list that it has seen before. On a Zen 4, a list of 32 Ki calls of 17-64 B that all subjects of
+//! a round shared took between 3.6 and 6.1 ns per call, depending on how well it was predicted, and
+//! the baseline's interval against itself was 7% wide. With lists as below, it is 0.5%. Hence:
 //!
-//! - a sample is whole lists, each of the *same sizes* in another order at other addresses;
-//! - every sample takes lists that none has taken for half a million operations.
+//! - a sample is whole lists, each with the *same sizes* in another order at other addresses;
+//! - every sample uses lists that no sample has used for half a million operations.
 //!
-//! Where the bytes lie is drawn anew each round, the same for all its subjects: a place that a
-//! process drew once would be luck that no number of rounds averages out
-//! ([`haul_measure::placement`]).
+//! The location of the bytes is random in each round, and the same for all subjects of the round.
+//! With one location for the whole process, chance would decide, and no number of rounds averages
+//! that out ([`haul_measure::placement`]).
 
-mod ground;
+mod layout;
 #[cfg(test)]
 mod tests;
 
@@ -29,41 +29,41 @@ use haul_measure::placement::{Operation, Placement};
 use haul_measure::random::Random;
 use haul_measure::{Caches, Distribution, Error, Level, Subject};
 
-use self::ground::{Ground, Pair};
+use self::layout::{Layout, Pair};
 use super::operations::{List, READ_SLACK_BYTES};
 use super::subjects::Candidate;
 use super::then_read::ThenRead;
 
-pub use ground::Apart;
+pub use layout::Apart;
 
-/// How long a list should take, in nanoseconds: well above the timer's precision, and short
-/// against a scheduler's tick.
+/// The intended time of a list, in nanoseconds: well above the timer's precision, and short
+/// compared with a scheduler's tick.
 const LIST_NS: f64 = 120_000.0;
 
 /// The most and the fewest operations of a list.
 const OPERATIONS_MAX: usize = 32 << 10;
 const OPERATIONS_MIN: usize = 64;
 
-/// Operations of all lists of a thread together: some megabits of branch outcomes, where the
-/// largest predictors known hold 64 KiB (Seznec, "TAGE-SC-L branch predictors again", 2016).
+/// Operations of all lists of a thread together: some megabits of branch outcomes. The largest
+/// known predictors hold 64 KiB (Seznec, "TAGE-SC-L branch predictors again", 2016).
 const OPERATIONS_OF_ALL_LISTS: usize = 512 << 10;
 
 /// The most lists of a thread.
 const LISTS_MAX: usize = 256;
 
-/// From one sample's list to the next: odd, so that all come up.
+/// The distance from one sample's list to the next. It is odd, so that all lists are used.
 const LIST_STRIDE: usize = 5;
 
-/// Operations of a list whose branches are meant to be learnt.
+/// Operations of a list whose branches predictors should learn.
 const OPERATIONS_REPEATING: usize = 64;
 
-/// Places of a resident pair, after which the first comes again.
+/// Locations of a resident pair, after which the first is used again.
 const PLACES: usize = 256;
 
-/// The line that caches move, in bytes.
+/// The size of a cache line, in bytes.
 const LINE_BYTES: usize = 64;
 
-/// What the branches of a call see.
+/// The branches of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Branches {
     /// Sizes and alignments that no predictor has seen before.
@@ -74,7 +74,7 @@ pub enum Branches {
 }
 
 impl Branches {
-    /// As the record parameter `branches` spells it.
+    /// Its name in the record parameter `branches`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -84,20 +84,20 @@ impl Branches {
     }
 }
 
-/// Which operations a workload consists of.
+/// The operations of a workload.
 #[derive(Clone, Debug)]
 pub struct Mix<'a> {
-    /// Sizes and how often each occurs.
+    /// The sizes and the share of each.
     pub sizes: &'a Distribution,
-    /// Where they lie.
+    /// The cache level or memory that holds them.
     pub level: Level,
-    /// How addresses are aligned.
+    /// The alignment of addresses.
     pub alignment: Alignment,
-    /// How often source and target overlap; 0 for memcpy.
+    /// The share of operations whose source and target overlap; 0 for memcpy.
     pub overlap: Overlap,
-    /// Whether branches can be learnt.
+    /// Whether predictors can learn the branches.
     pub branches: Branches,
-    /// What everything is drawn from.
+    /// The seed of everything random.
     pub seed: u64,
 }
 
@@ -106,38 +106,39 @@ pub struct Mix<'a> {
 pub struct Workload {
     threads: Vec<PerThread>,
     turn: Turn,
-    /// Operations that a subject does untimed before each sample at least.
+    /// The least number of operations that a subject performs before each sample, outside of the
+    /// timed part.
     lead_in_min: u64,
 }
 
-/// Which operations a sample starts with.
+/// The operations at the beginning of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// The beginning of a list that was not used for long.
+    /// The beginning of a list that was not used recently.
     List,
-    /// The short list of the round, the same for all its subjects, again and again.
+    /// The short list of the round, repeated, which is the same for all subjects of the round.
     Round,
 }
 
-/// One thread's memory, lists, and place in them.
+/// One thread's memory and lists, and its position in them.
 #[derive(Debug)]
 struct PerThread {
     region: Region,
     lists: Vec<List>,
-    ground: Ground,
+    layout: Layout,
     /// Samples so far.
     samples: AtomicUsize,
-    /// Where the addresses of the round begin.
-    place: AtomicUsize,
+    /// The location of the round's addresses.
+    location: AtomicUsize,
     list: AtomicUsize,
     position: AtomicUsize,
 }
 
 impl Workload {
-    /// Draws lists and touches memory for each of `threads` threads.
+    /// Makes random lists and touches memory for each of `threads` threads.
     ///
     /// # Errors
-    /// The memory is more than the machine has to give.
+    /// The machine does not have enough memory.
     pub fn drawn(mix: &Mix<'_>, caches: &Caches, threads: usize) -> Result<Self, Error> {
         let draw = |thread: usize| {
             let seed = mix.seed.wrapping_add(thread as u64);
@@ -149,17 +150,17 @@ impl Workload {
                 Branches::Repeating => 1,
             };
             let lists = (0..lists).map(|_| list(mix, count, &mut placement, &mut random)).collect();
-            (lists, Ground::Level(placement))
+            (lists, Layout::Level(placement))
         };
         Self::new(threads, Turn::List, 0, draw)
     }
 
-    /// One size at a time, the copy's own two buffers again and again: they lie in the nearest
-    /// cache that holds both, at a place that is drawn for each round. Alignments are drawn for
-    /// each call, within a cache line and within a page.
+    /// One size at a time, with the copy's own two buffers again and again. They lie in the nearest
+    /// cache that holds both, at a random location for each round. Alignments are random for each
+    /// call, within a cache line and within a page.
     ///
     /// # Errors
-    /// The memory is more than the machine has to give.
+    /// The machine does not have enough memory.
     pub fn resident(
         size: usize,
         alignment: Alignment,
@@ -170,24 +171,24 @@ impl Workload {
         let draw = |thread: usize| {
             let mut random = Random::new(seed.wrapping_add(thread as u64));
             let mut list = || {
-                let place = resident.place(&mut random);
-                let one = |_| resident.draw(place, &mut random, alignment);
+                let location = resident.place(&mut random);
+                let one = |_| resident.draw(location, &mut random, alignment);
                 List::pack(&(0..OPERATIONS_REPEATING).map(one).collect::<Vec<_>>())
             };
-            ((0..PLACES).map(|_| list()).collect(), Ground::Resident(resident))
+            ((0..PLACES).map(|_| list()).collect(), Layout::Resident(resident))
         };
-        // What no cache holds is where it was. What one may hold is brought there by the subject
-        // itself, because it lay elsewhere in the round before, and another subject may have left
-        // it in memory.
+        // Bytes that no cache holds stay in memory. The subject itself loads bytes that a cache may
+        // hold, because they lay elsewhere in the round before, and another subject may have left
+        // them in memory.
         let lead_in_min = u64::from(size.saturating_mul(2) <= LAST_CACHE_SHARE_BYTES);
         Self::new(threads, Turn::Round, lead_in_min, draw)
     }
 
-    /// One size at one distance of target and source, both in whatever cache holds them, on one
-    /// thread.
+    /// One size at one distance between target and source, both in the nearest cache that holds
+    /// them, on one thread.
     ///
     /// # Errors
-    /// The memory, or the address space between the two, is more than the machine has to give.
+    /// The machine does not have enough memory, or enough address space between the two.
     pub fn apart(size: usize, apart: Apart, seed: u64) -> Result<Self, Error> {
         let pair = Pair::new(size, apart);
         let mut random = Random::new(seed);
@@ -196,7 +197,7 @@ impl Workload {
             List::pack(&[operation; OPERATIONS_REPEATING])
         };
         let lists = (0..PLACES).map(|_| list()).collect();
-        let own = PerThread::new(pair.region()?, lists, Ground::Apart(pair));
+        let own = PerThread::new(pair.region()?, lists, Layout::Apart(pair));
         Ok(Self { threads: vec![own], turn: Turn::Round, lead_in_min: 1 })
     }
 
@@ -204,23 +205,23 @@ impl Workload {
         threads: usize,
         turn: Turn,
         lead_in_min: u64,
-        draw: impl Fn(usize) -> (Vec<List>, Ground),
+        draw: impl Fn(usize) -> (Vec<List>, Layout),
     ) -> Result<Self, Error> {
         let drawn: Vec<_> = (0..threads).map(draw).collect();
-        let bytes = drawn.iter().map(|(_, ground)| ground.region_bytes() as u64);
+        let bytes = drawn.iter().map(|(_, layout)| layout.region_bytes() as u64);
         check_available(bytes.fold(0, u64::saturating_add), &Sys::new())?;
-        let threads = drawn.into_iter().map(|(lists, ground)| {
-            // Whole huge pages: the kernel gives none for a part, and base pages lie where they
-            // fall in L2.
-            let bytes = ground.region_bytes().saturating_add(READ_SLACK_BYTES);
+        let threads = drawn.into_iter().map(|(lists, layout)| {
+            // Whole huge pages: the kernel does not give any for a part, and the location of base
+            // pages in L2 is random.
+            let bytes = layout.region_bytes().saturating_add(READ_SLACK_BYTES);
             let bytes = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(bytes);
             let region = Region::touched(bytes, Pages::Huge)?;
-            Ok(PerThread::new(region, lists, ground))
+            Ok(PerThread::new(region, lists, layout))
         });
         Ok(Self { threads: threads.collect::<Result<_, Error>>()?, turn, lead_in_min })
     }
 
-    /// A sample has to be a multiple of so many operations, so that all samples have the same
+    /// A sample must be a multiple of this many operations, so that all samples have the same
     /// sizes.
     #[must_use]
     pub fn operations_multiple(&self) -> u64 {
@@ -233,11 +234,11 @@ impl Workload {
     /// Whether the largest sizes do not fit into the level.
     #[must_use]
     pub fn is_grown(&self) -> bool {
-        let grown = |own: &PerThread| matches!(&own.ground, Ground::Level(it) if it.is_grown());
+        let grown = |own: &PerThread| matches!(&own.layout, Layout::Level(it) if it.is_grown());
         self.threads.iter().any(grown)
     }
 
-    /// The first thread's memory and some of its operations, for proofs. No run may be going on.
+    /// The first thread's memory and some of its operations, for proofs. No run may be in progress.
     pub fn proof_material(&mut self, count: usize) -> (&mut [u8], Vec<Operation>) {
         let own = &mut self.threads[0];
         let list = &own.lists[0];
@@ -246,7 +247,7 @@ impl Workload {
     }
 }
 
-/// A list of the mix's sizes, each as often as it should occur, in a random order.
+/// A list of the mix's sizes in a random order, with the right share of each.
 fn list(mix: &Mix<'_>, count: usize, placement: &mut Placement, random: &mut Random) -> List {
     let mut sizes = mix.sizes.systematic(count, random);
     random.shuffle(&mut sizes);
@@ -257,8 +258,9 @@ fn list(mix: &Mix<'_>, count: usize, placement: &mut Placement, random: &mut Ran
     List::pack(&operations)
 }
 
-/// As many operations as take about [`LIST_NS`], and keep the list in a quarter of L2. The cost of
-/// a call is guessed here, roughly: 4 ns and 20 B a ns in a cache, 40 ns and 5 B a ns in memory.
+/// The number of operations that take about [`LIST_NS`] and keep the list within a quarter of L2.
+/// The cost of a call is a rough estimate: 4 ns and 20 B per ns in a cache, 40 ns and 5 B per ns in
+/// memory.
 fn operations_of_a_list(mix: &Mix<'_>, caches: &Caches) -> usize {
     let mean_bytes = mix.sizes.mean_bytes();
     let guess_ns = match mix.level {
@@ -292,13 +294,13 @@ impl Subject for OnWorkload<'_> {
         self.candidate.name
     }
 
-    /// Takes a list that was not used for long into the cache where lists lie, has the subject do
-    /// an eighth of a sample of another one, and starts at the beginning of the first.
+    /// Loads a list that was not used recently into the cache, makes the subject perform an eighth
+    /// of a sample of another list, and then starts at the beginning of the first.
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
         let own = &self.workload.threads[thread];
         let sample = own.samples.fetch_add(1, Ordering::Relaxed);
         let lead_in = (iterations / LEAD_IN_DIVISOR).min(OPERATIONS_MAX as u64);
-        own.place.store(own.ground.place_bytes(round), Ordering::Relaxed);
+        own.location.store(own.layout.location_bytes(round), Ordering::Relaxed);
         match self.workload.turn {
             Turn::List => {
                 let list = sample.wrapping_mul(LIST_STRIDE) % own.lists.len();
@@ -318,18 +320,18 @@ impl Subject for OnWorkload<'_> {
 
     fn run(&self, thread: usize, iterations: u64) {
         let own = &self.workload.threads[thread];
-        let shift = own.ground.shift_bytes(own.samples.load(Ordering::Relaxed) as u64);
-        let place = own.place.load(Ordering::Relaxed);
-        let base = own.region.pointer().wrapping_add(place + shift);
+        let shift = own.layout.shift_bytes(own.samples.load(Ordering::Relaxed) as u64);
+        let location = own.location.load(Ordering::Relaxed);
+        let base = own.region.pointer().wrapping_add(location + shift);
         let mut index = own.list.load(Ordering::Relaxed);
         let mut position = own.position.load(Ordering::Relaxed);
         let mut rest = iterations as usize;
         while rest > 0 {
             let list = &own.lists[index];
             let count = rest.min(list.len() - position);
-            // SAFETY: the ground drew the operations, and its region, which was mapped for this
-            // thread with the slack behind it, holds them at every place and under every shift;
-            // only this thread uses it.
+            // SAFETY: the layout drew the operations. Its region, which was mapped for this thread
+            // with the slack after it, contains them at every location and under every shift. Only
+            // this thread uses it.
             unsafe {
                 list.run(self.candidate.routine, position..position + count, base, self.read)
             };
@@ -348,9 +350,9 @@ impl Subject for OnWorkload<'_> {
 }
 
 impl PerThread {
-    fn new(region: Region, lists: Vec<List>, ground: Ground) -> Self {
-        let [samples, place, list, position] = [const { AtomicUsize::new(0) }; 4];
-        Self { region, lists, ground, samples, place, list, position }
+    fn new(region: Region, lists: Vec<List>, layout: Layout) -> Self {
+        let [samples, location, list, position] = [const { AtomicUsize::new(0) }; 4];
+        Self { region, lists, layout, samples, location, list, position }
     }
 
     fn start(&self, list: usize, position: usize) {

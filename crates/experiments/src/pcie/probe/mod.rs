@@ -1,10 +1,10 @@
-//! The burst probe in a DPDK program (`libhaul_dpdk_burst.so`), asked over its telemetry.
+//! The burst probe in a DPDK program (`libhaul_dpdk_burst.so`), by its telemetry.
 //!
-//! Answers come from another process: each is checked, and what is no answer is an error.
+//! Answers come from another process. Each is checked, and an invalid one is an error.
 //!
 //! From the bottom up:
 //!
-//! - `bursts`: what a queue counted.
+//! - `bursts`: the counters of a queue.
 
 mod bursts;
 
@@ -19,7 +19,7 @@ use bursts::BATCH_MAX;
 
 pub use bursts::Bursts;
 
-/// More queues than any program has, both ways.
+/// More queues than any program has, of both directions.
 const QUEUES_MAX: usize = 1 << 16;
 /// Pages of one answer: 513 sizes, 100 on each.
 const PAGES_MAX: usize = 16;
@@ -29,9 +29,9 @@ const PAGES_MAX: usize = 16;
 pub struct Queue {
     /// The port's number.
     pub port: u16,
-    /// The queue's.
+    /// The queue's number.
     pub queue: u16,
-    /// Whether it receives; else it sends.
+    /// Whether it receives. Otherwise it sends.
     pub receives: bool,
 }
 
@@ -43,7 +43,7 @@ impl Queue {
     }
 }
 
-/// By port and number; what receives before what sends.
+/// By port and number; a queue that receives comes before one that sends.
 impl Ord for Queue {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let place = |queue: &Self| (queue.port, queue.queue, !queue.receives);
@@ -57,25 +57,25 @@ impl PartialOrd for Queue {
     }
 }
 
-/// What a port is.
+/// The properties of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {
     /// `0000:01:00.0`, `net_null0`.
     pub name: String,
     /// `net_ice`.
     pub driver: String,
-    /// How its driver receives: `Vector AVX2`; empty where it does not say.
+    /// The driver's name of its receive function: `Vector AVX2`; empty if it does not report one.
     pub rx_mode: String,
-    /// Of a modelled NIC of haul's what it is a model of, as options of `haul pcie watch` have it:
-    /// `nic`, `link` and so on; empty of any other.
+    /// The properties of haul's modelled NIC, by the option names of `haul pcie watch`: `nic`,
+    /// `link` and so on; empty for any other port.
     pub modelled: BTreeMap<String, String>,
 }
 
-/// Attaches the probe to every queue that it is not attached to yet; how many there are now.
+/// Attaches the probe to every further queue. Returns the number of attached queues.
 ///
 /// # Errors
-/// [`Error::NoProbe`] where the program was started without it, [`Error::Probe`] where it cannot
-/// attach, and those of telemetry.
+/// [`Error::NoProbe`] if the program was started without it, [`Error::Probe`] if it cannot attach,
+/// and errors of telemetry.
 pub fn attach(program: &Program) -> Result<u64, Error> {
     match ask(program, "/haul/burst/attach") {
         Ok(answer) => number(&checked(answer)?, "attached"),
@@ -87,15 +87,15 @@ pub fn attach(program: &Program) -> Result<u64, Error> {
 /// Detaches it from every queue.
 ///
 /// # Errors
-/// Those of telemetry.
+/// Errors of telemetry.
 pub fn detach(program: &Program) -> Result<(), Error> {
     checked(ask(program, "/haul/burst/detach")?).map(drop)
 }
 
-/// The queues that are attached, in order.
+/// The attached queues, in order.
 ///
 /// # Errors
-/// [`Error::Probe`] where the answer is none, and those of telemetry.
+/// [`Error::Probe`] if the answer is invalid, and errors of telemetry.
 pub fn queues(program: &Program) -> Result<Vec<Queue>, Error> {
     let (mut queues, mut command) = (Vec::new(), "/haul/burst/list".to_owned());
     loop {
@@ -119,7 +119,7 @@ pub fn queues(program: &Program) -> Result<Vec<Queue>, Error> {
     Ok(queues)
 }
 
-/// Of `0,1,rx`.
+/// The queue named by `0,1,rx`.
 fn queue_of(text: &str) -> Option<Queue> {
     let mut words = text.split(',');
     let (port, queue) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -131,10 +131,10 @@ fn queue_of(text: &str) -> Option<Queue> {
     words.next().is_none().then_some(Queue { port, queue, receives })
 }
 
-/// The counters of a queue, all of one moment; `None` where it is gone.
+/// The counters of a queue, all of one moment; `None` if it is not attached any more.
 ///
 /// # Errors
-/// [`Error::Probe`] where the answer is none, and those of telemetry.
+/// [`Error::Probe`] if the answer is invalid, and errors of telemetry.
 pub fn bursts(program: &Program, queue: Queue) -> Result<Option<Bursts>, Error> {
     let Queue { port, queue: number_of, .. } = queue;
     let command = format!("/haul/burst/histogram,{port},{number_of},{}", queue.direction());
@@ -173,7 +173,7 @@ fn read_batches(page: &Value, batches: &mut BTreeMap<u32, u64>) -> Result<(), Er
     let numbers = numbers.filter(|numbers| numbers.len() % 2 == 0).ok_or_else(wrong)?;
     for pair in numbers.chunks(2) {
         let size = u32::try_from(pair[0]).ok().filter(|size| u64::from(*size) <= BATCH_MAX);
-        // 2^48 of one size is ten years of them, and sums of them stay exact.
+        // A queue needs ten years to count 2^48 of one size, and sums of such counts stay exact.
         if pair[1] > 1 << 48 || batches.insert(size.ok_or_else(wrong)?, pair[1]).is_some() {
             return Err(wrong());
         }
@@ -181,10 +181,10 @@ fn read_batches(page: &Value, batches: &mut BTreeMap<u32, u64>) -> Result<(), Er
     Ok(())
 }
 
-/// What a port is.
+/// The properties of a port.
 ///
 /// # Errors
-/// [`Error::Probe`] where the answer is none, and those of telemetry.
+/// [`Error::Probe`] if the answer is invalid, and errors of telemetry.
 pub fn port(program: &Program, port: u16) -> Result<Port, Error> {
     let answer = checked(ask(program, &format!("/haul/burst/port,{port}"))?)?;
     let text = |name: &str| {
@@ -199,7 +199,7 @@ pub fn port(program: &Program, port: u16) -> Result<Port, Error> {
     })
 }
 
-/// Words and numbers of what a port is a model of, as text.
+/// The texts and numbers of a modelled port's properties, as text.
 fn modelled_of(answer: &Value) -> BTreeMap<String, String> {
     const ENTRIES_MAX: usize = 32;
     let entries = answer.get("modelled").and_then(Value::as_object).into_iter().flatten();
@@ -215,17 +215,17 @@ fn number(answer: &Value, name: &'static str) -> Result<u64, Error> {
 }
 
 fn not_one(what: &'static str) -> Error {
-    let remedy = "have the probe and haul of one release, or name another program's socket";
-    Error::Probe { said: format!("an answer without {what}; {remedy}") }
+    let remedy = "use the probe and haul of one release, or name another program's socket";
+    Error::Probe { answer: format!("an answer without {what}; {remedy}") }
 }
 
-/// The answer, unless it is the probe's word that something cannot be.
+/// The answer, unless it is an error of the probe.
 fn checked(answer: Value) -> Result<Value, Error> {
     match answer.get("error") {
         None => Ok(answer),
         Some(error) => {
-            let said = error.as_str().unwrap_or("an error without words");
-            Err(Error::Probe { said: said.chars().filter(|c| !c.is_control()).collect() })
+            let answer = error.as_str().unwrap_or("an error without a text");
+            Err(Error::Probe { answer: answer.chars().filter(|c| !c.is_control()).collect() })
         }
     }
 }
@@ -236,10 +236,10 @@ pub(super) mod tests {
 
     use serde_json::json;
 
-    use super::super::source::ethdev::Ask;
     use super::*;
+    use crate::pcie::source::ethdev::Ask;
 
-    /// A program that says what is written for each command, in the order that it is asked it.
+    /// A program that gives the recorded answers to each command, in their order.
     pub(crate) struct Recorded(pub(crate) Vec<(&'static str, Value)>);
 
     impl Ask for Recorded {
@@ -249,7 +249,7 @@ pub(super) mod tests {
                 command: command.to_owned(),
             };
             let place = self.0.iter().position(|(name, _)| *name == command);
-            // The last word for a command stays.
+            // The last answer to a command stays.
             let place = place.ok_or_else(refused)?;
             let more = self.0.iter().filter(|(name, _)| *name == command).count() > 1;
             Ok(if more { self.0.remove(place).1 } else { self.0[place].1.clone() })
@@ -276,7 +276,7 @@ pub(super) mod tests {
     const COMMAND: &str = "/haul/burst/histogram,0,0,rx";
 
     #[test]
-    fn a_queue_is_read_in_pages_of_one_moment() {
+    fn bursts_reads_pages_of_one_moment() {
         let mut first = histogram(&[(0, 5), (4, 10)]);
         (first["next"], first["moment"]) = (json!(100), json!(7));
         (first["polls"], first["packets"]) = (json!(16), json!(72));
@@ -290,7 +290,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error_and_never_a_number() {
+    fn bursts_rejects_invalid_answers() {
         for change in [
             json!({ "polls": 99 }),
             json!({ "packets": 1 }),
@@ -315,7 +315,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn lists_have_pages_that_end() {
+    fn queues_reads_all_pages_and_ends() {
         let listed = program(vec![
             ("/haul/burst/list", json!({ "queues": ["1,0,tx"], "next": 1 })),
             ("/haul/burst/list,1", json!({ "queues": ["0,3,rx", "1,0,tx"] })),
@@ -333,7 +333,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_program_without_the_probe_is_said_to_be() {
+    fn attach_reports_program_without_probe() {
         let message = attach(&program(Vec::new())).unwrap_err().to_string();
         assert!(message.contains("-d") && message.contains("libhaul_dpdk_burst.so"), "{message}");
         let refused = json!({ "error": "this DPDK was built without callbacks" });

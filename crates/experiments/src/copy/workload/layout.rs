@@ -1,4 +1,4 @@
-//! What a thread's lists were drawn for, and the memory that it asks for.
+//! The layout of the memory of a thread's lists.
 
 use haul_machine::sys::Sys;
 use haul_measure::Error;
@@ -10,20 +10,21 @@ use haul_measure::random::Random;
 use super::LINE_BYTES;
 use crate::copy::operations::READ_SLACK_BYTES;
 
-/// What lists were drawn for.
+/// The layout of the memory that the lists refer to.
 #[derive(Debug)]
-pub(super) enum Ground {
+pub(super) enum Layout {
     Level(Placement),
     Resident(Resident),
     Apart(Pair),
 }
 
-/// How far a target lies above its source.
+/// The distance from a source to the target above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Apart {
-    /// Bytes: the least multiple of so many that keeps the two from overlapping ...
+    /// The distance has the smallest multiple of this many bytes that keeps the two from
+    /// overlapping.
     pub multiple_of: usize,
-    /// ... and so many bytes beyond it.
+    /// The distance has this many bytes more.
     pub and: usize,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Room to move both by.
+    /// Bytes by which both may be shifted.
     const ROOM_BYTES: usize = 64 << 10;
 
     pub(super) fn new(size_bytes: usize, apart: Apart) -> Self {
@@ -53,7 +54,8 @@ impl Pair {
         self.distance_bytes + Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES
     }
 
-    /// The memory, touched where buffers lie: between two that are far apart there is none.
+    /// The memory, with touched pages only where buffers lie. Between two buffers that are far
+    /// apart, there is no memory.
     pub(super) fn region(self) -> Result<Region, Error> {
         let used = Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES;
         check_available(2 * used as u64, &Sys::new())?;
@@ -66,7 +68,7 @@ impl Pair {
     }
 }
 
-impl Ground {
+impl Layout {
     pub(super) fn region_bytes(&self) -> usize {
         match self {
             Self::Level(placement) => placement.region_bytes(),
@@ -75,8 +77,8 @@ impl Ground {
         }
     }
 
-    /// Where a round's addresses begin. The lists of resident pairs hold their own places.
-    pub(super) fn place_bytes(&self, round: u64) -> usize {
+    /// The offset of a round's addresses. The lists of resident pairs contain their own locations.
+    pub(super) fn location_bytes(&self, round: u64) -> usize {
         match self {
             Self::Level(placement) => placement.place_bytes(round),
             Self::Resident(_) | Self::Apart(_) => 0,

@@ -1,11 +1,11 @@
 //! Plans: arrays of independent, idempotent tasks that any array engine can run.
 //!
-//! A plan is JSON Lines: a header, then one task a line, each with its digest: of the task, of what
-//! its records will say of it, of the program's bytes, and of the haul that wrote the plan. A
-//! task's record file stands in the folder `PLAN.d`, named by index and digest, and comes there in
-//! one step: killed halfway, done twice or done at once by two workers, it is whole or absent. A
-//! plan that is written anew for a program or a simulator that changed has other digests, so
-//! nothing old is taken for its results.
+//! A plan is JSON Lines: a header, then one task per line, each with its digest: of the task, of
+//! the parameters of its records, of the program's bytes, and of the version of haul that wrote the
+//! plan. A task's record file is in the folder `PLAN.d`, named by index and digest, and is written
+//! in one step. If a task is killed halfway, done twice, or done by two workers at once, the file
+//! is whole or absent. A plan that is written again for another program or simulator has other
+//! digests, so that old records are not mistaken for its results.
 
 mod range;
 
@@ -26,17 +26,17 @@ use crate::error::Error;
 
 pub use range::Range;
 
-/// The `plan` of every header that this haul writes.
+/// The `plan` of every header that this version of haul writes.
 const SCHEMA: &str = "haul.sim.plan/2";
 
-/// Tasks that a plan may hold: more is a mistake in a range.
+/// The most tasks of a plan: more are a mistake in a range.
 pub const TASKS_MAX: usize = 1_000_000;
 
-/// Longest plan that is read, in bytes.
+/// The largest plan that is read, in bytes.
 const PLAN_BYTES_MAX: u64 = 4 << 30;
 
-/// Longest record file of a task that is read, in bytes: two records, whose parameters are a plan's
-/// line.
+/// The largest record file of a task that is read, in bytes: two records, whose parameters are a
+/// line of the plan.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
 
 /// The first line of a plan.
@@ -46,17 +46,17 @@ struct Header {
     tasks: usize,
     #[serde(flatten)]
     origin: Origin,
-    /// What varies.
+    /// The varied parameters.
     varied: Vec<String>,
 }
 
-/// What decides a task's outcome beside its settings.
+/// The parts besides its settings that decide a task's outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Origin {
     /// The digest of the program's bytes: tasks of one plan run one program.
     program_digest: String,
-    /// The haul that wrote the plan: its version, and a digest that changes when it is built anew.
-    /// Whoever changes the simulator and writes the plan again has every task done again.
+    /// The version of haul that wrote the plan, and a digest that changes with each build. After a
+    /// change of the simulator, every task of a new plan is done again.
     simulator: String,
 }
 
@@ -79,16 +79,16 @@ pub struct Plan {
 }
 
 impl Entry {
-    /// The digest that it has in a plan of that origin: of all but the index and itself.
+    /// Its digest in a plan of that origin, over everything but the index and the digest itself.
     fn digest_for(&self, origin: &Origin) -> String {
         format!("{:016x}", digest(line(&(origin, &self.parameters, &self.task)).as_bytes()))
     }
 }
 
-/// The tasks of all combinations of values, the last range varying fastest.
+/// The tasks of all combinations of values; the last range varies fastest.
 ///
 /// # Errors
-/// A name or a value is wrong, a name comes twice, a machine is impossible, or there are more than
+/// A name or a value is wrong, a name occurs twice, a machine is impossible, or there are more than
 /// [`TASKS_MAX`].
 fn tasks(base: &Task, ranges: &[Range], origin: &Origin) -> Result<Vec<Entry>, Error> {
     let names = || ranges.iter().map(|range| &range.name);
@@ -135,7 +135,7 @@ fn entry(base: &Task, ranges: &[Range], origin: &Origin, index: usize) -> Result
     Ok(entry)
 }
 
-/// Writes the plan of all combinations; tells how many tasks it has.
+/// Writes the plan of all combinations. Returns the number of tasks.
 ///
 /// # Errors
 /// A setting is wrong, the program cannot be read, or the plan cannot be written.
@@ -155,14 +155,14 @@ pub fn write(path: &Path, base: &Task, ranges: &[Range]) -> Result<usize, Error>
     Ok(entries.len())
 }
 
-/// What became of a task that was to be done.
+/// The outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Completion {
     /// It was done, and its record written.
     Now,
-    /// Its record was there.
+    /// Its record existed already.
     Before,
-    /// It was given up before its end, and left nothing.
+    /// It was stopped before its end, and left no file.
     Stopped,
 }
 
@@ -175,77 +175,77 @@ impl Plan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// It cannot be read, is cut off, or a line was changed by hand: the line is named.
+    /// It cannot be read, is incomplete, or has a line that was changed; the error names the line.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |reason: String| Error::Plan { path: path.into(), reason };
         Self::parse(path, &program::text(path, PLAN_BYTES_MAX).map_err(failed)?)
     }
 
-    /// Reads the text of a plan that stands at `path`.
+    /// Reads the text of a plan at `path`.
     ///
     /// # Errors
-    /// As [`Plan::read`].
+    /// As for [`Plan::read`].
     pub fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let failed = |reason: String| Error::Plan { path: path.into(), reason };
         let mut lines = text.lines().enumerate();
         let (_, first) = lines
             .next()
-            .ok_or_else(|| failed("it is empty; write it anew with haul sim sweep".into()))?;
+            .ok_or_else(|| failed("it is empty; write it again with haul sim sweep".into()))?;
         let header: Header = serde_json::from_str(first).map_err(|error| {
             failed(format!(
-                "line 1 is no header of a plan ({error}); write it anew with haul sim sweep"
+                "line 1 is not the header of a plan ({error}); write it again with haul sim sweep"
             ))
         })?;
         if header.plan != SCHEMA {
-            return Err(failed(format!("{:?} is not {SCHEMA:?}; write it anew", header.plan)));
+            return Err(failed(format!("{:?} is not {SCHEMA:?}; write it again", header.plan)));
         }
         let mut entries = Vec::new();
         for (place, text) in lines {
             entries.push(entry_of(text, place, &header.origin).map_err(&failed)?);
         }
         if entries.len() != header.tasks {
-            let (found, told) = (entries.len(), header.tasks);
-            return Err(failed(format!("it has {found} tasks of {told}; write it anew")));
+            let (found, expected) = (entries.len(), header.tasks);
+            return Err(failed(format!("it has {found} tasks of {expected}; write it again")));
         }
         Ok(Self { path: path.into(), header, entries })
     }
 
-    /// How many tasks it has.
+    /// The number of tasks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no task.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Does a task, unless its record file is there already and whole, or `stop` is set meanwhile.
+    /// Does a task, unless its record file exists and is whole, or `stop` is set in the meantime.
     ///
     /// # Errors
-    /// There is no such task, the program is not the plan's, the run fails, or the record cannot
-    /// be written.
-    pub fn run(&self, index: usize, stop: &AtomicBool) -> Result<Doing, Error> {
+    /// There is no such task, the program is not the plan's, the run fails, or the record cannot be
+    /// written.
+    pub fn run(&self, index: usize, stop: &AtomicBool) -> Result<Completion, Error> {
         let entry = self.entries.get(index).ok_or_else(|| {
             self.failed(format!("there is no task {index}; it has 0 to {}", self.len().max(1) - 1))
         })?;
         let path = self.record_path(entry);
         if self.record(entry).is_ok() {
-            return Ok(Doing::Before);
+            return Ok(Completion::Before);
         }
         let program = Program::named(&entry.task.program)?;
         let found = program.digest();
         if found != self.header.origin.program_digest {
             return Err(self.failed(format!(
-                "{} has digest {found}, the plan was made for {}; write the plan anew",
+                "{} has digest {found}, the plan was made for {}; write the plan again",
                 program.place().display(),
                 self.header.origin.program_digest
             )));
         }
         let Some(simulated) = entry.task.run(&program.image()?, stop)? else {
-            return Ok(Doing::Stopped);
+            return Ok(Completion::Stopped);
         };
         let folder = self.folder();
         std::fs::create_dir_all(&folder)
@@ -255,16 +255,16 @@ impl Plan {
             .map(|record| Line::from(record).to_json() + "\n")
             .collect();
         replace(&path, &text)?;
-        Ok(Doing::Now)
+        Ok(Completion::Now)
     }
 
-    /// Does all tasks that are not done, `threads` at once, and emits the records of all. Once
-    /// somebody says stop no task is begun, and those that run are given up; once a record cannot
-    /// be written, none is begun. A task that fails by itself keeps none of the others from being
-    /// done.
+    /// Does all tasks that are not done, `threads` at once, and emits the records of all. When the
+    /// run is stopped, no further task begins, and the running ones end without a record. When a
+    /// record cannot be written, no further task begins. A task that fails does not keep the others
+    /// from being done.
     ///
     /// # Errors
-    /// The first failure; the tasks that are done are kept.
+    /// The first failure; the records of completed tasks are kept.
     pub fn run_all(&self, threads: usize, context: &mut Context<'_>) -> Result<(), Error> {
         let indices: Vec<usize> = (0..self.len()).collect();
         let (began, mut done, mut failure) = (Instant::now(), 0_u32, None);
@@ -272,8 +272,8 @@ impl Plan {
         let work = |index: &usize| self.run(*index, stop);
         pool::each(&indices, threads, stop, work, |index, outcome| {
             match outcome {
-                Ok(Doing::Stopped) => return false,
-                Ok(Doing::Now | Doing::Before) => done += 1,
+                Ok(Completion::Stopped) => return false,
+                Ok(Completion::Now | Completion::Before) => done += 1,
                 Err(error) => {
                     done += 1;
                     let goes_on = matches!(error, Error::Simulation { .. });
@@ -291,14 +291,14 @@ impl Plan {
         failure.map_or(Ok(()), Err)
     }
 
-    /// A task's records, where it is done.
+    /// A task's records, if it is done.
     #[must_use]
     pub fn records_of(&self, index: usize) -> Vec<Record> {
         self.entries.get(index).and_then(|entry| self.record(entry).ok()).unwrap_or_default()
     }
 
-    /// The records of all tasks that are done, in the plan's order, and the indices of those that
-    /// are not, each with the reason.
+    /// The records of all completed tasks, in the plan's order, and the indices of the others, each
+    /// with the reason.
     #[must_use]
     pub fn collect(&self) -> (Vec<Record>, Vec<(usize, String)>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
@@ -314,7 +314,7 @@ impl Plan {
     /// A task's records, if its file is whole.
     fn record(&self, entry: &Entry) -> Result<Vec<Record>, String> {
         let path = self.record_path(entry);
-        // Where it cannot be told whether it is there, reading says why.
+        // If its existence cannot be checked, reading it reports the reason.
         if !path.try_exists().unwrap_or(true) {
             return Err("not done".into());
         }
@@ -328,10 +328,7 @@ impl Plan {
             })
             .collect();
         let whole = records.len() == METRICS
-            && records.iter().all(|record| {
-                record.parameters.get(key::DIGEST).and_then(|value| value.as_str())
-                    == Some(entry.digest.as_str())
-            });
+            && records.iter().all(|record| record.text(key::DIGEST) == Some(entry.digest.as_str()));
         if whole { Ok(records) } else { Err("its record file is damaged".into()) }
     }
 
@@ -350,21 +347,21 @@ impl Plan {
     }
 }
 
-/// A line as an entry whose digest is its own.
+/// A line as an entry whose digest is right.
 fn entry_of(text: &str, place: usize, origin: &Origin) -> Result<Entry, String> {
     let entry: Entry = serde_json::from_str(text)
-        .map_err(|error| format!("line {} is no task: {error}; write it anew", place + 1))?;
+        .map_err(|error| format!("line {} is not a task: {error}; write it again", place + 1))?;
     if entry.index != place - 1 || entry.digest != entry.digest_for(origin) {
         return Err(format!(
-            "line {} was changed, or the header was: its index or its digest is not its own; write it \
-             anew with haul sim sweep",
+            "line {} was changed, or the header was: its index or its digest does not match; write \
+             it again with haul sim sweep",
             place + 1
         ));
     }
     Ok(entry)
 }
 
-/// Records of a task.
+/// The number of records of a task.
 const METRICS: usize = 2;
 
 fn records(entry: &Entry, simulated: &Simulated) -> Vec<Record> {
@@ -392,21 +389,21 @@ fn records(entry: &Entry, simulated: &Simulated) -> Vec<Record> {
     vec![record(metric, "cycles", cycles), instructions]
 }
 
-/// A program without its folder: that is this machine's.
+/// A program without its folder, which is specific to this machine.
 fn name_of(program: &str) -> String {
     let name = Path::new(program).file_name().unwrap_or(program.as_ref());
     name.to_string_lossy().into_owned()
 }
 
-/// This haul: its version, and the size and the time of its file, which change when it is built
-/// anew.
+/// This build of haul: its version, and the size and the time of its file, which change with each
+/// build.
 fn simulator() -> String {
     let file = std::env::current_exe().and_then(std::fs::metadata).ok();
     let built = file.and_then(|file| Some((file.len(), file.modified().ok()?)));
     format!("{} {:016x}", env!("CARGO_PKG_VERSION"), digest(format!("{built:?}").as_bytes()))
 }
 
-/// Writes a file in one step: two workers at one task do not share what they write until then.
+/// Writes a file in one step, so that two workers at one task do not write to the same file.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
     haul_machine::file::write_atomically(path, text.as_bytes()).map_err(|error| {
         let reason = match error {

@@ -24,19 +24,19 @@ use crate::svg;
 use crate::table;
 use crate::text::{self, escape, script_json};
 
-const STYLE: &str = include_str!("../assets/report.css");
+const STYLE: &str = include_str!("../../assets/report.css");
 /// The parts of the script, each after those that it uses.
 const SCRIPT: [&str; 6] = [
-    include_str!("../assets/script/look.js"),
-    include_str!("../assets/script/plot.js"),
-    include_str!("../assets/script/lines.js"),
-    include_str!("../assets/script/dots.js"),
-    include_str!("../assets/script/map.js"),
-    include_str!("../assets/script/page.js"),
+    include_str!("../../assets/script/look.js"),
+    include_str!("../../assets/script/plot.js"),
+    include_str!("../../assets/script/lines.js"),
+    include_str!("../../assets/script/dots.js"),
+    include_str!("../../assets/script/map.js"),
+    include_str!("../../assets/script/page.js"),
 ];
-const CHART_STYLE: &str = include_str!("../assets/vendor/uplot/uPlot.min.css");
-const CHART_SCRIPT: &str = include_str!("../assets/vendor/uplot/uPlot.iife.min.js");
-const CHART_LICENCE: &str = include_str!("../assets/vendor/uplot/LICENSE");
+const CHART_STYLE: &str = include_str!("../../assets/vendor/uplot/uPlot.min.css");
+const CHART_SCRIPT: &str = include_str!("../../assets/vendor/uplot/uPlot.iife.min.js");
+const CHART_LICENCE: &str = include_str!("../../assets/vendor/uplot/LICENSE");
 
 /// The content security policy: the page may load nothing. Neither a mistake in haul nor text in a
 /// record from elsewhere can make it fetch anything.

@@ -1,10 +1,11 @@
-//! From times by way and size to strings and thresholds: pure arithmetic.
+//! From times by method and size to strings and thresholds: pure arithmetic.
 //!
-//! The thresholds are few and their values are the sizes that were measured, so all combinations
-//! are tried, of copies with strings anywhere and with those that are aligned alike alone. A
-//! combination costs, at each size, the logarithm of its way's ratio to the default, where that is
-//! beyond doubt: see [`counted`]. The cheapest wins; among equals the one that changes the way of
-//! the fewest sizes, then the fewest thresholds.
+//! There are few thresholds and their values are the measured sizes, so all combinations are tried,
+//! for copies with strings at any alignment and with strings only if target and source are aligned
+//! alike. At each size, a combination costs the logarithm of the ratio of its method to the
+//! default, if that ratio is beyond doubt: see [`counted`]. The cheapest wins. Among equals, the
+//! one that changes the method of the fewest sizes wins, then the one with the fewest changed
+//! thresholds.
 
 use haul_copy::NEVER;
 use haul_copy::Policy;
@@ -13,53 +14,54 @@ use haul_model::Comparison;
 
 use crate::copy::Function;
 
-/// A way has to be faster by this to count, even where the floor is lower: a guest's neighbours
-/// change more from day to day.
+/// A method must be faster by this much to count, even if the noise floor is lower: a guest's
+/// neighbours cause larger changes from day to day.
 pub const GAIN_MARGIN: f64 = 0.015;
 
-/// A way that is slower by this counts as slower: a change has to be worth it.
+/// A method that is slower by this much counts as slower, because a change must be worth it.
 pub const LOSS_MARGIN: f64 = 0.003;
 
-/// How often the worst of the bad offsets is taken to come: 63 of a page's 4,096 distances are the
-/// worst on Zen 4, the processor with the worst that is known.
+/// The assumed share of copies with the worst of the bad offsets: 63 of a page's 4,096 distances
+/// are the worst on Zen 4, which has the worst known ones.
 const BAD_OFFSET_SHARE: f64 = 63.0 / 4096.0;
 
-/// A string that takes so many times as long as registers at the worst offset is not taken: a
-/// program may have that offset always. Zen 4 takes 20 times as long, and Zen 5 1.8.
+/// A string that takes this many times as long as registers at the worst offset is not used: a
+/// program may always have that offset. Zen 4 takes 20 times as long, and Zen 5 1.8.
 const BAD_OFFSET_MAX: f64 = 3.0;
 
-/// How bytes are moved, as thresholds choose it.
+/// A method of moving bytes, as thresholds choose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// A loop over registers.
     Registers,
     /// `rep movsb` or `rep stosb`.
     String,
-    /// `rep movsb` where target and source are aligned alike, registers elsewhere. Copies only.
+    /// `rep movsb` if target and source are aligned alike, registers otherwise. Copies only.
     AlikeString,
-    /// Past the caches.
+    /// Stores that bypass the caches.
     Stream,
-    /// Past the caches, pages interleaved. Copies only.
+    /// Stores that bypass the caches, with pages interleaved. Copies only.
     Paged,
 }
 
-/// What training found at one size.
+/// The result of training at one size.
 #[derive(Clone, Debug)]
 pub struct Trained {
     /// The size in bytes.
     pub size: usize,
-    /// Each way's time over that of the base, as far as it counts: see [`counted`].
-    pub ratios: Vec<(Way, f64)>,
+    /// The time of each method over that of the base, as far as it counts: see [`counted`].
+    pub ratios: Vec<(Method, f64)>,
 }
 
 impl Trained {
-    /// Has strings anywhere cost what they cost with the worst of the bad offsets in its share of
-    /// calls. `over_registers` is their time there over that of registers.
+    /// Adds to strings at any alignment the cost of the worst bad offset, for its share of calls.
+    /// `over_registers` is the ratio of their time there to that of registers.
     pub fn add_worst(&mut self, over_registers: f64) {
-        let of = |wanted| self.ratios.iter().find(|(way, _)| *way == wanted).map(|(_, it)| *it);
-        let worst = of(Way::Registers).map_or(over_registers, |ratio| ratio * over_registers);
-        for (way, ratio) in &mut self.ratios {
-            if *way == Way::String {
+        let of =
+            |wanted| self.ratios.iter().find(|(method, _)| *method == wanted).map(|(_, it)| *it);
+        let worst = of(Method::Registers).map_or(over_registers, |ratio| ratio * over_registers);
+        for (method, ratio) in &mut self.ratios {
+            if *method == Method::String {
                 *ratio = if over_registers > BAD_OFFSET_MAX {
                     f64::INFINITY
                 } else {
@@ -70,8 +72,8 @@ impl Trained {
     }
 }
 
-/// The ratio of a comparison, or 1 where it is in doubt: where the interval holds 1, where it is
-/// within the noise floor, or within the margin.
+/// The ratio of a comparison, or 1 if it is in doubt: if the interval contains 1, or if the ratio
+/// is within the noise floor or the margin.
 #[must_use]
 pub fn counted(comparison: &Comparison) -> f64 {
     let gains =
@@ -81,8 +83,8 @@ pub fn counted(comparison: &Comparison) -> f64 {
     if gains || loses { comparison.ratio } else { 1.0 }
 }
 
-impl Way {
-    /// The ways that a function has.
+impl Method {
+    /// The methods that a function has.
     #[must_use]
     pub fn of(function: Function) -> &'static [Self] {
         match function {
@@ -93,7 +95,7 @@ impl Way {
         }
     }
 
-    /// As records spell it.
+    /// Its name in records.
     #[must_use]
     pub fn name(self, function: Function) -> &'static str {
         match self {
@@ -106,7 +108,7 @@ impl Way {
         }
     }
 
-    /// The base with thresholds under which every size goes this way, for both functions.
+    /// The base with thresholds under which every size uses this method, for both functions.
     #[must_use]
     pub fn forced(self, base: Policy) -> Policy {
         let (string, stream, paged) = match self {
@@ -137,27 +139,28 @@ pub fn names(function: Function) -> &'static [&'static str] {
     }
 }
 
-/// The way of a size under this policy.
+/// The method of a size under this policy.
 #[must_use]
-pub fn way(function: Function, policy: &Policy, size: usize) -> Way {
+pub fn method(function: Function, policy: &Policy, size: usize) -> Method {
     let at = |index: usize| {
         names(function).get(index).and_then(|name| policy.thresholds.get(name)).unwrap_or(NEVER)
     };
     if (at(0)..at(1)).contains(&size) {
         let is_alike = policy.strings == Strings::Alike && function != Function::Memset;
-        if is_alike { Way::AlikeString } else { Way::String }
+        if is_alike { Method::AlikeString } else { Method::String }
     } else if size < at(2) {
-        Way::Registers
+        Method::Registers
     } else if size < at(3) {
-        Way::Stream
+        Method::Stream
     } else {
-        Way::Paged
+        Method::Paged
     }
 }
 
-/// The base with the cheapest strings and thresholds of a function for what was trained; those of
-/// other functions, and all of them where nothing is cheaper, are the base's. So is the way of
-/// sizes beyond those trained: what loses up to there may gain behind it, as streaming does.
+/// The base with the cheapest strings and thresholds of a function for the trained sizes.
+/// Thresholds of other functions, and all thresholds if nothing is cheaper, stay those of the base.
+/// So does the method of sizes above the trained ones: a method that loses up to there may win
+/// above, as streaming does.
 #[must_use]
 pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     let mut values: Vec<usize> = trained.iter().map(|trained| trained.size).collect();
@@ -167,7 +170,7 @@ pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     let strings: &[Strings] = if is_fill { &[base.strings] } else { &Strings::ALL };
     let (mut winner, mut least) = (base, cost(function, trained, &base, &base));
     for &string_min in &values {
-        // A range that is empty is written in one way only: never.
+        // An empty range has one form only: never.
         let tops =
             values.iter().filter(|&&top| top > string_min || string_min == NEVER && top == NEVER);
         for (&string_max, &strings) in tops.flat_map(|top| strings.iter().map(move |s| (top, s))) {
@@ -187,9 +190,9 @@ pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     keep_beyond(function, trained, winner, &base)
 }
 
-/// Has what the base does beyond the sizes that were trained done there, where these do it nowhere
-/// or hide it behind strings without an end.
-/// Not where the largest of them is streamed: pages in turn are a way to stream, and lost there.
+/// Keeps the base's method for sizes above the trained ones if the found thresholds do not use it
+/// anywhere, or hide it behind strings without an end. An exception is a largest size that is
+/// streamed without interleaved pages, because interleaved pages have lost there.
 fn keep_beyond(
     function: Function,
     trained: &[Trained],
@@ -197,19 +200,19 @@ fn keep_beyond(
     base: &Policy,
 ) -> Policy {
     let largest = trained.iter().map(|trained| trained.size).max().unwrap_or(0);
-    if found == *base || way(function, &found, largest) == Way::Stream {
+    if found == *base || method(function, &found, largest) == Method::Stream {
         return found;
     }
     let beyond = largest.saturating_mul(2);
     let [string_min, string_max, later @ ..] = names(function) else { return found };
     let at = |policy: &Policy, name: &str| policy.thresholds.get(name).unwrap_or(NEVER);
     let is_string = |policy: &Policy, size| {
-        matches!(way(function, policy, size), Way::String | Way::AlikeString)
+        matches!(method(function, policy, size), Method::String | Method::AlikeString)
     };
     let goes_on = is_string(base, largest.saturating_add(1));
     let (base_min, base_max) = (at(base, string_min), at(base, string_max));
     let mut kept = Vec::new();
-    // A string's range that reaches the largest size hides all that begins within it.
+    // A range of strings that includes the largest size hides every range that begins within it.
     let (mut hidden_from, mut end) = (NEVER, beyond);
     if is_string(&found, largest) {
         hidden_from = at(&found, string_min);
@@ -229,22 +232,23 @@ fn keep_beyond(
     found
 }
 
-/// What a policy costs: the sum of the logarithms of its ways' ratios, in units of 10^-9 so that
-/// equal costs are equal; how many sizes go another way; how many thresholds and choices differ.
+/// The cost of a policy: the sum of the logarithms of the ratios of its methods, in units of 10^-9
+/// so that equal costs are equal; the number of sizes with another method; the number of changed
+/// thresholds and choices.
 fn cost(
     function: Function,
     trained: &[Trained],
     policy: &Policy,
     base: &Policy,
 ) -> (i64, usize, usize) {
-    // The base's own way is the baseline itself: 1 by definition, whatever its twin under force
-    // came to.
+    // The base's own method is the baseline: its ratio is 1 by definition, whatever the forced
+    // policy with the same method measured.
     let changed = trained.iter().filter_map(|trained| {
-        let way = way(function, policy, trained.size);
-        (way != self::way(function, base, trained.size)).then_some((way, trained))
+        let method = method(function, policy, trained.size);
+        (method != self::method(function, base, trained.size)).then_some((method, trained))
     });
-    let logarithms = changed.clone().map(|(way, trained)| {
-        let found = trained.ratios.iter().find(|(tried, _)| *tried == way);
+    let logarithms = changed.clone().map(|(method, trained)| {
+        let found = trained.ratios.iter().find(|(tried, _)| *tried == method);
         found.map_or(f64::INFINITY, |&(_, ratio)| ratio.ln())
     });
     let differing = names(function)
