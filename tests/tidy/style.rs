@@ -187,6 +187,23 @@ pub(crate) fn banned_calls(path: &str, source: &Source) -> Vec<String> {
     findings
 }
 
+/// Modules written as a file beside a folder of the same name: a module with files of its own is a
+/// folder with `mod.rs`.
+pub(crate) fn files_beside_their_folders(tree: &Tree) -> Vec<String> {
+    let sources = tree.files.iter().filter(|file| file.path.contains("/src/"));
+    let stems = sources.filter_map(|file| Some((file, file.path.strip_suffix(".rs")?)));
+    let has_files = |folder: String| tree.files.iter().any(|file| file.path.starts_with(&folder));
+    let found = stems.filter(|(_, stem)| has_files(format!("{stem}/")));
+    found.map(|(file, stem)| format!("{}: name it {stem}/mod.rs", file.path)).collect()
+}
+
+/// Paths that climb two modules: a path from `crate` says where the item is.
+pub(crate) fn long_climbs(path: &str, source: &Source) -> Vec<String> {
+    let lines = source.code.lines().enumerate();
+    let climbs = lines.filter(|(_, line)| line.contains(concat!("super::", "super")));
+    climbs.map(|(index, _)| format!("{path}:{}: begin the path with crate", index + 1)).collect()
+}
+
 /// Crates whose root lacks an attribute that the design needs, or whose manifest lacks the
 /// workspace's lints.
 pub(crate) fn missing_attributes(tree: &Tree) -> Vec<String> {
@@ -285,6 +302,25 @@ mod tests {
         assert_eq!(findings("#![forbid(unsafe_code)]\n", lints), 0);
         assert_eq!(findings("// #![forbid(unsafe_code)]\n", lints), 1);
         assert_eq!(findings("#![forbid(unsafe_code)]\n", ""), 1);
+    }
+
+    #[test]
+    fn a_module_beside_its_folder_is_found() {
+        let findings = |paths: &[&str]| {
+            let files: Vec<(&str, &str)> = paths.iter().map(|path| (*path, "")).collect();
+            files_beside_their_folders(&Tree::of(&files)).len()
+        };
+        assert_eq!(findings(&["crates/x/src/a.rs", "crates/x/src/a/b.rs"]), 1);
+        assert_eq!(findings(&["crates/x/src/a/mod.rs", "crates/x/src/a/b.rs"]), 0);
+        assert_eq!(findings(&["crates/x/src/a.rs", "crates/x/src/ab/mod.rs"]), 0);
+    }
+
+    #[test]
+    fn a_long_climb_is_found() {
+        let climb = concat!("use super::", "super::a;\n");
+        assert_eq!(long_climbs("a.rs", &Source::new(climb)), ["a.rs:1: begin the path with crate"]);
+        assert_eq!(long_climbs("a.rs", &Source::new("use super::a;\n")).len(), 0);
+        assert_eq!(long_climbs("a.rs", &Source::new(&format!("// {climb}"))).len(), 0);
     }
 
     #[test]

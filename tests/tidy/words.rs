@@ -3,7 +3,7 @@
 //! The rules hold for prose (documents, comments, messages and other string literals) and for
 //! identifiers, names of tests among them. `cargo test -p haul-model --test tidy wording --
 //! --nocapture` prints the number of findings in each folder; with `TIDY_WORDS=crates/heap` in the
-//! environment it also lists those of this folder, whether or not the folder is covered yet.
+//! environment it lists those of this folder alone.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -11,23 +11,6 @@ use std::str::Chars;
 
 use crate::source::Source;
 use crate::tree::{File, Tree};
-
-/// Folders whose findings do not count yet.
-const NOT_COVERED: [&str; 13] = [
-    "bench",
-    "crates/channel",
-    "crates/cli",
-    "crates/experiments",
-    "crates/forward",
-    "crates/haul",
-    "crates/heap",
-    "crates/peer",
-    "examples",
-    "ffi",
-    "fuzz",
-    "peers",
-    "scripts",
-];
 
 /// The name of the environment variable that names a folder to list.
 const LIST: &str = "TIDY_WORDS";
@@ -67,12 +50,11 @@ const PROSE: [Rule; 25] = [
 ];
 
 /// Patterns in documents and in `--help`, in addition to those in prose.
-const PAGES: [Rule; 7] = [
+const PAGES: [Rule; 6] = [
     ("took", "needed, used"),
     ("way", "mechanism, kernel, direction"),
     ("ways", "mechanisms, kernels, directions"),
     ("pair", "two, a block and its free, A/A"),
-    ("pairs", "combinations, blocks and their frees"),
     ("the seed", "what it is called in the field"),
     ("one's own", "the user's, the caller's, the same"),
 ];
@@ -124,7 +106,7 @@ pub(crate) fn private(tree: &Tree) -> Vec<String> {
 struct Found {
     /// The number of findings in each folder.
     folders: BTreeMap<String, usize>,
-    /// Those of folders that are covered, or listed on demand.
+    /// Those of the folder that the environment names, or of all folders.
     counted: Vec<String>,
 }
 
@@ -138,9 +120,7 @@ impl Found {
                 continue;
             }
             *all.folders.entry(folder(&file.path)).or_default() += found.len();
-            let is_listed = listed.as_ref().is_some_and(|listed| is_in(&file.path, listed));
-            let is_covered = !NOT_COVERED.iter().any(|folder| is_in(&file.path, folder));
-            if is_listed || is_covered {
+            if listed.as_ref().is_none_or(|listed| is_in(&file.path, listed)) {
                 all.counted.extend(found);
             }
         }
@@ -198,7 +178,7 @@ fn report(path: &str, line: usize, (pattern, instead): &Rule) -> String {
 /// Documents, and the arguments of the command line, whose comments are its help.
 fn is_page(path: &str) -> bool {
     let arguments = "crates/cli/src/arguments";
-    path.ends_with(".md") || is_in(path, arguments) || path == "crates/cli/src/arguments.rs"
+    path.ends_with(".md") || is_in(path, arguments) || path == "crates/cli/src/arguments/mod.rs"
 }
 
 /// The lines at which the rule matches.

@@ -131,7 +131,7 @@ pub struct Misuse {
 #[non_exhaustive]
 pub enum Owner {
     /// No owner, or it is not known.
-    Nobody,
+    Unknown,
     /// The cache of a thread, by its number: the block is free.
     Cache(u16),
     /// A process, by its slot in the heap, and the tag that it gave: the block is live.
@@ -159,7 +159,7 @@ impl fmt::Display for Misuse {
             write!(f, "; blocks there have {bytes} bytes")?;
         }
         match self.owner {
-            Owner::Nobody => {}
+            Owner::Unknown => {}
             Owner::Cache(cache) => write!(f, "; held by cache {cache}")?,
             Owner::Process { process, tag } => {
                 write!(f, "; live for process {process} under tag {tag}")?;

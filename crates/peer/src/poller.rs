@@ -88,8 +88,8 @@ fn always() -> Result<&'static OwnedFd, Errno> {
 mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec};
 
-    use super::super::socket::pair;
     use super::*;
+    use crate::socket::pair;
 
     fn is_readable(poller: &Poller) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

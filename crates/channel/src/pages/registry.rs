@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn keep_mapped_maps_missing_pages_and_keeps_existing_ones() {
         let length = 3 * PAGE_BYTES;
-        let mut buffer = super::super::buffer::Buffer::new(64 << 10).unwrap();
+        let mut buffer = crate::pages::buffer::Buffer::new(64 << 10).unwrap();
         buffer.fill(7);
         let start = NonNull::new(buffer.as_mut_ptr()).unwrap();
         keep_mapped(start, length);
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn mark_allocates_no_huge_page_and_keeps_existing_ones() {
         for is_there_before in [false, true] {
-            let mut buffer = super::super::buffer::Buffer::new(4 * HUGE_BYTES).unwrap();
+            let mut buffer = crate::pages::buffer::Buffer::new(4 * HUGE_BYTES).unwrap();
             let offset =
                 buffer.as_ptr().addr().next_multiple_of(HUGE_BYTES) - buffer.as_ptr().addr();
             let start = NonNull::new(buffer[offset..].as_mut_ptr()).unwrap();
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn mapping_of_another_thread_does_not_count_as_marked() {
         let length = 3 * PAGE_BYTES;
-        let mut buffer = super::super::buffer::Buffer::new(64 << 10).unwrap();
+        let mut buffer = crate::pages::buffer::Buffer::new(64 << 10).unwrap();
         let start = NonNull::new(buffer.as_mut_ptr()).unwrap();
         let replaced = Replaced::mark(start, length);
         assert!(replaced.are_there());

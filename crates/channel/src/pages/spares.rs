@@ -114,8 +114,8 @@ impl Spares {
 
 #[cfg(test)]
 mod tests {
-    use super::super::huge;
     use super::*;
+    use crate::pages::huge;
 
     /// Mapped memory of `count` huge pages.
     fn pages(count: usize) -> (NonNull<u8>, usize) {

@@ -54,11 +54,11 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::super::error::Error;
-    use super::super::idle;
-    use super::super::settings::Settings;
     use super::*;
     use crate::Channel;
+    use crate::shared::error::Error;
+    use crate::shared::idle;
+    use crate::shared::settings::Settings;
     use haul_peer::socket::pair;
 
     #[test]

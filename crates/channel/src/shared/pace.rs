@@ -62,8 +62,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, cells};
     use super::*;
+    use crate::shared::layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, cells};
 
     fn paces() -> impl Iterator<Item = Pace> {
         (0..Pace::COUNT).map(|word| Pace::from_word(word).unwrap())

@@ -80,10 +80,10 @@ mod tests {
 
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-    use super::super::layout;
-    use super::super::settings::Settings;
     use super::*;
     use crate::Channel;
+    use crate::shared::layout;
+    use crate::shared::settings::Settings;
     use haul_peer::socket::pair;
 
     fn ends() -> (Channel, Channel) {

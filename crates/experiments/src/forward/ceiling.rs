@@ -1,7 +1,7 @@
 //! Copies that move no bytes: what a flow reaches with one of them bounds what any copy can reach.
 //!
 //! A guest receives what earlier packets left in its buffers. Both sides of a flow belong to the
-//! same measurement, so that nobody else's packets are seen; the library and `haul forward` do not
+//! same measurement, so that no other packets are seen. The library and `haul forward` do not
 //! have these methods.
 
 use ::haul::forward::{CopyMethod, CustomCopy, Part};

@@ -1,9 +1,9 @@
 //! Packets with work left: a checksum to complete, or a merged packet to split.
 
-use super::super::counters::{Direction, DropReason};
-use super::super::interface::{Cut, FRAME_BYTES_MIN, Offload};
-use super::super::pool::{Burst, PACKET_BYTES_MAX, Pool};
 use super::rings::{Receiving, SlotPacket};
+use crate::counters::{Direction, DropReason};
+use crate::interface::{Cut, FRAME_BYTES_MIN, Offload};
+use crate::pool::{Burst, PACKET_BYTES_MAX, Pool};
 
 /// One such packet, until all its parts were delivered.
 #[derive(Debug, Default)]

@@ -20,8 +20,8 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use super::super::interface::{self, Mapping, Offload, State, get, set};
-use super::super::pool::PACKET_BYTES_MAX;
+use crate::interface::{self, Mapping, Offload, State, get, set};
+use crate::pool::PACKET_BYTES_MAX;
 use haul_peer::descriptor::kept;
 
 /// Bytes of each ring.

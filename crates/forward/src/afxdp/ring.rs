@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use rustix::fd::OwnedFd;
 use rustix::net::xdp::XdpRingOffset;
 
-use super::super::interface::Mapping;
+use crate::interface::Mapping;
 
 /// A packet in the shared memory: `struct xdp_desc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

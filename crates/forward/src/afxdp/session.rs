@@ -10,9 +10,9 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use super::super::interface::{self, Mapping, State};
 use super::program::{Attachment, Program};
 use super::ring::{ADDRESS_BYTES, DESCRIPTOR_BYTES, Descriptor, Ring};
+use crate::interface::{self, Mapping, State};
 use haul_peer::descriptor::kept;
 
 /// Entries of each ring, and chunks of memory for each direction: a millisecond at a million

@@ -9,7 +9,7 @@ use vhost::vhost_user::{Frontend as Caller, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::super::ring::{features, packed};
+use crate::ring::{features, packed};
 use haul_peer::descriptor::kept;
 use haul_peer::guest::Described;
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use haul_model::capture::{Header, Headers, PacketHeader, link_name};
 use rustix::fs::{Mode, OFlags};
 
-use super::super::error::Error;
-use super::super::pool::PACKET_BYTES_MAX;
+use crate::error::Error;
+use crate::pool::PACKET_BYTES_MAX;
 use haul_peer::descriptor::kept;
 
 /// Bytes of the file that one system call reads: a part of the second-level cache, and many times

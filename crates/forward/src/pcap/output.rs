@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::super::error::Error;
+use crate::error::Error;
 use haul_peer::descriptor::kept;
 use haul_peer::memory::file_bytes_max;
 

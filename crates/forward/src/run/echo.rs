@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::super::pool::{Packet, Pool};
+use crate::pool::{Packet, Pool};
 
 /// The EtherType follows both addresses, or a VLAN tag behind them.
 const KIND_AT: usize = 12;

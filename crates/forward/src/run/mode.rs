@@ -1,7 +1,7 @@
 //! The change that a worker makes to packets.
 
-use super::super::pool::{Burst, Packet, Pool};
 use super::echo::Host;
+use crate::pool::{Burst, Packet, Pool};
 
 /// How a forwarder changes packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use haul_model::pcie::Counts;
 
-use super::super::contract::{Agreement, Link};
-use super::super::counters::Counters;
+use crate::contract::{Agreement, Link};
+use crate::counters::Counters;
 
 /// How long an observer waits for a copy. A running worker checks for requests every 10 us.
 const PATIENCE: Duration = Duration::from_millis(50);

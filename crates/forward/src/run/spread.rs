@@ -9,7 +9,7 @@
 //! Each set bit of the input adds a window of the key. The sums of all values of four bits are
 //! computed once, so that a packet needs two lookups a byte.
 
-use super::super::pool::{Packet, Pool};
+use crate::pool::{Packet, Pool};
 
 /// Microsoft's key for verifying an implementation ("Verifying the RSS hash calculation").
 const KEY: [u8; 40] = [

@@ -7,16 +7,16 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::super::clock::{cycles, nanoseconds, now_ns};
-use super::super::contract::{Link, Port};
-use super::super::counters::DropReason;
-use super::super::error::Error;
-use super::super::pool::{Burst, Pool};
 use super::echo::Host;
 use super::mode::Mode;
 use super::published::{Published, Snapshot};
 use super::spread::Spread;
 use super::{Retry, Settings};
+use crate::clock::{cycles, nanoseconds, now_ns};
+use crate::contract::{Link, Port};
+use crate::counters::DropReason;
+use crate::error::Error;
+use crate::pool::{Burst, Pool};
 
 /// Rounds between two reads of the clock: about 10 us of empty rounds.
 const ROUNDS: u32 = 512;

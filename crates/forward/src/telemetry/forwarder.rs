@@ -269,8 +269,8 @@ mod tests {
 
     use haul_model::pcie::Setup;
 
-    use super::super::Telemetry;
     use super::*;
+    use crate::telemetry::Telemetry;
     use crate::{Nic, NicSettings, Null, Pool, Port, Running, Settings};
 
     const DEADLINE: Duration = Duration::from_secs(30);

@@ -249,8 +249,8 @@ fn parts(command: &str) -> (&str, Vec<&str>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Telemetry;
     use super::*;
+    use crate::telemetry::Telemetry;
 
     const DEADLINE: Duration = Duration::from_secs(30);
 

@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 
 use etherparse::PacketBuilder;
 
-use super::super::error::Error;
 use super::stamp::{HEADERS_BYTES, STAMP_BYTES};
+use crate::error::Error;
 
 /// Offset of UDP's checksum in a frame.
 const CHECKSUM_AT: usize = 40;
@@ -97,8 +97,8 @@ fn fold(mut sum: u64) -> u16 {
 mod tests {
     use etherparse::{SlicedPacket, TransportSlice};
 
-    use super::super::stamp::Stamp;
     use super::*;
+    use crate::traffic::stamp::Stamp;
 
     #[test]
     fn etherparse_accepts_lengths_and_checksums() {

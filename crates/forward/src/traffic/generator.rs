@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::clock::now_ns;
-use super::super::contract::{Link, Port};
-use super::super::counters::Counters;
-use super::super::error::Error;
-use super::super::pool::{Burst, Packet, Pool};
 use super::frame::{Addresses, Template};
 use super::sink::{Inspector, Watch};
 use super::size::Sizes;
 use super::stamp::{HEADERS_BYTES, STAMP_BYTES, Stamp};
+use crate::clock::now_ns;
+use crate::contract::{Link, Port};
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::pool::{Burst, Packet, Pool};
 
 /// The packets that a generator makes.
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ impl Pace {
     }
 }
 
-/// Generates packets; inspects every packet that it is sent as a [`Sink`](super::super::Sink) does.
+/// Generates packets; inspects every packet that it is sent as a [`Sink`](crate::Sink) does.
 #[derive(Debug)]
 pub struct Generator {
     name: String,

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
 
-use super::super::clock::now_ns;
-use super::super::contract::Port;
-use super::super::counters::{Counters, Direction, DropReason};
-use super::super::error::Error;
-use super::super::pool::{Burst, Pool};
 use super::order::{Order, Tracker};
 use super::stamp::{HEADERS_BYTES, STAMP_BYTES, Stamp};
+use crate::clock::now_ns;
+use crate::contract::Port;
+use crate::counters::{Counters, Direction, DropReason};
+use crate::error::Error;
+use crate::pool::{Burst, Pool};
 
 /// The findings of a sink, as of its last [`Port::service`] or [`Port::stop`].
 #[derive(Clone, Debug)]

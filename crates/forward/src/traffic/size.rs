@@ -1,9 +1,9 @@
 //! The sizes of packets, in turn. A size is a frame without its check sequence, as DPDK's programs
 //! count.
 
-use super::super::error::Error;
-use super::super::pool::PACKET_BYTES_MAX;
 use super::stamp::FRAME_BYTES_MIN;
+use crate::error::Error;
+use crate::pool::PACKET_BYTES_MAX;
 
 /// The sizes of packets.
 #[derive(Clone, Debug, PartialEq, Eq)]

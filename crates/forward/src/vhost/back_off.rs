@@ -5,7 +5,7 @@
 //! arrive. A guest that sends few packets does not notice the polls, and its packets do not wait
 //! for long.
 
-use super::super::clock::cycles;
+use crate::clock::cycles;
 
 /// The longest back-off of an empty ring, in cycles of the time stamp counter: about 2 us. It gave
 /// 17.1 Mpps of 512 B, against 14.9 with 0.3 us and 15.5 with 0.9 us.

@@ -3,11 +3,11 @@
 
 use std::ptr::NonNull;
 
-use super::super::copy::Part;
-use super::super::counters::DropReason;
-use super::super::ring::split::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE};
 use super::layout::{Bad, Broken, Chain, First, Layout, Walk};
 use super::vring::Active;
+use crate::copy::Part;
+use crate::counters::DropReason;
+use crate::ring::split::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE};
 
 /// Contiguous bytes of the guest's memory.
 #[derive(Clone, Copy, Debug)]

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use super::super::error::Error;
-use super::super::messages::{Conversation, close};
-use super::super::user_socket::{Endpoint, RETRY_NS, Role, Wake};
 use super::device::Device;
+use crate::error::Error;
+use crate::messages::{Conversation, close};
+use crate::user_socket::{Endpoint, RETRY_NS, Role, Wake};
 use haul_peer::closer;
 use haul_peer::fork::Thread;
 use haul_peer::users::Users;

@@ -1,13 +1,13 @@
 //! Packets from the guest to the host, by the passes of [`enqueue`](super::enqueue) in the other
 //! direction.
 
-use super::super::copy::{Copier, Part};
-use super::super::counters::{Direction, DropReason};
-use super::super::pool::{Burst, PACKET_BYTES_MAX, Pool, ROOM_BYTES};
-use super::super::ring::prefetch;
 use super::chain::{Gathered, Piece, Scratch, zip};
 use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
+use crate::copy::{Copier, Part};
+use crate::counters::{Direction, DropReason};
+use crate::pool::{Burst, PACKET_BYTES_MAX, Pool, ROOM_BYTES};
+use crate::ring::prefetch;
 
 /// Shortest packet that is received: an Ethernet header.
 const PACKET_BYTES_MIN: usize = 14;

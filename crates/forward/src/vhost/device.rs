@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use rustix::fd::{AsFd, OwnedFd};
 
-use super::super::clock::now_ns;
-use super::super::contract::Agreement;
-use super::super::messages::{AreaAt, Backend, Refusal, RequestResult, close, refuse};
-use super::super::ring::{packed, split};
 use super::inflight::Area;
 use super::last_conversation::LastConversation;
 use super::vring::{Negotiated, Slot, Vring};
+use crate::clock::now_ns;
+use crate::contract::Agreement;
+use crate::messages::{AreaAt, Backend, Refusal, RequestResult, close, refuse};
+use crate::ring::{packed, split};
 use haul_peer::caller::{Caller, is_event};
 use haul_peer::guest::{Described, Guest, said};
 

@@ -17,15 +17,15 @@
 
 use std::ptr::NonNull;
 
-use super::super::copy::{Copier, Part};
-use super::super::counters::{Direction, DropReason};
-use super::super::pool::{Burst, Packet, Pool};
-use super::super::ring::features::{self, HEADER_BYTES_MAX};
-use super::super::ring::prefetch;
-use super::super::ring::split::WRITE;
 use super::chain::{Gathered, PACKET_DESCRIPTORS_MAX, Piece, Scratch, zip};
 use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
+use crate::copy::{Copier, Part};
+use crate::counters::{Direction, DropReason};
+use crate::pool::{Burst, Packet, Pool};
+use crate::ring::features::{self, HEADER_BYTES_MAX};
+use crate::ring::prefetch;
+use crate::ring::split::WRITE;
 
 /// The progress of a burst.
 #[derive(Clone, Copy, Debug, Default)]

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fd::OwnedFd;
 
-use super::super::messages::{AreaAt, Refusal, RequestResult, refuse};
-use super::super::ring::packed::Location;
-use super::super::ring::split;
+use crate::messages::{AreaAt, Refusal, RequestResult, refuse};
+use crate::ring::packed::Location;
+use crate::ring::split;
 use haul_peer::guest::{Described, Guest, said};
 use haul_peer::memory;
 
@@ -208,7 +208,7 @@ impl Region {
     #[inline(always)]
     fn put(&self, Progress { published, publishing }: Progress, ordering: Ordering) {
         #[cfg(test)]
-        if super::super::ring::packed::death::is_due() {
+        if crate::ring::packed::death::is_due() {
             return;
         }
         let rounds = u16::from_ne_bytes([publishing.is_odd.into(), published.is_odd.into()]);

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
-use super::super::messages::{Refusal, RequestResult, refuse};
-use super::super::ring::features;
-use super::super::ring::packed::{self, Location, Packed};
-use super::super::ring::split::{self, Split};
 use super::back_off::BackOff;
 use super::inflight::{Area, Progress, Region};
 use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
+use crate::messages::{Refusal, RequestResult, refuse};
+use crate::ring::features;
+use crate::ring::packed::{self, Location, Packed};
+use crate::ring::split::{self, Split};
 use haul_peer::guest::{Cached, Guest};
 
 /// A ring through which packets pass.

@@ -8,8 +8,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::super::error::Error;
 use super::session::{Connector, Offer, PairOffer, Session};
+use crate::error::Error;
 
 #[derive(Debug)]
 pub(super) struct Device {

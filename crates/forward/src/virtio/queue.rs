@@ -7,16 +7,16 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::fd::AsFd;
 
-use super::super::counters::{Direction, DropReason};
-use super::super::error::Error;
-use super::super::messages::{Kick, RingAt};
-use super::super::pool::{
+use super::layout::{Broken, Buffer, Order, Ring};
+use crate::counters::{Direction, DropReason};
+use crate::error::Error;
+use crate::messages::{Kick, RingAt};
+use crate::pool::{
     Burst, HEADROOM_BYTES, Memory, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
 };
-use super::super::ring::features::{self, HEADER_BYTES_MAX};
-use super::super::ring::prefetch;
-use super::super::ring::split::WRITE;
-use super::layout::{Broken, Buffer, Order, Ring};
+use crate::ring::features::{self, HEADER_BYTES_MAX};
+use crate::ring::prefetch;
+use crate::ring::split::WRITE;
 use haul_peer::caller::Caller;
 
 const _: () = assert!(HEADER_BYTES_MAX <= HEADROOM_BYTES);
@@ -362,9 +362,9 @@ impl Drop for Queue {
 mod tests {
     use std::ptr::with_exposed_provenance_mut;
 
-    use super::super::super::ring::packed::{Location, Packed};
-    use super::super::super::ring::split::Split;
     use super::*;
+    use crate::ring::packed::{Location, Packed};
+    use crate::ring::split::Split;
 
     /// A device that returns three packets, and then a chain that it does not own.
     fn corrupt(queue: &Queue, id: u16) {

@@ -11,11 +11,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::super::error::Error;
-use super::super::messages::{Frontend, Kick, RingAt};
-use super::super::pool::Pool;
-use super::super::ring::features;
-use super::super::user_socket::{Endpoint, RETRY_NS, Role, Wake};
+use crate::error::Error;
+use crate::messages::{Frontend, Kick, RingAt};
+use crate::pool::Pool;
+use crate::ring::features;
+use crate::user_socket::{Endpoint, RETRY_NS, Role, Wake};
 use haul_peer::fork::{Here, Thread};
 use haul_peer::guest::Described;
 use haul_peer::socket::refuse_descriptors;

@@ -94,7 +94,7 @@ impl Heap {
         let misuse = |fault, class_bytes, owner| Misuse { fault, address, class_bytes, owner };
         let offset = address.wrapping_sub(self.data.as_ptr().addr());
         if offset >= self.data_bytes {
-            return Err(misuse(Fault::Foreign, None, Owner::Nobody));
+            return Err(misuse(Fault::Foreign, None, Owner::Unknown));
         }
         let slices = self.memory.tables.slices();
         let index = offset / SLICE;
@@ -114,15 +114,15 @@ impl Heap {
                 }
                 Ok(Found { address, offset, bytes, class: None, process, tag, word })
             }
-            Slice::Tail => Err(misuse(Fault::Interior, None, Owner::Nobody)),
+            Slice::Tail => Err(misuse(Fault::Interior, None, Owner::Unknown)),
             Slice::Claimed(cache) | Slice::Run { cache, .. } => {
                 Err(misuse(Fault::Wild, None, Owner::Cache(cache)))
             }
             Slice::Span { .. } | Slice::Unknown => {
-                Err(misuse(Fault::Scribbled, None, Owner::Nobody))
+                Err(misuse(Fault::Scribbled, None, Owner::Unknown))
             }
             // A freed large block leaves no trace.
-            Slice::Free | Slice::Outside => Err(misuse(Fault::Wild, None, Owner::Nobody)),
+            Slice::Free | Slice::Outside => Err(misuse(Fault::Wild, None, Owner::Unknown)),
         }
     }
 
@@ -134,7 +134,7 @@ impl Heap {
         let within = offset - head * SLICE;
         let misuse = |fault, owner| Err(Misuse { fault, address, class_bytes: Some(bytes), owner });
         if within / bytes >= about.span_slots as usize {
-            return misuse(Fault::Wild, Owner::Nobody);
+            return misuse(Fault::Wild, Owner::Unknown);
         }
         let start = offset - within % bytes;
         let slot = &self.memory.tables.slots(about.shift)[start >> about.shift];
@@ -157,7 +157,7 @@ impl Heap {
 /// The owner that a slot's word names.
 pub(super) fn owner_of(slot: Slot) -> Owner {
     match slot {
-        Slot::Free => Owner::Nobody,
+        Slot::Free => Owner::Unknown,
         Slot::Cached(cache) => Owner::Cache(cache as CacheId),
         Slot::Live { process, tag } => Owner::Process { process, tag },
     }

@@ -331,7 +331,7 @@ impl Heap {
     /// The live slot that starts at `offset`; `None` if there is none.
     #[inline(always)]
     fn slot_at(&self, offset: usize) -> Option<Slot<'_>> {
-        // An offset that is no multiple of a unit becomes larger than any heap.
+        // An offset that is not a multiple of a unit becomes larger than any heap.
         let units = offset.rotate_right(SHIFT_MIN);
         if units >= self.data_units {
             return None;

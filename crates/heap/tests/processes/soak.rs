@@ -44,7 +44,7 @@ const HEAD: usize = 16;
 /// The state that all processes share, in a block of the heap.
 #[repr(C)]
 struct Board {
-    /// Tells the processes to end.
+    /// Set to end the processes.
     stop: AtomicU64,
     /// The number of the current life in each seat: a process that replaces a dead one has another.
     lives: [AtomicU64; PROCESSES],

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use haul_model::pcie::Offered;
 
-use super::super::number::number;
-use super::super::time::time;
 use super::NicArguments;
+use crate::arguments::number::number;
+use crate::arguments::time::time;
 
 /// Forwards from a modelled NIC at rising rates, counted beside estimated.
 ///

@@ -8,8 +8,8 @@ use haul::telemetry::Wish;
 use haul_experiments::pcie::profile::Overrides;
 use haul_model::pcie::{Nic, Version};
 
-use super::super::time::time;
-use super::super::users::Allowed;
+use crate::arguments::time::time;
+use crate::arguments::users::Allowed;
 
 /// Shows the bursts of a running DPDK program and their PCIe traffic, live.
 ///

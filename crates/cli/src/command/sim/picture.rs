@@ -96,8 +96,8 @@ impl Axis {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trace::Span;
     use super::*;
+    use crate::command::sim::trace::Span;
 
     #[test]
     fn axis_places_letters_by_cycle() {

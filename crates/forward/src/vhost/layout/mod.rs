@@ -14,7 +14,7 @@ pub(super) mod packed;
 mod resume;
 pub(super) mod split;
 
-use super::super::ring::split::Descriptor;
+use crate::ring::split::Descriptor;
 
 /// The guest violated the protocol of the whole ring, or its memory was lost.
 #[derive(Clone, Copy, Debug)]

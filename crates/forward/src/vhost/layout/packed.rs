@@ -9,14 +9,14 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::super::super::ring::packed::{Location, OF_LINE, Packed};
-use super::super::super::ring::split::NEXT;
-use super::super::inflight::{Progress, Region};
 use super::resume::{Resumed, resume};
 use super::{Bad, Broken, Chain, First, Layout, Walk};
+use crate::ring::packed::{Location, OF_LINE, Packed};
+use crate::ring::split::NEXT;
+use crate::vhost::inflight::{Progress, Region};
 
 #[derive(Debug)]
-pub(in super::super) struct PackedRing {
+pub(in crate::vhost) struct PackedRing {
     ring: Packed,
     /// The location of the next chain, and where it will be marked as used.
     next: Location,
@@ -36,7 +36,7 @@ impl PackedRing {
     /// location that the ring shows. Returns how many chains were lost with the previous device.
     /// `shows_last` must be set if the order is kept and the device reads. For `pause` see
     /// [`resume`].
-    pub(in super::super) fn new(
+    pub(in crate::vhost) fn new(
         ring: Packed,
         (recorded, base): (Option<Progress>, Location),
         (has_events, shows_last): (bool, bool),

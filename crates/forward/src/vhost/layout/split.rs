@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::super::super::ring::split::{self, Split};
-use super::super::inflight::Region;
 use super::{Bad, Broken, Chain, First, Layout, Walk};
+use crate::ring::split::{self, Split};
+use crate::vhost::inflight::Region;
 
 #[derive(Debug)]
-pub(in super::super) struct SplitRing {
+pub(in crate::vhost) struct SplitRing {
     ring: Split,
     /// The next available chain, and the index of its used entry.
     next: u16,
@@ -23,7 +23,7 @@ pub(in super::super) struct SplitRing {
 
 impl SplitRing {
     /// Resumes at the used index, which is correct also after the death of a back end.
-    pub(in super::super) fn new(ring: Split, has_events: bool, region: Option<Region>) -> Self {
+    pub(in crate::vhost) fn new(ring: Split, has_events: bool, region: Option<Region>) -> Self {
         let next = ring.used_index();
         if let Some(region) = &region {
             region.begin_split(next);

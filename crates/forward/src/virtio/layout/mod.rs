@@ -13,9 +13,9 @@ mod split;
 
 use std::ptr::NonNull;
 
-use super::super::pool::Segment;
-use super::super::ring::packed::{self as packed_ring, Packed};
-use super::super::ring::split::{self as split_ring, Split};
+use crate::pool::Segment;
+use crate::ring::packed::{self as packed_ring, Packed};
+use crate::ring::split::{self as split_ring, Split};
 use packed::PackedRing;
 use split::SplitRing;
 
@@ -161,9 +161,9 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::ring::packed::Location;
-    use super::super::super::ring::split::WRITE;
     use super::*;
+    use crate::ring::packed::Location;
+    use crate::ring::split::WRITE;
 
     const SIZE: u16 = 8;
     const WHOLE: u32 = 2060;

@@ -5,11 +5,11 @@
 //! publish only the last chain of a batch, in the descriptor of the first, section 2.8 of virtio
 //! 1.2.
 
-use super::super::super::pool::Segment;
-use super::super::super::ring::packed::{Location, Packed};
-use super::super::super::ring::split::NEXT;
 use super::free::Free;
 use super::{Broken, Buffer, NONE, Order};
+use crate::pool::Segment;
+use crate::ring::packed::{Location, Packed};
+use crate::ring::split::NEXT;
 
 /// The chain of an id that the device owns.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ struct Slot {
 const EMPTY: Slot = Slot { packet: NONE, count: 0 };
 
 #[derive(Debug)]
-pub(in super::super) struct PackedRing {
+pub(in crate::virtio) struct PackedRing {
     ring: Packed,
     slots: Box<[Slot]>,
     /// Free ids.
@@ -42,7 +42,7 @@ pub(in super::super) struct PackedRing {
 }
 
 impl PackedRing {
-    pub(in super::super) fn new(ring: Packed) -> Self {
+    pub(in crate::virtio) fn new(ring: Packed) -> Self {
         let size = ring.size();
         Self {
             ring,
@@ -60,26 +60,26 @@ impl PackedRing {
     }
 
     /// Sets the order that the device keeps from now on. No chain is outstanding yet.
-    pub(in super::super) fn begin(&mut self, order: Order) {
+    pub(in crate::virtio) fn begin(&mut self, order: Order) {
         debug_assert!(self.outstanding == 0);
         self.order = order;
     }
 
-    pub(in super::super) fn size(&self) -> u16 {
+    pub(in crate::virtio) fn size(&self) -> u16 {
         self.ring.size()
     }
 
     #[inline]
-    pub(in super::super) fn free_count(&self) -> usize {
+    pub(in crate::virtio) fn free_count(&self) -> usize {
         self.free_count
     }
 
-    pub(in super::super) fn outstanding(&self) -> usize {
+    pub(in crate::virtio) fn outstanding(&self) -> usize {
         self.outstanding
     }
 
     /// Restores the initial state; calls `free` with the packets that the device owned.
-    pub(in super::super) fn reset(&mut self, mut free: impl FnMut(u32)) {
+    pub(in crate::virtio) fn reset(&mut self, mut free: impl FnMut(u32)) {
         for slot in &mut self.slots {
             if slot.packet != NONE {
                 free(slot.packet);
@@ -96,7 +96,7 @@ impl PackedRing {
 
     /// The packet of a used chain that follows `ahead` chains of one descriptor later.
     #[inline]
-    pub(in super::super) fn peek(&self, ahead: u16) -> Option<u32> {
+    pub(in crate::virtio) fn peek(&self, ahead: u16) -> Option<u32> {
         let location = self.next_used.plus(ahead, self.ring.size());
         let id = match (self.order, self.batch) {
             (Order::Any, _) => self.ring.used(location)?.0,
@@ -109,7 +109,7 @@ impl PackedRing {
     /// Takes the next used chain: its packet, and the number of bytes that the device reports as
     /// written. `None` if no chain is used.
     #[inline]
-    pub(in super::super) fn take_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
+    pub(in crate::virtio) fn take_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
         let next = match self.order {
             Order::Any => self.ring.used(self.next_used),
             Order::Sent => self.next_of_batch(0)?,
@@ -167,7 +167,7 @@ impl PackedRing {
     /// Makes a packet available: its first buffer, and the later ones. The ring must have free
     /// descriptors for all. The device sees it after [`PackedRing::publish`].
     #[inline]
-    pub(in super::super) fn make_available(
+    pub(in crate::virtio) fn make_available(
         &mut self,
         packet: u32,
         first: Buffer,
@@ -201,7 +201,7 @@ impl PackedRing {
     }
 
     /// Publishes the available chains to the device, and returns whether there were any new ones.
-    pub(in super::super) fn publish(&mut self) -> bool {
+    pub(in crate::virtio) fn publish(&mut self) -> bool {
         let Some((location, id, length, flags)) = self.held.take() else { return false };
         self.ring.put_available(location, id, length, flags);
         true
@@ -209,7 +209,7 @@ impl PackedRing {
 
     /// Whether the device wants no calls.
     #[inline]
-    pub(in super::super) fn device_wants_no_calls(&self) -> bool {
+    pub(in crate::virtio) fn device_wants_no_calls(&self) -> bool {
         self.ring.device_wants_no_calls()
     }
 }

@@ -4,10 +4,10 @@
 //! a batch, in the entry of the first, section 2.7 of virtio 1.2. Chains are then taken in the
 //! order in which they were made available, and entries are read only for their lengths.
 
-use super::super::super::pool::Segment;
-use super::super::super::ring::split::{Descriptor, NEXT, Split};
 use super::free::Free;
 use super::{Broken, Buffer, NONE, Order};
+use crate::pool::Segment;
+use crate::ring::split::{Descriptor, NEXT, Split};
 
 /// The packet and the next descriptor of a descriptor that the device owns.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ struct Slot {
 const EMPTY: Slot = Slot { packet: NONE, next: NONE };
 
 #[derive(Debug)]
-pub(in super::super) struct SplitRing {
+pub(in crate::virtio) struct SplitRing {
     ring: Split,
     slots: Box<[Slot]>,
     /// Free descriptors.
@@ -40,7 +40,7 @@ pub(in super::super) struct SplitRing {
 }
 
 impl SplitRing {
-    pub(in super::super) fn new(ring: Split) -> Self {
+    pub(in crate::virtio) fn new(ring: Split) -> Self {
         let size = ring.size();
         Self {
             ring,
@@ -58,26 +58,26 @@ impl SplitRing {
     }
 
     /// Sets the order that the device keeps from now on. No chain is outstanding yet.
-    pub(in super::super) fn begin(&mut self, order: Order) {
+    pub(in crate::virtio) fn begin(&mut self, order: Order) {
         debug_assert!(self.outstanding == 0 && self.next_used == 0);
         self.order = order;
     }
 
-    pub(in super::super) fn size(&self) -> u16 {
+    pub(in crate::virtio) fn size(&self) -> u16 {
         self.ring.size()
     }
 
     #[inline]
-    pub(in super::super) fn free_count(&self) -> usize {
+    pub(in crate::virtio) fn free_count(&self) -> usize {
         self.free.count()
     }
 
-    pub(in super::super) fn outstanding(&self) -> usize {
+    pub(in crate::virtio) fn outstanding(&self) -> usize {
         self.outstanding
     }
 
     /// Restores the initial state; calls `free` with the packets that the device owned.
-    pub(in super::super) fn reset(&mut self, mut free: impl FnMut(u32)) {
+    pub(in crate::virtio) fn reset(&mut self, mut free: impl FnMut(u32)) {
         for slot in &mut self.slots {
             if slot.packet != NONE {
                 free(slot.packet);
@@ -105,7 +105,7 @@ impl SplitRing {
 
     /// Reads the device's index, unless `wanted` used chains are already known.
     #[inline]
-    pub(in super::super) fn poll(&mut self, wanted: usize) -> Result<(), Broken> {
+    pub(in crate::virtio) fn poll(&mut self, wanted: usize) -> Result<(), Broken> {
         if usize::from(self.ready()) < wanted {
             self.used = self.ring.used_index();
         }
@@ -114,7 +114,7 @@ impl SplitRing {
 
     /// The packet of a used chain that follows `ahead` chains later, if it is known.
     #[inline]
-    pub(in super::super) fn peek(&self, ahead: u16) -> Option<u32> {
+    pub(in crate::virtio) fn peek(&self, ahead: u16) -> Option<u32> {
         if ahead >= self.ready() {
             return None;
         }
@@ -129,7 +129,7 @@ impl SplitRing {
     /// Takes the next used chain: its packet, and the number of bytes that the device reports as
     /// written. `None` if no used chain is known.
     #[inline]
-    pub(in super::super) fn take_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
+    pub(in crate::virtio) fn take_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
         if self.ready() == 0 {
             return Ok(None);
         }
@@ -183,7 +183,7 @@ impl SplitRing {
     /// Makes a packet available: its first buffer, and the later ones. The ring must have free
     /// descriptors for all. The device sees it after [`SplitRing::publish`].
     #[inline]
-    pub(in super::super) fn make_available(
+    pub(in crate::virtio) fn make_available(
         &mut self,
         packet: u32,
         first: Buffer,
@@ -225,7 +225,7 @@ impl SplitRing {
     }
 
     /// Publishes the available chains to the device, and returns whether there were any new ones.
-    pub(in super::super) fn publish(&mut self) -> bool {
+    pub(in crate::virtio) fn publish(&mut self) -> bool {
         let is_new = self.next_available != self.published;
         if is_new {
             self.published = self.next_available;
@@ -236,7 +236,7 @@ impl SplitRing {
 
     /// Whether the device wants no calls.
     #[inline]
-    pub(in super::super) fn device_wants_no_calls(&self) -> bool {
+    pub(in crate::virtio) fn device_wants_no_calls(&self) -> bool {
         self.ring.device_wants_no_calls()
     }
 }

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::super::super::super::ring::packed::{Location, Packed, death};
-use super::super::super::super::ring::split::NEXT;
-use super::super::super::inflight::{Area, Region};
-use super::super::packed::PackedRing;
-use super::super::{First, Layout};
+use crate::ring::packed::{Location, Packed, death};
+use crate::ring::split::NEXT;
+use crate::vhost::inflight::{Area, Region};
+use crate::vhost::layout::packed::PackedRing;
+use crate::vhost::layout::{First, Layout};
 
 const SIZE: u16 = 8;
 

@@ -28,9 +28,9 @@
 //! same for any progress of the driver: see `by_record`. Without a record, the location is certain
 //! at any instant if the driver makes chains available one by one and leaves a descriptor free.
 
-use super::super::super::ring::packed::{Entry, Location, Packed};
-use super::super::super::ring::split::NEXT;
-use super::super::inflight::Progress;
+use crate::ring::packed::{Entry, Location, Packed};
+use crate::ring::split::NEXT;
+use crate::vhost::inflight::Progress;
 
 /// The descriptors of the round behind the driver's location, from the oldest on.
 struct Round {
