@@ -67,11 +67,6 @@ fn modules_import_only_lower_modules() {
 }
 
 #[test]
-fn modules_with_files_are_folders() {
-    assert_clean(style::files_beside_their_folders(&Tree::load()));
-}
-
-#[test]
 fn paths_climb_one_module_at_most() {
     assert_clean(in_rust_files(style::long_climbs));
 }

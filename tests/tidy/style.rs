@@ -187,16 +187,6 @@ pub(crate) fn banned_calls(path: &str, source: &Source) -> Vec<String> {
     findings
 }
 
-/// Modules written as a file beside a folder of the same name: a module with files of its own is a
-/// folder with `mod.rs`.
-pub(crate) fn files_beside_their_folders(tree: &Tree) -> Vec<String> {
-    let sources = tree.files.iter().filter(|file| file.path.contains("/src/"));
-    let stems = sources.filter_map(|file| Some((file, file.path.strip_suffix(".rs")?)));
-    let has_files = |folder: String| tree.files.iter().any(|file| file.path.starts_with(&folder));
-    let found = stems.filter(|(_, stem)| has_files(format!("{stem}/")));
-    found.map(|(file, stem)| format!("{}: name it {stem}/mod.rs", file.path)).collect()
-}
-
 /// Paths that climb two modules: a path from `crate` says where the item is.
 pub(crate) fn long_climbs(path: &str, source: &Source) -> Vec<String> {
     let lines = source.code.lines().enumerate();
@@ -305,18 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_beside_its_folder_is_found() {
-        let findings = |paths: &[&str]| {
-            let files: Vec<(&str, &str)> = paths.iter().map(|path| (*path, "")).collect();
-            files_beside_their_folders(&Tree::of(&files)).len()
-        };
-        assert_eq!(findings(&["crates/x/src/a.rs", "crates/x/src/a/b.rs"]), 1);
-        assert_eq!(findings(&["crates/x/src/a/mod.rs", "crates/x/src/a/b.rs"]), 0);
-        assert_eq!(findings(&["crates/x/src/a.rs", "crates/x/src/ab/mod.rs"]), 0);
-    }
-
-    #[test]
-    fn a_long_climb_is_found() {
+    fn long_climbs_finds_climb() {
         let climb = concat!("use super::", "super::a;\n");
         assert_eq!(long_climbs("a.rs", &Source::new(climb)), ["a.rs:1: begin the path with crate"]);
         assert_eq!(long_climbs("a.rs", &Source::new("use super::a;\n")).len(), 0);
