@@ -21,7 +21,8 @@
 //! | [`forward`] | packets forwarded in bursts between ports | `forward` |
 //! | [`telemetry`] | a client of DPDK's telemetry | `forward` |
 //!
-//! Each part is a separate crate, which this crate re-exports. All features are on by default.
+//! Each part is a separate crate, which this crate re-exports. `channel` and `tuning` are on by
+//! default, `forward` is not.
 //!
 //! A Rust program calls [`init`] (feature `tuning`) once, early in `main`, to apply the thresholds
 //! that were measured on its machine. Without the call the defaults for the processor apply. A C
@@ -104,12 +105,15 @@ struct HeapPage;
 /// }
 /// ```
 ///
-/// Copies by pointers:
+#[cfg(all(doctest, feature = "channel"))]
+struct Refused;
+
+/// As [`Refused`]: copies by pointers.
 ///
 /// ```compile_fail,E0133
 /// fn copy(copier: &haul::forward::Copier, parts: &[haul::forward::Part]) {
 ///     copier.copy_batch(parts);
 /// }
 /// ```
-#[cfg(doctest)]
-struct Refused;
+#[cfg(all(doctest, feature = "forward"))]
+struct RefusedByForward;
