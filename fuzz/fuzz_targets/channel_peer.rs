@@ -217,9 +217,9 @@ fn sealed(size: u64, seed: u8, flaws: u8, is_constant: bool) -> Option<OwnedFd> 
 /// The mechanism by which the victim sends. `double` is not among them, because it writes to an
 /// address from the peer, which is this process.
 fn mechanism_of(life: &Life) -> Option<Mechanism> {
-    use Mechanism::{Inline, Lease, Pull, Ring, Staged, Vmsplice};
+    use Mechanism::{Inline, Lease, Pull, Ring, Staged};
     if life.is_trusted {
-        Some([Ring, Staged, Pull, Lease, Vmsplice, Inline][usize::from(life.mechanism % 6)])
+        Some([Ring, Staged, Pull, Lease, Inline][usize::from(life.mechanism % 5)])
     } else {
         [None, Some(Ring), Some(Staged), Some(Inline)][usize::from(life.mechanism % 4)]
     }

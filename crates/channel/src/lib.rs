@@ -80,7 +80,6 @@ pub use haul_peer::process::Identity;
 pub use haul_peer::users::Users;
 pub use mechanism::choose::Reason;
 pub use mechanism::sealed::Building;
-pub use mechanism::vmsplice::vmsplice_copy;
 pub use pages::buffer::Buffer;
 pub use receive::receiver::Receiver;
 pub use send::sender::{Explanation, Sender};

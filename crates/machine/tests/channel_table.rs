@@ -39,7 +39,7 @@ fn the_table_of_this_machine_is_followed_as_far_as_the_peer_allows() {
             choice(0, "staged", None),
             choice(50_000, "no such way", None),
             choice(100_000, "lease", None),
-            choice(200_000, "vmsplice", Some(true)),
+            choice(200_000, "pull", Some(true)),
             choice(300_000, "sealed", None),
         ],
     };
@@ -59,8 +59,8 @@ fn the_table_of_this_machine_is_followed_as_far_as_the_peer_allows() {
         "a mechanism that needs trust is passed over"
     );
     assert_eq!(way(&friend, 150_000), Mechanism::Lease);
-    assert_eq!(way(&friend, 250_000), Mechanism::Vmsplice);
-    assert_eq!(way(&friend, 350_000), Mechanism::Vmsplice, "nothing was built in place");
+    assert_eq!(way(&friend, 250_000), Mechanism::Pull);
+    assert_eq!(way(&friend, 350_000), Mechanism::Pull, "nothing was built in place");
     assert_eq!(way(&friend, 600_000), Mechanism::Ring, "beyond what was measured by far");
     let asked = Settings { mechanism: Some(Mechanism::Ring), ..friend };
     assert_eq!(way(&asked, 250_000), Mechanism::Ring);

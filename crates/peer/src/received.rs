@@ -1,7 +1,7 @@
 //! Descriptors that the peer handed over. Closing one may wait for the peer: a file of the peer's
 //! own file system (FUSE) asks the peer, and a socket with SO_LINGER waits for unsent bytes. No
-//! deadline ends that wait. So only descriptors that the kernel alone closes are kept: memory,
-//! pipes and pidfds. Background threads close all others, see `closer`.
+//! deadline ends that wait. So only descriptors that the kernel alone closes are kept: memory and
+//! pidfds. Background threads close all others, see `closer`.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::LazyLock;
@@ -19,7 +19,7 @@ pub enum Received {
     /// No descriptor came.
     #[default]
     Nothing,
-    /// Memory, or a pidfd; or a pipe, if pipes are expected.
+    /// Memory, or a pidfd.
     File(OwnedFd),
     /// More than one, all closed.
     Several,
@@ -31,10 +31,8 @@ pub enum Received {
 
 impl Received {
     /// Keeps the descriptor of a packet, if it may be kept.
-    pub fn of(files: Vec<OwnedFd>, is_cut: bool, are_pipes_expected: bool) -> Self {
-        let is_known = |file: &OwnedFd| {
-            is_memory(file) || are_pipes_expected && is_pipe(file) || is_process(file)
-        };
+    pub fn of(files: Vec<OwnedFd>, is_cut: bool) -> Self {
+        let is_known = |file: &OwnedFd| is_memory(file) || is_process(file);
         let (mut known, foreign): (Vec<_>, Vec<_>) = files.into_iter().partition(is_known);
         if !foreign.is_empty() {
             closer::close(foreign);
@@ -100,11 +98,6 @@ fn send_nothing(number: RawFd) -> Result<(), i32> {
     if sent == 0 { Ok(()) } else { Err(error.unwrap_or(0)) }
 }
 
-/// Whether a descriptor is a pipe: only pipes have a pipe size. This calls no file system.
-pub fn is_pipe(file: &OwnedFd) -> bool {
-    rustix::pipe::fcntl_getpipe_size(file).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,12 +115,11 @@ mod tests {
     #[test]
     fn file_keeps_only_single_descriptor_of_expected_kind() {
         let device = || OwnedFd::from(File::open("/dev/null").unwrap());
-        let of = |files, is_cut, pipes| Received::of(files, is_cut, pipes).file("memory");
-        assert!(of(vec![memory()], false, false).is_ok());
-        assert!(of(vec![pipe()], false, true).is_ok());
+        let of = |files, is_cut| Received::of(files, is_cut).file("memory");
+        assert!(of(vec![memory()], false).is_ok());
         let own = crate::process::own_watch();
-        assert!(own.is_none_or(|own| of(vec![own], false, false).is_ok()));
-        let said = |files, is_cut, pipes| match of(files, is_cut, pipes).unwrap_err() {
+        assert!(own.is_none_or(|own| of(vec![own], false).is_ok()));
+        let said = |files, is_cut| match of(files, is_cut).unwrap_err() {
             Error::Memory { found, .. } => found,
             Error::System { reason, .. } => {
                 assert_eq!(reason.raw_os_error(), Some(libc::EMFILE));
@@ -135,11 +127,11 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        assert!(said(vec![], false, true).contains("no descriptor"));
-        assert!(said(vec![pipe()], false, false).contains("not of memory"));
-        assert!(said(vec![device()], false, true).contains("not of memory"));
-        assert!(said(vec![memory(), device()], false, true).contains("not of memory"));
-        assert!(said(vec![memory(), memory()], false, true).contains("several"));
-        assert!(said(vec![memory()], true, true).contains("ulimit -n"));
+        assert!(said(vec![], false).contains("no descriptor"));
+        assert!(said(vec![pipe()], false).contains("not of memory"));
+        assert!(said(vec![device()], false).contains("not of memory"));
+        assert!(said(vec![memory(), device()], false).contains("not of memory"));
+        assert!(said(vec![memory(), memory()], false).contains("several"));
+        assert!(said(vec![memory()], true).contains("ulimit -n"));
     }
 }

@@ -97,7 +97,7 @@ impl Drop for Socket {
         // From here on the peer cannot send more.
         let _ = rustix::net::shutdown(&socket, Shutdown::Read);
         for _ in 0..PACKETS_LEFT_MAX {
-            match receive(&socket, false) {
+            match receive(&socket) {
                 Ok(Some(Packet { file: Received::Foreign, .. })) => break,
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return,
@@ -297,7 +297,7 @@ pub fn nudge(socket: &OwnedFd) {
 
 /// Receives the next packet without waiting. Returns `None` if there is none. Its descriptor is
 /// kept as [`Received`] says.
-pub fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Option<Packet>, Errno> {
+pub fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
     let mut bytes = [0; PACKET_BYTES];
     let taken = match take(socket.as_fd(), &mut bytes, RecvFlags::DONTWAIT) {
         Ok(taken) => taken,
@@ -309,7 +309,7 @@ pub fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Option<Pack
     if length == 0 && sender.is_none() {
         return Err(Errno::CONNRESET);
     }
-    let file = Received::of(files, is_cut, are_pipes_expected);
+    let file = Received::of(files, is_cut);
     Ok(Some(Packet { bytes, length, file, sender }))
 }
 

@@ -296,10 +296,6 @@ typedef enum haul_channel_mechanism {
      * The sender copies into a pool of the receiver; needs trust.
      */
     HAUL_CHANNEL_LEASE = 7,
-    /**
-     * The pages go through a pipe; needs trust.
-     */
-    HAUL_CHANNEL_VMSPLICE = 8,
 } haul_channel_mechanism;
 
 /**

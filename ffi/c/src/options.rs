@@ -26,8 +26,6 @@ pub enum haul_channel_mechanism {
     HAUL_CHANNEL_DOUBLE = 6,
     /// The sender copies into a pool of the receiver; needs trust.
     HAUL_CHANNEL_LEASE = 7,
-    /// The pages go through a pipe; needs trust.
-    HAUL_CHANNEL_VMSPLICE = 8,
 }
 
 /// This end trusts the peer: see flags in haul_channel_options.
@@ -121,7 +119,6 @@ pub(crate) fn number_of(mechanism: Mechanism) -> u32 {
         Mechanism::Sealed => C::HAUL_CHANNEL_SEALED,
         Mechanism::Double => C::HAUL_CHANNEL_DOUBLE,
         Mechanism::Lease => C::HAUL_CHANNEL_LEASE,
-        Mechanism::Vmsplice => C::HAUL_CHANNEL_VMSPLICE,
     };
     number as u32
 }

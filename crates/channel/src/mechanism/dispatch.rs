@@ -1,10 +1,8 @@
 //! Calls to the mechanism of a message. Only this module knows all mechanisms.
 
-use rustix::fd::OwnedFd;
-
 use super::contract::{Begun, Destination, Incoming, Outgoing, Receives, Sends, Taken, Then};
 use super::sealed::Building;
-use super::{double, inline, lease, pull, ring, sealed, staged, vmsplice};
+use super::{double, inline, lease, pull, ring, sealed, staged};
 use crate::pages::pool::Pools;
 use crate::shared::error::Error;
 use crate::shared::header::Header;
@@ -21,7 +19,6 @@ pub(crate) struct SenderStates {
     pub(crate) ring: ring::SenderState,
     /// The receiver's pools.
     lease: lease::MappedPools,
-    vmsplice: Option<vmsplice::Pipe>,
     nothing: (),
 }
 
@@ -32,8 +29,6 @@ pub(crate) struct ReceiverStates {
     ring: u64,
     /// Pools that a trusted sender copies into.
     lease: Pools,
-    /// The pipe that a trusted sender's pages arrive through.
-    vmsplice: Option<OwnedFd>,
     nothing: (),
 }
 
@@ -54,7 +49,6 @@ pub(crate) enum AnySending {
     Sealed(sealed::Sending),
     Double(double::Sending),
     Lease(lease::Sending),
-    Vmsplice(vmsplice::Sending),
 }
 
 /// The receiver's part of any mechanism.
@@ -67,7 +61,6 @@ pub(crate) enum AnyReceiving {
     Sealed(sealed::Receiving),
     Double(double::Receiving),
     Lease(lease::Receiving),
-    Vmsplice(vmsplice::Receiving),
 }
 
 /// Calls a method of the mechanism at hand, with the state that this end keeps for it.
@@ -75,7 +68,7 @@ macro_rules! each {
     ($by:expr, $states:expr, |$one:ident, $state:ident| $call:expr) => {
         each!(@ $by, $states, $one, $state, $call;
             Inline nothing, Ring ring, Staged nothing, Pull nothing, Sealed nothing, Double nothing,
-            Lease lease, Vmsplice vmsplice)
+            Lease lease)
     };
     ($by:expr, |$one:ident| $call:expr) => {
         match $by {
@@ -86,7 +79,6 @@ macro_rules! each {
             Self::Sealed($one) => $call,
             Self::Double($one) => $call,
             Self::Lease($one) => $call,
-            Self::Vmsplice($one) => $call,
         }
     };
     (@ $by:expr, $states:expr, $one:ident, $state:ident, $call:expr; $($way:ident $of:ident),*) => {
@@ -110,7 +102,6 @@ macro_rules! of_sender {
             Mechanism::Sealed => sealed::Sending::$function($($argument),*),
             Mechanism::Double => double::Sending::$function($($argument),*),
             Mechanism::Lease => lease::Sending::$function($($argument),*),
-            Mechanism::Vmsplice => vmsplice::Sending::$function($($argument),*),
         }
     };
 }
@@ -141,7 +132,6 @@ impl AnySending {
             Mechanism::Sealed => Self::Sealed(sealed::Sending::default()),
             Mechanism::Double => Self::Double(double::Sending::new(length)),
             Mechanism::Lease => Self::Lease(lease::Sending::new(length)),
-            Mechanism::Vmsplice => Self::Vmsplice(vmsplice::Sending::new(length)),
         }
     }
 
@@ -219,9 +209,6 @@ impl AnyReceiving {
             Mechanism::Sealed => Self::Sealed(Receives::begin(none, header, lane)?),
             Mechanism::Double => Self::Double(Receives::begin(none, header, lane)?),
             Mechanism::Lease => Self::Lease(Receives::begin(&mut states.lease, header, lane)?),
-            Mechanism::Vmsplice => {
-                Self::Vmsplice(Receives::begin(&mut states.vmsplice, header, lane)?)
-            }
         })
     }
 

@@ -12,7 +12,6 @@
 //! - `sealed`: built in shared memory, and handed over;
 //! - `double`: read and written by both ends at once;
 //! - `lease`: copied by the sender into the receiver's memory;
-//! - `vmsplice`: the sender's pages through a pipe;
 //! - `dispatch`: calls to the mechanism of a message;
 //! - `choose`: the choice of a message's mechanism.
 
@@ -26,5 +25,4 @@ pub(crate) mod pull;
 pub(crate) mod ring;
 pub(crate) mod sealed;
 pub(crate) mod staged;
-pub(crate) mod vmsplice;
 pub(crate) mod window;

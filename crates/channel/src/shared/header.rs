@@ -13,7 +13,7 @@ pub(crate) struct Header {
     /// The length in bytes.
     pub(crate) length: u64,
     /// A detail of the mechanism. Pull and double: the number of entries of the table in the slot.
-    /// Vmsplice: whether a pipe comes with the message. Ring: [`Pace`](super::pace::Pace).
+    /// Ring: [`Pace`](super::pace::Pace).
     pub(crate) detail: u64,
     /// The checksum, if there is one and it is already known.
     pub(crate) sum: SumState,

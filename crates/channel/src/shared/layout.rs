@@ -74,8 +74,7 @@ pub(crate) const OFFERED_POOL: usize = OFFERED + 16;
 pub(crate) const OFFERED_KEPT: usize = OFFERED + 24;
 /// u64, both: the pieces that either end has claimed, see `counter`.
 pub(crate) const CLAIMED: usize = 10 * LINE_BYTES;
-/// u64, sender: its progress with the current message: pieces written by `double`, or bytes put
-/// into the pipe by `vmsplice`.
+/// u64, sender: its progress with the current message: pieces written by `double`.
 pub(crate) const PUSHED: usize = 11 * LINE_BYTES;
 /// u64, sender: the message that it has abandoned, counted from 1.
 pub(crate) const ABANDONED: usize = PUSHED + 8;

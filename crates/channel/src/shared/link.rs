@@ -32,8 +32,6 @@ pub(crate) enum Kind {
     Memory = 1,
     /// The receiver's pool of this number.
     Pool = 2,
-    /// The pipe that begins with the message of this number.
-    Pipe = 3,
     /// The process that uses the peer's sending half from now on, by this number.
     Sender = 4,
     /// The process that uses the peer's receiving half from now on.
@@ -44,14 +42,14 @@ impl Kind {
     /// The half of the receiving end that uses a descriptor of this kind.
     fn half(self) -> Option<Half> {
         match self {
-            Self::Memory | Self::Pipe => Some(Half::Receiving),
+            Self::Memory => Some(Half::Receiving),
             Self::Pool => Some(Half::Sending),
             Self::Sender | Self::Receiver => None,
         }
     }
 
     fn of(byte: u8) -> Option<Self> {
-        let all = [Self::Memory, Self::Pool, Self::Pipe, Self::Sender, Self::Receiver];
+        let all = [Self::Memory, Self::Pool, Self::Sender, Self::Receiver];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
@@ -246,7 +244,7 @@ impl Link {
             if self.is_broken.load(Relaxed) || self.is_next_for_other_process() {
                 return;
             }
-            let Ok(Some(packet)) = socket::receive(&self.socket, self.is_trusted) else { return };
+            let Ok(Some(packet)) = socket::receive(&self.socket) else { return };
             if matches!(packet.file, Received::Foreign) {
                 self.break_off();
             }
@@ -316,7 +314,7 @@ impl Half {
     }
 }
 
-/// Packets that can be in transit beside those of messages: a pool and a pipe, and the users of
+/// Packets that can be in transit beside those of messages: a pool, and the users of
 /// either half, of which several may send a packet and one takes over.
 const PACKETS_BESIDE: u64 = 18;
 

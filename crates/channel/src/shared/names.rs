@@ -21,13 +21,11 @@ pub enum Mechanism {
     Double,
     /// The sender copies into memory of the receiver that it has mapped: one copy.
     Lease,
-    /// The sender's pages go through a pipe: one copy.
-    Vmsplice,
 }
 
 impl Mechanism {
     /// All mechanisms.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Inline,
         Self::Ring,
         Self::Staged,
@@ -35,7 +33,6 @@ impl Mechanism {
         Self::Sealed,
         Self::Double,
         Self::Lease,
-        Self::Vmsplice,
     ];
 
     /// Its name in settings, records and on the command line.
@@ -49,7 +46,6 @@ impl Mechanism {
             Self::Sealed => "sealed",
             Self::Double => "double",
             Self::Lease => "lease",
-            Self::Vmsplice => "vmsplice",
         }
     }
 
@@ -66,7 +62,6 @@ impl Mechanism {
             }
             Self::Double => "process_vm_writev and process_vm_readv at once, by one counter",
             Self::Lease => "copied by the sender into mapped, warm memory of the receiver",
-            Self::Vmsplice => "vmsplice into a pipe and out of it, reuse on acknowledgement",
         }
     }
 
@@ -79,7 +74,6 @@ impl Mechanism {
             Self::Pull => "trust at both ends, process_vm_readv, ptrace permission",
             Self::Double => "as pull, both ways, and a processor for each end",
             Self::Lease => "trust at both ends, a target in the receiver's pool",
-            Self::Vmsplice => "trust at both ends, vmsplice",
             Self::Sealed => "sealed memory, a producer that builds there",
         }
     }
@@ -89,7 +83,7 @@ impl Mechanism {
     pub fn copies(self) -> u32 {
         match self {
             Self::Inline | Self::Ring | Self::Staged => 2,
-            Self::Pull | Self::Double | Self::Lease | Self::Vmsplice => 1,
+            Self::Pull | Self::Double | Self::Lease => 1,
             Self::Sealed => 0,
         }
     }
@@ -110,7 +104,6 @@ impl Mechanism {
             Self::Sealed => 5,
             Self::Double => 6,
             Self::Lease => 7,
-            Self::Vmsplice => 8,
         }
     }
 

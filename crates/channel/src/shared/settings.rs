@@ -22,7 +22,7 @@ pub struct Settings {
     /// The largest message to send or to receive, in bytes.
     pub size_max: u64,
     /// Whether this end trusts the peer. If both ends do, haul may use mechanisms that a hostile
-    /// peer could abuse: `pull`, `double`, `lease`, `vmsplice`. It may also hand over messages that
+    /// peer could abuse: `pull`, `double`, `lease`. It may also hand over messages that
     /// were built in place unsealed.
     pub trusts_peer: bool,
     /// The part of a message, 0 to 1, that the receiver will probably write to. Without trust,

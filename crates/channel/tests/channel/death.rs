@@ -70,16 +70,6 @@ fn peer() {
         "little-memory-to-send" => starved::send_without_memory(&mut channel, mechanism),
         "small-pages" => starved::answer_without_huge_pages(&mut channel, mechanism),
         "read-sender" => permission::read_the_sender(&mut channel),
-        "forbid-pipes" => {
-            forbid(libc::SYS_vmsplice);
-            let got = channel.recv().unwrap();
-            assert!(got[..] == pattern(SIZE, 7));
-            assert_eq!(got.account().fell_back_from, Some(Mechanism::Vmsplice));
-            for _ in 0..MESSAGES_WITHOUT_PIPES {
-                let sent = channel.send(&pattern(SIZE, 8)).unwrap();
-                assert_eq!(sent.fell_back_from, Some(Mechanism::Vmsplice));
-            }
-        }
         "forbid-writing" => {
             forbid(libc::SYS_process_vm_writev);
             let sent = channel.send(&pattern(SIZE, 6)).unwrap();
@@ -271,11 +261,6 @@ fn killed_ends_of_lease_tear_nothing() {
     either_killed(Mechanism::Lease);
 }
 
-#[test]
-fn killed_ends_of_vmsplice_tear_nothing() {
-    either_killed(Mechanism::Vmsplice);
-}
-
 /// Makes the kernel refuse a system call of this process from now on, as a container does.
 fn forbid(call: libc::c_long) {
     let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
@@ -315,24 +300,6 @@ fn message_arrives_after_permission_is_lost() {
         assert_eq!(channel.recv().unwrap()[..], *b"whole");
     }
 }
-
-#[test]
-fn message_arrives_after_kernel_refuses_pipe() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("socket");
-    let listener = Listener::bind(&path).unwrap();
-    let _peer = start("forbid-pipes", Mechanism::Vmsplice, &path);
-    let mut channel = listener.accept(&by(Mechanism::Vmsplice)).unwrap();
-    let account = channel.send(&pattern(SIZE, 7)).unwrap();
-    assert_eq!(account.fell_back_from, Some(Mechanism::Vmsplice));
-    assert_eq!(account.mechanism, Mechanism::Ring);
-    for _ in 0..MESSAGES_WITHOUT_PIPES {
-        assert!(channel.recv().unwrap()[..] == pattern(SIZE, 8));
-    }
-}
-
-/// More messages than a receiver keeps descriptors for.
-const MESSAGES_WITHOUT_PIPES: usize = 40;
 
 /// The receiver reads the pieces that the sender has no permission to write.
 #[test]

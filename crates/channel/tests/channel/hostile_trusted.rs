@@ -17,7 +17,6 @@ use crate::support::{SHORT, impatient, pattern};
 
 const DOUBLE: u64 = 6;
 const LEASE: u64 = 7;
-const VMSPLICE: u64 = 8;
 const SIZE: usize = 1_000_000;
 /// `SIZE` in pieces of 128 KiB.
 const PIECES: u64 = 8;
@@ -243,52 +242,8 @@ fn sender_abandons_offers_outside_of_pool() {
 }
 
 #[test]
-fn files_that_are_not_readable_pipes_are_refused() {
-    let files: [Option<OwnedFd>; 5] = [
-        None,
-        Some(File::open("/dev/zero").unwrap().into()),
-        Some(File::open("/dev/null").unwrap().into()),
-        Some(pair().unwrap().0),
-        Some(rustix::pipe::pipe().unwrap().1),
-    ];
-    for file in files {
-        let (liar, mut victim) = Liar::meet_trusted(&impatient());
-        if let Some(file) = &file {
-            send(&liar.socket, &packet(3, 0), &[file.as_fd()]);
-        }
-        liar.publish(0, [0, VMSPLICE, 100_000, u64::from(file.is_some())]);
-        let error = victim.recv().map(|got| got.len()).unwrap_err();
-        assert!(matches!(error, Error::Memory { .. }), "{error}");
-    }
-    // A pipe that yields no more bytes, and one that ends too early.
-    for is_closed in [false, true] {
-        let (liar, mut victim) = Liar::meet_trusted(&impatient());
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
-        rustix::io::write(&writer, &[7; 1000]).unwrap();
-        send(&liar.socket, &packet(3, 0), &[reader.as_fd()]);
-        liar.publish(0, [0, VMSPLICE, 100_000, 1]);
-        let open = (!is_closed).then_some(writer);
-        let error = victim.recv().map(|got| got.len()).unwrap_err();
-        assert!(matches!(error, Error::Deadline { .. }), "{is_closed}: {error}");
-        drop(open);
-    }
-}
-
-/// As with a kernel that copies bytes into a pipe: its own pages instead of the sender's.
-#[test]
-fn message_arrives_through_pipe_of_copied_pages() {
-    let (liar, mut victim) = Liar::meet_trusted(&impatient());
-    let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let bytes = pattern(50_000, 59);
-    assert_eq!(rustix::io::write(&writer, &bytes), Ok(bytes.len()));
-    send(&liar.socket, &packet(3, 0), &[reader.as_fd()]);
-    liar.publish(0, [0, VMSPLICE, bytes.len() as u64, 1]);
-    assert!(victim.recv().unwrap()[..] == bytes);
-}
-
-#[test]
 fn mechanisms_that_need_trust_are_refused_without() {
-    for kind in [4, DOUBLE, LEASE, VMSPLICE] {
+    for kind in [4, DOUBLE, LEASE] {
         let (liar, mut victim) = Liar::meet(&impatient());
         liar.publish(0, [0, kind, 100_000, 1]);
         let error = victim.recv().map(|got| got.len()).unwrap_err();
@@ -354,17 +309,11 @@ fn full_socket_delays_no_message() {
     liar.publish(0, [0, LEASE, 100_000, 0]);
     assert!(victim.try_recv().unwrap().is_none());
     assert_eq!(liar.peek(REFUSED), 1, "the victim did not ask for the ring");
-    for mechanism in [Mechanism::Staged, Mechanism::Vmsplice] {
-        let (liar, mut victim, socket) = Liar::meet_trusted_by(&by(mechanism));
-        fill(socket);
-        let mut sending = victim.start_send(&[1; 100_000]).unwrap();
-        assert!(sending.advance().unwrap());
-        assert_eq!(
-            liar.peek(LANE_BYTES + PUBLISHED),
-            1,
-            "{mechanism}: the message is not in the ring"
-        );
-    }
+    let (liar, mut victim, socket) = Liar::meet_trusted_by(&by(Mechanism::Staged));
+    fill(socket);
+    let mut sending = victim.start_send(&[1; 100_000]).unwrap();
+    assert!(sending.advance().unwrap());
+    assert_eq!(liar.peek(LANE_BYTES + PUBLISHED), 1, "the message is not in the ring");
 }
 
 #[test]

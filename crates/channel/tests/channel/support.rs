@@ -55,11 +55,5 @@ pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
 }
 
 /// The mechanisms that `send` can use by name for messages of any size.
-pub(crate) const BY_COPY: [Mechanism; 6] = [
-    Mechanism::Ring,
-    Mechanism::Staged,
-    Mechanism::Pull,
-    Mechanism::Double,
-    Mechanism::Lease,
-    Mechanism::Vmsplice,
-];
+pub(crate) const BY_COPY: [Mechanism; 5] =
+    [Mechanism::Ring, Mechanism::Staged, Mechanism::Pull, Mechanism::Double, Mechanism::Lease];

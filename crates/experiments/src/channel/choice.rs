@@ -8,7 +8,7 @@ use haul_model::{Record, statistics};
 
 /// Mechanisms that move any private bytes into any target, and whether both ends must trust each
 /// other for it. haul chooses `inline` by the size alone and `sealed` and `lease` by the calls of
-/// the program; `vmsplice` is for comparisons.
+/// the program.
 const MECHANISMS: [(&str, bool); 4] =
     [("ring", false), ("staged", false), ("pull", true), ("double", true)];
 

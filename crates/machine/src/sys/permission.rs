@@ -38,7 +38,6 @@ impl Permissions {
     pub fn obstacle(&self, mechanism: Mechanism) -> Option<&'static str> {
         match mechanism {
             _ if !self.sealed_memory => Some("memfd_create with seals is refused"),
-            Mechanism::Vmsplice if !self.vmsplice => Some("vmsplice is refused"),
             _ if !mechanism.reads_the_peer() => None,
             _ if !self.cross_memory_attach => Some("process_vm_readv is refused"),
             _ if self.ptrace_scope.is_some_and(|scope| scope > 1) => {

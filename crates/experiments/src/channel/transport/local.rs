@@ -1,11 +1,10 @@
 //! Copies within B, for scale: one warm `memcpy`, and `mymemcpy` of the 2014 experiment of memcpy
 //! against vmsplice, through a pipe.
 
-use haul::channel::vmsplice_copy;
 use haul_measure::memory::{Pages, Region};
 
 use super::Transport;
-use super::experiment2014::CALL_BYTES;
+use super::experiment2014::mymemcpy;
 use crate::channel::content;
 use crate::channel::protocol::Task;
 
@@ -76,7 +75,7 @@ impl Transport for Mymemcpy {
 
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String> {
         let source = self.0.message(target.len());
-        vmsplice_copy(target, source, CALL_BYTES).map_err(|error| error.to_string())
+        mymemcpy(target, source)
     }
 
     fn before(&mut self, task: &Task, source: &[u8]) -> Result<(), String> {
