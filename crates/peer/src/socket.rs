@@ -418,7 +418,7 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32
 /// Waits for the next packet, until an instant.
 pub fn receive_until(socket: &OwnedFd, limit: Duration, until: Instant) -> Result<Packet, Error> {
     loop {
-        match receive(socket, false) {
+        match receive(socket) {
             Ok(Some(packet)) => return Ok(packet),
             Ok(None) => {}
             Err(_) => return Err(Error::Gone),
