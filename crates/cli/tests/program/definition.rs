@@ -45,5 +45,5 @@ fn copies_definition_feeds_its_summary() {
     }
     let unknown = [files.to_str().unwrap(), out.to_str().unwrap(), "1", "fleets"];
     let mut command = Command::new(definitions.join("copy-against-libc"));
-    run(command.args(unknown)).expect(2).says(&["there is no piece fleets"]);
+    run(command.args(unknown)).expect(2).says(&["unknown piece fleets"]);
 }

@@ -84,7 +84,7 @@ fn forward_refuses_impossible_ports_before_running() {
         ),
         (&["pvp", "--sizes", "59"], 2, &["59 B", "60 B"]),
         (&["pvp", "--sizes", "0"], 2, &["0 B"]),
-        (&["pvp", "--copy", "best"], 2, &["\"best\"", "haul, libc, none"]),
+        (&["pvp", "--copy", "best"], 2, &["\"best\"", "haul, libc, ", ", none, empty"]),
         (&["pvp", "--flow", "circle"], 2, &["loopback"]),
         (&["pvp", "--layout", "round"], 2, &["split-vector"]),
         (&["pvp", "--guest", "xen"], 2, &["haul, testpmd, qemu"]),

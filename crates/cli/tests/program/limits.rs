@@ -46,7 +46,7 @@ fn packets_without_memory_are_an_error() {
     for arguments in [between, sweep] {
         let ran = under("-f 0", arguments).expect(1);
         let ran =
-            ran.says(&["cannot size memory", "limit of file sizes, 0 B (RLIMIT_FSIZE)", "ulimit"]);
+            ran.says(&["cannot size memory", "limit on file sizes, 0 B (RLIMIT_FSIZE)", "ulimit"]);
         assert!(!ran.err.contains("Os {") && !ran.out.contains("no break"), "{ran:#?}");
     }
     let ran = run(&mut haul(&sweep.split(' ').collect::<Vec<_>>())).expect(0);

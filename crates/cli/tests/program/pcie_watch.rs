@@ -234,7 +234,7 @@ fn ended_program_keeps_its_records() {
 #[test]
 fn watch_quotes_invalid_answer() {
     for (plays, part) in
-        [(Plays::Nonsense, "[[[[1, {}]]]]"), (Plays::Huge, "100008 B, and the limit")]
+        [(Plays::Nonsense, "[[[[1, {}]]]]"), (Plays::Huge, "100008 B, above the limit")]
     {
         let ran = Program::start(plays, "net_ice").watch(&["--for", "5s", "--json"]).expect(1);
         ran.says(&["/haul/burst/list", part]);
