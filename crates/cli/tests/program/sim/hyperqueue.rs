@@ -107,7 +107,7 @@ fn plan_on_two_workers_survives_every_kill() {
         (pids.len() == 2).then_some(pids)
     });
     kill_stopped(pids[0]);
-    let ran = finish(cluster).expect(1).says(&["tasks failed", "call it again"]);
+    let ran = finish(cluster).expect(1).says(&["tasks failed", "run the command again"]);
     assert!(ran.err.contains("task "), "{ran:#?}");
 
     // Once more, and again when all are finished: existing records are not changed.
@@ -145,7 +145,7 @@ fn hyperqueue_script_refuses_bad_plan_and_worker_count() {
     }
     let text_file = folder.path().join("plan.jsonl");
     fs::write(&text_file, "{\"tasks\":\n").unwrap();
-    done(&text_file).expect(1).says(&["plan.jsonl", "no plan"]);
+    done(&text_file).expect(1).says(&["plan.jsonl", "is not a plan"]);
     done(Path::new("/nonexistent.jsonl")).expect(1).says(&["nonexistent.jsonl"]);
     let mut command = Command::new(script("sim-hyperqueue"));
     command.args([text(&text_file), "0"]).env("HAUL", env!("CARGO_BIN_EXE_haul"));
