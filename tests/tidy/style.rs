@@ -59,8 +59,8 @@ pub(crate) fn long_files(tree: &Tree, limit: usize) -> Vec<String> {
         .collect()
 }
 
-/// Whether a program generated the file, whose head says so. Then its length is that of its
-/// sources.
+/// Whether a program generated the file, as its head says. The length of such a file follows from
+/// its sources.
 fn is_generated(text: &str) -> bool {
     text.lines().take(5).any(|line| line.contains("do not edit"))
 }

@@ -1,4 +1,5 @@
-//! Reading values from a plot: by the pointer, by the keyboard, series by series, in a part of it.
+//! Reading values from a plot: with the pointer, with the keyboard, series by series, and in a
+//! part of the plot.
 
 use crate::chromium::{Browser, DESK, PHONE, Screen};
 use crate::pages;

@@ -1,5 +1,5 @@
-//! `bench/definitions/copy-against-libc` and `summarize`, tiny, so that the definitions of records
-//! never rot.
+//! `bench/definitions/copy-against-libc` and `summarize`, in a tiny run, so that the definitions
+//! of records keep working.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn copies_definition_feeds_its_summary() {
     let mut summary = Command::new(definitions.join("summarize"));
     summary.args(["fleet-l1", "classes"].map(|piece| out.join(format!("{piece}.jsonl"))));
     let ran = run(&mut summary);
-    // In a millisecond, a promise may be kept or not.
+    // A run of a millisecond may keep a promise or break it.
     assert!(matches!(ran.code, Some(0 | 1)), "{ran:#?}");
     for row in [
         "| memcpy, the fleet's 1 files in l1, then read first: geometric mean |",

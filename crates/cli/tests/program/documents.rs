@@ -9,9 +9,10 @@ use crate::{away, run};
 
 /// How a shown command is tested.
 enum Shown {
-    /// It is run with these additional words (or others instead of the last), and prints this.
+    /// It is run with these additional words, which may replace options of the command, and
+    /// prints this text.
     Run(&'static str, &'static str),
-    /// It needs another process, minutes, or an optional package: the test that runs it instead.
+    /// It needs another process, minutes, or an optional package. This other test runs it.
     Elsewhere(&'static str),
 }
 

@@ -283,7 +283,7 @@ fn record_continues_after_ctrl_c() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     thread::sleep(Duration::from_secs(1));
-    // Like a terminal, to all processes in the foreground.
+    // Like a terminal, the test sends the signal to all processes in the foreground.
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let of_parent = |pid: u32| -> Vec<u32> {
         let path = format!("/proc/{pid}/task/{pid}/children");

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::heap_record::record;
 use crate::{LIMIT, finish, haul};
 
-/// Longer than the time within which signals are the same request.
+/// Longer than the time within which several signals count as one request.
 const MOMENT_OVER: Duration = Duration::from_millis(1500);
 
 fn start(command: &mut Command) -> Child {

@@ -39,7 +39,7 @@ struct Choices {
     /// The sizes in bytes that `rep movsb` copies: from the first up to, but not including, the
     /// second.
     string_copy: (usize, usize),
-    /// As `string_copy`, for `rep stosb`. Sizes from which fills stream are excluded.
+    /// Like `string_copy`, for `rep stosb`. Sizes that are streamed are excluded.
     string_fill: (usize, usize),
     /// Whether `rep movsb` also copies sizes beyond the caches, which are streamed otherwise.
     strings_stream: bool,
@@ -88,9 +88,9 @@ const INTEL_ERMS: Choices = Choices {
     paged: true,
 };
 
-/// For Intel processors with FSRM. Masks win, although the processor does not forward a masked
-/// store to a load (5.6 ns instead of 2.1). Registers of 64 bytes do not lower the clock. `rep
-/// movsb` is as fast as registers where the buffers are larger than L1, from 32 KiB on
+/// For Intel processors with FSRM. Masks are faster, although the processor does not forward a
+/// masked store to a load (5.6 ns instead of 2.1). Registers of 64 bytes do not lower the clock.
+/// `rep movsb` is as fast as registers where the buffers are larger than L1, from 32 KiB on
 /// (`bench/record/2026-11-25-emerald-rapids-2cpu-copy`).
 const INTEL_FSRM: Choices = Choices {
     small: Small::Masks,

@@ -68,7 +68,7 @@ pub(crate) struct InForce {
     /// The smallest size whose copy may use another method than registers. Below it, no other value
     /// is read. It may be a moment older than the other values.
     copy_lookup: AtomicUsize,
-    /// As `copy_lookup`, for fills.
+    /// Like `copy_lookup`, for fills.
     fill_lookup: AtomicUsize,
 }
 
@@ -81,7 +81,7 @@ impl InForce {
         }
     }
 
-    /// Every atomic with the value that `thresholds`, clamped, have for it.
+    /// Every atomic, with its value in the clamped `thresholds`.
     fn atomics(&self, thresholds: Thresholds) -> impl Iterator<Item = (&AtomicUsize, usize)> {
         let clamped = thresholds.clamped();
         let copy = clamped.rep_movsb_min.min(clamped.stream_copy_min);
@@ -134,7 +134,7 @@ impl Thresholds {
         "stream_fill_min",
     ];
 
-    /// Thresholds by which every size uses registers.
+    /// Thresholds with which every size uses registers.
     pub const REGISTERS_ONLY: Self = Self {
         rep_movsb_min: NEVER,
         rep_movsb_max: NEVER,

@@ -74,7 +74,7 @@ impl Distribution {
         Self::from_rounded(name, probabilities, SUM_TOLERANCE)
     }
 
-    /// As [`Self::from_probabilities`], with this tolerance for the sum.
+    /// Like [`Self::from_probabilities`], with this tolerance for the sum.
     fn from_rounded(name: &str, probabilities: &[f64], tolerance: f64) -> Result<Self, Error> {
         let fail = |fault| Err(Error::Distribution { name: name.into(), fault });
         let entries = probabilities.len();

@@ -153,7 +153,7 @@ fn estimate_equals_counter_with_options_and_segments() {
     }
 }
 
-/// As `check`, for runs that are not whole periods: counts may differ by 2.
+/// Like `check`, for runs that are not whole periods: counts may differ by 2.
 fn check_roughly(case: &Case<'_>) {
     let batches: Histogram = format!("{}:1", case.batch).parse().unwrap();
     let (counts, packets) = counted(case);

@@ -190,7 +190,7 @@ impl Builder {
     /// be cut off. Damage is counted, and the events before it are added.
     ///
     /// # Errors
-    /// As for [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     pub fn add_block(&mut self, block: &[u8], file: &Header) -> Result<(), TraceError> {
         let header = match BlockHeader::parse(block, file.block_bytes) {
             Ok(Some(header)) => header,
