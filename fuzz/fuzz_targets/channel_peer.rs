@@ -230,7 +230,7 @@ struct Both {
     socket: OwnedFd,
     memory: File,
     victim: Channel,
-    /// The number of messages that the peer has sent, and of those in separate memory.
+    /// The number of messages that the peer has sent. `sealed` holds those in separate memory.
     message: u64,
     sealed: Vec<(u64, File)>,
     received: u64,

@@ -1,7 +1,8 @@
 //! The finest clock of the machine, and its precision.
 //!
-//! On x86-64 with an invariant time-stamp counter (CPUID 8000_0007h EDX bit 8) that counter,
-//! fenced on both sides and scaled against CLOCK_MONOTONIC_RAW; elsewhere that clock itself.
+//! On x86-64 with an invariant time-stamp counter (CPUID 8000_0007h EDX bit 8), the clock is that
+//! counter, fenced on both sides and scaled against CLOCK_MONOTONIC_RAW. Elsewhere it is
+//! CLOCK_MONOTONIC_RAW itself.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,5 @@
-//! Delivers signals that ask a program to end to a thread, which may call any function.
+//! Passes signals on to a thread, which may call any function, unlike a handler. They are the
+//! signals that ask a program to end.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -70,7 +71,8 @@ extern "C" fn on_signal(signal: i32) {
     // SAFETY: errno is this thread's own, as long as it lives.
     let before = unsafe { errno.read() };
     let number = signal as u8;
-    // SAFETY: one byte of this frame. A full pipe refuses it: then enough of them are on the way.
+    // SAFETY: one byte of this frame. A full pipe refuses the byte, but then enough numbers are
+    // on the way.
     let _ = unsafe { libc::write(INPUT.load(Ordering::Acquire), (&raw const number).cast(), 1) };
     // SAFETY: as above.
     unsafe { errno.write(before) };

@@ -35,9 +35,9 @@ impl Interval {
 }
 
 /// The median and its 95% percentile-bootstrap interval (Efron and Tibshirani, "An introduction to
-/// the bootstrap", 1993, chapter 13): the medians of `resamples` draws with replacement, of
-/// which the middle 95% are the interval. `None` for no values. Cost: `resamples` times the
-/// number of values.
+/// the bootstrap", 1993, chapter 13): the interval contains the middle 95% of the medians of
+/// `resamples` draws with replacement. `None` for no values. Cost: `resamples` times the number
+/// of values.
 #[must_use]
 pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> Option<Interval> {
     let middle = median(values)?;

@@ -171,7 +171,8 @@ struct Group {
 /// The files of a version of control groups.
 struct Version {
     mount: &'static str,
-    /// Each with whether the kernel slows processes down at the limit instead of killing one.
+    /// Each file, and whether the kernel slows processes down at its limit instead of killing
+    /// one.
     limits: &'static [(&'static str, bool)],
     used: &'static str,
     droppable: &'static str,

@@ -89,7 +89,7 @@ pub struct Evidence {
     pub experiment: String,
     /// Subject and parameters, for a reader: `tuned, size_bytes 4096, level mixed`.
     pub what: String,
-    /// Time over the baseline's.
+    /// The time over the baseline's time.
     pub ratio: f64,
     /// The noise floor of the same run.
     pub floor: f64,

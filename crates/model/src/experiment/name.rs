@@ -26,7 +26,7 @@ pub const HEAP_LIFETIMES: &str = "heap.lifetimes";
 pub const HEAP_LIST: &str = "heap.list";
 /// The content of a heap.
 pub const HEAP_MAP: &str = "heap.map";
-/// Growth by blocks of two sizes in turn.
+/// Growth by blocks that alternate between two sizes.
 pub const HEAP_MIXED: &str = "heap.mixed";
 /// One block at a time, with a pause.
 pub const HEAP_NO_BULK: &str = "heap.no-bulk";
@@ -86,7 +86,7 @@ pub const PCIE_ESTIMATE: &str = "pcie.estimate";
 pub const PCIE_EXPLAIN: &str = "pcie.explain";
 /// A device and its link.
 pub const PCIE_LIST: &str = "pcie.list";
-/// A modelled NIC at increasing rates: counted traffic beside estimated traffic.
+/// A modelled NIC at increasing rates: counted traffic next to estimated traffic.
 pub const PCIE_SWEEP: &str = "pcie.sweep";
 
 /// The prefix of every experiment with the simulated server.

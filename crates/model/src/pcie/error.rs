@@ -65,9 +65,9 @@ pub enum PcieError {
         gigabits_per_s: u64,
         /// The speed of the fastest line.
         most_gigabits_per_s: u32,
-        /// The number of the packets that it carries a second.
+        /// The number of these packets that the fastest line carries a second.
         most_packets_per_s: u64,
-        /// The NIC, the speed of its fastest port, and the number of the packets that this port
+        /// The NIC, the speed of its fastest port, and the number of these packets that this port
         /// carries a second.
         nic: Option<(&'static str, u32, u64)>,
     },

@@ -138,10 +138,11 @@ impl Comparison {
         })
     }
 
-    /// Compares a subject with another one than its baseline, in times or costs, if one run has
-    /// both. It compares the samples round by round if the records have them, else it uses the
-    /// spread of each. With fewer than [`statistics::INTERVAL_VALUES_MIN`] samples, the interval is
-    /// unbounded. `None` if a figure is missing or not above 0, or if no direction is better.
+    /// Compares a subject with a subject other than its baseline, in times or costs, if one run
+    /// contains both. It compares the samples round by round if the records have them, else it
+    /// uses the spread of each. With fewer than [`statistics::INTERVAL_VALUES_MIN`] samples, the
+    /// interval is unbounded. `None` if a figure is missing or not above 0, or if no direction is
+    /// better.
     ///
     /// ```
     /// use haul_model::{Comparison, Record, Verdict};
