@@ -1,5 +1,5 @@
-//! The choice of a mechanism by the measurements on this machine. It is a separate test, because
-//! a process reads `haul.toml` once.
+//! The choice of a mechanism that follows from the measurements on this machine. It is a separate
+//! test, because a process reads `haul.toml` once.
 
 #[path = "../../channel/tests/channel/support.rs"]
 mod support;

@@ -105,7 +105,7 @@ impl Clock {
     }
 }
 
-/// Both clocks at one instant: of several readings, the one with the narrowest bracket.
+/// Both clocks at one instant: of several readings, the reading with the narrowest bracket.
 fn simultaneous() -> (u64, u64) {
     (0..20)
         .map(|_| {
@@ -135,7 +135,7 @@ mod counter {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { _mm_lfence() };
         // SAFETY: RDTSC needs no feature that x86-64 lacks; a process that is denied it (prctl
-        // PR_SET_TSC) dies by a signal, which is not undefined behaviour.
+        // PR_SET_TSC) dies from a signal, which is not undefined behaviour.
         let ticks = unsafe { _rdtsc() };
         // SAFETY: as above.
         unsafe { _mm_lfence() };

@@ -28,7 +28,7 @@
 //! - [`placement`]: locations of source and target in L1, L2, LLC or memory;
 //! - [`account`]: CPU time, page faults and peak memory of a subject;
 //! - [`disturbance`]: disturbances by the machine, and their remedies;
-//! - [`rounds`]: all subjects in turn, once per round, and the evaluation;
+//! - [`rounds`]: rounds in which every subject runs once, and their evaluation;
 //! - [`sample`]: one timed piece of work on one thread;
 //! - [`crew`]: pinned threads that start together;
 //! - [`interleave`]: rounds of functions that this process calls.

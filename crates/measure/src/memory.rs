@@ -56,7 +56,7 @@ pub struct Region {
 // SAFETY: a region owns its memory, and gives out only raw pointers: a caller that writes through
 // them from several threads must keep the accesses apart.
 unsafe impl Send for Region {}
-// SAFETY: as above: a shared region gives no access but by raw pointers.
+// SAFETY: as above: a shared region gives no access except through raw pointers.
 unsafe impl Sync for Region {}
 
 impl Region {

@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// The bootstrap's interval of the median of n uniform values is near that of the binomial:
+    /// The bootstrap's interval for the median of n uniform values is near the binomial interval:
     /// order statistics n/2 -+ 1.96 sqrt(n)/2.
     #[test]
     fn interval_matches_binomial_distribution() {

@@ -25,7 +25,7 @@ fn copies_definition_feeds_its_summary() {
     away(&mut command);
     command.env("HAUL", env!("CARGO_BIN_EXE_haul"));
     run(&mut command).expect(0);
-    // All distributions by both readers, at least on one thread.
+    // All distributions for both readers, at least on one thread.
     let text = fs::read_to_string(out.join("fleet-l1.jsonl")).unwrap();
     let of_haul = text.lines().filter(|line| line.contains("\"subject\":\"haul\""));
     assert!(of_haul.count() >= 2 * 3, "{text}");

@@ -1,5 +1,5 @@
 //! Runs the commands that README.md and docs/ show, in a form that takes seconds; docs/sim.md has
-//! its own test. A test beside the command line checks that every flag exists.
+//! its own test. A unit test of the command line checks that every flag exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};

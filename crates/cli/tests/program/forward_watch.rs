@@ -119,8 +119,8 @@ fn forwarder_is_found_automatically_and_leaves_nothing() {
     let prefix = format!("forward-{process}");
     let named = first.watch(&["--file-prefix", &prefix, "--nic", "ice"]).expect(0).records();
     assert_eq!(of(&named, "haul", "inbound_read").len(), 2);
-    // A killed forwarder leaves its socket, which does not count as a program; the next forwarder
-    // removes it, or a test beside this one.
+    // A killed forwarder leaves its socket, which does not count as a program. The next forwarder
+    // removes it, which may belong to a test that runs at the same time.
     let (left, runtime) = (first.socket.clone(), first.runtime.clone());
     first.end(Signal::KILL);
     let mut gone = haul(&["pcie", "watch", "--for", "1s", "--file-prefix", &prefix]);

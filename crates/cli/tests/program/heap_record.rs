@@ -326,7 +326,7 @@ fn documented_example_runs_as_shown() {
     for part in ["program    sort, process", "largest footprint"] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
-    // From the first recording, and from the one without haul.
+    // One trace is from the first recording, the other from the recording without haul.
     assert_eq!(named(folder.path(), "sort.trace").len(), 2, "{ran:#?}");
 }
 

@@ -33,7 +33,8 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether SIGHUP ends a process started here: under `nohup` it is ignored, also by children.
+/// Whether SIGHUP ends a process started here: under `nohup`, the process and its children ignore
+/// it.
 pub(crate) fn is_ended_by(signal: Signal) -> bool {
     signal != Signal::HUP || mask(std::process::id(), "SigIgn:") & 1 == 0
 }

@@ -106,8 +106,8 @@ pub(crate) unsafe fn call_fill(target: *mut u8, byte: i32, length: usize) {
     }
 }
 
-/// memmove of any length by the policy in force, inlined into the caller. A jump to it would cost
-/// the functions that `libhaul` exports a cycle or two.
+/// memmove of any length under the policy in force, inlined into the caller. A jump to it would
+/// cost the functions that `libhaul` exports a cycle or two.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `length` bytes.
@@ -147,7 +147,7 @@ unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize, above: Ab
     crate::arch::same(target)
 }
 
-/// memset of any length by the policy in force, inlined into the caller.
+/// memset of any length under the policy in force, inlined into the caller.
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes.

@@ -1,9 +1,9 @@
 //! The default policies: one row for each microarchitecture.
 //!
 //! A row follows a record, or reasoning from a related microarchitecture; its `source` says which.
-//! A processor without a row gets a policy by its features: the widest instruction set that does
-//! not lower the clock, and string instructions if the processor announces them as fast, as in the
-//! C library.
+//! A processor without a row gets a policy that follows from its features: the widest instruction
+//! set that does not lower the clock, and string instructions if the processor announces them as
+//! fast, as in the C library.
 
 use super::{Policy, Small, Strings};
 use crate::cpu::{self, Facts, Isa, Vendor};
@@ -176,7 +176,7 @@ pub(super) fn policy(facts: &Facts) -> Policy {
     }
 }
 
-/// The choices for a processor without a row, by the features that it announces.
+/// The choices for a processor without a row, which follow from the features that it announces.
 ///
 /// With AVX-512, an Intel processor with fast short strings uses registers of 64 bytes: on a Xeon
 /// whose hypervisor hid its model, they take 0.78 of AVX-512VL's time at 192 bytes, 0.88 at 448 and

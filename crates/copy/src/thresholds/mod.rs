@@ -36,7 +36,7 @@ pub struct Thresholds {
     pub rep_movsb_min: usize,
     /// The smallest size above `rep_movsb_min` that no longer uses `rep movsb`.
     pub rep_movsb_max: usize,
-    /// The smallest size that is copied by non-temporal stores.
+    /// The smallest size that is copied with non-temporal stores.
     pub stream_copy_min: usize,
     /// The smallest streamed size that interleaves pages.
     pub paged_copy_min: usize,
@@ -44,7 +44,7 @@ pub struct Thresholds {
     pub rep_stosb_min: usize,
     /// The smallest size above `rep_stosb_min` that no longer uses `rep stosb`.
     pub rep_stosb_max: usize,
-    /// The smallest size that is filled by non-temporal stores.
+    /// The smallest size that is filled with non-temporal stores.
     pub stream_fill_min: usize,
 }
 

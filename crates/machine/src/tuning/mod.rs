@@ -183,7 +183,8 @@ impl Tuning {
             }
         }
         for (name, &bytes) in &self.copy {
-            // The parser rejects unknown names; in a tuning built by code they have no effect.
+            // The parser rejects unknown names; in a tuning that code has built, they have no
+            // effect.
             let _ = policy.thresholds.set(name, bytes);
         }
         (policy, unused)

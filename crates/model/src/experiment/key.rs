@@ -60,7 +60,7 @@ pub const OVERLAP: &str = "overlap";
 pub const CALL: &str = "call";
 /// The fastest subjects.
 pub const BEST: &str = "best";
-/// The time of haul over that of the best.
+/// The time of haul over the time of the best subjects.
 pub const OVER_BEST: &str = "over_best";
 /// The lower end of the interval of [`OVER_BEST`].
 pub const OVER_BEST_LOW: &str = "over_best_low";
@@ -153,7 +153,7 @@ pub const MESSAGES: &str = "messages";
 pub const TRIES: &str = "tries";
 /// The mechanism that haul chose.
 pub const MECHANISM: &str = "mechanism";
-/// Whether haul chose by a table that was measured on this machine.
+/// Whether haul chose according to a table that was measured on this machine.
 pub const TABLE: &str = "table";
 /// The share of pages that the receiver writes to.
 pub const DIRTY_SHARE: &str = "dirty_share";
@@ -174,9 +174,9 @@ pub const LAYOUT: &str = "layout";
 pub const RING_SIZE: &str = "ring_size";
 /// The negotiated virtio feature bits, in hexadecimal.
 pub const FEATURES: &str = "features";
-/// The function by which a guest receives.
+/// The function with which a guest receives.
 pub const GUEST_RX: &str = "guest_rx";
-/// The function by which a guest sends.
+/// The function with which a guest sends.
 pub const GUEST_TX: &str = "guest_tx";
 /// The release of the program in the guest.
 pub const GUEST_VERSION: &str = "guest_version";

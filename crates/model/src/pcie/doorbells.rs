@@ -1,4 +1,4 @@
-//! The number of doorbells for each packet, by a driver's rule and a histogram of batches.
+//! The number of doorbells per packet, computed from a driver's rule and a histogram of batches.
 //!
 //! Batches are assumed to come in random order: each poll's batch is drawn from the histogram.
 

@@ -149,8 +149,8 @@ impl Record {
     /// count.
     pub const STEAL_PERCENT_MAX: f64 = 5.0;
 
-    /// A figure counts as measured beside other programs if these kept more than this number of
-    /// processors busy on average, because two processes that wait for each other then behave
+    /// A figure counts as measured while other programs ran if these kept more than this number
+    /// of processors busy on average, because two processes that wait for each other then behave
     /// differently than on otherwise idle processors.
     pub const OTHERS_PROCESSORS_MAX: f64 = 0.25;
 

@@ -1,4 +1,5 @@
-//! AVX-512's lines in zmm16 to zmm31, for the sizes above small copies and fills by masks.
+//! AVX-512's lines in zmm16 to zmm31, for the sizes above those of small copies and fills with
+//! masks.
 //!
 //! The compiler would choose zmm0 to zmm15, whose lower parts SSE uses, and end with `vzeroupper`.
 //! That is four more operations on the critical path of calls whose size was mispredicted. For
