@@ -3,7 +3,7 @@
 //! The rules hold for prose (documents, comments, messages and other string literals) and for
 //! identifiers, names of tests among them. `cargo test -p haul-model --test tidy wording --
 //! --nocapture` prints the number of findings in each folder; with `TIDY_WORDS=crates/heap` in the
-//! environment it lists those of this folder alone.
+//! environment it lists the findings of this folder only.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;

@@ -97,8 +97,8 @@ pub enum Vendor {
 /// reported 1 TiB) and is ignored.
 pub const LAST_CACHE_MAX_BYTES: usize = 1 << 30;
 
-/// The size in bytes that is assumed for a last-level cache whose size is unknown or not accepted:
-/// that of one core complex (AMD EPYC) or of an average desktop processor. If it is too small,
+/// The assumed size, in bytes, of a last-level cache whose size is unknown or not accepted: the
+/// size in one core complex (AMD EPYC) or in an average desktop processor. If it is too small,
 /// copies between this size and the real one are somewhat slower; if it is too large, copies that
 /// need non-temporal stores do not use them.
 pub const LAST_CACHE_STAND_IN_BYTES: usize = 32 << 20;

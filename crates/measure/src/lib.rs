@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A comparison is *interleaved*: subjects alternate in short samples within one run, the baseline
-//! runs a second time as its own competitor (A/A), and a difference below that of the A/A
-//! comparison counts as none. From the bottom up:
+//! runs a second time as its own competitor (A/A), and a difference below the A/A difference
+//! counts as no difference. From the bottom up:
 //!
 //! - [`error`]: the error of this crate;
 //! - [`random`]: a small random number generator with a seed, so that a run can be repeated;

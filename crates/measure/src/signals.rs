@@ -10,8 +10,8 @@ use std::thread;
 
 use rustix::fs::OFlags;
 
-/// The signals that ask a program to end: Ctrl-C, those of `kill` and `timeout`, a closed terminal,
-/// and Ctrl-\.
+/// The signals that ask a program to end: the signals of Ctrl-C, `kill`, `timeout`, a closed
+/// terminal, and Ctrl-\.
 pub const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Stack of the thread, which formats a line and removes files. It is small, so that it fits within

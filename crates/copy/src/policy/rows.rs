@@ -204,8 +204,8 @@ fn by_features(facts: &Facts) -> Choices {
 }
 
 fn thresholds(facts: &Facts, choices: &Choices) -> Thresholds {
-    /// The smallest last-level cache that is assumed, in bytes: that of Intel's cores without an L3
-    /// (Atom, 2008).
+    /// The smallest assumed size of a last-level cache, in bytes: the size in Intel's cores
+    /// without an L3 (Atom, 2008).
     const CACHE_MIN: usize = 512 << 10;
     let cache = match facts.last_cache_bytes {
         1..=cpu::LAST_CACHE_MAX_BYTES => facts.last_cache_bytes,

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A masked access does not fault for masked-out bytes. But if these lie in a page that does not
-//! allow the access, the microcode needs 150 ns: the page is not mapped, was never written to, or
-//! is read-only. If the bytes of the mask may lie in two pages, the copy therefore uses pieces
+//! allow the access, the microcode needs 150 ns. Such a page is not mapped, was never written to,
+//! or is read-only. If the bytes of the mask may lie in two pages, the copy therefore uses pieces
 //! instead. A copy of 0 bytes may have any address, and a fifth of a fleet's memmove calls copy 0
 //! bytes. An address below the stack pointer then replaces both addresses, without a branch,
 //! because a branch would be mispredicted as often as it is taken. Fills of 0 bytes are rare.
