@@ -1,6 +1,6 @@
 //! Any bytes as a capture, read by a port and header by header: the result is packets inside the
 //! file, or an error with its position. If a port writes the packets, the new file is a capture
-//! with as many.
+//! with as many packets.
 #![no_main]
 
 use std::cell::RefCell;

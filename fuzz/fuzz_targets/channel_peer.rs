@@ -1,7 +1,7 @@
 //! A peer that may send anything: greetings, packets and descriptors over the socket, words,
 //! headers and tables in shared memory, memory of messages and pools with any seals. The victim
-//! receives, and sends by every mechanism, to a peer that answers or not. In every case each call
-//! of the victim ends in time, with an error or with a whole message.
+//! receives, and sends with every mechanism, to a peer that may or may not answer. In every case
+//! each call of the victim ends in time, with an error or with a whole message.
 #![no_main]
 
 use std::fs::File;
@@ -34,7 +34,7 @@ struct Life {
     /// Flipped bits in the greetings of steps 1 and 3: the byte, and the bits.
     flips: Vec<(u8, u8)>,
     is_trusted: bool,
-    /// The mechanism by which the victim sends, see `mechanism_of`.
+    /// The mechanism with which the victim sends, see `mechanism_of`.
     mechanism: u8,
     has_integrity: bool,
     acts: Vec<Act>,
@@ -214,7 +214,7 @@ fn sealed(size: u64, seed: u8, flaws: u8, is_constant: bool) -> Option<OwnedFd> 
     Some(file.into())
 }
 
-/// The mechanism by which the victim sends. `double` is not among them, because it writes to an
+/// The mechanism with which the victim sends. `double` is not among them, because it writes to an
 /// address from the peer, which is this process.
 fn mechanism_of(life: &Life) -> Option<Mechanism> {
     use Mechanism::{Inline, Lease, Pull, Ring, Staged};
@@ -230,7 +230,7 @@ struct Both {
     socket: OwnedFd,
     memory: File,
     victim: Channel,
-    /// Messages that the peer has sent, and those in separate memory.
+    /// The number of messages that the peer has sent. `sealed` holds those in separate memory.
     message: u64,
     sealed: Vec<(u64, File)>,
     received: u64,

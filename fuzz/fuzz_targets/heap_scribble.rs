@@ -12,8 +12,8 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 
-/// Bytes of the heap's data. It is no power of two, so that there are addresses behind it that do
-/// not belong to the heap.
+/// Bytes of the heap's data. It is not a power of two, so that some addresses behind it do not
+/// belong to the heap.
 const DATA: u64 = 18 << 20;
 
 /// Bytes of the header, which is checked when a process attaches and not read afterwards.

@@ -1,5 +1,5 @@
-//! memset of any size and alignment, by dispatch with any thresholds, with every hint and by every
-//! kernel that this processor runs, compared with a loop over bytes.
+//! memset of any size and alignment, through the dispatch with any thresholds, with every hint,
+//! and through every kernel that this processor runs, compared with a loop over bytes.
 #![no_main]
 
 use haul_copy::{Hint, kernel};

@@ -63,7 +63,7 @@ enum Act {
         at: u16,
         bytes: Vec<u8>,
     },
-    /// Writes the number of buffers of a packet to its header.
+    /// Writes a packet's number of buffers to its header.
     Header {
         id: u8,
         buffers: u8,
@@ -95,7 +95,7 @@ struct Back {
 }
 
 impl Back {
-    /// Reads so many bytes; `None` if the port has closed the socket.
+    /// Reads `count` bytes; `None` if the port has closed the socket.
     fn take(&self, count: usize, file: &mut Option<OwnedFd>) -> Option<Vec<u8>> {
         let (mut bytes, mut done) = (vec![0; count], 0);
         while done < count {
@@ -146,8 +146,8 @@ impl Back {
         Some(())
     }
 
-    /// Accepts the port that connects next, until its rings are enabled. Ports of earlier inputs
-    /// may have connected once more before they ended.
+    /// Accepts the port that connects next, and serves it until its rings are enabled. Ports of
+    /// earlier inputs may have connected once more before they ended.
     fn accept(listener: &UnixListener) -> Self {
         let features = ALWAYS | MERGEABLE | PACKED | IN_ORDER;
         loop {
@@ -200,7 +200,7 @@ impl Back {
         self.write(self.rings[ring].areas[0] + 16 * u64::from(next % SIZE) + 8, &entry);
     }
 
-    /// Writes the number of buffers of a packet to the buffer of a descriptor of the ring to the
+    /// Writes a packet's number of buffers into the buffer of a descriptor, in the ring to the
     /// guest.
     fn write_header(&self, id: u8, buffers: u8) {
         let descriptor = self.rings[0].areas[0] + 16 * u64::from(u16::from(id) % SIZE);

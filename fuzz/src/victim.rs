@@ -20,7 +20,8 @@ impl<P: Port> Victim<P> {
         Self { port, pool, sent: 0, received: 0 }
     }
 
-    /// Receives a burst from the port, and sends it a burst of so many packets of a length.
+    /// Receives a burst from the port, and sends it a burst of `packets` packets of `length`
+    /// bytes.
     pub fn poll(&mut self, packets: u8, length: u16) {
         let mut burst = Burst::new();
         self.received += self.port.rx_burst(&mut self.pool, &mut burst) as u64;

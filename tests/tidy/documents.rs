@@ -38,7 +38,7 @@ const DOCUMENT_BYTES_MAX: u64 = 200_000;
 /// The parts of a page, in their order.
 const PARTS: [&str; 5] = ["Quick start", "Guarantees", "Interface", "Figures", "Limits"];
 
-/// Pages of parts that programs use, which have all of [`PARTS`].
+/// Pages of parts that programs use. They must have all of [`PARTS`].
 const COMPONENTS: [&str; 8] = [
     "docs/burst.md",
     "docs/channel.md",
@@ -109,9 +109,10 @@ pub(crate) fn entry_page(tree: &Tree) -> Vec<String> {
     missing.chain(unmatched).chain(empty).collect()
 }
 
-/// Headings of a page of `docs/` that are not in the order of [`PARTS`], or that lack parts: a page
+/// Pages of `docs/` whose headings are not in the order of [`PARTS`], or that lack parts. A page
 /// begins with its quick start and ends with its limits, and its other headings are between the
-/// interface and the figures. A page whose title begins with "How" explains, in its own order.
+/// interface and the figures. A page whose title begins with "How" is an explanation and has its
+/// own order.
 pub(crate) fn out_of_order(tree: &Tree) -> Vec<String> {
     let pages = tree.files.iter().filter(|file| {
         let name = file.path.strip_prefix("docs/").and_then(|name| name.strip_suffix(".md"));
@@ -156,8 +157,8 @@ fn order_findings(path: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// Promises of SECURITY.md without their test. Each names its test as a function in the linked
-/// file.
+/// Promises of SECURITY.md without their test. Each promise must name its test, a function in the
+/// linked file.
 pub(crate) fn promises_without_a_test(tree: &Tree) -> Vec<String> {
     const PAGE: &str = "SECURITY.md";
     let text = tree.get(PAGE).unwrap_or_default();
@@ -218,8 +219,9 @@ fn is_named(tree: &Tree, script: &str) -> bool {
         .any(|file| file.text.contains(script))
 }
 
-/// Records and files of `docs/` that are larger than their limit, because a clone contains every
-/// record that ever was committed. `haul report --compact` makes records small.
+/// Records and files of `docs/` that are larger than their limit. The limit exists because a
+/// clone contains every record that was ever committed. `haul report --compact` makes records
+/// small.
 pub(crate) fn heavy(tree: &Tree) -> Vec<String> {
     let limit_of = |path: &str| match path {
         _ if path.starts_with("bench/record/") => Some(RECORD_BYTES_MAX),

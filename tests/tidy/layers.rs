@@ -20,7 +20,8 @@ const ORDER: [&str; 13] = [
     "haul-cli",
 ];
 
-/// Crates that may import fewer crates of the workspace than their layer allows, and those crates.
+/// Crates that may import fewer crates of the workspace than their layer allows, each with the
+/// crates that it may import.
 const SEES_ONLY: [(&str, &[&str]); 4] =
     [("haul-copy", &[]), ("haul-heap", &[]), ("haul-model", &[]), ("haul-report", &["haul-model"])];
 
@@ -30,8 +31,8 @@ const FFI_SEES_ONLY: [&str; 5] = ["haul-copy", "haul-heap", "haul-model", "haul-
 /// Crates without any dependency.
 const ALONE: [&str; 1] = ["haul-copy"];
 
-/// Dependencies of any kind on a higher crate. The order holds for tests too; only the rule of no
-/// dependency at all exempts them.
+/// Dependencies of any kind on a higher crate. The order holds for tests too; only the rule
+/// against any dependency exempts them.
 pub(crate) fn crate_findings(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for file in tree.member_manifests() {

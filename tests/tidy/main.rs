@@ -13,7 +13,7 @@
 //! - [`layers`]: which crate may import which;
 //! - [`modules`]: which module of a crate may import which;
 //! - [`style`]: lengths, banned words and calls, required attributes;
-//! - [`names`]: names of experiments and parameters, which the model has;
+//! - [`names`]: names of experiments and parameters, which the model defines;
 //! - [`reach`]: source files that no `mod` reaches;
 //! - [`skips`]: reasons for skipping a test that `scripts/test` can check;
 //! - [`documents`]: links that resolve, documents that are linked, text that names a machine;

@@ -286,7 +286,7 @@ fn collect(text: &str, prefix: &Path, found: &mut Vec<Path>) -> usize {
     at
 }
 
-/// As [`collect`], the alternatives of a group in braces.
+/// Like [`collect`], for the alternatives of a group in braces.
 fn collect_group(text: &str, prefix: &Path, found: &mut Vec<Path>) -> usize {
     let mut at = 1;
     while let Some(next) = text[at..].chars().next() {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::source::Source;
 use crate::tree::Tree;
 
-/// Where the names of experiments are, and where the keys of parameters.
+/// The files with the names of experiments and with the keys of parameters.
 const NAMES: &str = "crates/model/src/experiment/name.rs";
 const KEYS: &str = "crates/model/src/experiment/key.rs";
 
@@ -26,7 +26,7 @@ const USES: [&str; 9] = [
     ".insert(",
 ];
 
-/// Keys of this folder are read only by people so far.
+/// Only people read the keys of this folder so far.
 const UNREAD: &str = "crates/cli/src/command/pcie/";
 
 /// Literals that are named in the model.

@@ -56,7 +56,7 @@ pub(crate) fn untested_version(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// Steps of continuous integration other than [`CHECK`], or none of it. A workflow may install
+/// Files of continuous integration that do not run exactly [`CHECK`]. A workflow may install
 /// rustup as well.
 pub(crate) fn other_checks(tree: &Tree) -> Vec<String> {
     let script = tree.get(".ci/run").unwrap_or_default().lines();

@@ -59,8 +59,8 @@ pub(crate) fn long_files(tree: &Tree, limit: usize) -> Vec<String> {
         .collect()
 }
 
-/// Whether a program generated the file, whose head says so. Then its length is that of its
-/// sources.
+/// Whether a program generated the file, as its head says. The length of such a file follows from
+/// its sources.
 fn is_generated(text: &str) -> bool {
     text.lines().take(5).any(|line| line.contains("do not edit"))
 }
@@ -69,7 +69,7 @@ fn is_code(path: &str) -> bool {
     CODE.iter().any(|ending| path.ends_with(ending)) || path.starts_with("scripts/")
 }
 
-/// Lines of comments that are too long; rustfmt wraps those of code. A row of a table, and a word
+/// Lines of comments that are too long; rustfmt wraps lines of code. A row of a table, and a word
 /// that cannot be broken, such as an address, may be longer.
 pub(crate) fn long_comments(path: &str, source: &Source) -> Vec<String> {
     let lines = source.text.lines().enumerate();

@@ -3,7 +3,7 @@
 //! The rules hold for prose (documents, comments, messages and other string literals) and for
 //! identifiers, names of tests among them. `cargo test -p haul-model --test tidy wording --
 //! --nocapture` prints the number of findings in each folder; with `TIDY_WORDS=crates/heap` in the
-//! environment it lists those of this folder alone.
+//! environment it lists the findings of this folder only.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -16,8 +16,8 @@ use crate::tree::{File, Tree};
 const LIST: &str = "TIDY_WORDS";
 
 /// A pattern of words, and what the field says instead. A word of the pattern may have
-/// alternatives: `a|b`. `!a|b` demands another word or an end, `.` the end of a sentence, `*` any
-/// word; `^` is the beginning of an identifier.
+/// alternatives: `a|b`. `!a|b` matches any other word or an end, `.` the end of a sentence, `*`
+/// any word, and `^` the beginning of an identifier.
 type Rule = (&'static str, &'static str);
 
 /// Patterns in prose.
@@ -80,7 +80,7 @@ const NAMES: [Rule; 13] = [
 /// Folders in which more runs settle an open verdict.
 const SETTLES: [&str; 3] = ["crates/cli", "crates/model", "crates/report"];
 
-/// Names that the field gives: that of user 65534.
+/// Names that the field uses: that of user 65534.
 const FIELD: [&str; 1] = ["NOBODY"];
 
 /// Types, and what the field says instead.
@@ -188,7 +188,7 @@ fn in_prose<'a>(words: &'a [Word], rule: &'a Rule) -> impl Iterator<Item = usize
         let is_found = parts.iter().enumerate().all(|(index, part)| {
             part.matches(words.get(at + index).map_or(END, |word| &word.word))
         });
-        // A cache of 4 ways, a 4-way platform, and a request under way.
+        // Allowed: a cache of 4 ways, a 4-way platform, and a request under way.
         let before = at.checked_sub(1).map_or("", |before| words[before].word.as_str());
         let is_of_field = rule.0.starts_with("way")
             && (before == "under" || before.contains(|c: char| c.is_ascii_digit()));
@@ -245,9 +245,9 @@ struct Word {
     word: String,
 }
 
-/// Stands for what ends a sentence.
+/// Stands for the end of a sentence.
 const END: &str = ".";
-/// Stands for what parts a sentence.
+/// Stands for a pause inside a sentence.
 const PAUSE: &str = ",";
 /// Stands for code in prose.
 const CODE: &str = "code";
@@ -275,7 +275,7 @@ fn kind(path: &str) -> Option<Kind> {
     }
 }
 
-/// What people read of a file.
+/// The parts of a file that people read.
 struct Text {
     /// Documents, comments and string literals.
     prose: Vec<Word>,

@@ -32,7 +32,7 @@ pub unsafe extern "C" fn memcpy(
 /// C's memmove. Returns `target`.
 ///
 /// # Safety
-/// As [`memcpy`].
+/// The conditions of [`memcpy`] apply.
 #[inline(never)]
 #[unsafe(export_name = "haul_memmove")]
 #[cfg_attr(
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn memset_above_64(
 /// other.
 ///
 /// # Safety
-/// As [`memcpy`].
+/// The conditions of [`memcpy`] apply.
 #[inline(always)]
 unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise.

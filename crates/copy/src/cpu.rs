@@ -61,7 +61,7 @@ impl Isa {
         Self::ALL.into_iter().find(|isa| same(isa.name(), name))
     }
 
-    /// The instruction set whose number, `isa as u8`, this is.
+    /// The instruction set with this number, which is its `isa as u8`.
     pub(crate) const fn from_number(number: u8) -> Self {
         match number {
             2 => Self::Sse2,
@@ -74,8 +74,8 @@ impl Isa {
     }
 }
 
-/// Whether two names are equal. It does not call the C library's comparison, which this crate must
-/// not need.
+/// Whether two names are equal. It does not call the C library's comparison, because this crate
+/// must not depend on that library.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(a, b)| a == b)
 }
@@ -92,13 +92,13 @@ pub enum Vendor {
     Other,
 }
 
-/// The largest reported last-level cache that is accepted, in bytes: twice the largest that one
+/// The largest accepted size of a reported last-level cache, in bytes: twice the largest that one
 /// core had in 2024 (504 MiB, Intel Xeon 6980P). A larger value is a hypervisor's mistake (one
 /// reported 1 TiB) and is ignored.
 pub const LAST_CACHE_MAX_BYTES: usize = 1 << 30;
 
-/// The size in bytes that is assumed for a last-level cache whose size is unknown or not accepted:
-/// that of one core complex (AMD EPYC) or of an average desktop processor. If it is too small,
+/// The assumed size, in bytes, of a last-level cache whose size is unknown or not accepted: the
+/// size in one core complex (AMD EPYC) or in an average desktop processor. If it is too small,
 /// copies between this size and the real one are somewhat slower; if it is too large, copies that
 /// need non-temporal stores do not use them.
 pub const LAST_CACHE_STAND_IN_BYTES: usize = 32 << 20;

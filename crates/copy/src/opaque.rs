@@ -1,7 +1,7 @@
 //! Values that hide their origin from the compiler, used where its optimization would be slower.
 
 /// Returns `target` without the compiler knowing that the value is unchanged. Otherwise the
-/// compiler would replace a jump to a function that returns its argument by a call, to reuse a
+/// compiler would turn a jump to a function that returns its argument into a call, to reuse a
 /// register that already holds the value.
 #[inline(always)]
 #[cfg_attr(

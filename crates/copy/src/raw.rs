@@ -42,7 +42,7 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
 /// Copies `length` bytes from `source` to `target`, which may overlap in any way.
 ///
 /// # Safety
-/// As [`memcpy`].
+/// The conditions of [`memcpy`] apply.
 #[inline(always)]
 pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.

@@ -16,8 +16,8 @@ pub enum Hint {
     /// caches.
     Streamed,
     /// The data goes from core to core: another core has just written the source, or has read the
-    /// target and will read it again. The lines are therefore in that core's caches. Otherwise as
-    /// [`Hint::ReadSoon`].
+    /// target and will read it again. The lines are therefore in that core's caches. Otherwise it
+    /// is like [`Hint::ReadSoon`].
     Handover,
 }
 
@@ -30,7 +30,7 @@ const STREAMED_MIN: usize = 4096;
 const HANDOVER_STRING_MIN: usize = 4096;
 
 impl Hint {
-    /// As [`copy`], with this hint about the use of the data.
+    /// Like [`copy`], with this hint about the use of the data.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -48,16 +48,16 @@ impl Hint {
         unsafe { self.copy_raw(target.as_mut_ptr(), source.as_ptr(), source.len()) }
     }
 
-    /// As [`fill`], with this hint about the use of the data.
+    /// Like [`fill`], with this hint about the use of the data.
     pub fn fill(self, target: &mut [u8], byte: u8) {
         // SAFETY: the slice is `target.len()` bytes long.
         unsafe { self.fill_raw(target.as_mut_ptr(), byte, target.len()) }
     }
 
-    /// As [`memmove`](crate::memmove), with this hint about the use of the data.
+    /// Like [`memmove`](crate::memmove), with this hint about the use of the data.
     ///
     /// # Safety
-    /// As [`memcpy`](crate::memcpy).
+    /// The conditions of [`memcpy`](crate::memcpy) apply.
     pub unsafe fn copy_raw(self, target: *mut u8, source: *const u8, length: usize) {
         // SAFETY: every function called here has the obligations of this one, which the caller
         // meets.
@@ -77,10 +77,10 @@ impl Hint {
         }
     }
 
-    /// As [`memset`](crate::memset), with this hint about the use of the data.
+    /// Like [`memset`](crate::memset), with this hint about the use of the data.
     ///
     /// # Safety
-    /// As [`memset`](crate::memset).
+    /// The conditions of [`memset`](crate::memset) apply.
     pub unsafe fn fill_raw(self, target: *mut u8, byte: u8, length: usize) {
         // SAFETY: every function called here has the obligations of this one, which the caller
         // meets.

@@ -14,8 +14,8 @@ fn concurrent_first_copies_are_right() {
         for thread in 0..THREADS {
             let barrier = &barrier;
             scope.spawn(move || {
-                // The lengths take a block of 65 to 256 bytes, a longer block, a loop, and the
-                // thresholds.
+                // The lengths use a block of 65 to 256 bytes, a longer block, a loop, and a
+                // method that the thresholds choose.
                 let length = [70, 300, 1000, 5000][thread % 4] + thread;
                 let source: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
                 let mut target = vec![0; length];

@@ -10,13 +10,13 @@ use std::time::Duration;
 use haul_heap::{Heap, Maintenance};
 
 /// The default pause between two rounds. Within that time, the blocks of a dead process are free
-/// again and memory is ready ahead, at the cost of some ten system calls and a read of the metadata
-/// a round.
+/// again and memory is ready in advance. The cost per round is some ten system calls and a read
+/// of the metadata.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
 /// A thread that calls [`Heap::maintain`] repeatedly until this value is dropped. It makes memory
-/// ready before it is needed, gives idle memory back, and reaps dead processes, while no request
-/// waits for it.
+/// ready before it is needed, gives idle memory back, and reaps dead processes. No request waits
+/// for this work.
 ///
 /// A child of fork has the heap but not the thread, and must start its own. Dropping this value in
 /// the child ends no thread, and never drops the `heap` argument of [`Housekeeper::start`].
@@ -37,7 +37,7 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 pub struct Housekeeper {
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
-    /// The process of the thread.
+    /// The ID of the process that has the thread.
     process: u32,
 }
 
@@ -81,7 +81,8 @@ impl Housekeeper {
         Ok(Self { control, thread: Some(thread), process: process::id() })
     }
 
-    /// The result of the last round, and the number of rounds so far: no round in a child of fork.
+    /// The result of the last round, and the number of rounds so far. In a child of fork there
+    /// was no round.
     pub fn last(&self) -> (Maintenance, u64) {
         if !self.is_here() {
             return (Maintenance::default(), 0);

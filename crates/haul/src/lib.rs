@@ -58,7 +58,8 @@ pub mod heap {
 ///
 /// Takes effect once per process, for any number of calls and threads. With an invalid file, or one
 /// for another machine, the defaults apply, with exactly one line on standard error.
-/// Never fails, never blocks on the file, and concurrent copies of other threads stay correct.
+/// It never fails and never blocks on the file, and concurrent copies of other threads stay
+/// correct.
 ///
 /// Costs a few system calls without a file, and some 60 more with one (to identify the machine).
 ///
@@ -95,9 +96,9 @@ struct ChannelPage;
 #[doc = include_str!("../../../docs/heap.md")]
 struct HeapPage;
 
-/// What is refused without `unsafe`, so that it stays so: each fails for that reason alone.
+/// Programs that must not compile without `unsafe`. Each fails for that reason alone.
 ///
-/// A target that a sender which was stopped may still write to when it is the caller's again:
+/// A stopped sender may still write to the target after the call has returned:
 ///
 /// ```compile_fail,E0133
 /// fn receive(channel: &mut haul::channel::Channel, target: &mut [u8]) -> bool {
@@ -108,7 +109,7 @@ struct HeapPage;
 #[cfg(all(doctest, feature = "channel"))]
 struct Refused;
 
-/// As [`Refused`]: copies by pointers.
+/// Like [`Refused`], for copies through pointers.
 ///
 /// ```compile_fail,E0133
 /// fn copy(copier: &haul::forward::Copier, parts: &[haul::forward::Part]) {

@@ -1,5 +1,5 @@
-//! The choice by what was measured on this machine. A test of its own, as a process reads
-//! `haul.toml` once.
+//! The choice of a mechanism that follows from the measurements on this machine. It is a separate
+//! test, because a process reads `haul.toml` once.
 
 #[path = "../../channel/tests/channel/support.rs"]
 mod support;
@@ -16,7 +16,7 @@ fn choice(from: usize, mechanism: &str, trusted: Option<bool>) -> Choice {
     Choice { from, mechanism: mechanism.into(), trusted, idle: None }
 }
 
-/// How a message of this size goes.
+/// The mechanism for a message of this size.
 fn way(settings: &Settings, size: usize) -> Mechanism {
     let (mut one, mut other) = ends(settings);
     thread::scope(|scope| {

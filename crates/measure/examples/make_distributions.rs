@@ -4,13 +4,13 @@
 //! 2022): the shares of calls by size class are taken as they are, and one exponent for each of the
 //! two tails is found by bisection so that the bytes come out as published. Within a class, sizes
 //! that types and allocators have (1, 2, 4, 8, 16, 24, 32, ...) count twice: haul's assumption.
-//! `packets` is the simple Internet mix of 7:4:1 as packet generators have it (RFC 6985 describes
+//! `packets` is the simple Internet mix of 7:4:1 as packet generators use it (RFC 6985 describes
 //! such mixes), as Ethernet frames. `messages` and `storage` are definitions.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Share of calls and sizes in bytes of the classes of `service`, as published.
+/// The share of calls and the sizes in bytes of each class of `service`, as published.
 const SMALL: f64 = 0.635;
 const MEDIUM: f64 = 0.886 - SMALL;
 const LARGE_SHARE: f64 = 0.006;
@@ -96,7 +96,8 @@ fn spread(
     }
 }
 
-/// Gives `share` to the sizes by a power law whose exponent makes them carry `bytes` a call.
+/// Distributes `share` over the sizes by a power law. Its exponent is the one with which these
+/// sizes contribute `bytes` to the mean of all calls.
 fn fit(probabilities: &mut [f64], share: f64, bytes: f64, sizes: &[usize]) {
     let weights =
         |exponent: f64| sizes.iter().map(move |&size| (size, (size as f64).powf(-exponent)));

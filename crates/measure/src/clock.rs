@@ -1,7 +1,8 @@
 //! The finest clock of the machine, and its precision.
 //!
-//! On x86-64 with an invariant time-stamp counter (CPUID 8000_0007h EDX bit 8) that counter,
-//! fenced on both sides and scaled against CLOCK_MONOTONIC_RAW; elsewhere that clock itself.
+//! On x86-64 with an invariant time-stamp counter (CPUID 8000_0007h EDX bit 8), the clock is that
+//! counter, fenced on both sides and scaled against CLOCK_MONOTONIC_RAW. Elsewhere it is
+//! CLOCK_MONOTONIC_RAW itself.
 
 use std::sync::OnceLock;
 
@@ -104,7 +105,7 @@ impl Clock {
     }
 }
 
-/// Both clocks at one instant: of several readings, the one with the narrowest bracket.
+/// Both clocks at one instant: of several readings, the reading with the narrowest bracket.
 fn simultaneous() -> (u64, u64) {
     (0..20)
         .map(|_| {
@@ -134,7 +135,7 @@ mod counter {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { _mm_lfence() };
         // SAFETY: RDTSC needs no feature that x86-64 lacks; a process that is denied it (prctl
-        // PR_SET_TSC) dies by a signal, which is not undefined behaviour.
+        // PR_SET_TSC) dies from a signal, which is not undefined behaviour.
         let ticks = unsafe { _rdtsc() };
         // SAFETY: as above.
         unsafe { _mm_lfence() };

@@ -17,7 +17,7 @@ use crate::disturbance::Disturbance;
 use crate::error::Error;
 use crate::sys;
 
-/// Polls of a waiting thread before it yields its CPU: about a microsecond.
+/// The number of polls before a waiting thread yields its CPU: about a microsecond.
 const SPINS_BEFORE_YIELD: u32 = 64;
 
 /// How long a worker spins for a command: longer than the pause of a run between two samples.

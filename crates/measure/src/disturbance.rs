@@ -88,8 +88,8 @@ impl fmt::Display for Disturbance {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Noticed {
     /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None` if
-    /// the kernel does not report it. It is a figure of its own, and a disturbance only by a limit
-    /// that the caller sets.
+    /// the kernel does not report it. It is a separate figure, and it is a disturbance only if it
+    /// exceeds a limit that the caller sets.
     pub steal_percent: Option<f64>,
     /// The disturbances to report.
     pub disturbances: Vec<Disturbance>,
@@ -146,7 +146,7 @@ impl Watch {
     }
 }
 
-/// The disturbance by context switches, if they hit enough rounds to be reported.
+/// The disturbance through context switches, if these hit enough rounds to be reported.
 #[must_use]
 pub fn switches(rounds_hit: usize, rounds: usize, discarded: bool) -> Option<Disturbance> {
     let percent = 100.0 * rounds_hit as f64 / rounds.max(1) as f64;

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A comparison is *interleaved*: subjects alternate in short samples within one run, the baseline
-//! runs a second time as its own competitor (A/A), and a difference below that of the A/A
-//! comparison counts as none. From the bottom up:
+//! runs a second time as its own competitor (A/A), and a difference below the A/A difference
+//! counts as no difference. From the bottom up:
 //!
 //! - [`error`]: the error of this crate;
 //! - [`random`]: a small random number generator with a seed, so that a run can be repeated;
@@ -28,7 +28,7 @@
 //! - [`placement`]: locations of source and target in L1, L2, LLC or memory;
 //! - [`account`]: CPU time, page faults and peak memory of a subject;
 //! - [`disturbance`]: disturbances by the machine, and their remedies;
-//! - [`rounds`]: all subjects in turn, once per round, and the evaluation;
+//! - [`rounds`]: rounds in which every subject runs once, and their evaluation;
 //! - [`sample`]: one timed piece of work on one thread;
 //! - [`crew`]: pinned threads that start together;
 //! - [`interleave`]: rounds of functions that this process calls.

@@ -56,7 +56,7 @@ pub struct Region {
 // SAFETY: a region owns its memory, and gives out only raw pointers: a caller that writes through
 // them from several threads must keep the accesses apart.
 unsafe impl Send for Region {}
-// SAFETY: as above: a shared region gives no access but by raw pointers.
+// SAFETY: as above: a shared region gives no access except through raw pointers.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -71,7 +71,7 @@ impl Region {
         Self::unasked(bytes, pages)
     }
 
-    /// As [`Self::new`], without a check of the available memory: for measuring mapping itself,
+    /// Like [`Self::new`], without a check of the available memory: for measuring mapping itself,
     /// after [`check_available`] has passed once. Takes two system calls.
     ///
     /// # Errors
@@ -96,10 +96,11 @@ impl Region {
         Ok(Self { mapping, mapping_bytes, start, bytes, advised })
     }
 
-    /// As [`Self::new`], with every page touched, so that no page fault occurs in the measurement.
+    /// Like [`Self::new`], but touches every page, so that no page fault occurs in the
+    /// measurement.
     ///
     /// # Errors
-    /// As [`Region::new`].
+    /// The errors of [`Region::new`].
     pub fn touched(bytes: usize, pages: Pages) -> Result<Self, Error> {
         let mut region = Self::new(bytes, pages)?;
         region.as_mut_slice().fill(TOUCH_BYTE);

@@ -25,7 +25,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in `0..bound`, by multiplication: the bias is at most `bound` in 2^64.
+    /// A number in `0..bound`, through multiplication. The bias is at most `bound` in 2^64.
     ///
     /// # Panics
     /// `bound` is 0.

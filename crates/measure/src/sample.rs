@@ -36,7 +36,7 @@ impl Sample {
         self.after.switches_involuntary > self.before.switches_involuntary
     }
 
-    /// The time without that of another process.
+    /// The time without the time of another process.
     #[must_use]
     pub fn own_ns(&self) -> f64 {
         let cpu = self.after.cpu.saturating_sub(self.before.cpu);

@@ -1,4 +1,5 @@
-//! Delivers signals that ask a program to end to a thread, which may call any function.
+//! Passes signals on to a thread, which may call any function, unlike a handler. They are the
+//! signals that ask a program to end.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -9,8 +10,8 @@ use std::thread;
 
 use rustix::fs::OFlags;
 
-/// The signals that ask a program to end: Ctrl-C, those of `kill` and `timeout`, a closed terminal,
-/// and Ctrl-\.
+/// The signals that ask a program to end: the signals of Ctrl-C, `kill`, `timeout`, a closed
+/// terminal, and Ctrl-\.
 pub const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Stack of the thread, which formats a line and removes files. It is small, so that it fits within
@@ -70,7 +71,8 @@ extern "C" fn on_signal(signal: i32) {
     // SAFETY: errno is this thread's own, as long as it lives.
     let before = unsafe { errno.read() };
     let number = signal as u8;
-    // SAFETY: one byte of this frame. A full pipe refuses it: then enough of them are on the way.
+    // SAFETY: one byte of this frame. A full pipe refuses the byte, but then enough numbers are
+    // on the way.
     let _ = unsafe { libc::write(INPUT.load(Ordering::Acquire), (&raw const number).cast(), 1) };
     // SAFETY: as above.
     unsafe { errno.write(before) };

@@ -35,9 +35,9 @@ impl Interval {
 }
 
 /// The median and its 95% percentile-bootstrap interval (Efron and Tibshirani, "An introduction to
-/// the bootstrap", 1993, chapter 13): the medians of `resamples` draws with replacement, of
-/// which the middle 95% are the interval. `None` for no values. Cost: `resamples` times the
-/// number of values.
+/// the bootstrap", 1993, chapter 13): the interval contains the middle 95% of the medians of
+/// `resamples` draws with replacement. `None` for no values. Cost: `resamples` times the number
+/// of values.
 #[must_use]
 pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> Option<Interval> {
     let middle = median(values)?;
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// The bootstrap's interval of the median of n uniform values is near that of the binomial:
+    /// The bootstrap's interval for the median of n uniform values is near the binomial interval:
     /// order statistics n/2 -+ 1.96 sqrt(n)/2.
     #[test]
     fn interval_matches_binomial_distribution() {

@@ -19,8 +19,8 @@ static WAS_OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Called by the loader before Rust's runtime opens `/dev/null` in place of closed descriptors;
 /// afterwards the difference is not visible.
 #[used]
-// SAFETY: the section holds pointers to functions that are called once, before `main`, on Linux by
-// glibc and musl with arguments that this one leaves alone.
+// SAFETY: the section holds pointers to functions that are called once, before `main`, on Linux
+// by glibc and musl with arguments that this one ignores.
 #[unsafe(link_section = ".init_array")]
 static CHECK: extern "C" fn() = check_output;
 
@@ -114,7 +114,7 @@ pub fn yield_now() {
 /// The kernel's reason: no memory, or a limit.
 pub(crate) fn map(bytes: NonZeroUsize) -> io::Result<NonNull<u8>> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: without a fixed address an anonymous mapping takes no memory from anyone.
+    // SAFETY: without a fixed address, an anonymous mapping replaces no existing mapping.
     let address = unsafe {
         rustix::mm::mmap_anonymous(
             std::ptr::null_mut(),

@@ -80,8 +80,8 @@ fn truncated_file_is_rejected() {
     assert!(fault.to_string().contains("truncated"), "{fault}");
 }
 
-/// Truncates haul's own files, and those of `shared/data` if they exist, where a hundredth of their
-/// bytes is lost, which is a much smaller share of their calls.
+/// Truncates haul's own files, and those of `shared/data` if they exist, so that a hundredth of
+/// their bytes is lost. That is a much smaller share of their calls.
 #[test]
 fn file_without_a_hundredth_of_its_bytes_is_rejected() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

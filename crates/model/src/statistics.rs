@@ -17,7 +17,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     median_in_place(&mut values.to_vec())
 }
 
-/// As [`median`], by selection: it takes linear time and reorders the values.
+/// Like [`median`], but selects instead of sorting: it takes linear time and reorders the values.
 #[must_use]
 pub fn median_in_place(values: &mut [f64]) -> Option<f64> {
     let middle = values.len() / 2;
@@ -43,8 +43,7 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     quantile_of_sorted(&sorted(values), share)
 }
 
-/// As [`quantile`], for values that are already sorted. It is faster for many quantiles of the same
-/// values.
+/// Like [`quantile`], for sorted values. It is faster for many quantiles of the same values.
 #[must_use]
 pub fn quantile_of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;

@@ -236,7 +236,8 @@ fn short_packets_are_pushed_or_inlined() {
     };
     near("mlx5, many a work entry", fetched(&mlx5, "64"), 576.0 / 32.0 + 64.0);
     mlx5.nic = mlx5.nic.with("inline").unwrap();
-    // 80 B a packet: 11 fit into 960 B. Two of 912 padded to 960, and ten in 832.
+    // Each packet needs 80 B, so 11 fit into 960 B: two entries of 912 B are padded to 960 B, and
+    // ten packets fit in 832 B.
     near("mlx5, inlined", fetched(&mlx5, "64"), (2.0 * 960.0 + 832.0) / 32.0);
     mlx5.nic = "mlx5".parse::<&Nic>().unwrap().with("single-send").unwrap();
     near("mlx5, one a work entry", fetched(&mlx5, "64"), 64.0 + 64.0);

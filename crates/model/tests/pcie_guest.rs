@@ -11,11 +11,11 @@ use std::process::Command;
 
 use haul_model::pcie::{Device, Fetch, Mode, Nic, Setup, Thresholds};
 
-/// Burst, receive free threshold, report-status threshold: with batches below, at and above the
-/// thresholds, of no power of two, and single packets.
+/// Burst, receive free threshold, report-status threshold. The batches are below, at and above
+/// the thresholds; some are not a power of two, and some are single packets.
 const CASES: [&str; 6] = ["32:32:32", "4:32:32", "8:0:16", "16:48:8", "5:32:32", "1:3:1"];
 
-/// Descriptors of each ring in the guest.
+/// The number of descriptors in each ring of the guest.
 const RING: u32 = 256;
 /// Each port's driver writes both tails once before packets are sent.
 const SET_UP: u64 = 1;

@@ -1,4 +1,5 @@
-//! Reading values from a plot: by the pointer, by the keyboard, series by series, in a part of it.
+//! Reading values from a plot: with the pointer, with the keyboard, series by series, and in a
+//! part of the plot.
 
 use crate::chromium::{Browser, DESK, PHONE, Screen};
 use crate::pages;
@@ -132,7 +133,7 @@ fn cursor_marks_same_size_in_all_plots() {
     let place = |figure: &str| format!("{figure}.querySelector('.place').textContent");
     browser.wait(&format!("{} === '32 KiB'", place(&sizes)));
     browser.wait(&format!("{} === '33068 B'", place(&tuned)));
-    // No cursor in a plot without such a value.
+    // A plot without such a value shows no cursor.
     browser.key("End");
     browser.wait(&format!("{}.startsWith('Point at')", place(&tuned)));
     // A row of a plot of rows.

@@ -97,7 +97,7 @@ fn bench_prefers_file_to_built_in_name() {
     assert!(!page.contains("On the sizes a service copies"));
 }
 
-/// Other properties of calls than their sizes can be named, and are recorded if they differ from
+/// Properties of calls other than their sizes can be named, and are recorded if they differ from
 /// the default.
 #[test]
 fn bench_measures_branches_alignment_overlap_and_reading() {
@@ -131,8 +131,8 @@ fn bench_measures_branches_alignment_overlap_and_reading() {
     }
 }
 
-/// Each reader is a comparison, made once, for drawn sizes and for single ones; the table for a
-/// person names the reader.
+/// Each named reader gives one comparison, both for drawn sizes and for single ones. The table
+/// names the reader.
 #[test]
 fn bench_compares_several_readers() {
     let readers = ["--then-read", "nothing,first", "--then-read", "last,all,first"];

@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{LIMIT, finish, haul, is_root, public_folder, run, run_with_input, unprivileged};
 
-/// Starts `haul channel recv`. If a sender already waits, it may end before its socket is seen.
+/// Starts `haul channel recv`. If a sender already waits, the receiver may end before its socket
+/// is seen.
 pub(super) fn start_receiver(socket: &Path, more: &[&str]) -> Child {
     let mut command = haul(&["channel", "recv", socket.to_str().unwrap()]);
     command.args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

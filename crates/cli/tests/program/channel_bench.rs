@@ -111,8 +111,8 @@ fn cold_targets_cost_page_faults_with_busy_processor() {
 }
 
 /// With one of the two processors busy, haul's choice is as fast as the better of a pipe and a Unix
-/// socket. A few samples may be wrong if the machine has other work, such as the tests beside this
-/// one: only a size that is slower in each of several tries counts.
+/// socket. A few samples may be wrong if the machine has other work, such as tests that run at
+/// the same time. So only a size that is slower in each of several tries counts.
 #[test]
 #[ignore = "it measures time: it runs alone, in the step `benchmark` of scripts/test"]
 fn busy_processor_keeps_hauls_choice_ahead_of_pipe_and_unix() {
@@ -153,7 +153,7 @@ fn busy_processor_keeps_hauls_choice_ahead_of_pipe_and_unix() {
     panic!("slower than pipe or unix in each of {TRIES} tries: {behind:?}");
 }
 
-/// The time of haul's choice over that of the better of pipe and unix, by medians.
+/// The time of haul's choice over the time of the better of pipe and unix, from medians.
 fn time_over_the_better(records: &[Record], metric: &str, size: u64) -> Option<f64> {
     let of = |subject| {
         let all = of(records, subject, metric);

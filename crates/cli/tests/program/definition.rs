@@ -1,5 +1,5 @@
-//! `bench/definitions/copy-against-libc` and `summarize`, tiny, so that the definitions of records
-//! never rot.
+//! `bench/definitions/copy-against-libc` and `summarize`, in a tiny run, so that the definitions
+//! of records keep working.
 
 use std::fs;
 use std::path::Path;
@@ -25,14 +25,14 @@ fn copies_definition_feeds_its_summary() {
     away(&mut command);
     command.env("HAUL", env!("CARGO_BIN_EXE_haul"));
     run(&mut command).expect(0);
-    // All distributions by both readers, at least on one thread.
+    // All distributions for both readers, at least on one thread.
     let text = fs::read_to_string(out.join("fleet-l1.jsonl")).unwrap();
     let of_haul = text.lines().filter(|line| line.contains("\"subject\":\"haul\""));
     assert!(of_haul.count() >= 2 * 3, "{text}");
     let mut summary = Command::new(definitions.join("summarize"));
     summary.args(["fleet-l1", "classes"].map(|piece| out.join(format!("{piece}.jsonl"))));
     let ran = run(&mut summary);
-    // In a millisecond, a promise may be kept or not.
+    // A run of a millisecond may keep a promise or break it.
     assert!(matches!(ran.code, Some(0 | 1)), "{ran:#?}");
     for row in [
         "| memcpy, the fleet's 1 files in l1, then read first: geometric mean |",

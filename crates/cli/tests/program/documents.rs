@@ -1,5 +1,5 @@
 //! Runs the commands that README.md and docs/ show, in a form that takes seconds; docs/sim.md has
-//! its own test. A test beside the command line checks that every flag exists.
+//! its own test. A unit test of the command line checks that every flag exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,10 @@ use crate::{away, run};
 
 /// How a shown command is tested.
 enum Shown {
-    /// It is run with these additional words (or others instead of the last), and prints this.
+    /// It is run with these additional words, which may replace options of the command, and
+    /// prints this text.
     Run(&'static str, &'static str),
-    /// It needs another process, minutes, or an optional package: the test that runs it instead.
+    /// It needs another process, minutes, or an optional package. This other test runs it.
     Elsewhere(&'static str),
 }
 

@@ -50,12 +50,12 @@ fn paced_generator_keeps_its_rate() {
     let arguments = [&["forward", "--for", "1s", "--action", "macswap", "--json"][..], &ports];
     let records = run(&mut haul(&arguments.concat())).expect(0).records();
     let made = value(&records, "made", &[]);
-    // Of a second, on a machine that other programs share.
+    // The packets of one second, on a machine that other programs share.
     assert!((10_000.0..=30_000.0).contains(&made), "{made}");
     assert_eq!(value(&records, "lost", &[]), 0.0);
 }
 
-/// With `--for`, a signal interrupts it; without, a signal is its end.
+/// With `--for`, a signal interrupts the run. Without it, a signal is the usual end of the run.
 #[test]
 fn signal_ends_forward_with_right_counts() {
     let _turn = turn();

@@ -1,5 +1,5 @@
-//! The users at the other ends of the sockets of `haul forward` and `haul pcie watch`: the own user
-//! and root, unless others are allowed.
+//! The users that may be at the other ends of the sockets of `haul forward` and `haul pcie
+//! watch`: the caller's user and root, unless others are allowed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -134,7 +134,8 @@ fn watch_skips_and_reports_programs_of_other_users() {
         watch(&how).expect(1).says(&["of user 65534", "--allow-user 65534"]);
         watch(&[&how[..], &["--allow-user", NOBODY]].concat()).expect(0);
     }
-    // Beside an own program, a note says that the other was not queried.
+    // If the caller also has a program, a note says that the other user's program was not
+    // queried.
     let own = others.shared.join("haul/theirs/dpdk_telemetry.v2");
     fs::create_dir_all(own.parent().unwrap()).unwrap();
     let mut command = haul(&words);

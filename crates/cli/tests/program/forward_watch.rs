@@ -119,8 +119,8 @@ fn forwarder_is_found_automatically_and_leaves_nothing() {
     let prefix = format!("forward-{process}");
     let named = first.watch(&["--file-prefix", &prefix, "--nic", "ice"]).expect(0).records();
     assert_eq!(of(&named, "haul", "inbound_read").len(), 2);
-    // A killed forwarder leaves its socket, which does not count as a program; the next forwarder
-    // removes it, or a test beside this one.
+    // A killed forwarder leaves its socket, which does not count as a program. The next forwarder
+    // removes it, which may belong to a test that runs at the same time.
     let (left, runtime) = (first.socket.clone(), first.runtime.clone());
     first.end(Signal::KILL);
     let mut gone = haul(&["pcie", "watch", "--for", "1s", "--file-prefix", &prefix]);
@@ -132,7 +132,8 @@ fn forwarder_is_found_automatically_and_leaves_nothing() {
     assert!(!own.exists() && !own.parent().unwrap().exists());
 }
 
-/// Started as by a service manager: only it knows the folder of its socket.
+/// The forwarder is started like a service, so that only the forwarder knows the folder of its
+/// socket.
 #[test]
 fn forwarder_with_private_runtime_folder_is_found_by_process_and_prefix() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,7 +156,7 @@ fn forwarder_with_private_runtime_folder_is_found_by_process_and_prefix() {
         let records = run(&mut command).expect(0).records();
         assert_eq!(of(&records, "haul", "to_host").len(), 1, "{words:?}: {records:#?}");
     }
-    // By this process's variable, as if both belong to one service.
+    // The watcher gets the folder through its own variable, as if both belonged to one service.
     let mut command = haul(&["pcie", "watch", "--for", "300ms", "--file-prefix", &prefix]);
     let ran = run(command.env("RUNTIME_DIRECTORY", folder.path())).expect(0);
     assert!(ran.out.contains("by the estimate, ice"), "{ran:#?}");

@@ -283,7 +283,7 @@ fn record_continues_after_ctrl_c() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     thread::sleep(Duration::from_secs(1));
-    // Like a terminal, to all processes in the foreground.
+    // Like a terminal, the test sends the signal to all processes in the foreground.
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let of_parent = |pid: u32| -> Vec<u32> {
         let path = format!("/proc/{pid}/task/{pid}/children");
@@ -326,7 +326,7 @@ fn documented_example_runs_as_shown() {
     for part in ["program    sort, process", "largest footprint"] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
-    // From the first recording, and from the one without haul.
+    // One trace is from the first recording, the other from the recording without haul.
     assert_eq!(named(folder.path(), "sort.trace").len(), 2, "{ran:#?}");
 }
 

@@ -65,8 +65,8 @@ fn missing_folder_for_sockets_is_named() {
     ran.says(&["/nonexistent/folder", "TMPDIR"]);
 }
 
-/// From a limit under which the program cannot start to one under which all fits. As soon as there
-/// is room for a message, it names the lack of memory.
+/// Tries limits from one under which the program cannot start to one under which everything fits.
+/// As soon as a message fits, it names the lack of memory.
 #[test]
 fn channels_under_address_limit_name_it_in_their_error() {
     let folder = tempfile::tempdir().unwrap();

@@ -150,7 +150,7 @@ fn explain_names_terms_behind_a_difference() {
     let words = ["--nic", "ice", "--driver", "dpdk-22.11", "--rate", "10M", "--sizes", "64"];
     let ran = explain(&[&words[..], &["--histogram", "8:1", "--baseline", &first]].concat());
     assert!(ran.expect(0).out.contains("tx doorbell"), "explains");
-    // Two files with only sums, as counters give them, are compared by their data.
+    // Two files with only sums, as counters give them, are compared through their data.
     let text = std::fs::read_to_string(&first).unwrap();
     let sums: Vec<&str> = text.lines().filter(|line| !line.contains("\"transaction\"")).collect();
     let counters = folder.path().join("sums.jsonl");

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::heap_record::record;
 use crate::{LIMIT, finish, haul};
 
-/// Longer than the time within which signals are the same request.
+/// Longer than the time within which several signals count as one request.
 const MOMENT_OVER: Duration = Duration::from_millis(1500);
 
 fn start(command: &mut Command) -> Child {
@@ -33,7 +33,8 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether SIGHUP ends a process started here: under `nohup` it is ignored, also by children.
+/// Whether SIGHUP ends a process started here: under `nohup`, the process and its children ignore
+/// it.
 pub(crate) fn is_ended_by(signal: Signal) -> bool {
     signal != Signal::HUP || mask(std::process::id(), "SigIgn:") & 1 == 0
 }

@@ -50,7 +50,7 @@ fn survey_refuses_unwritable_folder() {
     }
 }
 
-/// Output of `--plan`: each step with its seconds for rounds and beside them, and the sum.
+/// Output of `--plan`: each step with its seconds for rounds and its other seconds, and the sum.
 fn plan(arguments: &[&str]) -> (Vec<(String, f64)>, f64) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("none");
@@ -74,7 +74,8 @@ fn plan(arguments: &[&str]) -> (Vec<(String, f64)>, f64) {
 
 #[test]
 fn plan_fits_the_promised_time() {
-    // Of 30 s and 4 minutes: the remainder is for a machine that is slower than planned.
+    // The promises are 30 s and 4 minutes. The remainder is for a machine that is slower than
+    // planned.
     for (arguments, most) in [(&["--quick"][..], 25.0), (&[], 220.0)] {
         let (steps, total) = plan(arguments);
         let sum: f64 = steps.iter().map(|(_, seconds)| seconds).sum();

@@ -37,7 +37,7 @@ fn tune_refuses_device_and_keeps_it() {
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "something was written beside it");
 }
 
-/// The file has the result, with evidence that names the record file beside it, also if the file
+/// The file has the result, with evidence that names the record file beside it, even if the file
 /// has the default name of the records.
 #[test]
 fn tune_writes_thresholds_and_records_to_two_files() {

@@ -24,8 +24,8 @@ pub(crate) trait Line: Copy {
     /// Lines in one step of a fill's loop: 2 or 4.
     const FILL_STEP: usize = 2;
 
-    /// Whether copies of 257 to 512 bytes are always eight lines, instead of six or eight by a
-    /// branch.
+    /// Whether copies of 257 to 512 bytes always move eight lines, instead of six or eight that a
+    /// branch chooses.
     const EIGHT_LINES: bool = false;
 
     /// Loads 64 bytes from any address.
@@ -44,7 +44,7 @@ pub(crate) trait Line: Copy {
     /// store.
     unsafe fn stream(self, target: *mut u8);
 
-    /// A line whose 64 bytes all are `byte`.
+    /// A line whose 64 bytes all equal `byte`.
     unsafe fn splat(byte: u8) -> Self;
 
     /// Moves the four lines at `sources` to `targets`: all loads, then all stores.

@@ -21,7 +21,7 @@ macro_rules! kernels {
         /// memmove with this instruction set's registers.
         ///
         /// # Safety
-        /// As `generic::copy`.
+        /// The conditions of `generic::copy` apply.
         $(#[$features])?
         pub(crate) unsafe extern "C" fn copy(
             target: *mut u8,
@@ -36,7 +36,7 @@ macro_rules! kernels {
         /// memset with this instruction set's registers.
         ///
         /// # Safety
-        /// As `generic::fill`.
+        /// The conditions of `generic::fill` apply.
         $(#[$features])?
         pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
             let byte = crate::arch::low_byte(byte);
@@ -48,7 +48,7 @@ macro_rules! kernels {
         /// memmove with non-temporal stores of this instruction set's registers.
         ///
         /// # Safety
-        /// As `generic::stream_copy`.
+        /// The conditions of `generic::stream_copy` apply.
         $(#[$features])?
         pub(crate) unsafe extern "C" fn stream_copy(
             target: *mut u8,
@@ -64,7 +64,7 @@ macro_rules! kernels {
         /// interleaved.
         ///
         /// # Safety
-        /// As `generic::stream_copy`.
+        /// The conditions of `generic::stream_copy` apply.
         $(#[$features])?
         pub(crate) unsafe extern "C" fn paged_copy(
             target: *mut u8,
@@ -79,7 +79,7 @@ macro_rules! kernels {
         /// memset with non-temporal stores of this instruction set's registers.
         ///
         /// # Safety
-        /// As `generic::stream_fill`.
+        /// The conditions of `generic::stream_fill` apply.
         $(#[$features])?
         pub(crate) unsafe extern "C" fn stream_fill(
             target: *mut u8,

@@ -7,7 +7,7 @@ use crate::thresholds::{
     Method, copies_by_registers, copy_method, fill_method, fills_by_registers,
 };
 
-/// A copy above 64 bytes by registers. A size that may use another method is a jump to
+/// A copy above 64 bytes through registers. For a size that may use another method, it jumps to
 /// `$copy_long`.
 macro_rules! copy_above_64 {
     ($(#[$features:meta])? $line:ty, $copy:ident: $block:ident, $copy_long:ident) => {

@@ -1,19 +1,19 @@
-//! Copies and fills of any size if the policy uses masks for small ones. A caller does not need to
-//! look at the size.
+//! Copies and fills of any size if the policy uses masks for small ones. A caller does not need
+//! to check the size.
 //!
-//! A caller tests the target's address, which determines whether masks may be used, and calls.
-//! Copies of up to 127 bytes and fills of up to 255 bytes take one branch on the size, besides the
-//! branches that are taken close to the end of a page. If the policy has AVX-512, longer sizes are
-//! inlined here too, including the loop: a jump to them would have to wait for the mispredicted
-//! branch on the size.
+//! A caller tests the target's address, which determines whether masks may be used, and then
+//! makes one call. Copies of up to 127 bytes and fills of up to 255 bytes take one branch on the
+//! size, besides the branches that are taken close to the end of a page. If the policy has
+//! AVX-512, longer sizes are inlined here too, including the loop: a jump to them would have to
+//! wait for the mispredicted branch on the size.
 //!
 //! If data comes from beyond L2, the number of calls in flight limits the speed, and every
-//! instruction with a result takes an entry that limits that number: four `nop` cost nothing there,
-//! four instructions with a result cost 7%. The code therefore has as few results as possible:
-//! flags come from values that are computed anyway, limits are constants (each load cost 3%), and
-//! the addresses are those that were tested. Three results fewer reduced the time of a fleet's
-//! mixed copies from 0.99 to 0.93 of libc's, and from 1.16 to 1.05 with the first bytes read next
-//! (Xeon of family 6, model 167).
+//! instruction with a result takes one of the entries that limit that number: four `nop` cost
+//! nothing there, four instructions with a result cost 7%. The code therefore has as few results
+//! as possible: flags come from values that are computed anyway, limits are constants (each load
+//! cost 3%), and the addresses are those that were tested. Three results fewer reduced the time
+//! of a fleet's mixed copies from 0.99 to 0.93 of libc's, and from 1.16 to 1.05 with the first
+//! bytes read next (Xeon of family 6, model 167).
 
 use core::sync::atomic::Ordering;
 
@@ -86,12 +86,12 @@ unsafe extern "sysv64" fn fill(target: *mut u8, byte: i32, length: usize) -> *mu
 
 /// Calls [`fill`] directly from code that is inlined into other crates. The compiler would call it
 /// through the global offset table, which costs a load and an indirect jump: fills of up to 16
-/// bytes take 1.11 of libc's time so, and 0.97 with the direct call; sizes of packets take 1.10 and
-/// 1.05 (Xeon of family 6, model 167). Copies do not gain: they take 0.55 through the table, and
-/// 0.57 directly.
+/// bytes take 1.11 of libc's time through the table, and 0.97 with the direct call; packet sizes
+/// take 1.10 and 1.05 (Xeon of family 6, model 167). Copies do not gain: they take 0.55 through
+/// the table, and 0.57 directly.
 ///
 /// # Safety
-/// As [`fill`].
+/// The conditions of [`fill`] apply.
 #[inline(always)]
 pub(crate) unsafe fn call_fill(target: *mut u8, byte: i32, length: usize) {
     // SAFETY: the assembly calls `fill` by its convention and declares what that clobbers; `fill`
@@ -106,8 +106,8 @@ pub(crate) unsafe fn call_fill(target: *mut u8, byte: i32, length: usize) {
     }
 }
 
-/// memmove of any length by the policy in force, inlined into the caller. A jump to it would cost
-/// the functions that `libhaul` exports a cycle or two.
+/// memmove of any length under the policy in force, inlined into the caller. A jump to it would
+/// cost the functions that `libhaul` exports a cycle or two.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `length` bytes.
@@ -127,7 +127,7 @@ pub(crate) unsafe fn copy_by_policy(target: *mut u8, source: *const u8, length: 
 /// Its instructions are assembly, so the calling function needs no target feature.
 ///
 /// # Safety
-/// As [`copy`].
+/// The conditions of [`copy`] apply.
 #[inline(always)]
 unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize, above: Above) -> *mut u8 {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires. An
@@ -147,7 +147,7 @@ unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize, above: Ab
     crate::arch::same(target)
 }
 
-/// memset of any length by the policy in force, inlined into the caller.
+/// memset of any length under the policy in force, inlined into the caller.
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes.
@@ -166,7 +166,7 @@ pub(crate) unsafe fn fill_by_policy(target: *mut u8, byte: i32, length: usize) -
 /// [`fill`], inlined into the caller.
 ///
 /// # Safety
-/// As [`fill`].
+/// The conditions of [`fill`] apply.
 #[inline(always)]
 unsafe fn fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: as in the copy.

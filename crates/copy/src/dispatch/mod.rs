@@ -78,7 +78,7 @@ macro_rules! jumps {
         $fill_here:ident: $fill_avx2:ident, $fill_avx512vl:ident, $fill_neon:ident;
     ) => {
         /// # Safety
-        /// As [`copy_above_64`].
+        /// The conditions of [`copy_above_64`] apply.
         #[inline(always)]
         pub(crate) unsafe fn $copy_here(
             target: *mut u8,
@@ -104,7 +104,7 @@ macro_rules! jumps {
         }
 
         /// # Safety
-        /// As [`fill_above_64`].
+        /// The conditions of [`fill_above_64`] apply.
         #[inline(always)]
         pub(crate) unsafe fn $fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
             let chosen = CHOSEN.load(Ordering::Relaxed);

@@ -144,12 +144,12 @@ impl Policy {
 
     /// Puts this policy in force, [clamped](Self::clamped), for all threads of this process.
     /// Returns the choices that this processor [lacks](Self::lacking). Copies that are running stay
-    /// correct. If two threads install policies at the same time, each choice and each threshold is
-    /// that of one of them.
+    /// correct. If two threads install policies at the same time, each choice and each threshold
+    /// comes from one of them.
     pub fn install(self) -> Lacking {
         let clamped = self.clamped();
-        // Thresholds first: a copy that sees the choice should see the thresholds too. If relaxed
-        // accesses are reordered so that it does not, the copy uses a slower method once.
+        // Thresholds first, because a copy that sees the choice should see the thresholds too. If
+        // relaxed accesses are reordered so that it does not, the copy uses a slower method once.
         clamped.thresholds.install();
         STRINGS.store(clamped.strings_number(), Ordering::Relaxed);
         CHOSEN.store(clamped.chosen_number(), Ordering::SeqCst);

@@ -1,9 +1,9 @@
 //! The default policies: one row for each microarchitecture.
 //!
 //! A row follows a record, or reasoning from a related microarchitecture; its `source` says which.
-//! A processor without a row gets a policy by its features: the widest instruction set that does
-//! not lower the clock, and string instructions if the processor announces them as fast, as in the
-//! C library.
+//! A processor without a row gets a policy that follows from its features: the widest instruction
+//! set that does not lower the clock, and string instructions if the processor announces them as
+//! fast, as in the C library.
 
 use super::{Policy, Small, Strings};
 use crate::cpu::{self, Facts, Isa, Vendor};
@@ -39,7 +39,7 @@ struct Choices {
     /// The sizes in bytes that `rep movsb` copies: from the first up to, but not including, the
     /// second.
     string_copy: (usize, usize),
-    /// As `string_copy`, for `rep stosb`. Sizes from which fills stream are excluded.
+    /// Like `string_copy`, for `rep stosb`. Sizes that are streamed are excluded.
     string_fill: (usize, usize),
     /// Whether `rep movsb` also copies sizes beyond the caches, which are streamed otherwise.
     strings_stream: bool,
@@ -88,9 +88,9 @@ const INTEL_ERMS: Choices = Choices {
     paged: true,
 };
 
-/// For Intel processors with FSRM. Masks win, although the processor does not forward a masked
-/// store to a load (5.6 ns instead of 2.1). Registers of 64 bytes do not lower the clock. `rep
-/// movsb` is as fast as registers where the buffers are larger than L1, from 32 KiB on
+/// For Intel processors with FSRM. Masks are faster, although the processor does not forward a
+/// masked store to a load (5.6 ns instead of 2.1). Registers of 64 bytes do not lower the clock.
+/// `rep movsb` is as fast as registers where the buffers are larger than L1, from 32 KiB on
 /// (`bench/record/2026-11-25-emerald-rapids-2cpu-copy`).
 const INTEL_FSRM: Choices = Choices {
     small: Small::Masks,
@@ -176,7 +176,7 @@ pub(super) fn policy(facts: &Facts) -> Policy {
     }
 }
 
-/// The choices for a processor without a row, by the features that it announces.
+/// The choices for a processor without a row, which follow from the features that it announces.
 ///
 /// With AVX-512, an Intel processor with fast short strings uses registers of 64 bytes: on a Xeon
 /// whose hypervisor hid its model, they take 0.78 of AVX-512VL's time at 192 bytes, 0.88 at 448 and
@@ -204,8 +204,8 @@ fn by_features(facts: &Facts) -> Choices {
 }
 
 fn thresholds(facts: &Facts, choices: &Choices) -> Thresholds {
-    /// The smallest last-level cache that is assumed, in bytes: that of Intel's cores without an L3
-    /// (Atom, 2008).
+    /// The smallest assumed size of a last-level cache, in bytes: the size in Intel's cores
+    /// without an L3 (Atom, 2008).
     const CACHE_MIN: usize = 512 << 10;
     let cache = match facts.last_cache_bytes {
         1..=cpu::LAST_CACHE_MAX_BYTES => facts.last_cache_bytes,

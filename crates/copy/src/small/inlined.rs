@@ -8,17 +8,17 @@
 //! ```
 //!
 //! There is no call, no return and no register to save for the caller. With the branch-free shape
-//! of [`copy`](super::copy), the saved time would only enlarge the lead in L1. This code spends it
-//! on branches, each of which saves stores and instructions beyond L2. A branch in the caller's
-//! code also has a history of its own in the branch predictor. [`super`] names the record;
-//! `ffi/c/inline.h` is the same code in C.
+//! of [`copy`](super::copy), the saved time would only enlarge the lead in L1. This code spends
+//! that time on branches, each of which saves stores and instructions. That is a gain beyond L2.
+//! A branch in the caller's code also has a history of its own in the branch predictor. [`super`]
+//! names the record; `ffi/c/inline.h` is the same code in C.
 
 use super::{SMALL_MAX, piece};
 
 /// memcpy of `length <= 64` bytes; the two may overlap in any way.
 ///
 /// # Safety
-/// As [`copy`](super::copy).
+/// The conditions of [`copy`](super::copy) apply.
 #[inline(always)]
 pub(crate) unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
@@ -39,7 +39,7 @@ pub(crate) unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
 /// longer: beyond L2, its long calls take nearly libc's time, so its short calls have to be faster.
 ///
 /// # Safety
-/// As [`copy`](super::copy).
+/// The conditions of [`copy`](super::copy) apply.
 #[inline(always)]
 pub(crate) unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
@@ -57,7 +57,7 @@ pub(crate) unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) 
 /// memset of `length <= 64` bytes.
 ///
 /// # Safety
-/// As [`fill`](super::fill).
+/// The conditions of [`fill`](super::fill) apply.
 #[inline(always)]
 pub(crate) unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
@@ -73,7 +73,7 @@ pub(crate) unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
 }
 
 /// # Safety
-/// As [`copy`](super::copy), and `17 <= length <= 64`.
+/// The conditions of [`copy`](super::copy) apply, and `17 <= length <= 64`.
 #[inline(always)]
 unsafe fn copy_17_to_64(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length <= SMALL_MAX);
@@ -88,7 +88,7 @@ unsafe fn copy_17_to_64(target: *mut u8, source: *const u8, length: usize) {
 }
 
 /// # Safety
-/// As [`fill`](super::fill), and `17 <= length <= 64`.
+/// The conditions of [`fill`](super::fill) apply, and `17 <= length <= 64`.
 #[inline(always)]
 unsafe fn fill_17_to_64(target: *mut u8, byte: u8, length: usize) {
     debug_assert!(length <= SMALL_MAX);

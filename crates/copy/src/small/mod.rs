@@ -38,7 +38,7 @@
 //! - two stores and branches at 3 and 7: L1 0.83, LLC 0.84;
 //! - memcpy with libc's own branches: L1 0.93 instead of 0.78, LLC 1.01 instead of 1.07;
 //! - memset with a branch at 32: L1 0.92 instead of 0.88, LLC 1.03 instead of 1.09;
-//! - memset by masks: 3.1 ns instead of 3.9, and 6.0 instead of 3.3 where the first 8 bytes are
+//! - memset with masks: 3.1 ns instead of 3.9, and 6.0 instead of 3.3 where the first 8 bytes are
 //!   read next.
 //!
 //! The inlined shape:

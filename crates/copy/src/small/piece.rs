@@ -16,8 +16,8 @@ type Scratch = MaybeUninit<[u64; 2]>;
 /// because the address of a static would come from the global offset table.
 const NOTHING: &[u64; 2] = &[0; 2];
 
-/// The offset in a scratch at which accesses start. The access to the last byte of a copy of no
-/// bytes starts one byte below.
+/// The offset in a scratch at which accesses start. If a copy has 0 bytes, the access to its last
+/// byte starts one byte below.
 const MIDDLE: usize = 8;
 
 /// `pointer` if `length` is at least `size` bytes, else `middle`, the middle of a scratch. It has
@@ -28,7 +28,7 @@ fn room<P: Copy>(size: usize, length: usize, pointer: P, middle: P) -> P {
 }
 
 /// # Safety
-/// As [`copy`](super::copy), and `length <= 3`.
+/// The conditions of [`copy`](super::copy) apply, and `length <= 3`.
 #[inline(always)]
 pub(super) unsafe fn copy_to_3(target: *mut u8, source: *const u8, length: usize) {
     let mut scratch = Scratch::uninit();
@@ -46,7 +46,7 @@ pub(super) unsafe fn copy_to_3(target: *mut u8, source: *const u8, length: usize
 }
 
 /// # Safety
-/// As [`copy`](super::copy), and `4 <= length <= 16`.
+/// The conditions of [`copy`](super::copy) apply, and `4 <= length <= 16`.
 #[inline(always)]
 pub(super) unsafe fn copy_4_to_16(target: *mut u8, source: *const u8, length: usize) {
     let mut scratch = Scratch::uninit();
@@ -68,7 +68,7 @@ pub(super) unsafe fn copy_4_to_16(target: *mut u8, source: *const u8, length: us
 }
 
 /// # Safety
-/// As [`fill`](super::fill), and `length <= 3`.
+/// The conditions of [`fill`](super::fill) apply, and `length <= 3`.
 #[inline(always)]
 pub(super) unsafe fn fill_to_3(target: *mut u8, byte: u8, length: usize) {
     let mut scratch = Scratch::uninit();
@@ -83,7 +83,7 @@ pub(super) unsafe fn fill_to_3(target: *mut u8, byte: u8, length: usize) {
 }
 
 /// # Safety
-/// As [`fill`](super::fill), and `4 <= length <= 16`.
+/// The conditions of [`fill`](super::fill) apply, and `4 <= length <= 16`.
 #[inline(always)]
 pub(super) unsafe fn fill_4_to_16(target: *mut u8, byte: u8, length: usize) {
     let mut scratch = Scratch::uninit();
@@ -101,7 +101,7 @@ pub(super) unsafe fn fill_4_to_16(target: *mut u8, byte: u8, length: usize) {
 }
 
 /// # Safety
-/// As [`copy`](super::copy), and `17 <= length <= 64`.
+/// The conditions of [`copy`](super::copy) apply, and `17 <= length <= 64`.
 #[inline(always)]
 pub(super) unsafe fn copy_17_to_64(target: *mut u8, source: *const u8, length: usize) {
     let inner = inner_offset::<32>(length);
@@ -122,7 +122,7 @@ pub(super) unsafe fn copy_17_to_64(target: *mut u8, source: *const u8, length: u
 }
 
 /// # Safety
-/// As [`fill`](super::fill), and `17 <= length <= 64`.
+/// The conditions of [`fill`](super::fill) apply, and `17 <= length <= 64`.
 #[inline(always)]
 pub(super) unsafe fn fill_17_to_64(target: *mut u8, byte: u8, length: usize) {
     let inner = inner_offset::<32>(length);
@@ -162,7 +162,7 @@ two_words!(copy_8_to_16, 8, load_8, store_8);
 two_words!(copy_16_to_32, 16, load_16, store_16);
 
 /// # Safety
-/// As [`copy`](super::copy), and `32 <= length <= 64`.
+/// The conditions of [`copy`](super::copy) apply, and `32 <= length <= 64`.
 #[inline(always)]
 pub(super) unsafe fn copy_32_to_64(target: *mut u8, source: *const u8, length: usize) {
     let end = length - 16;
@@ -181,7 +181,7 @@ pub(super) unsafe fn copy_32_to_64(target: *mut u8, source: *const u8, length: u
 }
 
 /// # Safety
-/// As [`fill`](super::fill), and `16 <= length <= 32`.
+/// The conditions of [`fill`](super::fill) apply, and `16 <= length <= 32`.
 #[inline(always)]
 pub(super) unsafe fn fill_16_to_32(target: *mut u8, byte: u8, length: usize) {
     let pattern = word::splat_16(byte);
@@ -193,7 +193,7 @@ pub(super) unsafe fn fill_16_to_32(target: *mut u8, byte: u8, length: usize) {
 }
 
 /// # Safety
-/// As [`fill`](super::fill), and `32 <= length <= 64`.
+/// The conditions of [`fill`](super::fill) apply, and `32 <= length <= 64`.
 #[inline(always)]
 pub(super) unsafe fn fill_32_to_64(target: *mut u8, byte: u8, length: usize) {
     let end = length - 16;

@@ -36,7 +36,7 @@ pub struct Thresholds {
     pub rep_movsb_min: usize,
     /// The smallest size above `rep_movsb_min` that no longer uses `rep movsb`.
     pub rep_movsb_max: usize,
-    /// The smallest size that is copied by non-temporal stores.
+    /// The smallest size that is copied with non-temporal stores.
     pub stream_copy_min: usize,
     /// The smallest streamed size that interleaves pages.
     pub paged_copy_min: usize,
@@ -44,7 +44,7 @@ pub struct Thresholds {
     pub rep_stosb_min: usize,
     /// The smallest size above `rep_stosb_min` that no longer uses `rep stosb`.
     pub rep_stosb_max: usize,
-    /// The smallest size that is filled by non-temporal stores.
+    /// The smallest size that is filled with non-temporal stores.
     pub stream_fill_min: usize,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct InForce {
     /// The smallest size whose copy may use another method than registers. Below it, no other value
     /// is read. It may be a moment older than the other values.
     copy_lookup: AtomicUsize,
-    /// As `copy_lookup`, for fills.
+    /// Like `copy_lookup`, for fills.
     fill_lookup: AtomicUsize,
 }
 
@@ -81,7 +81,7 @@ impl InForce {
         }
     }
 
-    /// Every atomic with the value that `thresholds`, clamped, have for it.
+    /// Every atomic, with its value in the clamped `thresholds`.
     fn atomics(&self, thresholds: Thresholds) -> impl Iterator<Item = (&AtomicUsize, usize)> {
         let clamped = thresholds.clamped();
         let copy = clamped.rep_movsb_min.min(clamped.stream_copy_min);
@@ -134,7 +134,7 @@ impl Thresholds {
         "stream_fill_min",
     ];
 
-    /// Thresholds by which every size uses registers.
+    /// Thresholds with which every size uses registers.
     pub const REGISTERS_ONLY: Self = Self {
         rep_movsb_min: NEVER,
         rep_movsb_max: NEVER,

@@ -13,8 +13,8 @@
 //! cleared.
 //!
 //! An unknown instruction aborts the process with a message that has the instruction's text. So
-//! does a misaligned operand of an instruction that requires alignment. A bad address kills with
-//! SIGSEGV, as it would without the emulator.
+//! does a misaligned operand of an instruction that requires alignment. A bad address kills the
+//! process with SIGSEGV, as it would without the emulator.
 
 use core::cell::UnsafeCell;
 use std::sync::Once;
@@ -52,8 +52,8 @@ thread_local! {
 
 static EMULATED: AtomicUsize = AtomicUsize::new(0);
 
-/// The number of instructions that have been emulated so far. A test without one has proved
-/// nothing.
+/// The number of instructions that have been emulated so far. A test that emulated none has
+/// proved nothing.
 pub(crate) fn emulated() -> usize {
     EMULATED.load(Ordering::Relaxed)
 }
@@ -167,7 +167,7 @@ fn move_whole(instruction: &Instruction, frame: &mut Frame, aligned: bool) -> Re
     }
 }
 
-/// A mask register from a general one.
+/// Loads a mask register from a general register.
 fn set_mask(instruction: &Instruction, frame: &Frame) -> Result<(), String> {
     let is_register = |operand| instruction.op_kind(operand) == OpKind::Register;
     let (target, source) = (instruction.op_register(0), instruction.op_register(1));

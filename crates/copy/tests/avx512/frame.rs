@@ -2,8 +2,8 @@
 
 use iced_x86::Register;
 
-/// Offsets in bytes of the XSAVE area in its standard format (Intel SDM volume 1, 13.4): xmm0 in
-/// the legacy region, XSTATE_BV in the header, and the upper halves of ymm0 on.
+/// Offsets in bytes within the XSAVE area in its standard format (Intel SDM volume 1, 13.4): xmm0
+/// in the legacy region, XSTATE_BV in the header, and the upper halves from ymm0 on.
 const XMM: usize = 160;
 const XSTATE_BV: usize = 512;
 const YMM_HIGH: usize = 576;

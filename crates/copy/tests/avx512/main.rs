@@ -23,7 +23,7 @@ mod kernels;
 use haul_copy::Isa;
 
 /// Whether AVX-512 can run here. If the processor has none, it installs the emulator. It prints
-/// which of the two runs.
+/// which of the two runs the instructions.
 fn has_avx512() -> bool {
     if Isa::Avx512.is_available() && Isa::Avx512vl.is_available() {
         eprintln!("AVX-512 runs natively");

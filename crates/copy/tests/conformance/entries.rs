@@ -75,7 +75,7 @@ fn hints_do_not_change_copied_bytes() {
     }
 }
 
-/// Cases of a property; Miri takes a second for a few.
+/// The number of cases per property. Miri needs a second for a few.
 fn cases() -> ProptestConfig {
     let cases = if cfg!(miri) { 5 } else { 2000 };
     // Failures are not saved to a file: a failing case becomes a test of its own.

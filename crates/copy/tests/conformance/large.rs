@@ -16,7 +16,8 @@ const GIB: usize = 1 << 30;
 /// The unit of mapping, in bytes.
 const CHUNK: usize = 16 << 20;
 
-/// Chunks of a mapping: one past 4 GiB that has neighbours on both sides.
+/// The number of chunks in a mapping: enough for a chunk past 4 GiB that has neighbours on both
+/// sides.
 const CHUNKS: usize = 4 * GIB / CHUNK + 3;
 
 /// Chunks that have memory of their own.

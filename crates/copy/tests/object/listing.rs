@@ -1,4 +1,4 @@
-//! Machine code as text, by binutils' objdump.
+//! Machine code as text, from binutils' objdump.
 
 use std::path::Path;
 use std::process::Command;

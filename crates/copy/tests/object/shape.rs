@@ -57,7 +57,7 @@ fn straight(function: &Function, first: usize) -> &[Instruction] {
     &rest[..=last.expect("a function that ends")]
 }
 
-/// The path from the entry to the return that takes no conditional jump.
+/// The path from the entry to the return on which no conditional jump is taken.
 fn fall_through(function: &Function) -> &[Instruction] {
     straight(function, 0)
 }

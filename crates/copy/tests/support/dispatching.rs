@@ -19,7 +19,7 @@ use super::subjects::{dispatching_copiers, dispatching_fillers};
 
 /// The parts of the mangled name, each after its length.
 const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
-/// The byte that code inlined into callers reads. Its exported name has no parts.
+/// The byte that is read by code inlined into callers. Its exported name has no parts.
 const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
 /// The statics that other code reads, and their values if small copies and fills use masks.
 const PAGE_BITS: [([&str; 3], u32); 4] = [
@@ -49,13 +49,13 @@ unsafe fn find_private<T>(parts: [&str; 3]) -> &'static T {
     };
     let known = address_of(&|name| name == "haul_memcpy");
     let wanted = address_of(&|name| parts.iter().all(|part| name.contains(part)));
-    // The loader moved both by the same distance.
+    // The loader moved both symbols by the same distance.
     let place = (haul_copy::c::memcpy as *const ()).addr() as u64 + wanted - known;
     // SAFETY: the address is that of a static of this program, and the caller promises its type.
     unsafe { &*core::ptr::with_exposed_provenance(place as usize) }
 }
 
-/// Puts `isa` and `small` in force, also if the processor has neither.
+/// Puts `isa` and `small` in force, even if the processor supports neither.
 pub(crate) fn choose(isa: Isa, small: Small) {
     haul_copy::fill(&mut [0; 300], 1);
     // SAFETY: the statics are declared with these types.
@@ -84,7 +84,8 @@ fn sizes() -> Vec<usize> {
     (0..=530).step_by(step).chain(above).collect()
 }
 
-/// Checks every entry against the oracle, with registers, streamed and with string instructions.
+/// Checks every entry against the oracle with each method: registers, streaming stores and string
+/// instructions.
 pub(crate) fn check_every_entry() {
     let mut stream = Thresholds::REGISTERS_ONLY;
     assert!(stream.set("stream_copy_min", 2100) && stream.set("stream_fill_min", 2100));

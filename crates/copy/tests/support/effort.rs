@@ -3,12 +3,13 @@
 /// The number of combinations that a test tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Effort {
-    /// A few of each. Miri.
+    /// A few of each. Used under Miri.
     Tiny,
-    /// Every size around a boundary, a stride elsewhere, ten alignments. Debug mode, an emulated
-    /// processor, or `HAUL_TEST_THIN=1`.
+    /// Every size around a boundary, a stride elsewhere, ten alignments. Used in debug mode, on
+    /// an emulated processor, or with `HAUL_TEST_THIN=1`.
     Thin,
-    /// Every size to [`GRID_SIZE_MAX`] at every alignment mod 64. Release mode on the processor.
+    /// Every size to [`GRID_SIZE_MAX`] at every alignment mod 64. Used in release mode on a real
+    /// processor.
     Full,
 }
 

@@ -36,7 +36,7 @@ impl Guarded {
         Self { start, bytes, page }
     }
 
-    /// Exactly `bytes`, aligned as a page is.
+    /// Exactly `bytes`, aligned like a page.
     #[cfg(miri)]
     pub(crate) fn new(bytes: usize) -> Self {
         let layout = std::alloc::Layout::from_size_align(bytes, 4096).expect("layout");

@@ -112,10 +112,10 @@ fn in_the_way(kind: &str, owner: u32) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, why)
 }
 
-/// The limit of consecutive links, which is Linux's (`path_resolution(7)`).
+/// The largest number of consecutive links, as in Linux (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
-/// Whether a link is in `/proc`, where links lead to open files regardless of their text.
+/// Whether a link is in `/proc`, whose links lead to open files regardless of their text.
 fn is_held_open(link: &Path) -> bool {
     let folder = link.parent().map(fs::canonicalize);
     folder.is_some_and(|folder| folder.is_ok_and(|folder| folder.starts_with("/proc")))

@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The names in use by this process.
 static GIVEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A name for a file that is removed when this is dropped, unless it was renamed, or by
-/// [`remove_temporary_files`].
+/// A name for a file. The file is removed when this is dropped, unless it was renamed, or when
+/// [`remove_temporary_files`] is called.
 ///
 /// ```
 /// let folder = std::env::temp_dir();

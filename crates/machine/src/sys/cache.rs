@@ -5,9 +5,9 @@ use haul_model::Bytes;
 
 use super::Sys;
 
-/// The smallest and the largest plausible size of each level, in bytes. Real ones, 2026: L1d from 8
-/// KiB (Pentium 4) to 192 KiB (some Arm), L2 from 128 KiB to 36 MiB (IBM), one L3 from 512 KiB.
-/// Copies have the same limits for L3.
+/// The smallest and the largest plausible size of each level, in bytes. Real sizes in 2026: L1d
+/// from 8 KiB (Pentium 4) to 192 KiB (some Arm), L2 from 128 KiB to 36 MiB (IBM), one L3 from 512
+/// KiB. Copies use the same limits for L3.
 const PLAUSIBLE_BYTES: [(u64, u64); 3] =
     [(4 << 10, 1 << 20), (64 << 10, 64 << 20), (256 << 10, LAST_CACHE_MAX_BYTES as u64)];
 

@@ -1,7 +1,7 @@
 //! Conditions of this machine that disturb a measurement: other load, and a varying clock rate.
 //!
-//! Each is a line as in [`super::offer`]. haul measures anyway, and its records contain the noise
-//! floor, which these conditions raise.
+//! Each is a line like those of [`super::offer`]. haul measures anyway, and its records contain
+//! the noise floor, which these conditions raise.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -73,7 +73,8 @@ impl Sys {
 
     fn turbo(&self) -> Offer {
         const NAME: &str = "turbo";
-        // Intel's driver has a flag for off, the general driver one for on.
+        // Intel's driver has a flag that means "turbo off", the general driver one that means
+        // "turbo on".
         let (path, off) = match self.number(&format!("{CPU}/intel_pstate/no_turbo")) {
             Some(no_turbo) => ("intel_pstate/no_turbo", Some(no_turbo)),
             None => (

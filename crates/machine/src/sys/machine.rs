@@ -91,8 +91,8 @@ fn id_of(processor: &Processor, caches: &Caches, online: usize) -> String {
     id + &format!("-{online}cpu")
 }
 
-/// The instruction set in a machine's id: the last one except AVX-512 at 64 bytes, whichever copies
-/// use.
+/// The instruction set in a machine's id: the last one except AVX-512 at 64 bytes, regardless of
+/// which one copies use.
 fn instruction_set() -> Isa {
     Isa::available().filter(|&isa| isa != Isa::Avx512).last().unwrap_or(Isa::Scalar)
 }

@@ -146,7 +146,7 @@ impl Sys {
     fn add_limits(&self, version: &Version, folder: &str, limits: &mut Vec<Group>) {
         for (name, is_soft) in version.limits {
             let file = format!("{folder}/{name}");
-            // Version 1 expresses "no limit" by the largest multiple of the page size.
+            // Version 1 expresses "no limit" as the largest multiple of the page size.
             let Some(limit) = self.number(&file).filter(|limit| *limit < 1 << 62) else { continue };
             let used = self.number(&format!("{folder}/{}", version.used)).unwrap_or(0);
             let stat = self.text(&format!("{folder}/memory.stat")).unwrap_or_default();
@@ -171,7 +171,8 @@ struct Group {
 /// The files of a version of control groups.
 struct Version {
     mount: &'static str,
-    /// Each with whether the kernel slows processes down at the limit instead of killing one.
+    /// Each file, and whether the kernel slows processes down at its limit instead of killing
+    /// one.
     limits: &'static [(&'static str, bool)],
     used: &'static str,
     droppable: &'static str,
@@ -203,7 +204,7 @@ fn ancestors(path: &str) -> Vec<&str> {
     all
 }
 
-/// Free and total memory in bytes, by a system call.
+/// Free and total memory in bytes, from a system call.
 fn kernel_memory_bytes() -> (u64, u64) {
     let info = rustix::system::sysinfo();
     let unit = u64::from(info.mem_unit.max(1));

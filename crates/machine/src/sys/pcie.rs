@@ -11,7 +11,7 @@ use std::path::Path;
 use super::Sys;
 use super::topology::parse_list;
 
-/// A network device behind PCIe: one of a network class, or with an interface.
+/// A network device behind PCIe: a device of a network class, or one with an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcieDevice {
     /// `0000:01:00.0`.
@@ -240,7 +240,8 @@ const DEVICES: &str = "sys/bus/pci/devices";
 const NODES_MAX: u32 = 1024;
 /// A limit above every Ethernet line rate.
 const LINE_MEGABITS_MAX: u32 = 10_000_000;
-/// Configuration space without its extended part: the capabilities' list ends in it.
+/// The size of the configuration space without its extended part. The list of capabilities lies
+/// within it.
 const CONFIG_BYTES: u64 = 256;
 
 /// `0000:01:00.0`.
@@ -279,12 +280,13 @@ impl Settings {
     /// Reads the PCI Express capability (PCIe 5.0 section 7.5.3).
     ///
     /// # Errors
-    /// There is none, or the bytes end before it: an unprivileged user gets 64.
+    /// It is an error if there is no such capability, or if the bytes end before it: an
+    /// unprivileged user gets 64 B.
     fn read(config: &[u8]) -> Result<Self, PcieUnread> {
         const EXPRESS: u8 = 0x10;
         /// Bytes of the header, which every user may read.
         const HEADER_BYTES: usize = 64;
-        /// The most capabilities that fit, which also ends a cyclic list.
+        /// The largest number of capabilities that fit. The limit also ends a cyclic list.
         const CAPABILITIES_MAX: usize = 48;
         if config.len() < HEADER_BYTES {
             return Err(PcieUnread::NoFile);
@@ -314,8 +316,9 @@ impl Settings {
         Err(PcieUnread::NoExpress)
     }
 
-    /// These settings, unless they are those of a virtual function: 128 B each, which is zero,
-    /// without a link. A guest with a virtual function does not see its physical function.
+    /// These settings, unless they are those of a virtual function. Its registers read as zero,
+    /// so both settings are 128 B, and it has no link. A guest with a virtual function does not
+    /// see its physical function.
     fn unless_virtual(self, now: PcieLink) -> Result<Self, PcieUnread> {
         let is_zero = self.mps == payload(0) && self.mrrs == payload(0);
         match is_zero && now == PcieLink::default() {

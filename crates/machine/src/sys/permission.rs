@@ -1,4 +1,4 @@
-//! The permissions of this process, found by harmless attempts.
+//! The permissions of this process, found through harmless attempts.
 
 use std::mem::MaybeUninit;
 

@@ -18,7 +18,7 @@ impl Sys {
 
     /// Seconds that all CPUs worked for programs of this machine, and those for this process and
     /// its descendants (proc(5), `/proc/PID/stat`). The difference is the work for other programs.
-    /// Reads a file of every process of the machine.
+    /// Reads one file per process of the machine.
     #[must_use]
     pub fn busy_and_own_seconds(&self) -> Option<(f64, f64)> {
         let [user, nice, system, _idle, _iowait, irq, softirq, _steal] = self.seconds_by_kind()?;

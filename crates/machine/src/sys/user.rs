@@ -41,7 +41,7 @@ pub fn name_of_user(number: u32) -> Option<String> {
     )
 }
 
-/// Looks up an entry by `ask` and passes it to `read`.
+/// Looks up an entry with `ask` and passes it to `read`.
 fn look_up<T>(
     ask: impl Fn(*mut libc::passwd, *mut libc::c_char, usize, *mut *mut libc::passwd) -> libc::c_int,
     read: impl FnOnce(&libc::passwd) -> Option<T>,

@@ -11,8 +11,8 @@
 //! idle = true               # only if each end has a processor; absent: always
 //! ```
 //!
-//! An unknown name, and a mechanism that is not available with a peer, are skipped. So no table can
-//! do more than make a transfer slower.
+//! An unknown name, and a mechanism that is not available with a peer, are skipped. So a wrong
+//! table can only make a transfer slower.
 
 use std::fmt;
 

@@ -27,8 +27,9 @@ pub enum Found {
 
 /// Looks for the file: `HAUL_TUNING`, or else `$XDG_CONFIG_HOME/haul/haul.toml` or
 /// `$HOME/.config/haul/haul.toml`, or else `/etc/haul/haul.toml`. The first path that exists
-/// counts, whatever is there. A path in `HAUL_TUNING` counts even if it does not exist, so that a
-/// typo is reported. `environment` returns a variable's value, as [`std::env::var_os`] does.
+/// counts, whatever kind of file it is. A path in `HAUL_TUNING` counts even if it does not exist,
+/// so that a typo is reported. `environment` returns a variable's value, as [`std::env::var_os`]
+/// does.
 #[must_use]
 pub fn locate(environment: impl Fn(&str) -> Option<OsString>) -> Found {
     match environment("HAUL_TUNING") {

@@ -89,7 +89,7 @@ pub struct Evidence {
     pub experiment: String,
     /// Subject and parameters, for a reader: `tuned, size_bytes 4096, level mixed`.
     pub what: String,
-    /// Time over the baseline's.
+    /// The time over the baseline's time.
     pub ratio: f64,
     /// The noise floor of the same run.
     pub floor: f64,
@@ -183,7 +183,8 @@ impl Tuning {
             }
         }
         for (name, &bytes) in &self.copy {
-            // The parser rejects unknown names; in a tuning built by code they have no effect.
+            // The parser rejects unknown names; in a tuning that code has built, they have no
+            // effect.
             let _ = policy.thresholds.set(name, bytes);
         }
         (policy, unused)

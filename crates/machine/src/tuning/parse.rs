@@ -45,7 +45,7 @@ impl FromStr for Tuning {
     }
 }
 
-/// As [`str::parse`], for bytes that may not be text.
+/// Like [`str::parse`], for bytes that may not be text.
 pub(super) fn bytes(bytes: &[u8]) -> Result<Tuning, Error> {
     std::str::from_utf8(bytes)
         .map_err(|error| Error::NotText { offset_bytes: error.valid_up_to() })?

@@ -78,8 +78,8 @@ static FORCE: OnceLock<Force> = OnceLock::new();
 /// Takes effect once per process, whatever the number of calls and threads; later calls return the
 /// result of the first. An invalid file, or one for another machine, leaves the defaults in force,
 /// with exactly one line on standard error. A file with a choice that this processor cannot run, or
-/// that this version does not know, is in force without that choice, also with one line. Never
-/// fails, never blocks on the file, and concurrent copies of other threads stay correct.
+/// that this version does not know, is in force without that choice, also with one line. It never
+/// fails and never blocks on the file, and concurrent copies of other threads stay correct.
 ///
 /// Costs a few system calls without a file, and some 60 more with one (to identify the machine).
 pub fn init() -> &'static Force {

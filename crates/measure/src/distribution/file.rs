@@ -65,8 +65,8 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<f64>, DistributionFault> {
     line.split(',').enumerate().map(number).collect()
 }
 
-/// The accepted distance of the sum from 1: the rounding error of the most decimals of any entry,
-/// within [`SUM_TOLERANCE`] and [`SUM_TOLERANCE_ROUNDED`].
+/// The accepted distance of the sum from 1: the rounding error for the largest number of decimals
+/// of any entry, but at least [`SUM_TOLERANCE`] and at most [`SUM_TOLERANCE_ROUNDED`].
 fn tolerance(bytes: &[u8], entries: usize) -> f64 {
     let texts = bytes.split(|&byte| byte == b',').filter_map(|text| str::from_utf8(text).ok());
     let decimals = texts.map(|text| decimals(text.trim())).max().unwrap_or(0);

@@ -21,9 +21,10 @@ use crate::random::Random;
 /// The largest size that a distribution may hold, in bytes.
 pub const SIZE_MAX_BYTES: usize = 1 << 20;
 
-/// The accepted distance of the probabilities' sum from 1: ten times that of the known files (sums
-/// of 4,096 entries of eight digits, up to 9e-7 from 1). It is small because a truncated file loses
-/// few calls but many bytes: the last half of `service` is 0.1% of its calls and 69% of its bytes.
+/// The accepted distance of the probabilities' sum from 1: ten times the distance of the known
+/// files (sums of 4,096 entries of eight digits, up to 9e-7 from 1). It is small because a
+/// truncated file loses few calls but many bytes: the last half of `service` is 0.1% of its calls
+/// and 69% of its bytes.
 pub const SUM_TOLERANCE: f64 = 1e-5;
 
 /// The accepted distance if a file's entries have so few digits that rounding alone explains it:
@@ -74,7 +75,7 @@ impl Distribution {
         Self::from_rounded(name, probabilities, SUM_TOLERANCE)
     }
 
-    /// As [`Self::from_probabilities`], with this tolerance for the sum.
+    /// Like [`Self::from_probabilities`], with this tolerance for the sum.
     fn from_rounded(name: &str, probabilities: &[f64], tolerance: f64) -> Result<Self, Error> {
         let fail = |fault| Err(Error::Distribution { name: name.into(), fault });
         let entries = probabilities.len();

@@ -93,8 +93,8 @@ mod tests {
         others.max_by(f64::total_cmp).unwrap()
     }
 
-    /// Over many runs of twelve equal subjects and few noisy rounds, selection makes ours appear
-    /// behind, and the halves remove that bias.
+    /// Over many runs of twelve equal subjects and few noisy rounds, selection makes a subject
+    /// appear slower than the best, and the halves remove that bias.
     #[test]
     fn halves_remove_selection_bias_among_equals() {
         let runs: Vec<Vec<Vec<f64>>> =

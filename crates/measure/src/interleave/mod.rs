@@ -43,8 +43,8 @@ use crate::sys;
 /// A sample lasts at least this many times the timer's precision.
 pub const PRECISION_MULTIPLE: f64 = 1000.0;
 
-/// The untimed part before a sample, as 1 / this of the sample. It warms up the subject's code and
-/// the predictors.
+/// The length of the untimed part before a sample: the length of the sample divided by this. It
+/// warms up the subject's code and the predictors.
 pub const LEAD_IN_DIVISOR: u64 = 8;
 
 /// The least interval between two calls of the progress callback.

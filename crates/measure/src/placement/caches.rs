@@ -2,8 +2,8 @@
 
 use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
 
-/// The most of a shared last-level cache on which one guest can rely, in bytes. Hypervisors report
-/// the whole size (one reported an L3 of 1 TiB), which other guests share.
+/// The largest part of a shared last-level cache on which one guest can rely, in bytes.
+/// Hypervisors report the whole size (one reported an L3 of 1 TiB), which other guests share.
 pub const LLC_MAX_BYTES: usize = 16 << 20;
 
 /// The multiple of LLC over which the addresses of a cold half spread before they are shifted, and

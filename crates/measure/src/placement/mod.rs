@@ -7,10 +7,10 @@
 //!   operations, which streams through from L2;
 //! - L2: half of L2, with the list in the other half;
 //! - LLC: half of it, at most [`LLC_MAX_BYTES`], at least four times L2;
-//! - cold: each half twice [`COLD_LLC_MULTIPLE`] times LLC, visited by pages in a random order.
-//!   Each pass shifts all addresses by a random number of pages and some lines, so that the next
-//!   subject does not touch what the previous one has just touched: one line in ten is still in
-//!   LLC, as a test here shows;
+//! - cold: each half twice [`COLD_LLC_MULTIPLE`] times LLC, visited page by page in a random
+//!   order. Each pass shifts all addresses by a random number of pages and some lines, so that
+//!   the next subject does not touch what the previous one has just touched: one line in ten is
+//!   still in LLC, as a test here shows;
 //! - mixed: each address drawn from nested parts: see [`MIXED_SHARES`].
 //!
 //! Source and target are misaligned independently. At the levels L1 and L2, whose lines are meant

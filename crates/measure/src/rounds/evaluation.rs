@@ -81,8 +81,8 @@ pub fn evaluate(rounds: &[Round], names: &[String], baseline: usize, seed: u64) 
     }
 }
 
-/// Whether every interval, that of the baseline with itself included, is precise: half of its width
-/// is at most this share of its ratio.
+/// Whether every interval is precise, including the interval of the baseline against itself. An
+/// interval is precise if half of its width is at most this share of its ratio.
 pub(crate) fn is_precise(rounds: &[Round], baseline: usize, precision: f64, seed: u64) -> bool {
     let (kept, _) = kept(rounds);
     let entrants = kept.first().map_or(0, |round| round.values.len());

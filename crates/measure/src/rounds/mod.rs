@@ -53,8 +53,8 @@ pub enum Next {
     Stopped,
 }
 
-/// Runs rounds within their limits. `watch` checks the machine before each. The round receives its
-/// number, `after` the progress of the run.
+/// Runs rounds within their limits. `watch` checks the machine before each round. `round`
+/// receives the number of the round, and `after` receives the progress of the run.
 ///
 /// Returns the number of rounds that count, and the error that ended them; the rounds before the
 /// error are complete.

@@ -18,13 +18,14 @@ use pcapng::kind::SECTION;
 pub use pcapng::{BYTE_ORDER, kind};
 use ticks::Ticks;
 
-/// The largest number of captured bytes of one packet that is accepted: `MAXIMUM_SNAPLEN` of
-/// libpcap for the link type with the largest packets.
+/// The largest accepted number of captured bytes per packet: `MAXIMUM_SNAPLEN` of libpcap for the
+/// link type with the largest packets.
 const KEPT_MAX: u64 = 128 << 20;
 /// The link type of frames that begin with an Ethernet header.
 pub const ETHERNET: u16 = 1;
 
-/// The name of a link type, by its LINKTYPE number. It knows those that occur in packet captures.
+/// The name of a link type, by its LINKTYPE number. Types that do not occur in packet captures
+/// have no name of their own.
 #[must_use]
 pub fn link_name(link: u32) -> &'static str {
     match link {
@@ -49,7 +50,7 @@ pub fn link_name(link: u32) -> &'static str {
 pub const PCAP_US: u32 = 0xa1b2_c3d4;
 /// The first word of a pcap file with times in nanoseconds.
 pub const PCAP_NS: u32 = 0xa1b2_3c4d;
-/// The first word of a file of a modified libpcap, with times in microseconds and 8 B more for each
+/// The first word of a file of a modified libpcap, with times in microseconds and 8 B more per
 /// packet.
 const PCAP_LONG: u32 = 0xa1b2_cd34;
 /// A header.
@@ -105,7 +106,7 @@ struct Interface {
     ticks: Ticks,
     /// The seconds between the epoch of the interface's times and the file's epoch: `if_tsoffset`.
     offset_seconds: i64,
-    /// The largest number of bytes of a packet that are kept; 0 if there is no limit.
+    /// The largest number of kept bytes per packet; 0 if there is no limit.
     kept_max: u32,
 }
 

@@ -21,9 +21,9 @@ pub mod kind {
 /// The word that shows a section's byte order.
 pub const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// The largest number of bytes of a block that is accepted.
+/// The largest accepted size of a block, in bytes.
 const BLOCK_MAX: u64 = 128 << 20;
-/// The largest number of interfaces that is accepted. It keeps a hostile file from growing the
+/// The largest accepted number of interfaces. The limit keeps a hostile file from growing the
 /// list.
 const INTERFACES_MAX: usize = 4096;
 /// The number of bytes of an interface's description that are searched for its units of time.

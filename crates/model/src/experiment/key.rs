@@ -60,7 +60,7 @@ pub const OVERLAP: &str = "overlap";
 pub const CALL: &str = "call";
 /// The fastest subjects.
 pub const BEST: &str = "best";
-/// The time of haul over that of the best.
+/// The time of haul over the time of the best subjects.
 pub const OVER_BEST: &str = "over_best";
 /// The lower end of the interval of [`OVER_BEST`].
 pub const OVER_BEST_LOW: &str = "over_best_low";
@@ -126,7 +126,7 @@ pub const CLASS_BYTES: &str = "class_bytes";
 pub const BLOCKS: &str = "blocks";
 /// The tag of the blocks.
 pub const TAG: &str = "tag";
-/// The number of that tag.
+/// The number of the blocks' tag.
 pub const TAG_NUMBER: &str = "tag_number";
 /// The number of the page.
 pub const PAGE: &str = "page";
@@ -153,7 +153,7 @@ pub const MESSAGES: &str = "messages";
 pub const TRIES: &str = "tries";
 /// The mechanism that haul chose.
 pub const MECHANISM: &str = "mechanism";
-/// Whether haul chose by a table that was measured on this machine.
+/// Whether haul chose according to a table that was measured on this machine.
 pub const TABLE: &str = "table";
 /// The share of pages that the receiver writes to.
 pub const DIRTY_SHARE: &str = "dirty_share";
@@ -174,9 +174,9 @@ pub const LAYOUT: &str = "layout";
 pub const RING_SIZE: &str = "ring_size";
 /// The negotiated virtio feature bits, in hexadecimal.
 pub const FEATURES: &str = "features";
-/// The function by which a guest receives.
+/// The function with which a guest receives.
 pub const GUEST_RX: &str = "guest_rx";
-/// The function by which a guest sends.
+/// The function with which a guest sends.
 pub const GUEST_TX: &str = "guest_tx";
 /// The release of the program in the guest.
 pub const GUEST_VERSION: &str = "guest_version";
@@ -194,7 +194,7 @@ pub const QUEUES: &str = "queues";
 pub const QUEUE: &str = "queue";
 /// The number of packets that a call moved.
 pub const SIZE: &str = "size";
-/// The reason for which packets were dropped.
+/// The reason why packets were dropped.
 pub const REASON: &str = "reason";
 /// The stage at which packets were lost.
 pub const STAGE: &str = "stage";
@@ -233,7 +233,7 @@ pub const INSTRUCTIONS: &str = "instructions";
 pub const BASELINE_VALUE: &str = "baseline_value";
 /// The deviation from the paper's value, in percentage points.
 pub const ERROR_POINTS: &str = "error_points";
-/// The reason for which the paper's value is doubted.
+/// The reason why the paper's value is doubted.
 pub const DISPUTED: &str = "disputed";
 /// The number of rows in the mean.
 pub const ROWS: &str = "rows";
@@ -253,7 +253,7 @@ pub const TASK: &str = "task";
 pub const DIGEST: &str = "digest";
 /// The cycle at which a row of a trace begins.
 pub const FROM_CYCLE: &str = "from_cycle";
-/// The cycle at which it ends.
+/// The cycle at which a row of a trace ends.
 pub const TO_CYCLE: &str = "to_cycle";
 /// The position in the drawing.
 pub const ORDER: &str = "order";
@@ -261,14 +261,14 @@ pub const ORDER: &str = "order";
 pub const ROW: &str = "row";
 /// The stages of the row, with their times.
 pub const SPANS: &str = "spans";
-/// The causes for which the row waited.
+/// The causes of the row's waits.
 pub const WAITS: &str = "waits";
 
 // PCIe.
 
 /// The device of a port, as the program names it.
 pub const DEVICE: &str = "device";
-/// The driver that the program has for it.
+/// The driver that the program uses for the device.
 pub const PORT_DRIVER: &str = "port_driver";
 /// The number of bursts by their size: `0:5,4:10`.
 pub const BATCHES: &str = "batches";
@@ -314,7 +314,7 @@ pub const MRRS_BYTES: &str = "mrrs_bytes";
 pub const RCB_BYTES: &str = "rcb_bytes";
 /// The header of a transaction.
 pub const HEADER_BYTES: &str = "header_bytes";
-/// The bytes of all headers a second.
+/// The bytes per second of all headers.
 pub const HEADER_BYTES_PER_S: &str = "header_bytes_per_s";
 /// The usable bandwidth of the link.
 pub const USABLE_BYTES_PER_S: &str = "usable_bytes_per_s";
@@ -340,7 +340,7 @@ pub const RATE_MAX_RATIO: &str = "rate_max_ratio";
 pub const FROM: &str = "from";
 /// The second estimate of a comparison.
 pub const TO: &str = "to";
-/// The cause for which two terms differ.
+/// The cause of the difference between two terms.
 pub const CAUSE: &str = "cause";
 /// The number of transactions a second in the first estimate of a comparison.
 pub const COUNT_PER_S_BEFORE: &str = "count_per_s_before";
@@ -354,7 +354,7 @@ pub const DROPPED: &str = "dropped";
 pub const BASIS: &str = "basis";
 /// The source of times: the clock, or a modelled core.
 pub const TIME: &str = "time";
-/// The work of a program for each burst besides forwarding.
+/// The work of a program per burst, in addition to forwarding.
 pub const WORK_NS: &str = "work_ns";
 
 // Two files of records.

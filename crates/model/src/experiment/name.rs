@@ -9,7 +9,7 @@ pub const COPY_DISTRIBUTION: &str = "copy.distribution";
 pub const COPY_SIZE: &str = "copy.size";
 /// Copies of sizes drawn evenly from a class.
 pub const COPY_SIZE_CLASS: &str = "copy.size_class";
-/// The measurements by which a copy policy was tuned.
+/// The measurements from which a copy policy was tuned.
 pub const COPY_TUNE: &str = "copy.tune";
 
 /// The prefix of every experiment with heaps.
@@ -26,7 +26,7 @@ pub const HEAP_LIFETIMES: &str = "heap.lifetimes";
 pub const HEAP_LIST: &str = "heap.list";
 /// The content of a heap.
 pub const HEAP_MAP: &str = "heap.map";
-/// Growth by blocks of two sizes in turn.
+/// Growth by blocks that alternate between two sizes.
 pub const HEAP_MIXED: &str = "heap.mixed";
 /// One block at a time, with a pause.
 pub const HEAP_NO_BULK: &str = "heap.no-bulk";
@@ -43,7 +43,7 @@ pub const HEAP_REMOTE: &str = "heap.remote";
 /// A recorded history of allocations, replayed.
 pub const HEAP_REPLAY: &str = "heap.replay";
 
-/// The mechanism by which a message is sent.
+/// The mechanism with which a message is sent.
 pub const CHANNEL_EXPLAIN: &str = "channel.explain";
 /// A stream that was received.
 pub const CHANNEL_RECV: &str = "channel.recv";
@@ -86,7 +86,7 @@ pub const PCIE_ESTIMATE: &str = "pcie.estimate";
 pub const PCIE_EXPLAIN: &str = "pcie.explain";
 /// A device and its link.
 pub const PCIE_LIST: &str = "pcie.list";
-/// A modelled NIC at increasing rates: counted traffic beside estimated traffic.
+/// A modelled NIC at increasing rates: counted traffic next to estimated traffic.
 pub const PCIE_SWEEP: &str = "pcie.sweep";
 
 /// The prefix of every experiment with the simulated server.
@@ -105,7 +105,7 @@ pub const SIM_RUN: &str = "sim.run";
 pub const SIM_SPEED: &str = "sim.speed";
 /// One task of a sweep.
 pub const SIM_SWEEP: &str = "sim.sweep";
-/// The paper's Table 2: the gain by copy engines.
+/// The paper's Table 2: the gain from copy engines.
 pub const SIM_TABLE2: &str = "sim.table2";
 /// Whether the tiers of a reproduction hold.
 pub const SIM_TIERS: &str = "sim.tiers";

@@ -79,7 +79,7 @@ impl Bench {
         Self { link: cut_by_payload(link), is_mended: true }
     }
 
-    /// The bytes a second in each direction for packets and their headers.
+    /// The bytes per second, in each direction, that are left for packets and their headers.
     #[must_use]
     pub fn usable_bytes_per_s(&self) -> f64 {
         let interval = self.link.interval_symbols() as f64;
@@ -117,8 +117,8 @@ impl Bench {
         terms
     }
 
-    /// The bytes of packets a second in each direction at which the link is full, for packets of
-    /// one size in memory, which is the frame's size less 4.
+    /// The packet bytes per second, in each direction, at which the link is full. All packets
+    /// have one size in memory, which is the frame's size less 4.
     #[must_use]
     pub fn bandwidth_bytes_per_s(&self, nic: BenchNic, traffic: Traffic, packets: &Packets) -> f64 {
         let sums = Sums::of(&self.terms(nic, traffic, 1.0, packets));

@@ -1,4 +1,4 @@
-//! The number of doorbells for each packet, by a driver's rule and a histogram of batches.
+//! The number of doorbells per packet, computed from a driver's rule and a histogram of batches.
 //!
 //! Batches are assumed to come in random order: each poll's batch is drawn from the histogram.
 
@@ -97,8 +97,8 @@ impl Doorbells<'_> {
         polls * batches.mean_of_polls()
     }
 
-    /// As `packets_until`, for a driver that returns descriptors in multiples of four, so that up
-    /// to three remain. It is the long-run mean over the number that remains.
+    /// Like `packets_until`, for a driver that returns descriptors in multiples of four and keeps
+    /// up to three. It is the long-run mean over the number that remains.
     fn packets_of_fours(&self, batches: &Histogram, held: u32) -> f64 {
         let steps = steps(batches, self.rx_descriptors);
         let runs: Vec<(f64, [f64; 4])> = (0..4).map(|stay| run(&steps, stay, held)).collect();

@@ -34,7 +34,7 @@ pub enum PcieError {
         /// The valid values.
         allowed: &'static str,
     },
-    /// The text is not a rate, or the rate is 0 or above that of any link.
+    /// The text is not a rate, or the rate is 0 or above the rate of every link.
     #[error(
         "{text:?} is not a rate: write packets a second above 0 and at most 1T, such as 10M, \
          14.88Mpps or 250k, or bits of the line a second, such as 100Gbit/s"
@@ -51,7 +51,7 @@ pub enum PcieError {
         /// The given value.
         text: String,
     },
-    /// The rate is above that of any line.
+    /// No line carries this rate.
     #[error(
         "{packets_per_s} packets/s of these sizes need {gigabits_per_s} Gb/s of a line: the fastest \
          one has {most_gigabits_per_s} Gb/s, a line rate of {most_packets_per_s} packets/s of \
@@ -65,9 +65,9 @@ pub enum PcieError {
         gigabits_per_s: u64,
         /// The speed of the fastest line.
         most_gigabits_per_s: u32,
-        /// The number of the packets that it carries a second.
+        /// The number of these packets that the fastest line carries a second.
         most_packets_per_s: u64,
-        /// The NIC, the speed of its fastest port, and the number of the packets that this port
+        /// The NIC, the speed of its fastest port, and the number of these packets that this port
         /// carries a second.
         nic: Option<(&'static str, u32, u64)>,
     },

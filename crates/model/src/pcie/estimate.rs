@@ -1,4 +1,4 @@
-//! The terms by the drivers' rules.
+//! The terms according to the drivers' rules.
 
 use super::doorbells::Doorbells;
 use super::error::PcieError;
@@ -37,7 +37,7 @@ pub struct Estimate<'a> {
     pub link: &'a Link,
 }
 
-/// The terms, by the driver's rules for this release, mode and thresholds.
+/// The terms according to the driver's rules for this release, mode and thresholds.
 ///
 /// Batches are assumed to come in random order, and a device is assumed to read descriptors as soon
 /// as they are announced.
@@ -393,7 +393,7 @@ fn term(what: &'static str, direction: Direction, count_per_s: f64, one: Mean) -
     }
 }
 
-/// A term for the one or more transactions of each packet or burst.
+/// A term for one or more transactions per packet or burst.
 fn per_packet(what: &'static str, direction: Direction, rate: f64, all: Mean) -> Transaction {
     let count = if all.count > 0.0 { all.count } else { 1.0 };
     let count_per_s = if all.count > 0.0 { rate * all.count } else { 0.0 };

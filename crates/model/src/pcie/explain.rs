@@ -66,7 +66,7 @@ impl Difference {
         (count.0 * each.0, count.1 * each.1)
     }
 
-    /// The bytes a second of the second list minus those of the first.
+    /// The second list's bytes per second minus the first list's bytes per second.
     #[must_use]
     pub fn more_bytes_per_s(&self) -> f64 {
         self.bytes_per_s().1 - self.bytes_per_s().0

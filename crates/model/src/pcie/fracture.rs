@@ -29,9 +29,8 @@ pub struct Fracture {
     pub text: String,
 }
 
-/// The first step down of at least 5% in writes for each packet between two neighbouring rates.
-/// Rates must ascend. `None` if there is no such step. Later steps come from batches that grow
-/// further.
+/// The first drop of at least 5% in the writes per packet between two neighbouring rates. Rates
+/// must ascend. `None` if there is no such drop. Later drops come from batches that grow further.
 #[must_use]
 pub fn fracture(sweep: &[Swept]) -> Option<Fracture> {
     let each = |point: &Swept| point.outbound_write / point.packets_per_s;

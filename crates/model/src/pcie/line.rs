@@ -9,8 +9,8 @@ use super::workload::{FCS_BYTES, Packets};
 
 /// The shortest frame in bytes. Shorter frames are padded to it. Source: IEEE 802.3.
 const FRAME_BYTES_MIN: u32 = 64;
-/// The bytes of a line for each frame besides the frame itself: preamble, start and gap. Source:
-/// IEEE 802.3.
+/// The bytes on the line per frame, in addition to the frame itself: preamble, start and gap.
+/// Source: IEEE 802.3.
 const BESIDE_BYTES: u32 = 20;
 /// The fastest line, in Gb/s. Source: IEEE 802.3df.
 const GIGABITS_MAX: u32 = 800;
@@ -58,8 +58,7 @@ impl FromStr for Offered {
     }
 }
 
-/// The number of packets of these sizes that a line with this many bits a second carries each
-/// second.
+/// The number of packets of these sizes that a line of `bits_per_s` carries each second.
 #[must_use]
 pub fn packets_per_s(bits_per_s: f64, packets: &Packets) -> f64 {
     bits_per_s / bits(packets)
@@ -73,12 +72,12 @@ fn bits(packets: &Packets) -> f64 {
     })
 }
 
-/// The number of given packets that a port's line carries.
+/// The largest rate of given packets on a port's line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineRate {
     /// The speed of the line.
     pub gigabits_per_s: u32,
-    /// The number of the packets that it carries a second.
+    /// The number of these packets that the line carries a second.
     pub packets_per_s: f64,
 }
 
@@ -104,8 +103,8 @@ impl LineRate {
 /// Rejects a rate that no line carries.
 ///
 /// # Errors
-/// [`PcieError::BeyondLines`] has the bits of a line that the rate needs, and the speed of the
-/// NIC's line.
+/// [`PcieError::BeyondLines`] contains the bits of a line that the rate needs, and the speed of
+/// the NIC's line.
 pub fn check_rate(rate: Rate, packets: &Packets, nic: &Nic) -> Result<(), PcieError> {
     let fastest = LineRate::of(GIGABITS_MAX, packets);
     if fastest.carries(rate) {

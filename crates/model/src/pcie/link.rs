@@ -20,8 +20,8 @@ pub(super) const COMPLETION_HEADER_BYTES: u64 = 20;
 /// The bytes of an acknowledgement or a flow-control update with its framing. Source: `Ack_Size`,
 /// `FC_Size`.
 const DLLP_BYTES: f64 = 8.0;
-/// The number of symbols between ordered sets that compensate clocks, and in one set. Source:
-/// `SKIP_Interval`, `SKIP_Length`.
+/// The number of symbols between two ordered sets that compensate clocks, and the number in one
+/// set. Source: `SKIP_Interval`, `SKIP_Length`.
 const SKIP_INTERVAL: f64 = 1538.0;
 const SKIP_SYMBOLS: f64 = 4.0;
 /// A request must not cross an address that is a multiple of this. Source: PCI Express Base
@@ -32,7 +32,7 @@ const PAGE_BYTES: u64 = 4096;
 /// designs of endpoints quote as the "length of data payload in DW".
 const WORD_BYTES: u64 = 4;
 /// The bytes that are added for a packet's header in the time to acknowledge it. Source: derived;
-/// with it, the formula gives every entry of `Ack_Limits`.
+/// with this number, the formula gives every entry of `Ack_Limits`.
 const ACK_HEADER_BYTES: u64 = 28;
 
 const WIDTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];

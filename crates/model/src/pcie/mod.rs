@@ -12,12 +12,12 @@
 //! - `nic`: NICs and their drivers, as data;
 //! - `line`: the line behind a port, and rates in its bits;
 //! - `doorbells`: the number of doorbells for each packet;
-//! - `estimate`: the terms by the drivers' rules;
+//! - `estimate`: the terms according to the drivers' rules;
 //! - `explain`: the causes of traffic, and the differences between two lists of terms;
 //! - `advise`: changes that let a link carry more packets;
 //! - `fracture`: the rate at which a curve of outbound writes breaks, and the cause;
 //! - `device`: a modelled NIC and driver that count transactions one by one;
-//! - `recipe`: the terms by VTune's cookbook recipe;
+//! - `recipe`: the terms according to VTune's cookbook recipe;
 //! - `bench`: the public model of pcie-bench, as published and corrected.
 
 mod advise;

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use super::error::PcieError;
 
-/// The largest accepted rate in packets a second. It is above that of any link, and every sum over
-/// a lower rate is finite.
+/// The largest accepted rate in packets a second. It is above the rate of every link, and every
+/// sum over a lower rate is finite.
 const PACKETS_PER_S_MAX: f64 = 1e12;
 
 /// Packets a second: `10M`, `14.88Mpps`, `250k`, `1000`.

@@ -1,4 +1,4 @@
-//! The terms by the recipe "PCIe Traffic in DPDK Apps" of VTune's cookbook.
+//! The terms according to the recipe "PCIe Traffic in DPDK Apps" of VTune's cookbook.
 //!
 //! The recipe's equations were pictures and are lost. These follow from the eleven steps of its
 //! workflow and from its text about each optimization. The recipe ignores headers and burst modes.
@@ -11,7 +11,7 @@ use super::workload::{Histogram, Workload};
 /// have 32 bits in these NICs.
 const TAIL_BYTES: f64 = 4.0;
 
-/// The recipe's terms, by both readings of its average batch. They differ only in the doorbells.
+/// The recipe's terms, for both readings of its average batch. They differ only in the doorbells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     /// The terms with packets over non-empty polls as the average. This reading is right for

@@ -1,7 +1,7 @@
 //! A term of a cost, and the sums over terms.
 
 /// The initiator of a transaction and the direction of its data. The names are those of the four
-/// metrics that processors' counters have for each root port.
+/// metrics that processors' counters provide for each root port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// The device reads memory.

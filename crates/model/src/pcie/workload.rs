@@ -8,23 +8,23 @@ use super::number::{Rate, whole};
 
 /// The largest number of packets in one call, which counts them in 16 bits.
 const BATCH_MAX: u64 = 65_535;
-/// The largest number of polls of one batch size that is accepted. It is above ten years' polls,
-/// and sums of such numbers are exact.
+/// The largest accepted number of polls per batch size. Ten years of polls are fewer, and sums of
+/// such numbers are exact.
 const POLLS_MAX: u64 = 1 << 48;
 /// The largest packet in bytes: descriptors store its length in 16 bits.
 pub(super) const SIZE_BYTES_MAX: u64 = 65_535;
-/// The largest number of entries that is accepted. It is above that of a tester's mix or a driver's
-/// bursts, and keeps every sum short.
+/// The largest accepted number of entries. A tester's mix or a driver's bursts have fewer, and
+/// every sum stays short.
 const ENTRIES_MAX: usize = 1024;
-/// The largest number of segments of one packet that is accepted. Drivers allow 8 to 40.
+/// The largest accepted number of segments per packet. Drivers allow 8 to 40.
 const SEGMENTS_MAX: u64 = 255;
 
 /// The size in bytes of a frame's check sequence (FCS), which NICs remove. Source: IEEE 802.3.
 pub(super) const FCS_BYTES: u32 = 4;
 
 /// The simple Internet mix: IP packets of 40, 576 and 1500 B at 7:4:1, with 18 B of Ethernet each
-/// and padded to the shortest frame, 64 B. Source: RFC 6985 names the practice
-/// of mixes; these weights are the customary ones of testers.
+/// and padded to the shortest frame, 64 B. Source: RFC 6985 describes the practice of mixes;
+/// testers customarily use these weights.
 const IMIX: [(u32, u64); 3] = [(64, 7), (594, 4), (1518, 1)];
 
 /// The number of polls for each number of returned packets: `0:5,4:10`.
@@ -180,7 +180,7 @@ impl Histogram {
         self.batches.last().map_or(0, |(batch, _)| *batch)
     }
 
-    /// The number of packets over the number of non-empty polls. It is the divisor for costs of a
+    /// The number of packets over the number of non-empty polls. It is the divisor for costs per
     /// burst.
     #[must_use]
     pub fn mean_of_polls(&self) -> f64 {
@@ -228,7 +228,7 @@ impl Packets {
         Ok(Self::of_counts((first..=last).step_by(step as usize).map(|size| (size, 1)).collect()))
     }
 
-    /// Packets of frames of one size, without the check sequence of 4 B, which NICs remove.
+    /// The packets in frames of one size, without the check sequence of 4 B, which NICs remove.
     ///
     /// # Errors
     /// [`PcieError::Range`] if no frame can have that size.

@@ -28,8 +28,8 @@ const DESCRIBED: [&str; 11] = [
 ];
 
 impl Better {
-    /// The better direction of a record's figure, by its unit. `None` if neither direction is
-    /// better.
+    /// The better direction of a record's figure, which follows from its unit. `None` if neither
+    /// direction is better.
     ///
     /// ```
     /// use haul_model::{Better, Record};

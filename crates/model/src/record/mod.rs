@@ -89,9 +89,9 @@ pub struct Record {
     /// All samples, in the order in which they were taken. If the metric is per operation, each
     /// sample is too.
     pub samples: Vec<f64>,
-    /// The number of samples, if [`Record::samples`] has only their quantiles, at even steps from
-    /// the least to the largest. Such a record is smaller, and a reader that does not know the
-    /// field computes the same median and quartiles.
+    /// The number of samples, if [`Record::samples`] contains only their quantiles, at even steps
+    /// from the least to the largest. Such a record is smaller, and a reader that does not know
+    /// the field computes the same median and quartiles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantiles_of: Option<NonZeroU64>,
     /// The quantity of [`Record::comparison`]'s ratio, if the figure is a rate. It is `None` for
@@ -149,9 +149,9 @@ impl Record {
     /// count.
     pub const STEAL_PERCENT_MAX: f64 = 5.0;
 
-    /// A figure counts as measured beside other programs if these kept more than this number of
-    /// processors busy on average: two processes that wait for each other then behave differently
-    /// than on processors of their own.
+    /// A figure counts as measured while other programs ran if these kept more than this number
+    /// of processors busy on average, because two processes that wait for each other then behave
+    /// differently than on otherwise idle processors.
     pub const OTHERS_PROCESSORS_MAX: f64 = 0.25;
 
     /// A measured record with no parameters, samples, time or machine yet.
@@ -182,7 +182,7 @@ impl Record {
         self
     }
 
-    /// Sets the run, the id of the machine and the time that this record is of.
+    /// Sets this record's run, machine id and time.
     pub fn stamp(&mut self, run: &str, machine: &str, time: &str) {
         self.run = run.into();
         self.machine = machine.into();
@@ -250,7 +250,7 @@ impl Record {
         self.median().filter(|_| low > 0.0)
     }
 
-    /// The number of samples that were taken, also if the record has only their quantiles.
+    /// The number of samples that were taken, even if the record contains only their quantiles.
     #[must_use]
     pub fn samples_count(&self) -> u64 {
         self.quantiles_of.map_or(self.samples.len() as u64, NonZeroU64::get)

@@ -138,10 +138,11 @@ impl Comparison {
         })
     }
 
-    /// Compares a subject with another one than its baseline, in times or costs, if one run has
-    /// both. It compares the samples round by round if the records have them, else it uses the
-    /// spread of each. With fewer than [`statistics::INTERVAL_VALUES_MIN`] samples, the interval is
-    /// unbounded. `None` if a figure is missing or not above 0, or if no direction is better.
+    /// Compares a subject with a subject other than its baseline, in times or costs, if one run
+    /// contains both. It compares the samples round by round if the records have them, else it
+    /// uses the spread of each. With fewer than [`statistics::INTERVAL_VALUES_MIN`] samples, the
+    /// interval is unbounded. `None` if a figure is missing or not above 0, or if no direction is
+    /// better.
     ///
     /// ```
     /// use haul_model::{Comparison, Record, Verdict};
@@ -181,9 +182,9 @@ impl Comparison {
     }
 }
 
-/// Half of the 95% interval of a record's median, relative to the median, by its quartiles: 1.96
-/// times the asymptotic standard error of the median of a normal distribution. `None` if there are
-/// too few samples.
+/// Half of the 95% interval of a record's median, relative to the median, from its quartiles:
+/// 1.96 times the asymptotic standard error of the median of a normal distribution. `None` if
+/// there are too few samples.
 fn half_width(record: &Record) -> Option<f64> {
     /// 1.96 x sqrt(pi/2) / 1.349; the last is the distance of a normal distribution's quartiles in
     /// standard deviations.
@@ -215,7 +216,7 @@ mod tests {
             (comparison(0.80, 0.70, 1.01, 0.01), Verdict::CannotTell),
             (comparison(1.20, 0.99, 1.40, 0.01), Verdict::CannotTell),
             (comparison(0.76, 0.25, 3.12, 2.80), Verdict::CannotTell),
-            // The floor is wide: equal subjects differ by as much.
+            // The floor is wide, because equal subjects differ by as much.
             (comparison(1.01, 1.00, 1.02, 0.30), Verdict::CannotTell),
             (comparison(1.20, 1.19, 1.21, 0.30), Verdict::CannotTell),
         ] {

@@ -1,9 +1,9 @@
 //! The file format of a trace: a recorded history of allocations.
 //!
-//! A trace has the calls of one process to its allocator, by thread and by time.
+//! A trace contains the calls of one process to its allocator, each with its thread and its time.
 //! `docs/heap-trace.md` describes the file; this module implements it. Writing does not allocate,
-//! so that a recorder may use it inside `malloc`. Reading checks everything, so that any bytes give
-//! events or an error.
+//! so that a recorder may use it inside `malloc`. Reading checks everything, so that any bytes
+//! give events or an error.
 //!
 //! - `number`: whole numbers in as few bytes as possible;
 //! - `header`: the headers of a file and of its blocks;

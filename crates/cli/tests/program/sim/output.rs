@@ -48,7 +48,7 @@ fn failing_program_shows_its_output() {
             let ran = run(&mut sim(&words)).expect(1);
             assert!(ran.out.contains("it wrote: first line\nand a part\n"), "{name}: {ran:#?}");
             ran.says(&[says]);
-            // Beside records, the output is on standard error.
+            // If the command prints records, the program's output goes to standard error.
             let ran = run(&mut sim(&[&words[..], &["--json"]].concat())).expect(1);
             let ran = ran.says(&["it wrote: first line\nand a part", says]);
             assert!(!ran.out.contains("first line"), "{name}: {ran:#?}");

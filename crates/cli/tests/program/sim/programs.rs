@@ -135,7 +135,7 @@ fn zeroed_segment_may_have_any_offset() {
     for offset in [0, 1, length as u64, length as u64 + 4096, 1 << 40, u64::MAX] {
         let zeroed = Segment::data(DATA, DATA_BYTES);
         run(&mut sim(&["run", text(&of(offset, zeroed))])).expect(0);
-        // A segment without memory either may be anywhere.
+        // A segment that has no memory either may be anywhere.
         let nothing = Segment::data(u64::MAX, 0);
         refused(&of(offset, nothing), &[], &["would store 8 bytes"]);
         // A segment with a byte in the file must have a valid offset.

@@ -1,4 +1,4 @@
-//! NEON: four registers of 16 bytes a line, loaded and stored in pairs.
+//! NEON: four 16-byte registers per line, loaded and stored in pairs.
 
 use core::arch::aarch64::{uint8x16_t, vdupq_n_u8, vld1q_u8, vst1q_u8};
 use core::arch::asm;

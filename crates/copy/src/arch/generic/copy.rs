@@ -61,13 +61,13 @@ pub(crate) unsafe fn copy<L: Line>(target: *mut u8, source: *const u8, length: u
 /// memmove of 65 to 256 bytes, without a branch.
 ///
 /// # Safety
-/// As [`copy`], and `length` must be in that range.
+/// The conditions of [`copy`] apply, and `length` must be in that range.
 #[inline(always)]
 pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let inner = small::inner_offset::<128>(length);
     let end = length - LINE;
     // SAFETY: 0 <= inner <= 64 and inner + 64 <= length, so the four lines lie inside `length`
-    // bytes; they cover it as `copy_17_to_64` argues for a quarter of the size.
+    // bytes; they cover it for the reason that `copy_17_to_64` gives for a quarter of the size.
     unsafe {
         L::move_4(
             [target, target.add(inner), target.add(end - inner), target.add(end)],
@@ -80,7 +80,7 @@ pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8,
 /// 128 bytes. Callers that have inlined the sizes up to 64 bytes use it; `small` gives the reason.
 ///
 /// # Safety
-/// As [`copy`], and `length` must be in that range.
+/// The conditions of [`copy`] apply, and `length` must be in that range.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 #[inline(always)]
 pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
@@ -107,7 +107,7 @@ pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
 /// memmove of more than 256 bytes.
 ///
 /// # Safety
-/// As [`copy`], and `length` must be above 256.
+/// The conditions of [`copy`] apply, and `length` must be above 256.
 #[inline(always)]
 pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     // One comparison covers both cases: if the target is below the source, the difference wraps to
@@ -127,7 +127,7 @@ pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8,
 }
 
 /// # Safety
-/// As [`copy_above_256`], and `length` must be at most 512.
+/// The conditions of [`copy_above_256`] apply, and `length` must be at most 512.
 #[inline(always)]
 unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let inner = 2 * LINE;
@@ -157,15 +157,15 @@ unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: u
 }
 
 /// # Safety
-/// As [`copy_above_256`], and the target must not start inside the source.
+/// The conditions of [`copy_above_256`] apply, and the target must not start inside the source.
 #[inline(always)]
 unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
     // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most
     // COPY_ALIGNMENT - 1 below COPY_ALIGNMENT, where the head ends, and grows by `step` while it is
     // below length - step, so each step ends below `length`; the tail covers what is left.
-    // target + at is a multiple of ALIGNMENT because `step` is one too. A step loads all it stores
-    // before it stores, and stores only below what later steps load.
+    // target + at is a multiple of ALIGNMENT because `step` is one too. A step completes its
+    // loads before it stores, and stores only below what later steps load.
     unsafe {
         let head = L::load(source);
         let tail_start = length - step;
@@ -185,7 +185,8 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
 }
 
 /// # Safety
-/// As [`copy_above_256`], and the target must start inside the source or at its start.
+/// The conditions of [`copy_above_256`] apply, and the target must start inside the source or at
+/// the source's start.
 #[inline(always)]
 unsafe fn backward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;

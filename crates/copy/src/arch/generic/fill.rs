@@ -2,8 +2,8 @@
 //!
 //! The copy has a block without branches for 257 to 512 bytes; here it lost 10%, because a loop of
 //! stores is too short to hide the branch that leads to it. The head is one register, as in the
-//! copy: on Zen 4, fills of 384 to 2048 bytes take libc's time with a head of two lines, 0.83 to
-//! 0.95 of it with one register, and with one line 6% more than with two.
+//! copy: on Zen 4, fills of 384 to 2048 bytes take 0.83 to 0.95 of libc's time with a head of one
+//! register. With a head of two lines they take libc's time, and with one line 6% more.
 
 use super::BLOCK_MAX;
 use crate::arch::line::LINE;
@@ -31,7 +31,7 @@ pub(crate) unsafe fn fill<L: Line>(target: *mut u8, byte: u8, length: usize) {
 /// memset of 65 to 256 bytes, without a branch.
 ///
 /// # Safety
-/// As [`fill`], and `length` must be in that range.
+/// The conditions of [`fill`] apply, and `length` must be in that range.
 #[inline(always)]
 pub(crate) unsafe fn fill_65_to_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
     let inner = small::inner_offset::<128>(length);
@@ -49,7 +49,7 @@ pub(crate) unsafe fn fill_65_to_256<L: Line>(target: *mut u8, byte: u8, length: 
 /// memset of 65 to 256 bytes with a branch at 128: see `copy_65_to_256_branching`.
 ///
 /// # Safety
-/// As [`fill`], and `length` must be in that range.
+/// The conditions of [`fill`] apply, and `length` must be in that range.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 #[inline(always)]
 pub(crate) unsafe fn fill_65_to_256_branching<L: Line>(target: *mut u8, byte: u8, length: usize) {
@@ -68,7 +68,7 @@ pub(crate) unsafe fn fill_65_to_256_branching<L: Line>(target: *mut u8, byte: u8
 /// memset of more than 256 bytes.
 ///
 /// # Safety
-/// As [`fill`], and `length` must be above 256.
+/// The conditions of [`fill`] apply, and `length` must be above 256.
 #[inline(always)]
 pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
     let step = L::FILL_STEP * LINE;

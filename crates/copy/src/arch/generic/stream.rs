@@ -29,7 +29,7 @@ use super::{BLOCK_MAX, copy, fill};
 use crate::arch::Line;
 use crate::arch::line::LINE;
 
-/// The page size whose streams are interleaved. Larger pages contain these.
+/// The size of the pages whose streams are interleaved. Larger pages consist of such pages.
 const PAGE: usize = 4096;
 
 /// The distance in bytes between a prefetch of the source and its load.
@@ -51,7 +51,8 @@ pub(crate) unsafe fn stream_copy<L: Line, const PAGES: usize>(
 ) {
     let apart = target.addr().abs_diff(source.addr()) >= length;
     // SAFETY: the caller's promise. The head makes `target` a multiple of LINE and is at most
-    // LINE - 1 < length bytes; groups and lines advance all three together while that much is left.
+    // LINE - 1 < length bytes; each group and each line changes all three variables together, and
+    // only while that much is left.
     unsafe {
         if length <= BLOCK_MAX || !apart {
             return copy::<L>(target, source, length);

@@ -1,4 +1,4 @@
-//! AVX2: two registers of 32 bytes a line.
+//! AVX2: two 32-byte registers per line.
 
 use core::arch::x86_64::{
     __m256i, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_store_si256, _mm256_storeu_si256,

@@ -1,4 +1,4 @@
-//! AVX-512: one register of 64 bytes a line.
+//! AVX-512: one 64-byte register per line.
 //!
 //! Processors without AVX512-VNNI (Skylake-SP) lower their clock for these registers, see
 //! `Facts::lowers_clock`.

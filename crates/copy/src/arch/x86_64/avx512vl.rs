@@ -4,11 +4,11 @@
 //! `vzeroupper` before it returns and never aborts a hardware transaction. The block is assembly
 //! because the compiler prefers ymm0 to ymm15; in the loops above 256 bytes, the compiler chooses
 //! the registers. It joins two accesses to adjacent ymm registers into one access to a zmm
-//! register, so the loop aligns the target to a line: aligned to a ymm register, every store of
-//! half of the calls would cross two lines. In L1 on Cascade Lake that takes 1.00 (768 B), 1.23 (2
-//! KiB) and 1.18 (4 KiB) times as long; a step in assembly with ymm16 to ymm19 takes 1.11 to 1.19
-//! times as long. Fills align the target to a register: aligned to a line, they take 1.03 to 1.08
-//! times as long.
+//! register, so the loop aligns the target to a line. If it aligned the target to a ymm register,
+//! every store would cross two lines in half of the calls. In L1 on Cascade Lake, this alignment
+//! takes 1.00 (768 B), 1.23 (2 KiB) and 1.18 (4 KiB) times as long; a step in assembly with ymm16
+//! to ymm19 takes 1.11 to 1.19 times as long. Fills align the target to a register: aligned to a
+//! line, they take 1.03 to 1.08 times as long.
 
 use core::arch::asm;
 use core::arch::x86_64::{

@@ -9,12 +9,12 @@
 //!       n <= 255:  64 bytes at 0, k, n-64-k, n-64, k = 64 where n >= 128, else 0
 //! ```
 //!
-//! A masked access does not fault for masked-out bytes, but takes the microcode 150 ns if they lie
-//! in a page that cannot be accessed so: a page that is not mapped, was never written to, or is
-//! read-only. If the bytes of the mask may lie in two pages, the copy therefore uses pieces
-//! instead. A copy of no bytes may have any address; a fifth of a fleet's calls of memmove copy
-//! none. The stack replaces that address without a branch, because a branch would be mispredicted
-//! as often as it is taken. Fills of no bytes are rare.
+//! A masked access does not fault for masked-out bytes. But if these lie in a page that does not
+//! allow the access, the microcode needs 150 ns. Such a page is not mapped, was never written to,
+//! or is read-only. If the bytes of the mask may lie in two pages, the copy therefore uses pieces
+//! instead. A copy of 0 bytes may have any address, and a fifth of a fleet's memmove calls copy 0
+//! bytes. An address below the stack pointer then replaces both addresses, without a branch,
+//! because a branch would be mispredicted as often as it is taken. Fills of 0 bytes are rare.
 //!
 //! A masked access fetches the lines of masked-out bytes: on Emerald Rapids, 8 bytes at offset 40
 //! of a line in memory take 12 ns to load, and 15 ns with a mask of 32 bytes; to store, they take
@@ -72,7 +72,7 @@ const FILL_PAGE_BITS: u32 = (PAGE - LINE) as u32;
 /// whether a copy there uses masks.
 static COPIES: AtomicU32 = AtomicU32::new(0);
 
-/// As [`COPIES`], for fills.
+/// Like [`COPIES`], for fills.
 static FILLS: AtomicU32 = AtomicU32::new(0);
 
 /// A copy of [`COPIES`] for code that is inlined into other crates. Their code reads it through the
@@ -80,7 +80,7 @@ static FILLS: AtomicU32 = AtomicU32::new(0);
 /// for that load too.
 static CALLERS_COPIES: AtomicU32 = AtomicU32::new(0);
 
-/// As [`CALLERS_COPIES`], for fills.
+/// Like [`CALLERS_COPIES`], for fills.
 static CALLERS_FILLS: AtomicU32 = AtomicU32::new(0);
 
 /// Sets whether small copies and fills use masks.
@@ -109,7 +109,7 @@ impl Above {
         Self::by(target, COPIES.load(Ordering::Relaxed))
     }
 
-    /// As [`Self::by_policy`], for code that is inlined into other crates.
+    /// Like [`Self::by_policy`], for code that is inlined into other crates.
     #[inline(always)]
     pub(crate) fn by_policy_in_callers(target: *mut u8) -> Option<Self> {
         Self::by(target, CALLERS_COPIES.load(Ordering::Relaxed))
@@ -203,7 +203,7 @@ pub(crate) fn fills_by_policy(target: *mut u8) -> bool {
     fills_by(target, FILLS.load(Ordering::Relaxed))
 }
 
-/// As [`fills_by_policy`], for code that is inlined into other crates.
+/// Like [`fills_by_policy`], for code that is inlined into other crates.
 #[inline(always)]
 pub(crate) fn fills_by_policy_in_callers(target: *mut u8) -> bool {
     fills_by(target, CALLERS_FILLS.load(Ordering::Relaxed))

@@ -2,12 +2,12 @@
 //!
 //! From the bottom up:
 //!
-//! - `sse2`: four registers of 16 bytes a line;
-//! - `avx2`: two registers of 32 bytes;
+//! - `sse2`: four 16-byte registers per line;
+//! - `avx2`: two 32-byte registers per line;
 //! - `avx512vl`: AVX2's width on the registers ymm16 to ymm31;
-//! - `avx512`: one register of 64 bytes;
+//! - `avx512`: one 64-byte register per line;
 //! - `string`: `rep movsb` and `rep stosb`;
-//! - `masked`: small sizes by masked loads and stores;
+//! - `masked`: small sizes, with masked loads and stores;
 //! - `zmm_high`: sizes above those of `masked`, with AVX-512's lines in zmm16 to zmm31.
 
 pub(crate) mod avx2;

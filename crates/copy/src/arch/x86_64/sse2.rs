@@ -1,4 +1,4 @@
-//! SSE2: four registers of 16 bytes a line. Every x86-64 processor has it.
+//! SSE2: four 16-byte registers per line. Every x86-64 processor has SSE2.
 
 use core::arch::x86_64::{
     __m128i, _mm_loadu_si128, _mm_set1_epi8, _mm_store_si128, _mm_storeu_si128, _mm_stream_si128,

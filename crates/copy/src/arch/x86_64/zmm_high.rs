@@ -1,9 +1,11 @@
-//! AVX-512's lines in zmm16 to zmm31, for the sizes above small copies and fills by masks.
+//! AVX-512's lines in zmm16 to zmm31, for the sizes above those of small copies and fills with
+//! masks.
 //!
 //! The compiler would choose zmm0 to zmm15, whose lower parts SSE uses, and end with `vzeroupper`.
-//! That is four more operations on the critical path of calls whose size was mispredicted. Sizes of
-//! packets (64, 594 and 1,518 bytes) in L1 on Emerald Rapids take these times over glibc's: copies
-//! in the compiler's registers, reached by two jumps, 1.03, and as here 0.99; fills 1.11 and 1.01.
+//! That is four more operations on the critical path of calls whose size was mispredicted. For
+//! packet sizes (64, 594 and 1,518 bytes) in L1 on Emerald Rapids, copies in the compiler's
+//! registers, reached through two jumps, take 1.03 of glibc's time, and the copies here take
+//! 0.99; fills take 1.11 and 1.01.
 
 use core::arch::asm;
 
@@ -46,7 +48,7 @@ pub(crate) unsafe fn copy_65_to_256(target: *mut u8, source: *const u8, length: 
 /// memmove of 257 to 512 bytes, without a branch.
 ///
 /// # Safety
-/// As [`copy_65_to_256`], with that range.
+/// The conditions of [`copy_65_to_256`] apply, with this function's range of `length`.
 #[inline(always)]
 pub(crate) unsafe fn copy_257_to_512(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length > STEP && length <= BLOCK_MAX);
@@ -82,15 +84,16 @@ pub(crate) unsafe fn copy_257_to_512(target: *mut u8, source: *const u8, length:
 /// Copies more than [`BLOCK_MAX`] bytes upward: `generic::forward` with a head of one line.
 ///
 /// # Safety
-/// As [`copy_65_to_256`], with that range, and the target must not start inside the source.
+/// The conditions of [`copy_65_to_256`] apply, with this function's range of `length`, and the
+/// target must not start inside the source.
 #[inline(always)]
 pub(crate) unsafe fn copy_forward(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length > BLOCK_MAX);
     let at = LINE - (target.addr() & (LINE - 1));
     // SAFETY: as `generic::forward`: head and tail are loaded first and lie inside; `at` starts at
-    // most at 64, where the head ends, which is below length - 256, and the loop steps while it is,
-    // so each step ends below `length`; target + at is a multiple of 64. A step loads all that it
-    // stores before it stores, and stores only below what later steps load. Only clobbered
+    // most at 64, where the head ends, which is below length - 256, and the loop continues while
+    // it is, so each step ends below `length`; target + at is a multiple of 64. A step completes
+    // its loads before it stores, and stores only below what later steps load. Only clobbered
     // registers are written.
     unsafe {
         asm!(
@@ -156,7 +159,8 @@ pub(crate) unsafe fn fill_ends(target: *mut u8, byte: i32, length: usize) {
     }
 }
 
-/// Fills the middle that [`fill_ends`] leaves of more than [`BLOCK_MAX`] bytes, in whole lines.
+/// Fills, in whole lines, the middle that [`fill_ends`] leaves of a target of more than
+/// [`BLOCK_MAX`] bytes.
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes, which must be more than [`BLOCK_MAX`]. The

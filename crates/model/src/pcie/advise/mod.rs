@@ -1,7 +1,7 @@
 //! Changes that let the link carry more packets.
 //!
-//! Every advice repeats the estimate with one change and has the rate at which the link is full
-//! then. A change that does not raise that rate is not advised.
+//! Every advice repeats the estimate with one change and gives the rate at which the link is then
+//! full. A change that does not raise that rate is not advised.
 
 use super::error::PcieError;
 use super::estimate::{Estimate, estimate};
@@ -15,7 +15,8 @@ const BATCHES: [u32; 3] = [16, 32, 64];
 /// The largest threshold that is advised. Above it, receive rings of usual sizes run out of
 /// buffers.
 const RX_FREE_MOST: u32 = 128;
-/// The smallest relative gain that is advised: rates are shown with three digits.
+/// The smallest relative gain that is advised. Rates are shown with three digits, so a smaller
+/// gain would not be visible.
 const GAIN_LEAST: f64 = 1e-3;
 /// The payload sizes that servers set at root ports, in bytes.
 const PAYLOADS: [u32; 2] = [256, 512];
@@ -65,7 +66,7 @@ fn limit_of(inputs: &Estimate<'_>, terms: &[Transaction]) -> Option<Limit> {
 
 /// The changes that raise the rate at which the link is full, the largest gain first. Each change
 /// is tried by itself. Of several values of one setting, only the one with the largest gain is
-/// advised, or the nearest of equal ones.
+/// advised; if gains are equal, the nearest value.
 ///
 /// # Errors
 /// It is an error if the inputs of the estimate are invalid.
@@ -137,8 +138,8 @@ fn gain(
     })
 }
 
-/// A function that tries a change: its kind, its description, how to make it, and the inputs with
-/// it.
+/// A function that tries a change. Its arguments are the kind of change, a description, how to
+/// make the change, and the inputs with it.
 type Try<'a> = dyn FnMut(Kind, String, &str, &Estimate<'_>) + 'a;
 
 fn options(inputs: &Estimate<'_>, tried: &mut Try<'_>) {

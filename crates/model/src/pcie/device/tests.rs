@@ -6,8 +6,9 @@ use crate::pcie::{Histogram, NICS, Packets, Workload, estimate};
 /// The number of packets in each case, smaller without optimization.
 const PACKETS: u64 = if cfg!(debug_assertions) { 20_000 } else { 10_000_000 };
 
-/// The number of packets in a common period of all rules, for bursts that divide 960: of thresholds
-/// of 32 and 64, of batches above a threshold, of re-arm batches, and of fetches of 40 and fewer.
+/// The number of packets in a common period of all rules, for bursts that divide 960. The rules
+/// have thresholds of 32 and 64, batches above a threshold, re-arm batches, and fetches of at
+/// most 40.
 fn period(batch: u32, free: u32) -> u64 {
     let above = u64::from(batch) * (u64::from(free) / u64::from(batch) + 1);
     let least = u64::from(batch) * u64::from(free).div_ceil(u64::from(batch)).max(1);
@@ -153,7 +154,7 @@ fn estimate_equals_counter_with_options_and_segments() {
     }
 }
 
-/// As `check`, for runs that are not whole periods: counts may differ by 2.
+/// Like `check`, for runs that are not whole periods: counts may differ by 2.
 fn check_roughly(case: &Case<'_>) {
     let batches: Histogram = format!("{}:1", case.batch).parse().unwrap();
     let (counts, packets) = counted(case);

@@ -22,8 +22,8 @@ const REARM_64: RxDoorbell = RxDoorbell::Batch(&[(FIRST, 64)]);
 /// `*_TX_MAX_BURST`: the simple path splits a burst into pieces of this size.
 const SIMPLE: TxDoorbell = TxDoorbell::Chunk(32);
 
-/// A cache line of descriptors. It is an assumption: no source has the number for these devices,
-/// and hosts transfer lines.
+/// A cache line of descriptors. This is an assumption, because no source gives the number for
+/// these devices, and hosts transfer whole lines.
 const fn line_of(bytes: u32) -> Fetch {
     Fetch {
         descriptors: 64 / bytes,
@@ -36,7 +36,7 @@ const fn written_back(bytes: u32) -> Completion {
     Completion { bytes, every: WriteBack::Each, together: 1 }
 }
 
-/// One descriptor is written back for each report-status threshold.
+/// One descriptor is written back for as many descriptors as the report-status threshold says.
 const REPORTED: Completion = Completion { bytes: 16, every: WriteBack::ReportStatus, together: 1 };
 
 /// `RTE_*_DEFAULT_RX_FREE_THRESH` and `*_TX_RS_THRESH` are 32 in all of Intel's drivers except
@@ -115,7 +115,7 @@ const ICE: Nic = Nic {
 const IAVF: Nic = Nic {
     name: "iavf",
     devices: "virtual functions of X710, E810 and later",
-    // The speed of the port that they are functions of.
+    // The speed of the port whose functions these devices are.
     line_gigabits: Some(200),
     modes: &[
         (Mode::Scalar, RxDoorbell::Above, TxDoorbell::Burst),
@@ -292,8 +292,8 @@ const ENA: Nic = Nic {
         },
         Choice {
             name: "burst-limit",
-            // ena_com_is_doorbell_needed. The number comes from the device, and no source has it. A
-            // c7g.large accepted two entries of 256 B.
+            // ena_com_is_doorbell_needed. The number comes from the device, and no source gives
+            // it. A c7g.large accepted two entries of 256 B.
             about: "a device that says max_tx_burst_size, 512 B here: a doorbell is written before \
                     more entries are pushed than that",
             apply: |nic| {

@@ -19,11 +19,12 @@ pub enum Mode {
 pub enum RxDoorbell {
     /// After a poll, if the driver holds more descriptors than the free threshold.
     Above,
-    /// After a poll, if the driver holds at least the free threshold of descriptors.
+    /// After a poll, if the driver holds at least as many descriptors as the free threshold.
     AtLeast,
-    /// Once for each free threshold of packets.
+    /// After a poll, once for every full portion of held descriptors. A portion is as large as
+    /// the free threshold.
     Threshold,
-    /// Once for each batch of this many packets, from a release on. The releases ascend.
+    /// Once per batch of this many packets, valid from the given release on. The releases ascend.
     Batch(&'static [(Version, u32)]),
     /// After each poll that returned a packet.
     Poll,
@@ -39,9 +40,9 @@ pub enum RxDoorbell {
 pub enum TxDoorbell {
     /// Once for each burst.
     Burst,
-    /// Once for each full or partial chunk of this many packets of a burst.
+    /// Once per chunk of this many packets in a burst. The last chunk may be smaller.
     Chunk(u32),
-    /// Once for each full or partial report-status threshold of packets of a burst.
+    /// Like [`TxDoorbell::Chunk`], with the report-status threshold as the size of a chunk.
     ReportStatus,
 }
 
@@ -72,7 +73,7 @@ pub enum WriteBack {
     Each,
     /// One for each packet, for its last descriptor.
     Packet,
-    /// One for each report-status threshold of descriptors.
+    /// One for as many descriptors as the report-status threshold says.
     ReportStatus,
     /// One for this many packets.
     Packets(u32),
@@ -83,7 +84,8 @@ pub enum WriteBack {
 /// The rule by which a driver reports to the device how far it has read the completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionDoorbells {
-    /// For received packets: once for each full or partial chunk of this many packets of a poll.
+    /// For received packets: once per chunk of this many packets in a poll. The last chunk may be
+    /// smaller.
     pub rx_packets: u32,
     /// For sent packets: once if at least this many descriptors are with the device at the start of
     /// a burst.

@@ -28,8 +28,9 @@ use super::TraceError;
 use super::header::{BlockHeader, printable};
 use super::number::{self, NUMBER_BYTES_MAX};
 
-/// The largest number of bytes of one event, including a change of thread before it: eight numbers,
-/// the first byte of each of the two, and an alignment; or a name with its length and its tag.
+/// The largest number of bytes of one event, including a change of thread before it: eight
+/// numbers, the first bytes of the event and of the change, and an alignment; or a name with its
+/// length and its tag.
 pub const EVENT_BYTES_MAX: usize = 96;
 
 /// The longest name of a tag, in bytes.
@@ -68,8 +69,8 @@ pub struct Event<'a> {
     pub call: Call<'a>,
 }
 
-/// A call of an allocator. An address is one of the recorded program: it identifies a block among
-/// the live ones and must not be accessed.
+/// A call of an allocator. An address belongs to the recorded program. It identifies a block
+/// among the live ones and must not be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
     /// `malloc` and related functions. An address of 0 means that the call failed.
@@ -118,7 +119,7 @@ pub enum Call<'a> {
         /// Its name: any bytes, [`NAME_BYTES_MAX`] at most.
         name: &'a [u8],
     },
-    /// Calls that were made and could not be recorded.
+    /// Calls that the recorder could not record.
     Lost {
         /// The number of lost calls.
         count: u64,

@@ -2,10 +2,10 @@
 //! numbered blocks, in one possible order.
 //!
 //! An address identifies a block only while the block is live, and threads pass blocks to each
-//! other, so the order determines the block of an address. A block is live from the end of the call
-//! that allocates it until the start of the call that frees it: an allocation counts at its end and
-//! a free at its start. Two calls of one thread never count at the same instant; of two threads'
-//! calls at the same instant, a free comes first.
+//! other, so the order determines which block an address identifies. A block is live from the end
+//! of the call that allocates it until the start of the call that frees it: an allocation counts
+//! at its end and a free at its start. Two calls of one thread never count at the same instant.
+//! If two threads' calls count at the same instant, a free comes first.
 
 use std::collections::HashMap;
 
@@ -190,7 +190,7 @@ impl Builder {
     /// be cut off. Damage is counted, and the events before it are added.
     ///
     /// # Errors
-    /// As for [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     pub fn add_block(&mut self, block: &[u8], file: &Header) -> Result<(), TraceError> {
         let header = match BlockHeader::parse(block, file.block_bytes) {
             Ok(Some(header)) => header,
