@@ -55,8 +55,8 @@ impl fmt::Debug for AfXdp {
     }
 }
 
-/// How long an interface may be busy: the kernel frees a queue some time after its previous socket
-/// was closed, such as that of an earlier run.
+/// How long an interface may be busy. The kernel frees a queue only some time after the queue's
+/// previous socket, such as an earlier run's, was closed.
 const FREED_NS: u64 = 3_000_000_000;
 
 /// Drivers that report to XDP the tags that they remove from packets: those of Linux 6.18 that set
@@ -108,7 +108,7 @@ impl AfXdp {
         self.session.as_ref().map(Session::attachment)
     }
 
-    /// Checks whether the interface still exists and is the same.
+    /// Checks whether the interface still exists, and whether its index, MTU or type has changed.
     fn check(&mut self) {
         self.count_lost();
         let state = self.interface.state().ok();
@@ -152,8 +152,8 @@ impl Port for AfXdp {
                     short += 1;
                     return true;
                 }
-                // Without a buffer, the packet stays in the ring; the kernel drops packets if that
-                // is full.
+                // Without a buffer, the packet stays in the ring. If the ring is full, the kernel
+                // drops packets.
                 let Some(packet) = pool.take(part.len()) else { return false };
                 let is_written = pool.write(&packet, 0, part);
                 debug_assert!(is_written, "a packet of {} B holds as many", part.len());

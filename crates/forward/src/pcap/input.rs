@@ -99,7 +99,7 @@ impl Input {
         self.file.metadata().ok().map(|it| (it.dev(), it.ino()))
     }
 
-    /// The next element; the same one until [`Input::next`].
+    /// The next element; the same element until [`Input::next`].
     ///
     /// # Errors
     /// [`Error::Path`] if the file cannot be read, or is invalid.
