@@ -1,6 +1,6 @@
-//! The Unix sockets of vhost-user: how a path is bound without harm to a file that already exists
-//! there, and how both sides connect. Before either side sends a byte, the process at the other end
-//! is checked by the rule of channels ([`Users`]).
+//! The Unix sockets of vhost-user: how a path is bound without harm to an existing file of this
+//! name, and how both sides connect. Before either side sends a byte, the process at the other
+//! end is checked by the rule of channels ([`Users`]).
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -27,7 +27,7 @@ const CHUNK_BYTES: [usize; 2] = [2048, 4096];
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Dropped first, before the socket closes: a closed socket receives no packet.
+    /// Dropped before the socket, because a closed socket receives no packet.
     program: Program,
     socket: OwnedFd,
     /// A socket that makes the interface receive packets for other addresses as well.

@@ -252,7 +252,7 @@ impl Split {
     #[inline(always)]
     pub(crate) fn put_available(&self, index: u16, head: u16) {
         let word = self.available_word(2 + usize::from(index & self.mask));
-        // As in `store`.
+        // For the same reason as in `store`.
         if word.load(Ordering::Relaxed) != head.to_le() {
             word.store(head.to_le(), Ordering::Relaxed);
         }

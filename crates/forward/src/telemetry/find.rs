@@ -47,8 +47,8 @@ pub struct Found {
     pub prefix: String,
 }
 
-/// The folders in which programs create their sockets. First those in `RUNTIME_DIRECTORY`, which a
-/// service manager sets, then DPDK's `/var/run/dpdk` for root, the user's runtime folder, and
+/// The folders in which programs create their sockets: first those in `RUNTIME_DIRECTORY`, which
+/// a service manager sets, then DPDK's `/var/run/dpdk` for root, the user's runtime folder, and
 /// `/tmp`. haul's folders lie beside DPDK's, but never in `/tmp`. The variables are those of this
 /// process.
 #[must_use]
@@ -155,7 +155,7 @@ impl Telemetry {
         Self::find_for(wish, &Users::Own, deadline)
     }
 
-    /// As [`find`](Self::find), among programs of these users.
+    /// Like [`find`](Self::find), but among programs of these users.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -173,7 +173,7 @@ impl Telemetry {
         Self::choose(found, wish, users, deadline, searched)
     }
 
-    /// As [`find`](Self::find), but searches only these folders.
+    /// Like [`find`](Self::find), but searches only these folders.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -210,7 +210,7 @@ impl Telemetry {
         Self::choose(found, &wish, users, deadline, searched)
     }
 
-    /// Connects to the selected one of these sockets.
+    /// Connects to the program that is selected among these sockets.
     fn choose(
         mut found: Vec<Found>,
         wish: &Wish,

@@ -235,8 +235,8 @@ impl Port for Vhost {
     }
 
     fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
-        // The program may have replaced the handler of SIGBUS since. If the guard cannot be
-        // installed now, the next call tries again.
+        // The program may have replaced the handler of SIGBUS since the last call. If the guard
+        // cannot be installed now, the next call tries again.
         let _ = guard::install();
         self.counters.resets = self.device.resets();
         Ok(())

@@ -8,7 +8,7 @@ use haul_forward::{
     Pcap, PcapSettings, Replay, Role, Vhost, VhostSettings, Virtio, VirtioSettings,
 };
 
-/// A user that runs no test.
+/// The ID of a user that runs no test.
 const OTHER_USER: u32 = 54_321;
 
 fn capture(input: Option<&Path>, output: Option<&Path>) -> Result<Pcap, haul_forward::Error> {
@@ -118,7 +118,7 @@ fn output_is_private_and_follows_no_link() {
     drop(capture(None, Some(&at("victim"))).unwrap());
     let mode = fs::metadata(at("victim")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
-    // A file that another user created there would be readable for that user.
+    // Another user that created a file there could read that file.
     fs::write(at("theirs"), "").unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     if chown(at("theirs"), Some(OTHER_USER), None).is_err() {

@@ -3,8 +3,8 @@
 //!
 //! The ring shows the driver's location. The driver has written every descriptor of a round once,
 //! so that the available bits flip at one location. Each descriptor of the round behind this
-//! location is the device's, or was used. haul's device keeps the order, and marks all descriptors
-//! of a chain: it resumes at the first descriptor that is the device's.
+//! location belongs to the device, or was used. haul's device keeps the order, and marks all
+//! descriptors of a chain: it resumes at the first descriptor that belongs to the device.
 //!
 //! ```text
 //! of the driver's round:  used used used | available available | <- the driver
@@ -21,12 +21,13 @@
 //! `location_in_order`. For any content that the driver writes, the result is only a location in
 //! the ring.
 //!
-//! The driver continues meanwhile. A driver may rewrite a whole ring, its last descriptor first. If
-//! it is stopped in the middle, the ring looks like one of an earlier state, and nothing in it
+//! The driver continues meanwhile. A driver may rewrite a whole ring, its last descriptor first.
+//! If it is stopped in the middle, the ring looks like one of an earlier state, and nothing in it
 //! shows the truth. Therefore a location that haul's device has recorded has precedence over the
-//! content of the ring. It is checked only against the two descriptors beside it, which are the
-//! same for any progress of the driver: see `by_record`. Without a record, the location is certain
-//! at any instant if the driver makes chains available one by one and leaves a descriptor free.
+//! content of the ring. It is checked only against the two descriptors beside it, and this check
+//! succeeds however far the driver has come: see `by_record`. Without a record, the location is
+//! certain at any instant if the driver makes chains available one by one and leaves a descriptor
+//! free.
 
 use crate::ring::packed::{Entry, Location, Packed};
 use crate::ring::split::NEXT;
@@ -49,7 +50,7 @@ enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resumed {
     pub(super) location: Location,
-    /// Chains that the previous device had read but not published; they were returned empty.
+    /// Chains that the previous device had read but not published. They were returned empty.
     pub(super) lost: u64,
 }
 
@@ -92,7 +93,7 @@ fn by_record(ring: &Packed, recorded: Progress, is_sparse: bool) -> Option<Resum
     if is_shown || is_sparse && published == publishing {
         return Some(Resumed::at(location));
     }
-    // The burst was not published, so the driver has not touched it.
+    // The burst was not published, so the driver has not written to it.
     let size = ring.size();
     let length =
         (1..=size).find(|count| published.plus(*count, size) == publishing).unwrap_or(size);
@@ -214,7 +215,7 @@ impl Round {
             .map(usize::from)
     }
 
-    /// The first descriptor that is the device's, or the driver's location.
+    /// The first descriptor that belongs to the device, or the driver's location.
     fn first(&self) -> usize {
         let is_device = |(_, owner): &(Entry, Owner)| *owner == Owner::Device;
         self.entries.iter().position(is_device).unwrap_or(self.entries.len())
@@ -262,14 +263,15 @@ impl Round {
         !has_to && (entries.is_empty() || entries.iter().any(is_driver))
     }
 
-    /// Where a device was that publishes a burst by its first descriptor. This descriptor holds the
-    /// id of the last chain, owner descriptor the device has marked before, with the number of
+    /// The location of a previous device that published each burst by its first descriptor alone.
+    /// This descriptor holds the id of the burst's last chain. Before it published the burst, the
+    /// device marked the burst's last descriptor with this id and the burst's number of
     /// descriptors.
     ///
-    /// This mark is visible unless the driver has refilled the ring behind it; then the whole ring
-    /// is the device's. Other devices mark the first descriptor alone, and name a location where
-    /// that id occurs again. If the driver has overwritten their mark, the ring does not
-    /// distinguish the middle of a burst from its end: it is treated as a full ring.
+    /// This mark is visible unless the driver has refilled the ring behind it; then the whole
+    /// ring belongs to the device. Other devices mark the first descriptor alone, and name a
+    /// location where that id occurs again. If the driver has overwritten their mark, the ring
+    /// does not distinguish the middle of a burst from its end: it is treated as a full ring.
     fn location_in_order(&self, ring: &Packed, locations: &[Location]) -> Resumed {
         let is_driver = |(_, owner): &(Entry, Owner)| *owner == Owner::Driver;
         let Some(end) = self.entries.iter().rposition(is_driver) else {
@@ -299,9 +301,9 @@ impl Round {
     }
 }
 
-/// Returns, empty, the chains that a burst had overwritten before its first descriptor was
-/// published. Returns where the next burst begins. The burst begins at `location`, with the first
-/// of `entries`.
+/// Returns to the driver, empty, the chains that a burst had overwritten before its first
+/// descriptor was published. The result says where the next burst begins. The burst begins at
+/// `location`, with the first of `entries`.
 fn return_empty(ring: &Packed, location: Location, entries: &[(Entry, Owner)]) -> Resumed {
     let [(first, Owner::Device), rest @ ..] = entries else { return Resumed::at(location) };
     let hidden = rest.iter().take_while(|(_, owner)| *owner == Owner::Driver).count();
