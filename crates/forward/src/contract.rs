@@ -80,7 +80,7 @@ pub trait Port: Send {
         None
     }
 
-    /// Why the port has no link, if the port knows more than that no peer has connected: what the
+    /// Why the port has no link, if the port knows more than the absence of a peer: what a
     /// rejected peer lacks, and the remedy.
     fn obstacle(&self) -> Option<String> {
         None

@@ -153,7 +153,7 @@ impl Default for Copier {
 }
 
 /// # Safety
-/// As for [`Copier::copy_batch`]. The functions below have the same obligations.
+/// The obligations of [`Copier::copy_batch`], which hold for the functions below as well.
 unsafe fn by_haul(parts: &[Part]) {
     for part in parts {
         // SAFETY: the caller's promise.

@@ -74,7 +74,7 @@ pub struct Direction {
     pub packets: u64,
     /// Their bytes, from the Ethernet header on, without the frame check sequence.
     pub bytes: u64,
-    /// The number of calls, by the number of packets that passed; empty calls are at index 0.
+    /// At index `n`, the number of calls in which `n` packets passed.
     pub batches: [u64; BURST_MAX + 1],
     /// Packets that were dropped, by [`DropReason`].
     pub drops: [u64; DropReason::ALL.len()],

@@ -53,7 +53,7 @@ impl Wake {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until it is woken, or for `nanoseconds`.
+    /// Waits until the thread is woken, or for `nanoseconds`.
     pub(crate) fn pause(&self, nanoseconds: i64) {
         let mut ready = [PollFd::new(&*self.0, PollFlags::IN)];
         let pause = Timespec { tv_sec: 0, tv_nsec: nanoseconds };

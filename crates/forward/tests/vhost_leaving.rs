@@ -105,8 +105,8 @@ enum Disconnect {
 const DISCONNECTS: [Disconnect; 4] =
     [Disconnect::Closes, Disconnect::ShutsDown, Disconnect::Unread, Disconnect::HalfMessage];
 
-/// The life of a connected guest: `steps` messages of the handshake, packets if it is complete, and
-/// the disconnect.
+/// The life of a connected guest: `steps` messages of the handshake, packets if the handshake is
+/// complete, and the disconnect.
 fn live(mut front: Front, steps: usize, disconnect: Disconnect, random: &mut Random) {
     (0..steps).for_each(|step| front.step(step, FEATURES));
     if steps == Front::steps() {

@@ -26,8 +26,8 @@ use offloaded::Offloaded;
 use rings::{Receiving, SendResult, Sending};
 
 /// The port: see the module. While its interface is down or absent, no packet arrives, and each
-/// packet that is sent is dropped. Packets pass again when the interface returns, also as a new one
-/// of the same name.
+/// packet that is sent is dropped. Packets pass again when the interface returns, or when a new
+/// interface of the same name appears.
 pub struct AfPacket {
     name: String,
     interface: Interface,

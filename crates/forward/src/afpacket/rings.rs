@@ -169,7 +169,7 @@ impl Receiving {
         Ok(Self(slots))
     }
 
-    /// The next received packet; the same one until [`Receiving::release`].
+    /// The next received packet; the same packet until [`Receiving::release`].
     #[inline]
     pub(super) fn peek(&self) -> Option<SlotPacket> {
         let Slots { memory, .. } = &self.0;

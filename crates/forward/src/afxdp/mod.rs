@@ -2,8 +2,8 @@
 //! its network stack sees them.
 //!
 //! If the driver supports it, it writes packets directly to that memory; with every other driver,
-//! the kernel copies them once. The port receives all packets of its queue, and the kernel those of
-//! the interface's other queues.
+//! the kernel copies them once. The port receives all packets of its queue. The kernel receives
+//! the packets of the interface's other queues.
 //!
 //! From the bottom up:
 //!
@@ -31,8 +31,9 @@ use super::pool::{Burst, Pool};
 use session::Session;
 
 /// The port: see the module. While its interface is down or absent, no packet arrives, and each
-/// packet that is sent is dropped. Packets pass again when the interface returns, also as a new one
-/// of the same name. A packet counts as sent when it is in the interface's ring.
+/// packet that is sent is dropped. Packets pass again when the interface returns, or when a new
+/// interface of the same name appears. A packet counts as sent when it is in the interface's
+/// ring.
 pub struct AfXdp {
     name: String,
     queue: u32,

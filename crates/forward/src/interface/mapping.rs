@@ -73,7 +73,7 @@ impl Mapping {
         let pointer = self.pointer(at, 4).cast::<u32>();
         assert!(pointer.is_aligned(), "a shared word is aligned");
         // SAFETY: the word lies inside the mapping, is aligned, and lives as long as the mapping;
-        // the kernel accesses it by single accesses.
+        // the kernel accesses it with single accesses.
         unsafe { AtomicU32::from_ptr(pointer) }
     }
 
@@ -94,9 +94,9 @@ impl Mapping {
     #[inline(always)]
     pub(crate) fn part(&self, at: usize, length: usize) -> &[u8] {
         let pointer = self.pointer(at, length);
-        // SAFETY: the bytes lie inside the mapping, live as long as it, were initialised by the
-        // kernel, and the kernel does not write them while this side owns them; this value is
-        // borrowed.
+        // SAFETY: the bytes lie inside the mapping, live as long as the mapping, were initialised
+        // by the kernel, and the kernel does not write them while this side owns them; this value
+        // is borrowed.
         unsafe { std::slice::from_raw_parts(pointer, length) }
     }
 

@@ -39,7 +39,7 @@ pub(crate) const FRAME_BYTES_MIN: usize = 14;
 /// A VLAN tag, which an interface's MTU does not include.
 const TAG_BYTES: usize = 4;
 
-/// An interface by its name, whether it exists or not.
+/// An interface, known by its name. It need not exist.
 #[derive(Debug)]
 pub(crate) struct Interface {
     /// The given name, and the name for the kernel's older calls.
@@ -129,7 +129,7 @@ impl Interface {
         Ok(State { index, mtu: mtu as usize, is_up, kind: kind as u16 })
     }
 
-    /// Why packets do not pass, by this state; `None` if they do.
+    /// Why packets do not pass in this state; `None` if they do.
     pub(crate) fn obstacle(&self, state: Option<&State>) -> Option<String> {
         let name = &self.name;
         match state {
@@ -144,7 +144,7 @@ impl Interface {
         }
     }
 
-    /// A number of the interface, as in netdevice(7).
+    /// Asks for one of the interface's numbers, see netdevice(7).
     fn ask(&self, what: libc::Ioctl) -> io::Result<u32> {
         let mut request = Request::of(&self.first_name)?;
         // SAFETY: the request is as large as the kernel's `struct ifreq`, which it reads and

@@ -260,8 +260,8 @@ fn never_zero(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
-/// Adds bytes from an even offset to the sum of RFC 1071: words of 32 bits, which fold to the same
-/// sum.
+/// Adds bytes, which begin at an even offset, to the sum of RFC 1071. Words of 32 bits fold to
+/// the same sum as words of 16 bits.
 fn add(sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks();
     let whole = words.iter().fold(sum, |sum, word| sum + u64::from(u32::from_be_bytes(*word)));
@@ -281,8 +281,8 @@ fn finish(mut sum: u64) -> u16 {
 mod tests {
     use super::*;
 
-    /// A frame of TCP or UDP with this payload, whose checksum is that of the pseudo-header, as a
-    /// kernel leaves it to a device; and the kernel's description of the work left.
+    /// A TCP or UDP frame with this payload, and the kernel's description of the work left. The
+    /// frame's checksum is that of the pseudo-header, as a kernel leaves it to a device.
     fn frame(
         is_v6: bool,
         is_tcp: bool,
@@ -400,7 +400,7 @@ mod tests {
         for (is_v6, is_tcp, tags) in [(false, true, 0), (true, false, 1), (false, false, 2)] {
             let (mut bytes, offload) = frame(is_v6, is_tcp, tags, 101, 0);
             let (network, transport) = (14 + 4 * tags, offload.start);
-            // As a kernel leaves it: the sum of the pseudo-header.
+            // The checksum that a kernel leaves to a device: the sum of the pseudo-header.
             let range = if is_v6 { 8..40 } else { 12..20 };
             let protocol = if is_tcp { IS_TCP } else { IS_UDP };
             let length = bytes.len() - transport;

@@ -1,11 +1,11 @@
 //! A port whose other side is a modelled NIC: packets arrive at a rate in a ring of buffers, and
 //! every transaction that would cross PCIe is counted.
 //!
-//! [`haul_model::pcie::Device`] counts: descriptors read, packets and completions written,
-//! doorbells by the driver's rules. This module holds the packets and the time. The device acts
-//! within the port's own calls: each poll does the work that the device would have done since the
-//! last one. This work needs about 20 ns per packet on the worker's core, which a real device
-//! does not need.
+//! [`haul_model::pcie::Device`] counts the descriptors read, the packets and completions written,
+//! and the doorbells that the driver rings by its rules. This module holds the packets and the
+//! time. The device acts within the port's own calls: each poll does the work that the device
+//! would have done since the last one. This work needs about 20 ns per packet on the worker's
+//! core, which a real device does not need.
 //!
 //! - `time`: when packets arrive.
 

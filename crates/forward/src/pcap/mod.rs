@@ -1,7 +1,7 @@
 //! Packets from a capture and into one: pcap and pcapng.
 //!
 //! A port reads one file, writes another, or both. It reads through a window of the file's bytes,
-//! and copies packets from the window into buffers. It writes each burst by one system call, so
+//! and copies packets from the window into buffers. It writes each burst with one system call, so
 //! that every packet that was counted as sent is complete in the file, even if the process is
 //! killed.
 //!

@@ -240,7 +240,7 @@ fn timed(blocks: &[Vec<u8>], pause_max: Option<Duration>) -> (Duration, usize, V
 fn times_include_offset_of_interface() {
     let offset = |seconds: i64| [&[14, 0, 8, 0][..], &seconds.to_le_bytes(), &[0; 4]].concat();
     let second = 1_000_000;
-    // Two clocks that agree by their offsets, but differ by 54 years in their ticks.
+    // Two clocks that agree because of their offsets, although their ticks differ by 54 years.
     for (first, ticks) in
         [(1_700_000_000, 0), (-5, (1_700_000_005) * second), (0, 1_700_000_000 * second)]
     {

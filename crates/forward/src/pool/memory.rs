@@ -142,7 +142,7 @@ impl Memory {
     /// file write to it. This takes as long as a copy of the whole memory.
     ///
     /// # Errors
-    /// The system's error: it has no such pages. Nothing has changed then.
+    /// The system's error if it has no such pages. In this case, nothing has changed.
     pub(crate) fn mend(&self) -> Result<(), String> {
         let file = self.file.as_fd();
         memory::reserve(file, 0, self.bytes).map_err(said)?;

@@ -23,7 +23,7 @@ pub(crate) use memory::Memory;
 
 pub use burst::{BURST_MAX, Burst};
 
-/// Bytes of a packet that a buffer holds.
+/// Bytes of a packet that fit into one buffer.
 pub const ROOM_BYTES: usize = 2048;
 
 /// Bytes in front of a packet, for a header: as many as DPDK's RTE_PKTMBUF_HEADROOM.

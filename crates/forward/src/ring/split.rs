@@ -277,8 +277,8 @@ impl Split {
     }
 }
 
-/// Stores a value unless it is there already. If buffers are used in order, heads and lengths
-/// repeat in every round: the line then stays in the other side's cache.
+/// Stores a value unless the word holds it already. If buffers are used in order, heads and
+/// lengths repeat in every round: the line then stays in the other side's cache.
 #[inline(always)]
 fn store(word: &AtomicU32, value: u32) {
     if word.load(Ordering::Relaxed) != value {

@@ -65,7 +65,7 @@ impl Telemetry {
     /// Like [`connect`](Self::connect), but to a program of one of these users.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// See [`connect`](Self::connect).
     pub fn connect_for(path: &Path, users: &Users, deadline: Duration) -> Result<Self, Error> {
         let mut calls = [Call::to(path.into())];
         Call::wait_for_all(&mut calls, users, deadline, deadline);

@@ -61,7 +61,7 @@ pub fn serve(
 /// allowed.
 ///
 /// # Errors
-/// As [`serve`].
+/// See [`serve`].
 pub fn serve_for(
     path: Option<&Path>,
     users: &Users,

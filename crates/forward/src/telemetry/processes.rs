@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Most processes that are examined: more than one machine runs.
+/// Most processes that are examined: no machine runs as many.
 const PROCESSES_MAX: usize = 1 << 20;
 
 /// A socket on which a process listens.
@@ -98,7 +98,7 @@ fn held(process: u32) -> io::Result<BTreeSet<u64>> {
     Ok(sockets.collect())
 }
 
-/// The listening sockets with a matching name in a table of the format of `/proc/net/unix`: seven
+/// The listening sockets with a matching name in a table in the format of `/proc/net/unix`: seven
 /// columns, then the path with arbitrary bytes.
 fn listening(table: &[u8], is_name: impl Fn(&OsStr) -> bool) -> Vec<Listening> {
     /// `__SO_ACCEPTCON`: the socket listens.

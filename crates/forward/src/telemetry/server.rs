@@ -80,7 +80,7 @@ impl Server {
     /// Like [`start`](Self::start), but in a folder that is removed with the server.
     ///
     /// # Errors
-    /// As [`start`](Self::start); the folder is then removed.
+    /// See [`start`](Self::start). The folder is then removed.
     pub(super) fn start_in(
         folder: &Path,
         path: &Path,

@@ -30,8 +30,8 @@ impl Order {
     }
 }
 
-/// Follows a stream. A number costs a few nanoseconds; one that skips many costs a microsecond at
-/// most.
+/// Follows a stream. Each number costs a few nanoseconds. A number that skips many others costs a
+/// microsecond at most.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracker {
     order: Order,

@@ -182,7 +182,7 @@ fn at<L: Layout>(start: NonNull<u8>, index: u16) -> Descriptor {
     let at = unsafe { start.add(usize::from(index) * DESCRIPTOR_BYTES) };
     // SAFETY: as above; the table's beginning was checked to be aligned.
     let descriptor = unsafe { Descriptor::read(at.cast()) };
-    // The table of a packed ring has flags where that of a split ring has `next`.
+    // A packed ring's table holds flags where a split ring's table holds `next`.
     let flags = if L::HAS_PACKED_TABLES { descriptor.next } else { descriptor.flags };
     Descriptor { flags, ..descriptor }
 }

@@ -1,4 +1,4 @@
-//! The device as configured by its front end, and the rings that result.
+//! The device as its front end configures it, and the resulting rings.
 //!
 //! Two threads use a device: the thread of the conversation, and the worker of a queue. The
 //! configuration belongs to the conversation; no worker takes its lock. Each ring has a lock that
@@ -132,8 +132,9 @@ impl Device {
         }
     }
 
-    /// The ring to the guest for a queue pair's packets: its own if it is active. Otherwise an
-    /// active one; pairs without a ring of their own are spread over these in turn.
+    /// The ring to the guest for a queue pair's packets: the pair's own ring if it is active,
+    /// otherwise another active ring. Pairs whose own ring is not active are spread over the
+    /// active rings in turn.
     #[inline]
     pub(super) fn ring_to_guest(&self, pair: u16) -> usize {
         let own = 2 * usize::from(pair);

@@ -201,7 +201,7 @@ impl<L: Layout> Active<L> {
         let header = features::header(count);
         let header = &header[..self.header_bytes];
         // The header may cross into the next chain if the guest made the first one shorter.
-        // Section 5.1.6.4 wants it in the first chain; the written length then shows the guest
+        // Section 5.1.6.4 requires it in the first chain; the written length then shows the guest
         // where the first chain's part ends.
         let pieces = || scratch.pieces.iter().map(|Piece { at, length }| (*at, *length));
         let source = std::iter::once((NonNull::from(header).cast(), header.len()));
@@ -245,7 +245,7 @@ const AHEAD: usize = 2;
 /// prefetches and 10.3 with prefetches into the second-level cache alone.
 ///
 /// # Safety
-/// As [`Copier::copy_batch`].
+/// The obligations of [`Copier::copy_batch`].
 #[inline]
 unsafe fn copy(copier: &Copier, parts: &[Part]) {
     if !copier.writes_targets() || parts.iter().all(|part| part.length <= FETCH_BYTES) {

@@ -64,8 +64,8 @@ pub struct VhostSettings {
     pub queues: u16,
     /// The function that copies packets.
     pub copy: CopyMethod,
-    /// Whether packets may take several buffers of the guest's. Packets longer than one of them
-    /// need it.
+    /// Whether a packet may take several of the guest's buffers. Packets that are longer than one
+    /// buffer need this.
     pub is_mergeable: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The configuration of a ring by the front end, and the active ring that results once it is
-//! complete.
+//! A ring's configuration, which the front end sets, and the active ring that results once the
+//! configuration is complete.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

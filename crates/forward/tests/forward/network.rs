@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Why this machine cannot create a pair, as a line that is printed once a test.
+/// Why this machine cannot create a pair, as a line that is printed once per test.
 fn lacks() -> Option<&'static str> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&folders).any(|it| it.join("ip").is_file()) {

@@ -176,7 +176,7 @@ fn find_selects_program_by_prefix_or_process() {
     let greeting = |process: u32| {
         format!(r#"{{"version":"DPDK 25.11.0","pid":{process},"max_output_len":16384}}"#)
     };
-    // Each program is asked three times: as the only one, by its process ID, and by its prefix.
+    // Each program is asked three times: for any program, for its process ID, and for its prefix.
     let serve = |path: &Path, process: u32| {
         let (socket, text) = (listen(path), greeting(process));
         thread::spawn(move || {

@@ -234,8 +234,8 @@ fn packets_arrive_once_and_in_order_despite_kills() {
             drop(back_end);
         }
         let lost = guest.unwrap().number - came.packets;
-        // The chains that a back end had read, those of a burst that it returned empty, and those
-        // in flight.
+        // Packets are lost in chains that a back end had read, in chains of a burst that it
+        // returned empty, and in flight.
         assert!(lost <= (KILLS as u64 + 1) * 2 * OUT_MAX, "{lost} lost");
         eprintln!("{in_order} {has_area}: lost {lost}, empty {}", came.empty);
         assert!(came.empty <= KILLS as u64 * OUT_MAX, "{} empty", came.empty);

@@ -177,8 +177,8 @@ struct Guest {
     back: Line,
     random: Random,
     is_in_order: bool,
-    /// The numbers of packets that were sent, of those that arrived, of the last one, and of
-    /// buffers that were returned empty.
+    /// The numbers of packets that were sent and that arrived, the number of the last packet, and
+    /// the number of buffers that were returned empty.
     number: u64,
     packets: u64,
     last: u64,
@@ -277,7 +277,7 @@ fn chains_return_once_and_complete_despite_kills() {
         let Guest { number, packets, empty, merged, .. } = guest.unwrap();
         let lost = number - packets;
         eprintln!("{in_order:#x} {has_area}: {packets} came, {lost} lost, {empty} empty");
-        // The chains that a back end had read but not returned, and those in flight.
+        // Packets are lost in chains that a back end had read but not returned, and in flight.
         assert!(lost <= (KILLS as u64 + 1) * u64::from(SIZE), "{lost} lost");
         assert!(empty <= KILLS as u64 * u64::from(SIZE), "{empty} empty");
         assert!(merged > packets / 4, "{merged} of {packets} in several buffers");

@@ -82,7 +82,7 @@ pub(super) trait Layout {
     /// Begins a walk of the chain at a location; `None` if no chain is available there.
     ///
     /// # Errors
-    /// As [`Layout::poll`].
+    /// See [`Layout::poll`].
     fn open(&mut self, location: Self::Location) -> Result<Option<Walk>, Broken>;
 
     /// Moves the walk to the next descriptor.

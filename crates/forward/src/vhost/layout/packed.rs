@@ -133,7 +133,7 @@ impl Layout for PackedRing {
 
     fn close(&self, location: Location, walk: &Walk) -> Result<(Chain, Location), Broken> {
         let mut walk = *walk;
-        // The id of a chain is that of its last descriptor.
+        // A chain has the id of its last descriptor.
         while walk.descriptor.flags & NEXT != 0 {
             self.step(&mut walk).map_err(|Bad| Broken)?;
         }

@@ -72,7 +72,8 @@ struct Store {
     flags: u16,
 }
 
-/// Bytes of a descriptor of a batch: also a plausible number of descriptors.
+/// The length in each descriptor of a batch, in bytes. It is also a plausible number of
+/// descriptors.
 const BATCH_BYTES: u32 = 3;
 
 /// A driver that numbers its chains.
@@ -123,8 +124,8 @@ impl Driver {
         self.given += 1;
     }
 
-    /// The stores that make chains available, all at once or one by one, the last descriptor first:
-    /// descriptors except for their flags, then the flags.
+    /// The stores that make chains available, all at once or one by one: descriptors except for
+    /// their flags, then the flags, the last descriptor's flags first.
     fn stores(&mut self, most: u16, at_once: bool) -> VecDeque<Store> {
         let mut all = VecDeque::new();
         loop {

@@ -22,12 +22,12 @@
 //! the ring.
 //!
 //! The driver continues meanwhile. A driver may rewrite a whole ring, its last descriptor first.
-//! If it is stopped in the middle, the ring looks like one of an earlier state, and nothing in it
-//! shows the truth. Therefore a location that haul's device has recorded has precedence over the
-//! content of the ring. It is checked only against the two descriptors beside it, and this check
-//! succeeds however far the driver has come: see `by_record`. Without a record, the location is
-//! certain at any instant if the driver makes chains available one by one and leaves a descriptor
-//! free.
+//! If it is stopped in the middle, the ring has the content of an earlier state, and no
+//! descriptor shows the true location. Therefore a location that haul's device has recorded has
+//! precedence over the content of the ring. It is checked only against the two descriptors beside
+//! it, and this check succeeds however far the driver has come: see `by_record`. Without a
+//! record, the location is certain at any instant if the driver makes chains available one by one
+//! and leaves a descriptor free.
 
 use crate::ring::packed::{Entry, Location, Packed};
 use crate::ring::split::NEXT;
@@ -310,7 +310,7 @@ fn return_empty(ring: &Packed, location: Location, entries: &[(Entry, Owner)]) -
     if hidden == 0 {
         return Resumed::at(location);
     }
-    // The id of a chain is that of its last descriptor.
+    // A chain has the id of its last descriptor.
     let (mut id, mut tail) = (first.id, 0);
     let mut flags = first.descriptor().flags;
     while flags & NEXT != 0
