@@ -75,7 +75,7 @@ pub(crate) trait Backend: Send + Sync {
 ///
 /// The crate that parses the messages may close the descriptors in them, and a close may wait for
 /// the process that sent them. Therefore each message is received here first, as a whole, and the
-/// crate reads it from an internal socket. The crate then never closes the last copy of a
+/// crate reads it from an internal socket, so that the crate never closes the last copy of a
 /// descriptor. Answers take the same path back.
 pub(crate) struct Conversation<B: Backend> {
     requests: BackendReqHandler<Handler<B>>,

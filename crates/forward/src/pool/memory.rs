@@ -25,7 +25,7 @@ pub(crate) struct Memory {
     heap: ManuallyDrop<Heap>,
     /// Dropped before the mapping.
     guard: ManuallyDrop<Guard>,
-    /// The source of the heap's memory, by `Box::into_raw`; dropped after the heap.
+    /// The source of the heap's memory, from `Box::into_raw`; dropped after the heap.
     whole: NonNull<Whole>,
     base: NonNull<u8>,
     bytes: usize,

@@ -127,7 +127,7 @@ fn next_back_end_resumes_where_previous_one_died() {
                 let first = descriptor(whole.address, 20, NEXT);
                 let rest = descriptor(whole.address + 20, 52, 0);
                 let chain = [vec![whole], vec![first, rest]];
-                // Every packet has a buffer with the same mark: the last one counts.
+                // All packets use the same buffer, which holds the mark of the last one.
                 let is_chain = features & IN_ORDER == 0 && sent % 5 == 0;
                 guest.back.make_available(&guest.front, sent, &chain[usize::from(is_chain)]);
                 sent += 1;

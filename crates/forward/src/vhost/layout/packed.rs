@@ -5,7 +5,7 @@
 //! If both sides keep the order, the device publishes only the last chain of a burst that it has
 //! read. It writes the id of this chain to the location of the first one, section 2.8 of virtio
 //! 1.2, and the lines of the other chains stay with the driver. The exception is the burst's last
-//! descriptor, whose mark shows the next device how far this one came.
+//! descriptor, whose mark shows the next device how far this device came.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -32,10 +32,10 @@ pub(in crate::vhost) struct PackedRing {
 }
 
 impl PackedRing {
-    /// Resumes at the recorded location, else at the front end's if it is plausible, else at the
-    /// location that the ring shows. Returns how many chains were lost with the previous device.
-    /// `shows_last` must be set if the order is kept and the device reads. For `pause` see
-    /// [`resume`].
+    /// Resumes at the recorded location, else at the front end's location if that is plausible,
+    /// else at the location that the ring shows. Returns how many chains were lost with the
+    /// previous device. `shows_last` must be set if the order is kept and the device reads. For
+    /// `pause` see [`resume`].
     pub(in crate::vhost) fn new(
         ring: Packed,
         (recorded, base): (Option<Progress>, Location),

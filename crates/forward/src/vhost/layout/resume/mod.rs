@@ -14,12 +14,12 @@
 //! A burst is published by its first descriptor, which is written last. Chains that a killed device
 //! has overwritten without publishing them are lost: the next device returns them empty.
 //!
-//! Other devices mark only the first descriptor of a chain. Therefore the front end's location has
-//! precedence, unless the ring contradicts it. For example, the end of a full ring without a used
-//! chain is a location of the previous round. If both sides keep the order and the device reads, a
-//! burst is published by its first descriptor alone, and the ring has precedence: see
-//! `location_in_order`. For any content that the driver writes, the result is only a location in
-//! the ring.
+//! Other devices mark only the first descriptor of a chain. Therefore the front end's location
+//! has precedence, unless the ring contradicts it. For example, in a full ring without a used
+//! chain, a location at the end of the round belongs to the previous round. If both sides keep
+//! the order and the device reads, a burst is published by its first descriptor alone, and the
+//! ring has precedence: see `location_in_order`. For any content that the driver writes, the
+//! result is only a location in the ring.
 //!
 //! The driver continues meanwhile. A driver may rewrite a whole ring, its last descriptor first.
 //! If it is stopped in the middle, the ring has the content of an earlier state, and no
@@ -125,7 +125,7 @@ fn read(ring: &Packed) -> Vec<Entry> {
     (0..ring.size()).map(|index| ring.any(Location { index, is_odd: false })).collect()
 }
 
-/// How many chains end here. The last one may be overwritten.
+/// How many chains end in these descriptors. The last descriptor may be overwritten.
 fn ends(entries: &[(Entry, Owner)]) -> u64 {
     let ends = |(entry, _): &&(Entry, Owner)| entry.descriptor().flags & NEXT == 0;
     entries.iter().filter(ends).count() as u64
@@ -207,8 +207,8 @@ impl Round {
         self.start.plus(ahead as u16, self.size)
     }
 
-    /// The distance of a location from the oldest; `None` if the driver has not reached it, or has
-    /// passed it.
+    /// The distance of a location from the oldest descriptor; `None` if the driver has not
+    /// reached it, or has passed it.
     fn ahead(&self, location: Location) -> Option<usize> {
         (0..=self.size)
             .find(|ahead| self.start.plus(*ahead, self.size) == location)
@@ -222,14 +222,14 @@ impl Round {
     }
 
     /// Whether a device can be at a location: the next descriptor was not used, and each earlier
-    /// one was, or belongs to a chain that was.
+    /// one was used or belongs to a used chain.
     fn is_plausible(&self, location: Location) -> bool {
         let Some(ahead) = self.ahead(location) else { return false };
         let is_next = self.entries.get(ahead).is_none_or(|(_, owner)| *owner == Owner::Device);
         is_next && self.are_chains(&self.entries[..ahead])
     }
 
-    /// Whether each of the descriptors from the oldest on was used, or belongs to a chain that was.
+    /// Whether each of the descriptors from the oldest on was used or belongs to a used chain.
     /// The driver may have made the beginning of the oldest chain available again.
     fn are_chains(&self, entries: &[(Entry, Owner)]) -> bool {
         let is_driver = |(_, owner): &(Entry, Owner)| *owner == Owner::Driver;
@@ -237,7 +237,7 @@ impl Round {
             && !is_driver(first)
             && rest.iter().all(is_driver)
         {
-            // A burst that was not published. If it were the end of an old chain, the result would
+            // The burst was not published. If it were the end of an old chain, the result would
             // be the same location, and returning that chain again is harmless.
             return false;
         }
