@@ -9,7 +9,7 @@ use super::pool::{Burst, Pool};
 /// Whether the port has a connection to its other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Not yet, or not any more; a peer may still connect.
+    /// No connection yet, or no longer; a peer may still connect.
     Down,
     /// Packets pass in both directions.
     Up,
@@ -27,7 +27,7 @@ pub struct Agreement {
 }
 
 /// A queue pair of a port, which one worker drives. A port of several queues is opened as several
-/// of these, one for each worker. They share no state.
+/// queue pairs, one for each worker. They share no state.
 ///
 /// Each worker has one pool. It passes this pool to every call, and all packets belong to it. A
 /// port may keep packets of the pool, such as those that a device fills; [`Port::stop`] returns
@@ -80,7 +80,7 @@ pub trait Port: Send {
         None
     }
 
-    /// Why the port has no link, if the port knows more than that no peer has connected: what the
+    /// Why the port has no link, if the port knows more than the absence of a peer: what a
     /// rejected peer lacks, and the remedy.
     fn obstacle(&self) -> Option<String> {
         None

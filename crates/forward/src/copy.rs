@@ -24,19 +24,19 @@ const _: () = assert!(size_of::<Part>() == 24);
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub enum CopyMethod {
-    /// haul's, by the policy in force.
+    /// haul's own copy, by the policy in force.
     #[default]
     Haul,
     /// The C library's memcpy.
     Libc,
     /// One of haul's kernels.
     Kernel(&'static CopyKernel),
-    /// A function of the caller's.
+    /// A function that the caller provides.
     Custom(CustomCopy),
 }
 
 /// A caller's function that copies a burst. Measurements use it for functions that haul does not
-/// have.
+/// contain.
 #[derive(Clone, Copy, Debug)]
 pub struct CustomCopy {
     name: &'static str,
@@ -47,9 +47,9 @@ impl CustomCopy {
     /// Names a function.
     ///
     /// # Safety
-    /// A call of `batch` is sound if each source is readable and each target writable for the
-    /// part's length. The caller answers for the content: a peer receives the bytes that `batch`
-    /// leaves in the targets.
+    /// A call of `batch` must be sound whenever each source is readable and each target writable
+    /// for the part's length. The caller answers for the content: a peer receives the bytes that
+    /// `batch` leaves in the targets.
     #[must_use]
     pub const unsafe fn new(name: &'static str, batch: unsafe fn(&[Part])) -> Self {
         Self { name, batch }
@@ -57,7 +57,8 @@ impl CustomCopy {
 }
 
 impl CopyMethod {
-    /// The method of this name: `haul`, `libc`, or a kernel's that this processor can run.
+    /// The method of this name: `haul`, `libc`, or the name of a kernel that this processor can
+    /// run.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -119,7 +120,8 @@ impl Copier {
         Self { call, writes_targets: !matches!(method, CopyMethod::Custom(_)) }
     }
 
-    /// Whether the targets are surely written, so that their cache lines are worth a prefetch.
+    /// Whether the function certainly writes the targets, so that their cache lines are worth a
+    /// prefetch.
     #[inline]
     pub(crate) fn writes_targets(&self) -> bool {
         self.writes_targets
@@ -151,7 +153,7 @@ impl Default for Copier {
 }
 
 /// # Safety
-/// As [`Copier::copy_batch`], likewise for the others.
+/// The obligations of [`Copier::copy_batch`], which hold for the functions below as well.
 unsafe fn by_haul(parts: &[Part]) {
     for part in parts {
         // SAFETY: the caller's promise.

@@ -24,7 +24,7 @@ pub enum DropReason {
     Reset,
     /// The system refused the packet.
     Refused,
-    /// The port expects other packets: this one has no sequence number.
+    /// The packet has no sequence number, which the port expects.
     Foreign,
     /// A capture holds only a part of the packet.
     Cut,
@@ -74,7 +74,7 @@ pub struct Direction {
     pub packets: u64,
     /// Their bytes, from the Ethernet header on, without the frame check sequence.
     pub bytes: u64,
-    /// Calls by the number of packets that passed, empty ones at index 0.
+    /// At index `n`, the number of calls in which `n` packets passed.
     pub batches: [u64; BURST_MAX + 1],
     /// Packets that were dropped, by [`DropReason`].
     pub drops: [u64; DropReason::ALL.len()],

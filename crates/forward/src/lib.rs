@@ -3,7 +3,7 @@
 //! A port is a queue pair that one worker drives: [`Port::rx_burst`] appends packets to a
 //! [`Burst`], [`Port::tx_burst`] removes them from its front. Packets are buffers of a [`Pool`]
 //! that belongs to the worker. The pool's memory is a memory file, so that a virtual machine can
-//! use it as its memory.
+//! use the file as its memory.
 //!
 //! ```
 //! # mod haul { pub use haul_forward as forward; }
@@ -86,7 +86,7 @@ pub use user_socket::Role;
 pub use vhost::{KeptDevice, Vhost, VhostSettings};
 pub use virtio::{Virtio, VirtioSettings};
 
-/// The example of the crate's README, which must stay true.
+/// The example of the crate's README, which must keep working.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -16,7 +16,7 @@ pub struct Null {
     counters: Counters,
 }
 
-/// Packets of a batch, as of DPDK's null device.
+/// Packets per batch, as in DPDK's null device.
 const BATCH: usize = 32;
 
 impl Null {

@@ -1,6 +1,6 @@
-//! The Unix sockets of vhost-user: how a path is bound without harm to a file that already exists
-//! there, and how both sides connect. Before either side sends a byte, the process at the other end
-//! is checked by the rule of channels ([`Users`]).
+//! The Unix sockets of vhost-user: how a path is bound without harm to an existing file of this
+//! name, and how both sides connect. Before either side sends a byte, the process at the other
+//! end is checked by the rule of channels ([`Users`]).
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ impl Wake {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until it is woken, or for `nanoseconds`.
+    /// Waits until the thread is woken, or for `nanoseconds`.
     pub(crate) fn pause(&self, nanoseconds: i64) {
         let mut ready = [PollFd::new(&*self.0, PollFlags::IN)];
         let pause = Timespec { tv_sec: 0, tv_nsec: nanoseconds };

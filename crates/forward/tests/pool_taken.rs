@@ -1,7 +1,7 @@
-//! A back end that removes the memory which haul's virtio port shares with it: if the memory is of
-//! huge pages, a touch then finds no page. The port disconnects the back end, with a reason, and
-//! continues when the pages are available again. This is a separate program, because the machine
-//! has only one pool of huge pages.
+//! A back end that removes the memory which haul's virtio port shares with it: if the memory
+//! consists of huge pages, an access then finds no page. The port disconnects the back end, with
+//! a reason, and continues when the pages are available again. This is a separate program,
+//! because the machine has only one pool of huge pages.
 
 #[path = "../../heap/tests/pool/guard.rs"]
 #[allow(dead_code, reason = "the heap's tests use the rest")]
@@ -101,7 +101,7 @@ impl BackEnd {
     }
 }
 
-/// The port with its pool, and the number of packets that it was given.
+/// The port with its pool, and the number of packets that were given to the port.
 struct Front {
     port: Virtio,
     pool: Pool,

@@ -23,15 +23,15 @@ use haul_forward::{Burst, Link, Pool, Port, Role, Vhost, VhostSettings};
 use front::{FROM_GUEST, Front, GET_FEATURES, SIZE};
 use victim::{FEATURES, LONG, Victim};
 
-/// How often a guest connects and disconnects, and after how many times everything is allocated
-/// that the port ever needs.
+/// How often a guest connects and disconnects, and after how many of these times the port has
+/// allocated everything that it ever needs.
 const TIMES: usize = 1000;
 const WARM: usize = 200;
 
 /// Tolerance for memory that an allocator keeps.
 const SLACK_KIB: usize = 8 << 10;
 
-/// Time limit of a port for two packets, on a loaded machine: shorter than any timeout of a
+/// A port's time limit for two packets, on a loaded machine: shorter than any timeout of a
 /// conversation.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -92,21 +92,21 @@ impl Random {
 /// How a guest disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disconnect {
-    /// Like a process that ends.
+    /// The guest closes its socket, like a process that ends.
     Closes,
     /// The guest shuts its sending side down, and then closes.
     ShutsDown,
     /// The guest leaves an answer unread, so that the other side's socket is reset.
     Unread,
-    /// After half of a message.
+    /// The guest disconnects after half of a message.
     HalfMessage,
 }
 
 const DISCONNECTS: [Disconnect; 4] =
     [Disconnect::Closes, Disconnect::ShutsDown, Disconnect::Unread, Disconnect::HalfMessage];
 
-/// The life of a connected guest: `steps` messages of the handshake, packets if it is complete, and
-/// the disconnect.
+/// The life of a connected guest: `steps` messages of the handshake, packets if the handshake is
+/// complete, and the disconnect.
 fn live(mut front: Front, steps: usize, disconnect: Disconnect, random: &mut Random) {
     (0..steps).for_each(|step| front.step(step, FEATURES));
     if steps == Front::steps() {
@@ -233,7 +233,7 @@ fn thousand_leaving_guests_leak_nothing_and_block_no_port() {
     assert_eq!((counters.resets, counters.tx.drops_sum()), (0, 0));
 }
 
-/// The same with a port that connects and a guest that listens.
+/// An attack in which the port connects and the guests listen.
 #[test]
 fn port_reconnects_to_listening_guests() {
     let _turn = turn();

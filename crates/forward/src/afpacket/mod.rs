@@ -26,8 +26,8 @@ use offloaded::Offloaded;
 use rings::{Receiving, SendResult, Sending};
 
 /// The port: see the module. While its interface is down or absent, no packet arrives, and each
-/// packet that is sent is dropped. Packets pass again when the interface returns, also as a new one
-/// of the same name.
+/// packet that is sent is dropped. Packets pass again when the interface returns, or when a new
+/// interface of the same name appears.
 pub struct AfPacket {
     name: String,
     interface: Interface,
@@ -87,7 +87,7 @@ impl AfPacket {
         })
     }
 
-    /// Checks whether the interface still exists and is the same.
+    /// Checks whether the interface still exists, and whether its index, MTU or type has changed.
     fn check(&mut self) {
         self.count_lost();
         let state = self.interface.state().ok();
@@ -163,8 +163,8 @@ impl Port for AfPacket {
             if let Some(reason) = why {
                 self.counters.rx.dropped(reason, 1);
             } else {
-                // Without a buffer, the packet stays in the ring; the kernel drops packets if that
-                // is full.
+                // Without a buffer, the packet stays in the ring. If the ring is full, the kernel
+                // drops packets.
                 let Some(packet) = pool.take(length) else { break };
                 receiving.read(&found, |at, part| {
                     let is_written = pool.write(&packet, at, part);
@@ -266,8 +266,8 @@ impl Port for AfPacket {
     }
 }
 
-/// Copies the packets of a burst into the ring, as many as it has room for; returns whether it
-/// holds any.
+/// Copies as many packets of a burst into the ring as the ring has room for. Returns whether the
+/// ring holds any.
 fn fill(sending: &mut Sending, pool: &Pool, burst: &Burst) -> bool {
     let (mut is_open, mut is_any) = (true, false);
     burst.for_each(|packet| {

@@ -1,11 +1,12 @@
-//! Packets with work left: a checksum to complete, or a merged packet to split.
+//! Received packets for which the kernel left work: a checksum to complete, or a merged packet to
+//! split.
 
 use super::rings::{Receiving, SlotPacket};
 use crate::counters::{Direction, DropReason};
 use crate::interface::{Cut, FRAME_BYTES_MIN, Offload};
 use crate::pool::{Burst, PACKET_BYTES_MAX, Pool};
 
-/// One such packet, until all its parts were delivered.
+/// A packet with work left, until all its parts were delivered.
 #[derive(Debug, Default)]
 pub(super) struct Offloaded {
     frame: Vec<u8>,

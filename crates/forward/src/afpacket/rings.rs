@@ -1,15 +1,15 @@
 //! Two AF_PACKET sockets with a ring each, TPACKET_V2 of packet(7): one receives packets, the other
 //! only sends.
 //!
-//! Each ring is an array of slots: a header, and room for a packet. The first word of a slot names
-//! its owner. The kernel consumes packets to be sent only within [`Sending::send`], in order.
-//! Packets that it did not consume are then taken back, so that the caller knows of each packet
-//! whether it was sent.
+//! Each ring is an array of slots: a header, and room for a packet. The first word of a slot
+//! names its owner. The kernel consumes packets to be sent only within [`Sending::send`], in
+//! order. This call then takes back the packets that the kernel did not consume, so that the
+//! caller knows whether each packet was sent.
 //!
 //! A received packet that is longer than a slot also lies in the socket's queue, complete
-//! (PACKET_COPY_THRESH). Slots can therefore be short, and merged packets are received all the
-//! same. A header in front of each packet describes the work that was left to a device
-//! (PACKET_VNET_HDR). Packets to be sent leave no work, and have no such header.
+//! (PACKET_COPY_THRESH). Slots can therefore be short, and merged packets still arrive complete.
+//! A header in front of each packet describes the work that was left to a device
+//! (PACKET_VNET_HDR). Sent packets leave no work and have no such header.
 
 use std::io;
 use std::mem::offset_of;
@@ -26,18 +26,18 @@ use haul_peer::descriptor::kept;
 
 /// Bytes of each ring.
 const RING_BYTES: usize = 4 << 20;
-/// Least slots of a ring, for long packets.
+/// Fewest slots of a ring, even if its slots are long.
 const SLOTS_MIN: usize = 256;
-/// The unit in which the kernel allocates slots: a multiple of every length of a slot.
+/// The unit in which the kernel allocates slots: a multiple of every slot length.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Bytes of packets that may wait in the socket's queue, as the kernel counts them: about a hundred
 /// packets that are longer than a slot.
 const QUEUE_BYTES: usize = 32 << 20;
 
-/// In front of a received packet, the kernel stores its header and the sender's address, each
-/// rounded up to a multiple of 16, and the header of the work left: 90 B. A packet's tag and header
-/// add to the MTU.
+/// In front of a received packet, the kernel stores its own header and the sender's address, each
+/// rounded up to a multiple of 16, and the header that describes the work left: 90 B in all. The
+/// rest is for the packet's Ethernet header and tag, which the MTU does not include.
 const FRONT_BYTES: usize = 128;
 /// Offset of a sent packet in its slot: `TPACKET2_HDRLEN - sizeof(sockaddr_ll)`.
 const SENT_AT: usize = size_of::<tpacket2_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
@@ -139,7 +139,7 @@ impl SlotPacket {
 pub(super) struct SendResult {
     /// How many packets were sent, from the first on.
     pub(super) packets: usize,
-    /// Whether the next one can never be sent.
+    /// Whether the packet after these can never be sent.
     pub(super) is_refused: bool,
 }
 
@@ -169,7 +169,7 @@ impl Receiving {
         Ok(Self(slots))
     }
 
-    /// The next received packet; the same one until [`Receiving::release`].
+    /// The next received packet; the same packet until [`Receiving::release`].
     #[inline]
     pub(super) fn peek(&self) -> Option<SlotPacket> {
         let Slots { memory, .. } = &self.0;
@@ -209,9 +209,9 @@ impl Receiving {
         write(ADDRESSES_BYTES + tag.len(), rest);
     }
 
-    /// Reads a packet into a buffer, from the slot or from the queue. Returns how many of its bytes
-    /// are there, and the work left. If the queue had no room for the packet either, only its first
-    /// bytes are there.
+    /// Reads a packet into a buffer, from the slot or from the queue. Returns how many of its
+    /// bytes the buffer then holds, and the work left. If the queue had no room for the packet
+    /// either, the buffer holds only its first bytes.
     #[cold]
     pub(super) fn read_all(&self, found: &SlotPacket, buffer: &mut Vec<u8>) -> (usize, Offload) {
         let tag = found.tag.map_or(0, |tag| tag.len());
@@ -238,7 +238,7 @@ impl Receiving {
         (buffer.len(), offload)
     }
 
-    /// Returns the slot of the packet that [`Receiving::peek`] found to the kernel.
+    /// Returns to the kernel the slot of the packet that [`Receiving::peek`] found.
     #[inline]
     pub(super) fn release(&mut self) {
         let word = self.0.memory.word(self.0.slot(0) + STATUS);
@@ -258,7 +258,7 @@ impl Receiving {
 #[derive(Debug)]
 pub(super) struct Sending {
     slots: Slots,
-    /// How many slots are filled, from the one on that the kernel consumes next.
+    /// How many slots are filled, beginning with the slot that the kernel consumes next.
     filled: usize,
 }
 
@@ -269,7 +269,7 @@ impl Sending {
     /// The system's error.
     pub(super) fn open(state: &State) -> io::Result<Self> {
         let slots = Slots::open(state.mtu, libc::PACKET_TX_RING, |_| Ok(()))?;
-        // Allows as many bytes in flight as the ring holds, if the system does.
+        // Allows as many bytes in flight as the ring holds, if the system permits it.
         let _ = sockopt::set_socket_send_buffer_size(&slots.socket, RING_BYTES);
         bind(&slots.socket, state.index, 0)?;
         Ok(Self { slots, filled: 0 })
@@ -296,11 +296,11 @@ impl Sending {
         true
     }
 
-    /// Makes the kernel consume the filled slots, and takes back those that it did not.
+    /// Makes the kernel consume the filled slots, and takes back those that it did not consume.
     pub(super) fn send(&mut self) -> SendResult {
         let Slots { socket, memory, .. } = &self.slots;
-        // The slots hold the result of each packet. The kernel reports once, when the interface is
-        // up again, that it was down.
+        // The slots hold the result of each packet. Once an interface is up again, the first call
+        // still reports that it was down, so the call is repeated.
         let send = || rustix::net::send(socket, &[], SendFlags::DONTWAIT);
         if send() == Err(Errno::NETDOWN) {
             let _ = send();

@@ -1,15 +1,16 @@
-//! Finds a function in the kernel's description of itself, its BTF: XDP programs call the kernel's
-//! functions by that number.
+//! Finds the number of a kernel function in the kernel's description of itself, its BTF. XDP
+//! programs call kernel functions by this number.
 
 use std::fs::File;
 use std::io::Read;
 
-/// The description, and a size that no kernel exceeds.
+/// The file with the description, and a size that no kernel's file exceeds.
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 const BYTES_MAX: u64 = 64 << 20;
 
-/// `struct btf_header` begins with this. From byte 4 on it has these fields of four bytes: its
-/// length, and the offset and the length of types and of names behind it.
+/// `struct btf_header` begins with this. Its fields of four bytes begin at byte 4: the header's
+/// length; offset and length of the types; offset and length of the names. Offsets count from the
+/// end of the header.
 const MAGIC: u16 = 0xeb9f;
 /// Bytes of a type; some kinds have more bytes behind it.
 const TYPE_BYTES: usize = 12;

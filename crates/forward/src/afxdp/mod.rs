@@ -2,8 +2,8 @@
 //! its network stack sees them.
 //!
 //! If the driver supports it, it writes packets directly to that memory; with every other driver,
-//! the kernel copies them once. The port receives all packets of its queue, and the kernel those of
-//! the interface's other queues.
+//! the kernel copies them once. The port receives all packets of its queue. The kernel receives
+//! the packets of the interface's other queues.
 //!
 //! From the bottom up:
 //!
@@ -31,8 +31,9 @@ use super::pool::{Burst, Pool};
 use session::Session;
 
 /// The port: see the module. While its interface is down or absent, no packet arrives, and each
-/// packet that is sent is dropped. Packets pass again when the interface returns, also as a new one
-/// of the same name. A packet counts as sent when it is in the interface's ring.
+/// packet that is sent is dropped. Packets pass again when the interface returns, or when a new
+/// interface of the same name appears. A packet counts as sent when it is in the interface's
+/// ring.
 pub struct AfXdp {
     name: String,
     queue: u32,
@@ -55,8 +56,8 @@ impl fmt::Debug for AfXdp {
     }
 }
 
-/// How long an interface may be busy: the kernel frees a queue some time after its previous socket
-/// was closed, such as that of an earlier run.
+/// How long an interface may be busy. The kernel frees a queue only some time after the queue's
+/// previous socket, such as an earlier run's, was closed.
 const FREED_NS: u64 = 3_000_000_000;
 
 /// Drivers that report to XDP the tags that they remove from packets: those of Linux 6.18 that set
@@ -108,7 +109,7 @@ impl AfXdp {
         self.session.as_ref().map(Session::attachment)
     }
 
-    /// Checks whether the interface still exists and is the same.
+    /// Checks whether the interface still exists, and whether its index, MTU or type has changed.
     fn check(&mut self) {
         self.count_lost();
         let state = self.interface.state().ok();
@@ -152,8 +153,8 @@ impl Port for AfXdp {
                     short += 1;
                     return true;
                 }
-                // Without a buffer, the packet stays in the ring; the kernel drops packets if that
-                // is full.
+                // Without a buffer, the packet stays in the ring. If the ring is full, the kernel
+                // drops packets.
                 let Some(packet) = pool.take(part.len()) else { return false };
                 let is_written = pool.write(&packet, 0, part);
                 debug_assert!(is_written, "a packet of {} B holds as many", part.len());

@@ -1,12 +1,13 @@
 //! The XDP program that redirects an interface's packets to a socket.
 //!
 //! The program is constant, and loaded through bpf(2) alone. A link attaches it to the interface:
-//! when the link's descriptor is closed, also by a kill, the program is detached.
+//! when the link's descriptor is closed, also because the process was killed, the program is
+//! detached.
 //!
 //! A driver may keep a packet's VLAN tag outside the packet, where XDP does not see it. If the
-//! kernel has a function that reports it (Linux 6.8, `bpf_xdp_metadata_rx_vlan_tag`), the program
-//! inserts the tag into the packet again. Only programs that declare a licence compatible with the
-//! GPL may call such functions; MIT allows this.
+//! kernel has a function that reports the tag (Linux 6.8, `bpf_xdp_metadata_rx_vlan_tag`), the
+//! program inserts the tag into the packet again. Only programs that declare a licence compatible
+//! with the GPL may call such functions; MIT allows this.
 
 use std::io;
 
@@ -49,7 +50,7 @@ pub(super) enum Attachment {
 pub(super) struct Program {
     _link: OwnedFd,
     pub(super) attachment: Attachment,
-    /// Whether the program inserts tags that the driver reports into packets.
+    /// Whether the program inserts into packets the tags that the driver reports.
     pub(super) restores_tags: bool,
 }
 
@@ -79,8 +80,8 @@ impl Program {
                 flags: 0,
             },
         )?;
-        // If the kernel or the driver does not report tags, or not at this attachment, packets
-        // arrive without them.
+        // If the kernel or the driver does not report tags, or does not report them at this
+        // attachment, packets arrive without tags.
         let tagging_program = btf::function(TAG_FUNCTION).and_then(|function| {
             let program = load(&tagging(map.as_raw_fd(), queue, function), Some(index)).ok()?;
             link_to(&program, index, Attachment::Driver, true).ok()
@@ -151,8 +152,8 @@ fn redirect(map: i32) -> Vec<u64> {
     ]
 }
 
-/// As `plain`, but inserts the tag that the driver reports into the packet, behind its addresses.
-/// Packets of other queues continue unchanged.
+/// Like `plain`, but inserts the tag that the driver reports into the packet, behind the packet's
+/// addresses. Packets of other queues continue unchanged.
 ///
 /// ```text
 /// if (ctx->rx_queue_index != queue)
@@ -169,7 +170,7 @@ fn tagging(map: i32, queue: u32, function: i32) -> Vec<u64> {
     const TAG: i16 = -16;
     let end = [instruction(0xb7, 2, 0, 0, queue as i32)];
     let insert = [
-        // r2, r3 = data and its end; the whole new header must lie there
+        // r2, r3 = data and its end; the whole new header must lie between them
         instruction(0x61, 2, 6, 0, 0),
         instruction(0x61, 3, 6, 4, 0),
         instruction(0xbf, 4, 2, 0, 0),
@@ -182,7 +183,7 @@ fn tagging(map: i32, queue: u32, function: i32) -> Vec<u64> {
         instruction(0x63, 2, 5, 4, 0),
         instruction(0x61, 5, 2, 12, 0),
         instruction(0x63, 2, 5, 8, 0),
-        // the tag's kind as it is, the tag in the network's order
+        // the tag's kind unchanged, the tag in network byte order
         instruction(0x69, 5, 10, KIND, 0),
         instruction(0x6b, 2, 5, 12, 0),
         instruction(0x69, 5, 10, TAG, 0),
@@ -197,7 +198,7 @@ fn tagging(map: i32, queue: u32, function: i32) -> Vec<u64> {
         instruction(0x16, 2, 0, 2, queue as i32),
         instruction(0xb7, 0, 0, 0, bpf::XDP_PASS),
         instruction(0x95, 0, 0, 0, 0),
-        // space for both, on the stack
+        // stack space for the tag's kind and the tag
         instruction(0x7a, 10, 0, KIND, 0),
         instruction(0x7a, 10, 0, TAG, 0),
         instruction(0xbf, 2, 10, 0, 0),
@@ -215,7 +216,8 @@ fn tagging(map: i32, queue: u32, function: i32) -> Vec<u64> {
     [&ask[..], &insert, &end, &redirect(map)].concat()
 }
 
-/// Loads a program; for one interface, whose driver it may then call.
+/// Loads a program. With `index`, the program is for this interface only, and may call its
+/// driver.
 fn load(instructions: &[u64], index: Option<u32>) -> io::Result<OwnedFd> {
     let licence = if index.is_some() { c"Dual MIT/GPL" } else { c"MIT OR Apache-2.0" };
     descriptor(
@@ -240,7 +242,7 @@ fn load(instructions: &[u64], index: Option<u32>) -> io::Result<OwnedFd> {
 /// The argument of a bpf(2) call: as much of `union bpf_attr` as the call reads, without gaps.
 ///
 /// # Safety
-/// It has no gaps, and the addresses in it refer to memory that the call may read.
+/// The type has no gaps, and the addresses in it refer to memory that the call may read.
 unsafe trait Attributes {}
 
 #[repr(C)]

@@ -1,8 +1,8 @@
 //! The rings of an AF_XDP socket: two counts and an array, in memory that is shared with the
 //! kernel.
 //!
-//! The producer writes entries and then its count; the consumer reads entries and then writes its
-//! own. Both counts grow without end; an entry's index is its count modulo the length.
+//! The producer writes entries and then its count. The consumer reads entries and then writes its
+//! own count. Both counts grow without end; an entry's index is its count modulo the length.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -51,7 +51,7 @@ impl Ring {
         entry_bytes: usize,
     ) -> io::Result<Self> {
         let bytes = offset.desc as usize + length as usize * entry_bytes;
-        // A kernel without the flags of a ring, before Linux 5.4, has no wakeup either.
+        // A kernel without ring flags, before Linux 5.4, has no wakeup either.
         let flags = offset.flags.ok_or(io::ErrorKind::Unsupported)?;
         Ok(Self {
             memory: Mapping::of(socket, bytes, page)?,
@@ -136,8 +136,8 @@ impl Ring {
         at
     }
 
-    /// The next entry, a packet; the same one until [`Ring::pass`]. [`Ring::available`] must have
-    /// returned at least one.
+    /// The next entry, a packet; the same entry until [`Ring::pass`]. [`Ring::available`] must
+    /// have returned at least one.
     #[inline]
     pub(super) fn peek(&self) -> Descriptor {
         let offset = self.entry_offset(0);

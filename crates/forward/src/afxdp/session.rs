@@ -15,8 +15,8 @@ use super::ring::{ADDRESS_BYTES, DESCRIPTOR_BYTES, Descriptor, Ring};
 use crate::interface::{self, Mapping, State};
 use haul_peer::descriptor::kept;
 
-/// Entries of each ring, and chunks of memory for each direction: a millisecond at a million
-/// packets a second.
+/// Entries of each ring, and chunks of memory for each direction: enough for a millisecond at a
+/// million packets a second.
 const LENGTH: u32 = 1024;
 
 /// Bytes in front of a received packet that the kernel keeps for programs: `XDP_PACKET_HEADROOM`.
@@ -27,7 +27,7 @@ const CHUNK_BYTES: [usize; 2] = [2048, 4096];
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Dropped first: a closed socket receives no packet.
+    /// Dropped before the socket, because a closed socket receives no packet.
     program: Program,
     socket: OwnedFd,
     /// A socket that makes the interface receive packets for other addresses as well.
@@ -86,7 +86,7 @@ impl Session {
         let chunk = |index: u32| u64::from(index) * chunk_bytes as u64;
         (0..LENGTH).for_each(|index| fill.put_address(chunk(index)));
         fill.publish();
-        // Without a copy if the driver supports it, else with one; the kernel chooses.
+        // The kernel chooses: without a copy if the driver supports that, else with a copy.
         let how = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         rustix::net::bind(&socket, &SocketAddrXdp::new(how, state.index, queue))?;
         let program = Program::attach(socket.as_fd(), state.index, queue)?;
@@ -113,7 +113,7 @@ impl Session {
         (self.is_zero_copy, self.program.attachment == Attachment::Driver)
     }
 
-    /// Whether the program inserts VLAN tags that the driver reports into packets.
+    /// Whether the program inserts into packets the VLAN tags that the driver reports.
     pub(super) fn restores_tags(&self) -> bool {
         self.program.restores_tags
     }
@@ -143,7 +143,7 @@ impl Session {
             self.fill.publish();
         }
         if self.fill.wants_wakeup() {
-            // A driver that ran out of chunks checks the ring again.
+            // Wakes a driver that ran out of chunks, so that it checks the ring again.
             let nothing: &mut [u8] = &mut [];
             let _ = rustix::net::recv(&self.socket, nothing, RecvFlags::DONTWAIT);
         }
@@ -178,7 +178,7 @@ impl Session {
             }
             let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
             match sent {
-                // More packets than one call consumes.
+                // The ring holds more packets than one call consumes.
                 Err(rustix::io::Errno::AGAIN) | Ok(_) => {}
                 Err(_) => break,
             }
@@ -199,7 +199,7 @@ impl Session {
         }
     }
 
-    /// How many packets found no room, or no chunk, since the last call.
+    /// How many packets found no room in the ring, or no chunk, since the last call.
     pub(super) fn lost(&mut self) -> u64 {
         let Ok(counts) = sockopt::xdp_statistics(&self.socket) else { return 0 };
         let lost = counts.rx_dropped + counts.rx_ring_full.unwrap_or(0);

@@ -74,7 +74,7 @@ const _: () = assert!(size_of::<Driver>() == 196 && size_of::<Value>() == 8);
 /// The argument of an ethtool command, which holds only numbers.
 ///
 /// # Safety
-/// It has the length of the kernel's structure for its command, and any bits are valid.
+/// The type has the length of the kernel's structure for its command, and any bits are valid.
 unsafe trait Asked {}
 
 // SAFETY: `struct ethtool_drvinfo`, bytes and numbers.

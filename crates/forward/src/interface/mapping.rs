@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fd::AsFd;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A mapping that the kernel shares. The words that hand parts of it over are atomic. A part is
+/// A mapping that the kernel shares. The words that hand over its parts are atomic. A part is
 /// accessed only while this side owns it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -32,7 +32,7 @@ impl Mapping {
         Ok(Self::at(base.cast(), bytes))
     }
 
-    /// Populated memory of this process alone, to be shared with the kernel.
+    /// Populated memory that no other process maps, to be shared with the kernel.
     ///
     /// # Errors
     /// The system's error.
@@ -73,7 +73,7 @@ impl Mapping {
         let pointer = self.pointer(at, 4).cast::<u32>();
         assert!(pointer.is_aligned(), "a shared word is aligned");
         // SAFETY: the word lies inside the mapping, is aligned, and lives as long as the mapping;
-        // the kernel accesses it by single accesses.
+        // the kernel accesses it with single accesses.
         unsafe { AtomicU32::from_ptr(pointer) }
     }
 
@@ -89,17 +89,18 @@ impl Mapping {
         self.word(at).store(number, Ordering::Relaxed);
     }
 
-    /// The bytes of a part that this side owns. It must own the part as long as the slice lives.
+    /// The bytes of a part that this side owns. This side must own the part as long as the slice
+    /// lives.
     #[inline(always)]
     pub(crate) fn part(&self, at: usize, length: usize) -> &[u8] {
         let pointer = self.pointer(at, length);
-        // SAFETY: the bytes lie inside the mapping, live as long as it, were initialised by the
-        // kernel, and the kernel does not write them while this side owns them; this value is
-        // borrowed.
+        // SAFETY: the bytes lie inside the mapping, live as long as the mapping, were initialised
+        // by the kernel, and the kernel does not write them while this side owns them; this value
+        // is borrowed.
         unsafe { std::slice::from_raw_parts(pointer, length) }
     }
 
-    /// As `part`, for writing.
+    /// Like `part`, but for writing.
     #[inline(always)]
     pub(crate) fn part_mut(&mut self, at: usize, length: usize) -> &mut [u8] {
         let pointer = self.pointer(at, length);

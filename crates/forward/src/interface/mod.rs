@@ -1,4 +1,5 @@
-//! Network interfaces of this machine, and memory that the kernel shares with a port on one.
+//! Network interfaces of this machine, and the memory that the kernel shares with an interface's
+//! port.
 //!
 //! From the bottom up:
 //!
@@ -38,10 +39,10 @@ pub(crate) const FRAME_BYTES_MIN: usize = 14;
 /// A VLAN tag, which an interface's MTU does not include.
 const TAG_BYTES: usize = 4;
 
-/// An interface by its name, whether it exists or not.
+/// An interface, known by its name. It need not exist.
 #[derive(Debug)]
 pub(crate) struct Interface {
-    /// The given name, and the name in the kernel's older calls.
+    /// The given name, and the name for the kernel's older calls.
     name: String,
     first_name: String,
     /// A socket of the network namespace that holds the interface.
@@ -53,7 +54,7 @@ pub(crate) struct Interface {
 /// The state of an interface at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Its index: an interface that is created again has another one.
+    /// Its index: an interface that is created again has another index.
     pub(crate) index: u32,
     /// Longest packet, without the Ethernet header.
     pub(crate) mtu: usize,
@@ -95,13 +96,13 @@ impl Interface {
         &self.name
     }
 
-    /// How its driver modifies packets at the moment. Two system calls, which may wait while
-    /// another process changes interfaces.
+    /// How its driver modifies packets at the moment. Makes two system calls, which may wait
+    /// while another process changes interfaces.
     pub(crate) fn features(&self) -> Features {
         Features::of(&self.socket, &self.first_name)
     }
 
-    /// The present state. Four system calls; more if the interface is absent.
+    /// The present state. Makes four system calls, and more if the interface is absent.
     ///
     /// # Errors
     /// The system's error if the interface is absent.
@@ -128,7 +129,7 @@ impl Interface {
         Ok(State { index, mtu: mtu as usize, is_up, kind: kind as u16 })
     }
 
-    /// Why packets do not pass, by this state; `None` if they do.
+    /// Why packets do not pass in this state; `None` if they do.
     pub(crate) fn obstacle(&self, state: Option<&State>) -> Option<String> {
         let name = &self.name;
         match state {
@@ -143,7 +144,7 @@ impl Interface {
         }
     }
 
-    /// A number of the interface, as in netdevice(7).
+    /// Asks for one of the interface's numbers, see netdevice(7).
     fn ask(&self, what: libc::Ioctl) -> io::Result<u32> {
         let mut request = Request::of(&self.first_name)?;
         // SAFETY: the request is as large as the kernel's `struct ifreq`, which it reads and

@@ -82,7 +82,7 @@ fn question(name: &str) -> Vec<u8> {
     message
 }
 
-/// The text of an attribute of an answer.
+/// The text of the attribute `wanted` in an answer.
 fn attribute(answer: &[u8], wanted: u16) -> Option<String> {
     let mut rest = answer.get(HEADER_BYTES + LINK_BYTES..)?;
     loop {

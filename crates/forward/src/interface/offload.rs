@@ -10,7 +10,8 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offload {
     needs_checksum: bool,
-    /// The kind of merged packets, and the bytes of each behind its headers; 0 if none were merged.
+    /// The kind of the merged packets, 0 if none were merged; and the bytes of each packet behind
+    /// its headers.
     merged: u8,
     part_bytes: usize,
     /// Where the bytes of the checksum begin, and the offset of the checksum from there.
@@ -20,7 +21,7 @@ pub(crate) struct Offload {
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
 const NEEDS_CHECKSUM: u8 = 1;
-/// `VIRTIO_NET_HDR_GSO_TCPV4`, `_TCPV6` and `_UDP_L4`; `_ECN` is a bit beside them.
+/// `VIRTIO_NET_HDR_GSO_TCPV4`, `_TCPV6` and `_UDP_L4`; `_ECN` is an additional bit.
 const TCP_V4: u8 = 1;
 const TCP_V6: u8 = 4;
 const UDP: u8 = 5;
@@ -63,7 +64,7 @@ impl Offload {
         !self.needs_checksum && self.merged == 0
     }
 
-    /// Whether the packet consists of several.
+    /// Whether the packet consists of several merged packets.
     pub(crate) fn is_merged(&self) -> bool {
         self.merged != 0
     }
@@ -73,7 +74,8 @@ impl Offload {
         Self { start: self.start + TAG_BYTES, ..self }
     }
 
-    /// Completes the checksum of a frame, if that is left; false if the frame has no room for it.
+    /// Completes the checksum of a frame, if that work is left; false if the frame has no room
+    /// for the checksum.
     pub(crate) fn complete(&self, frame: &mut [u8]) -> bool {
         if !self.needs_checksum {
             return true;
@@ -152,7 +154,7 @@ impl Cut {
             _ => return None,
         };
         let checksum = if is_tcp { TCP_CHECKSUM } else { UDP_CHECKSUM };
-        // In a tunnel, the merged headers are further in.
+        // In a tunnel, the merged headers begin later in the frame.
         let is_here = !offload.needs_checksum || offload.start == transport;
         let has_all = headers <= frame.len() && headers >= transport + checksum + 2;
         if !is_here || !has_all || headers > length || offload.part_bytes == 0 {
@@ -258,8 +260,8 @@ fn never_zero(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
-/// Adds bytes from an even offset to the sum of RFC 1071: words of 32 bits, which fold to the same
-/// sum.
+/// Adds bytes, which begin at an even offset, to the sum of RFC 1071. Words of 32 bits fold to
+/// the same sum as words of 16 bits.
 fn add(sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks();
     let whole = words.iter().fold(sum, |sum, word| sum + u64::from(u32::from_be_bytes(*word)));
@@ -279,8 +281,8 @@ fn finish(mut sum: u64) -> u16 {
 mod tests {
     use super::*;
 
-    /// A frame of TCP or UDP with this payload, whose checksum is that of the pseudo-header, as a
-    /// kernel leaves it to a device; and the kernel's description of the work left.
+    /// A TCP or UDP frame with this payload, and the kernel's description of the work left. The
+    /// frame's checksum is that of the pseudo-header, as a kernel leaves it to a device.
     fn frame(
         is_v6: bool,
         is_tcp: bool,
@@ -325,7 +327,8 @@ mod tests {
         (frame, offload)
     }
 
-    /// Whether a frame's checksums are valid, computed as a receiver does: word by word of 16 bits.
+    /// Whether a frame's checksums are valid. Computes them as a receiver does, in words of 16
+    /// bits.
     fn is_right(frame: &[u8], network: usize, is_v6: bool, transport: usize) -> bool {
         let pairs = |bytes: &[u8]| {
             let pair = |it: &[u8]| u32::from(it[0]) << 8 | u32::from(*it.get(1).unwrap_or(&0));
@@ -397,7 +400,7 @@ mod tests {
         for (is_v6, is_tcp, tags) in [(false, true, 0), (true, false, 1), (false, false, 2)] {
             let (mut bytes, offload) = frame(is_v6, is_tcp, tags, 101, 0);
             let (network, transport) = (14 + 4 * tags, offload.start);
-            // As a kernel leaves it: the sum of the pseudo-header.
+            // The checksum that a kernel leaves to a device: the sum of the pseudo-header.
             let range = if is_v6 { 8..40 } else { 12..20 };
             let protocol = if is_tcp { IS_TCP } else { IS_UDP };
             let length = bytes.len() - transport;

@@ -4,10 +4,10 @@ use std::io;
 
 use rustix::fd::{AsFd, AsRawFd};
 
-/// A value for which any bits are valid, and that has no uninitialized gaps.
+/// A type for whose values any bits are valid, and which has no uninitialized gaps.
 ///
 /// # Safety
-/// Both must hold.
+/// Both properties must hold.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: numbers.

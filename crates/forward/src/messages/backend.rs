@@ -75,7 +75,7 @@ pub(crate) trait Backend: Send + Sync {
 ///
 /// The crate that parses the messages may close the descriptors in them, and a close may wait for
 /// the process that sent them. Therefore each message is received here first, as a whole, and the
-/// crate reads it from an internal socket: a close of the crate is then never the last one of a
+/// crate reads it from an internal socket, so that the crate never closes the last copy of a
 /// descriptor. Answers take the same path back.
 pub(crate) struct Conversation<B: Backend> {
     requests: BackendReqHandler<Handler<B>>,
@@ -102,7 +102,7 @@ const ENABLE: u32 = 18;
 const ENABLE_BYTES: usize = HEADER_BYTES + 8;
 /// Request, flags, number of bytes that follow.
 const HEADER_BYTES: usize = 12;
-/// The longest body of a message, and the most descriptors of one, that the crate accepts.
+/// The longest body of a message that the crate accepts, and the most descriptors per message.
 const BODY_BYTES_MAX: usize = 4096;
 const FILES_MAX: usize = 32;
 /// Flags: the protocol's version in the lower two bits, then whether the message is a reply, then

@@ -23,8 +23,8 @@ pub(crate) struct RingAt {
 /// The front end's side of a conversation.
 pub(crate) struct Frontend(Caller);
 
-/// How many queue pairs the back end has. The crate would use the answer as its number of rings
-/// from then on. Therefore a second instance of its front end asks, over the same socket.
+/// How many queue pairs the back end has. A front end of the crate would use the answer as its
+/// own number of rings from then on. Therefore a second front end asks, over the same socket.
 fn queue_pairs(socket: &UnixStream) -> std::result::Result<u64, String> {
     let other = socket.try_clone().map_err(|error| error.to_string())?;
     let mut caller = Caller::from_stream(other, 2);
@@ -45,7 +45,8 @@ impl Frontend {
     }
 
     /// Negotiates the features of `wanted` that the back end has. The back end must have all
-    /// features of `needed`, and `pairs` queue pairs; this is asked over the same socket.
+    /// features of `needed`, and `pairs` queue pairs; a second front end asks for their number
+    /// over `socket`.
     ///
     /// # Errors
     /// The fault of the back end, or what it lacks.
@@ -112,8 +113,8 @@ impl Frontend {
         self.0.set_mem_table(&regions).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Starts rings, each from its beginning, and returns the event for each that notifies the back
-    /// end.
+    /// Starts rings, each from its beginning. Returns, for each ring, the event that notifies the
+    /// back end.
     ///
     /// # Errors
     /// The fault of the back end.
@@ -162,7 +163,7 @@ impl Frontend {
     }
 }
 
-/// An event for which a back end waits. The back end holds it as well, so a
+/// An event for which a back end waits. The back end holds the event as well, so a
 /// [`Caller`](haul_peer::caller::Caller) signals it.
 #[derive(Debug)]
 pub(crate) struct Kick(EventFd);

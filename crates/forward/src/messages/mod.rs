@@ -1,4 +1,4 @@
-//! vhost-user's messages, by the crate `vhost`, which no other module uses.
+//! vhost-user's messages, through the crate `vhost`, which no other module uses.
 //!
 //! Both roles: [`Backend`] answers a front end through [`Conversation`]; [`Frontend`] sends
 //! requests to a back end. All calls wait for the other side; a shutdown of the socket ends them.

@@ -1,10 +1,11 @@
 //! A port whose other side is a modelled NIC: packets arrive at a rate in a ring of buffers, and
 //! every transaction that would cross PCIe is counted.
 //!
-//! [`haul_model::pcie::Device`] counts: descriptors read, packets and completions written,
-//! doorbells by the driver's rules. This module holds the packets and the time. The device acts
-//! within the port's own calls: each poll does the work that the device would have done since the
-//! last one. That uses about 20 ns a packet of the same core, which a real device does not.
+//! [`haul_model::pcie::Device`] counts the descriptors read, the packets and completions written,
+//! and the doorbells that the driver rings by its rules. This module holds the packets and the
+//! time. The device acts within the port's own calls: each poll does the work that the device
+//! would have done since the last one. This work needs about 20 ns per packet on the worker's
+//! core, which a real device does not need.
 //!
 //! - `time`: when packets arrive.
 
@@ -25,7 +26,7 @@ use super::pool::{Burst, Packet, Pool, ROOM_BYTES};
 const FRAME_BYTES_MIN: usize = 14;
 /// The longest packet that a descriptor can describe.
 const FRAME_BYTES_MAX: usize = 65_535;
-/// Packets that arrive in one call at most. If more are due, such as after a pause of the whole
+/// Most packets that arrive in one call. If more are due, such as after a pause of the whole
 /// machine, the rest is dropped without simulation.
 const CATCH_UP_MAX: u64 = 1 << 20;
 /// How long completions wait for others before the device's timer writes them.

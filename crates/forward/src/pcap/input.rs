@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::pool::PACKET_BYTES_MAX;
 use haul_peer::descriptor::kept;
 
-/// Bytes of the file that one system call reads: a part of the second-level cache, and many times
-/// the longest packet with its header.
+/// Bytes of the file that one system call reads: smaller than the second-level cache, and many
+/// times as long as the longest packet with its header.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// The next element of a capture.
@@ -99,7 +99,7 @@ impl Input {
         self.file.metadata().ok().map(|it| (it.dev(), it.ino()))
     }
 
-    /// The next element; the same one until [`Input::next`].
+    /// The next element; the same element until [`Input::next`].
     ///
     /// # Errors
     /// [`Error::Path`] if the file cannot be read, or is invalid.

@@ -1,7 +1,7 @@
 //! Packets from a capture and into one: pcap and pcapng.
 //!
 //! A port reads one file, writes another, or both. It reads through a window of the file's bytes,
-//! and copies packets from the window into buffers. It writes each burst by one system call, so
+//! and copies packets from the window into buffers. It writes each burst with one system call, so
 //! that every packet that was counted as sent is complete in the file, even if the process is
 //! killed.
 //!
@@ -91,11 +91,12 @@ impl fmt::Debug for Pcap {
 }
 
 impl Pcap {
-    /// Opens a port of these files. The input is parsed up to its first packet.
+    /// Opens a port on these files. The input is parsed up to its first packet.
     ///
     /// # Errors
-    /// [`Error::Path`] if a file cannot be used, is not a capture, or has packets of another link
-    /// than Ethernet; [`Error::Value`] for a rate outside the limits, or a port without files.
+    /// [`Error::Path`] if a file cannot be used, is not a capture, or has packets of a link type
+    /// other than Ethernet; [`Error::Value`] for a rate outside the limits, or a port without
+    /// files.
     pub fn open(name: &str, settings: &PcapSettings) -> Result<Self, Error> {
         let value = |what, value: String, limit| Err(Error::Value { what, value, limit });
         if let Replay::Rate(rate) = settings.replay

@@ -15,7 +15,7 @@ use crate::error::Error;
 use haul_peer::descriptor::kept;
 use haul_peer::memory::file_bytes_max;
 
-/// The captured bytes of a packet at most, by both headers: more than any packet has.
+/// Most captured bytes per packet, as both kinds of header announce it: more than any packet has.
 const KEPT_BYTES_MAX: u32 = 262_144;
 
 /// The option of an interface for its unit of time, `if_tsresol`, with the value for nanoseconds.
@@ -104,8 +104,8 @@ impl Output {
         result.map_err(|reason| failure(&self.path, reason))
     }
 
-    /// Checks the process's limit of file sizes: exceeding it would end the process by a signal,
-    /// SIGXFSZ.
+    /// Checks the process's limit on file sizes: a write beyond it would kill the process with
+    /// the signal SIGXFSZ.
     fn within_limit(&self) -> io::Result<()> {
         let (wanted, limit) = (self.bytes + self.pending.len() as u64, file_bytes_max());
         if wanted <= limit {
@@ -137,7 +137,7 @@ fn open(path: &Path) -> io::Result<File> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = match kept(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)) {
         Ok(file) => File::from(file),
-        // A message about the existing file is more precise than that of the failed call.
+        // A message about the existing file is more precise than the failed call's message.
         Err(reason) => return Err(in_the_way(path).unwrap_or_else(|| reason.into())),
     };
     let facts = file.metadata()?;

@@ -15,8 +15,8 @@ fn word(number: u32, is_big: bool) -> [u8; 4] {
     if is_big { number.to_be_bytes() } else { number.to_le_bytes() }
 }
 
-/// A pcap file of packets: their time in the file's unit, their captured length, and their original
-/// length.
+/// A pcap file. Each packet is given by its time in the file's unit, its captured length and its
+/// original length.
 fn pcap(magic: u32, is_big: bool, packets: &[(u32, usize, usize)]) -> Vec<u8> {
     let header = [magic, 0, 0, 0, 65_535, 1].into_iter();
     let mut file: Vec<u8> = header.flat_map(|it| word(it, is_big)).collect();
@@ -134,7 +134,7 @@ fn input_drops_invalid_packets_by_reason() {
         let (found, counters) = read(&whole[..whole.len() - cut]).unwrap();
         assert_eq!((found.len(), drops(&counters, DropReason::Cut)), (1, 2), "{cut}");
     }
-    // The same if a giant packet is the last.
+    // A giant packet at the end is truncated likewise.
     let last = pcap(US, false, &packets[..5]);
     let (found, counters) = read(&last[..last.len() - 1]).unwrap();
     assert_eq!(found.len(), 1);
@@ -240,7 +240,7 @@ fn timed(blocks: &[Vec<u8>], pause_max: Option<Duration>) -> (Duration, usize, V
 fn times_include_offset_of_interface() {
     let offset = |seconds: i64| [&[14, 0, 8, 0][..], &seconds.to_le_bytes(), &[0; 4]].concat();
     let second = 1_000_000;
-    // Two clocks that agree by their offsets, but differ by 54 years in their ticks.
+    // Two clocks that agree because of their offsets, although their ticks differ by 54 years.
     for (first, ticks) in
         [(1_700_000_000, 0), (-5, (1_700_000_005) * second), (0, 1_700_000_000 * second)]
     {

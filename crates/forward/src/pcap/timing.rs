@@ -4,8 +4,8 @@
 //! skipped and counted, and so is a step back above the limit. A smaller step back occurs if
 //! packets were captured in parallel: these arrive at once.
 
-/// The times of a file's packets, against the clock. Times may have any value, so their differences
-/// use more bits.
+/// The times of a file's packets, relative to the clock. Times may have any value, so their
+/// differences use more bits.
 #[derive(Debug)]
 pub(super) struct Timing {
     pause_max_ns: i128,

@@ -8,8 +8,8 @@ pub const BURST_MAX: usize = 256;
 /// Default number of packets of a burst, as in DPDK's programs.
 const LIMIT: usize = 32;
 
-/// Packets in the order of their arrival, all from one pool. Dropping a burst that holds packets
-/// loses them to the pool.
+/// Packets in the order of their arrival, all from one pool. If a burst that holds packets is
+/// dropped, the pool loses these packets.
 #[derive(Debug)]
 pub struct Burst {
     indices: [u32; BURST_MAX],
@@ -121,7 +121,7 @@ impl Burst {
         self.for_each_from(0, act);
     }
 
-    /// As [`Burst::for_each`], but skips the first `skip` packets.
+    /// Like [`Burst::for_each`], but skips the first `skip` packets.
     #[inline]
     pub fn for_each_from(&self, skip: usize, mut act: impl FnMut(&Packet)) {
         for &index in self.indices().iter().skip(skip) {

@@ -19,13 +19,13 @@ use haul_peer::memory::{self, Sealed};
 const CACHES: u32 = 8;
 
 /// The memory. Its size is sealed, so that a process that receives the file cannot truncate it.
-/// Such a process can still punch holes into it. The memory is therefore guarded against a touch
+/// Such a process can still punch holes into it. The memory is therefore guarded against accesses
 /// for which the system has no page.
 pub(crate) struct Memory {
     heap: ManuallyDrop<Heap>,
     /// Dropped before the mapping.
     guard: ManuallyDrop<Guard>,
-    /// The source of the heap's memory, by `Box::into_raw`; dropped after the heap.
+    /// The source of the heap's memory, from `Box::into_raw`; dropped after the heap.
     whole: NonNull<Whole>,
     base: NonNull<u8>,
     bytes: usize,
@@ -62,8 +62,9 @@ unsafe impl Extents for Whole {
 
 #[allow(dead_code, reason = "a device that shares the memory gets it from here")]
 impl Memory {
-    /// Memory of at least `bytes` bytes, with pages: huge ones of the kernel's pool if it has them,
-    /// else transparent huge pages if they are enabled for shared memory, else small ones.
+    /// Populated memory of at least `bytes` bytes: in huge pages of the kernel's pool if it has
+    /// them, else in transparent huge pages if they are enabled for shared memory, else in small
+    /// pages.
     ///
     /// # Errors
     /// The error of the system or the heap.
@@ -129,19 +130,19 @@ impl Memory {
         self.bytes
     }
 
-    /// Whether pages were missing when they were touched. The guard replaced them by private pages
-    /// of this process: packets still use them, but no other process sees their bytes.
+    /// Whether pages were missing when they were accessed. The guard replaced them by private
+    /// pages of this process: packets still use them, but no other process sees their bytes.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.guard.is_broken()
     }
 
     /// Allocates the missing pages of the file and maps it again, with the present content of the
-    /// memory. The caller is the pool's worker, so that meanwhile only processes that hold the file
-    /// write to it. This needs as long as a copy of the whole memory.
+    /// memory. The caller is the pool's worker, so that meanwhile only processes that hold the
+    /// file write to it. This takes as long as a copy of the whole memory.
     ///
     /// # Errors
-    /// The system's error: it has no such pages. Nothing has changed then.
+    /// The system's error if it has no such pages. In this case, nothing has changed.
     pub(crate) fn mend(&self) -> Result<(), String> {
         let file = self.file.as_fd();
         memory::reserve(file, 0, self.bytes).map_err(said)?;
@@ -167,7 +168,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether its pages are huge ones of the kernel's pool.
+    /// Whether its pages are huge pages of the kernel's pool.
     pub(crate) fn is_huge(&self) -> bool {
         self.is_huge
     }

@@ -1,10 +1,11 @@
 //! Packet buffers in memory that can be shared.
 //!
-//! A pool belongs to one worker. Its buffers are rooms of [`ROOM_BYTES`] behind a headroom, in one
-//! block of a heap over a memory file; a packet is a chain of one or more buffers. The state of
-//! each buffer lies in private memory. A virtual machine's other side may write every byte of the
-//! file at any time, but it can corrupt only the content of packets. For the same reason there are
-//! no references to a packet's bytes: they are copied, or accessed through pointers.
+//! A pool belongs to one worker. Each buffer is a headroom and a room of [`ROOM_BYTES`]. All
+//! buffers lie in one block of a heap in a memory file. A packet is a chain of one or more
+//! buffers. The state of each buffer lies in private memory. A virtual machine's other side may
+//! write every byte of the file at any time, but it can corrupt only the content of packets. For
+//! the same reason there are no references to a packet's bytes: they are copied, or accessed
+//! through pointers.
 //!
 //! From the bottom up:
 //!
@@ -22,7 +23,7 @@ pub(crate) use memory::Memory;
 
 pub use burst::{BURST_MAX, Burst};
 
-/// Bytes of a packet that a buffer holds.
+/// Bytes of a packet that fit into one buffer.
 pub const ROOM_BYTES: usize = 2048;
 
 /// Bytes in front of a packet, for a header: as many as DPDK's RTE_PKTMBUF_HEADROOM.
@@ -92,7 +93,7 @@ unsafe impl Send for Pool {}
 impl Pool {
     /// A pool of `packets` buffers of [`ROOM_BYTES`], in huge pages if the kernel has free ones.
     ///
-    /// Some twenty system calls. All pages are populated when it returns.
+    /// Makes some twenty system calls. All pages are populated when this returns.
     ///
     /// # Errors
     /// [`Error::Value`] for 0 or more than 1,048,576 packets; [`Error::Memory`].
@@ -307,8 +308,8 @@ impl Pool {
         self.pieces(packet, offset, target.len(), |segment, at| {
             // SAFETY: `at` is inside `target`, by `pieces`.
             let target = unsafe { pointer.add(at) };
-            // SAFETY: so is the segment's length from there on; the segment is the packet's, which
-            // the caller owns.
+            // SAFETY: `target` also has the segment's length from there on; the segment belongs
+            // to the packet, which the caller owns.
             unsafe { haul_copy::memcpy(target, segment.pointer.as_ptr(), segment.length) }
         })
     }

@@ -21,8 +21,8 @@ fn pool_allocates_every_buffer_once_and_reuses_it() {
     assert_eq!(pool.available(), 100);
 }
 
-/// Safe code may free a packet of another pool here, so that a packet may be any buffer in any
-/// state.
+/// Safe code may free a packet in a pool other than its own, so a packet may refer to any buffer
+/// in any state.
 #[test]
 fn header_needs_headroom_in_front_of_packet() {
     let mut pool = Pool::new(1).unwrap();

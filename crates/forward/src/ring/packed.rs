@@ -31,7 +31,7 @@ pub(crate) fn area_bytes(size: u32) -> [u64; 3] {
 /// Alignment of each area.
 pub(crate) const AREA_ALIGNS: [usize; 3] = [16, 4, 4];
 
-/// Descriptors of a cache line.
+/// Descriptors per cache line.
 pub(crate) const OF_LINE: usize = prefetch::LINE_BYTES / 16;
 
 /// A location in the ring.
@@ -101,7 +101,8 @@ impl Entry {
         self.address != 0
     }
 
-    /// Whether the descriptor was made available, and used, in an odd round.
+    /// Whether the descriptor was made available in an odd round, and whether it was used in an
+    /// odd round.
     pub(crate) fn rounds(self) -> [bool; 2] {
         [self.flags & AVAILABLE != 0, self.flags & USED != 0]
     }
@@ -158,7 +159,8 @@ impl Packed {
         prefetch::to_write(std::ptr::from_ref(self.half(location.index, 0)).cast());
     }
 
-    /// The flags of a descriptor at this location that the device owns, or that it has used.
+    /// The flags of a descriptor at this location: one that the device owns or, if `is_used`, one
+    /// that it has used.
     #[inline(always)]
     fn flags_of(location: Location, is_used: bool) -> u16 {
         match (is_used, location.is_odd) {
@@ -251,7 +253,7 @@ impl Packed {
         half.store(word.to_le(), Ordering::Relaxed);
     }
 
-    /// Makes every descriptor neither available nor used, the state of a new ring.
+    /// Restores the state of a new ring, in which no descriptor is available or used.
     pub(crate) fn clear(&self) {
         for index in 0..self.size {
             self.half(index, 0).store(0, Ordering::Relaxed);

@@ -58,7 +58,7 @@ mod tests {
         };
         assert_eq!(places(4096, 64), [4096]);
         assert_eq!(places(4096, 65), [4096, 4160]);
-        // Behind a header of 12 bytes in an aligned buffer.
+        // The bytes follow a header of 12 bytes in an aligned buffer.
         assert_eq!(places(4096 + 12, 52), [4096]);
         assert_eq!(places(4096 + 12, 64), [4096, 4160]);
         let of_512 = places(4096 + 12, 512);

@@ -252,7 +252,7 @@ impl Split {
     #[inline(always)]
     pub(crate) fn put_available(&self, index: u16, head: u16) {
         let word = self.available_word(2 + usize::from(index & self.mask));
-        // As in `store`.
+        // For the same reason as in `store`.
         if word.load(Ordering::Relaxed) != head.to_le() {
             word.store(head.to_le(), Ordering::Relaxed);
         }
@@ -277,8 +277,8 @@ impl Split {
     }
 }
 
-/// Stores a value unless it is there already. If buffers are used in order, heads and lengths
-/// repeat in every round: the line then stays in the other side's cache.
+/// Stores a value unless the word holds it already. If buffers are used in order, heads and
+/// lengths repeat in every round: the line then stays in the other side's cache.
 #[inline(always)]
 fn store(word: &AtomicU32, value: u32) {
     if word.load(Ordering::Relaxed) != value {

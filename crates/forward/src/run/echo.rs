@@ -9,7 +9,8 @@ const KIND_AT: usize = 12;
 const TAG_BYTES: usize = 4;
 /// Bytes of an Ethernet header.
 const ETHERNET_BYTES: usize = 14;
-/// Bytes of an ARP packet for IPv4 on Ethernet, of an IPv4 header without options, and of ICMP's.
+/// Bytes of an ARP packet for IPv4 on Ethernet, of an IPv4 header without options, and of an ICMP
+/// header.
 const ARP_BYTES: usize = 28;
 const IP_BYTES: usize = 20;
 const ICMP_BYTES: usize = 8;

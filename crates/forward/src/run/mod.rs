@@ -84,7 +84,7 @@ pub struct Running {
 
 impl Running {
     /// Starts a worker of this name. With two ports it forwards from the first to the second and
-    /// back. With one port, it sends packets back to the port. Consecutive ports of one name are
+    /// back. With one port it sends packets back to that port. Consecutive ports of one name are
     /// queue pairs of one port: the worker receives from each in turn, and spreads packets over
     /// them by a hash of their flow.
     ///
@@ -154,8 +154,8 @@ impl Running {
         ended.map(|()| snapshot)
     }
 
-    /// As [`Running::stop`], but returns the counts also if a port failed. They are empty if the
-    /// worker never began.
+    /// Like [`Running::stop`], but returns the counts even if a port failed. They are empty if
+    /// the worker never began.
     ///
     /// # Panics
     /// Panics if the worker panicked.

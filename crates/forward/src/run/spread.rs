@@ -6,8 +6,8 @@
 //! hash choose an entry of a table that lists the queues in turn. All other packets go to the first
 //! queue.
 //!
-//! Each set bit of the input adds a window of the key. The sums of all values of four bits are
-//! computed once, so that a packet needs two lookups a byte.
+//! For each set bit of the input, the hash adds a window of the key. The sums for all values of
+//! four input bits are computed once, so that a packet needs two lookups per input byte.
 
 use crate::pool::{Packet, Pool};
 
@@ -39,7 +39,8 @@ const UDP: u8 = 17;
 /// Chooses queues.
 #[derive(Debug)]
 pub(super) struct Spread {
-    /// The sum for each half of an input's byte, the higher half first, and each of its values.
+    /// For each half of an input byte, the higher half first: the sum for each value of this
+    /// half.
     sums: Box<[[u32; 16]; 2 * INPUT_BYTES_MAX]>,
 }
 

@@ -172,8 +172,9 @@ impl Worker {
         came
     }
 
-    /// As `step`, to several queue pairs of one port. Only those with a link get packets, because
-    /// the other side may use fewer than there are. If none has a link, each drops its share.
+    /// Like `step`, but to several queue pairs of one port. Only queue pairs with a link get
+    /// packets, because the other side may use only some of them. If none has a link, each drops
+    /// its share.
     fn fan(&mut self, from: usize, to: &Range<usize>) -> usize {
         let all = self.ports.len();
         // Every queue pair has room for any of these packets.
@@ -194,7 +195,7 @@ impl Worker {
             if self.bursts[queue].room() > 0 {
                 self.bursts[queue].push(packet);
             } else {
-                // An answer occupies the room.
+                // An answer occupies the packet's room.
                 self.ports[queue].counters_mut().tx.dropped(DropReason::Full, 1);
                 self.pool.free(packet);
             }

@@ -42,10 +42,10 @@ pub struct Telemetry {
     /// Space for one answer.
     buffer: Vec<u8>,
     /// The process that owns the connection: a child of fork that drops its copy does not end the
-    /// parent's.
+    /// parent's connection.
     here: Here,
-    /// The error of an earlier command, after which a late answer could be mistaken for that of the
-    /// next command.
+    /// The error of an earlier command. The answer to that command may arrive late, and could be
+    /// mistaken for the answer to the next command.
     failed: Option<String>,
     /// The users of other programs' sockets that the search skipped.
     pub(super) others: Vec<u32>,
@@ -62,10 +62,10 @@ impl Telemetry {
         Self::connect_for(path, &Users::Own, deadline)
     }
 
-    /// As [`connect`](Self::connect), to a program of one of these users.
+    /// Like [`connect`](Self::connect), but to a program of one of these users.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// See [`connect`](Self::connect).
     pub fn connect_for(path: &Path, users: &Users, deadline: Duration) -> Result<Self, Error> {
         let mut calls = [Call::to(path.into())];
         Call::wait_for_all(&mut calls, users, deadline, deadline);
@@ -73,8 +73,8 @@ impl Telemetry {
         call.end(deadline)
     }
 
-    /// As [`connect_for`](Self::connect_for), to all of `paths` at once: this needs no longer than
-    /// one connection.
+    /// Like [`connect_for`](Self::connect_for), but to all of `paths` at once. This takes no
+    /// longer than one connection.
     pub(super) fn connect_to_all(
         paths: Vec<PathBuf>,
         users: &Users,
@@ -117,8 +117,9 @@ impl Telemetry {
     /// Costs a send, a wait and a receive.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the program answers null; the connection stays usable. After any other
-    /// error but [`Error::Command`], each further command fails with [`Error::OutOfStep`].
+    /// [`Error::Refused`] if the program answers null; the connection stays usable. After any
+    /// other error except [`Error::Command`], each further command fails with
+    /// [`Error::OutOfStep`].
     pub fn ask(&mut self, command: &str) -> Result<Value, Error> {
         let is_command = command.starts_with('/')
             && command.len() <= COMMAND_BYTES_MAX
@@ -181,7 +182,7 @@ fn parts_of(count: usize) -> (usize, u32) {
     (some, count.div_ceil(some).max(1) as u32)
 }
 
-/// A connection to a program that is being made.
+/// A connection that is being made to a program.
 struct Call {
     path: PathBuf,
     state: State,

@@ -1,4 +1,4 @@
-//! The errors of telemetry: those of other programs, and those of this process's own socket.
+//! The errors of telemetry: errors of other programs, and errors of this process's own socket.
 
 use std::io;
 use std::path::PathBuf;

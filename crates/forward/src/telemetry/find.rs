@@ -21,7 +21,7 @@ const ROOT: &str = "/var/run";
 /// haul's folder in it.
 const OWN: &str = "haul";
 
-/// Most sockets of one folder, and of all folders: more programs than one machine runs.
+/// Most sockets per folder, and most sockets in all: no machine runs as many programs.
 const SOCKETS_MAX: usize = 1024;
 
 /// Selects a program.
@@ -47,8 +47,8 @@ pub struct Found {
     pub prefix: String,
 }
 
-/// The folders in which programs create their sockets. First those in `RUNTIME_DIRECTORY`, which a
-/// service manager sets, then DPDK's `/var/run/dpdk` for root, the user's runtime folder, and
+/// The folders in which programs create their sockets: first those in `RUNTIME_DIRECTORY`, which
+/// a service manager sets, then DPDK's `/var/run/dpdk` for root, the user's runtime folder, and
 /// `/tmp`. haul's folders lie beside DPDK's, but never in `/tmp`. The variables are those of this
 /// process.
 #[must_use]
@@ -62,7 +62,7 @@ pub fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The path of this process's own telemetry socket, in a folder of its own: below the folder that a
+/// The path of this process's own telemetry socket, in a separate folder: below the folder that a
 /// service manager created for this process, or else below root's or the user's runtime folder.
 /// `None` if there is no such folder.
 pub(super) fn own_place() -> Option<PathBuf> {
@@ -143,10 +143,11 @@ fn shown(folders: &[PathBuf]) -> String {
 impl Telemetry {
     /// Connects to the selected program; no single wait exceeds `deadline`.
     ///
-    /// Searches the [`folders`] and the sockets on which processes listen, in any folder. A process
-    /// is selected by its ID in this namespace, even if it has another one in its own. Skips
-    /// sockets whose program has ended. All programs are asked at once, so that silent ones cost
-    /// one `deadline` in all. Skips programs of users other than this one and root.
+    /// Searches the [`folders`] and the sockets on which processes listen, in any folder. A
+    /// process is selected by its ID in this namespace, even if the process has another ID in its
+    /// own namespace. Skips sockets whose program has ended. All programs are asked at once, so
+    /// that silent ones cost one `deadline` in all. Skips programs of users other than this one
+    /// and root.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Several`], and the errors of [`connect`](Self::connect) if a
@@ -155,10 +156,10 @@ impl Telemetry {
         Self::find_for(wish, &Users::Own, deadline)
     }
 
-    /// As [`find`](Self::find), among programs of these users.
+    /// Like [`find`](Self::find), but among programs of these users.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// See [`find`](Self::find).
     pub fn find_for(wish: &Wish, users: &Users, deadline: Duration) -> Result<Self, Error> {
         if let Wish::Socket(path) = wish {
             return Self::connect_for(path, users, deadline);
@@ -173,16 +174,16 @@ impl Telemetry {
         Self::choose(found, wish, users, deadline, searched)
     }
 
-    /// As [`find`](Self::find), but searches only these folders.
+    /// Like [`find`](Self::find), but searches only these folders.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// See [`find`](Self::find).
     pub fn find_in(folders: &[PathBuf], wish: &Wish, deadline: Duration) -> Result<Self, Error> {
         Self::choose(sockets(folders), wish, &Users::Own, deadline, shown(folders))
     }
 
     /// Finds a program by the sockets on which its process listens. If this process cannot see
-    /// those, finds it by the process IDs in the programs' greetings.
+    /// these sockets, finds the program by the process IDs in the programs' greetings.
     fn find_process(
         process: u32,
         folders: &[PathBuf],
@@ -210,7 +211,7 @@ impl Telemetry {
         Self::choose(found, &wish, users, deadline, searched)
     }
 
-    /// Connects to the selected one of these sockets.
+    /// Connects to the program that is selected among these sockets.
     fn choose(
         mut found: Vec<Found>,
         wish: &Wish,

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `/haul/burst/attach`, `detach` | how many queues are counted: all, always |
 //! | `/haul/burst/list` | the queues |
-//! | `/haul/burst/port,PORT` | what a port is; of a modelled NIC, what it is a model of |
+//! | `/haul/burst/port,PORT` | what a port is; for a modelled NIC, also what it models |
 //! | `/haul/burst/histogram,PORT,QUEUE[,rx or tx]` | a queue's bursts since the forwarder started |
 //! | `/haul/nic/counts,PORT` | what crossed a modelled NIC's link, in bytes of data |
 //! | `/ethdev/list`, `/ethdev/stats,PORT` | the ports, and their packets, bytes and losses |
@@ -56,11 +56,12 @@ pub fn serve(
     serve_for(path, &Users::Own, snapshot, ports)
 }
 
-/// As [`serve`], for these users. If they include others than this user and root, every user that
-/// can reach the path may connect, and the server disconnects those that are not allowed.
+/// Like [`serve`], but for these users. If `users` includes users other than this one and root,
+/// every user that can reach the path may connect, and the server disconnects users that are not
+/// allowed.
 ///
 /// # Errors
-/// As [`serve`].
+/// See [`serve`].
 pub fn serve_for(
     path: Option<&Path>,
     users: &Users,

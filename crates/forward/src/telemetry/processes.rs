@@ -2,8 +2,8 @@
 //!
 //! A service manager may give a program a runtime folder that no other program knows
 //! (`RUNTIME_DIRECTORY`), so no list of folders is complete. The kernel lists the sockets of each
-//! network namespace: `/proc/PID/net/unix`. A path is the one that its process sees. A process in
-//! another mount namespace is reached through `/proc/PID/root`.
+//! network namespace: `/proc/PID/net/unix`. Each path in these lists is as its process sees it. A
+//! process in another mount namespace is reached through `/proc/PID/root`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Most processes that are examined: more than one machine runs.
+/// Most processes that are examined: no machine runs as many.
 const PROCESSES_MAX: usize = 1 << 20;
 
 /// A socket on which a process listens.
@@ -80,7 +80,7 @@ pub(super) fn all(is_name: impl Fn(&OsStr) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// This process first: its namespace is the usual one.
+/// All process IDs. This process is the first, because its namespace is the usual one.
 fn processes() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten().take(PROCESSES_MAX);
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -98,7 +98,7 @@ fn held(process: u32) -> io::Result<BTreeSet<u64>> {
     Ok(sockets.collect())
 }
 
-/// The listening sockets with a matching name in a table of the format of `/proc/net/unix`: seven
+/// The listening sockets with a matching name in a table in the format of `/proc/net/unix`: seven
 /// columns, then the path with arbitrary bytes.
 fn listening(table: &[u8], is_name: impl Fn(&OsStr) -> bool) -> Vec<Listening> {
     /// `__SO_ACCEPTCON`: the socket listens.
@@ -129,7 +129,7 @@ fn reached(process: u32, path: &Path) -> PathBuf {
     let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
     match file(&through) {
         Some(there) if path.is_relative() || file(path) != Some(there) => through,
-        // The same file, or a file that is only reachable through its own path.
+        // Both paths lead to the same file, or only the original path leads to a file.
         _ => path.to_owned(),
     }
 }

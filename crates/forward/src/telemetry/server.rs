@@ -1,7 +1,7 @@
 //! A telemetry socket of this process that speaks DPDK's protocol: a greeting, commands, answers.
-//! One thread serves all clients. An invalid command is answered with null. A client that does not
-//! read its answers is disconnected. If the limit of clients is reached, the client that has been
-//! silent for longest is disconnected for the next one.
+//! One thread serves all clients. An invalid command is answered with null. A client that does
+//! not read its answers is disconnected. If the limit of clients is reached, the client that has
+//! been silent for longest is disconnected to make room for the next one.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -77,10 +77,10 @@ impl Server {
         Ok(Self { path: path.into(), folder: None, end: Some(end), thread })
     }
 
-    /// As [`start`](Self::start), in a folder that is removed with the server.
+    /// Like [`start`](Self::start), but in a folder that is removed with the server.
     ///
     /// # Errors
-    /// As [`start`](Self::start); the folder is then removed.
+    /// See [`start`](Self::start). The folder is then removed.
     pub(super) fn start_in(
         folder: &Path,
         path: &Path,
@@ -118,7 +118,7 @@ impl Drop for Server {
             // A child of fork may hold a copy and close it late.
             socket::nudge(&end);
         }
-        // The thread panics only if an answer does, which was reported already.
+        // The thread panics only if an answer panics. That panic was reported already.
         let _ = self.thread.join();
         if let Some(folder) = &self.folder {
             let _ = std::fs::remove_dir(folder);
@@ -177,7 +177,7 @@ impl Serving {
         }
     }
 
-    /// The longest time until another client can be served.
+    /// The longest time until a place for another client can become free.
     fn until_room(&self) -> Duration {
         match self.longest_silent() {
             Some(index) if self.clients.len() >= CLIENTS_MAX => {
@@ -301,7 +301,7 @@ mod tests {
         let silent: Vec<_> = (0..3).map(|_| socket::connect(path).unwrap()).collect();
         let deaf = socket::connect(path).unwrap();
         for _ in 0..100_000 {
-            // Until the client's own queue is full, or it is disconnected.
+            // Sends until the client's own queue is full or the client is disconnected.
             if socket::say(&deaf, b"/echo,1").is_err() {
                 break;
             }
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(gone, 3, "one for each new client");
     }
 
-    /// Clients above the limit wait for a index.
+    /// Clients above the limit wait for a place.
     #[test]
     fn full_server_serves_next_client_after_disconnect() {
         let folder = tempfile::tempdir().unwrap();

@@ -74,7 +74,8 @@ impl Template {
         let words = stamp.as_chunks::<2>().0.iter();
         let sum = words.fold(self.sum, |sum, word| sum + u64::from(u16::from_be_bytes(*word)));
         let mut headers = self.headers;
-        // RFC 768: a sum of 0 is sent as all ones, because 0 means that there is none.
+        // RFC 768: a sum of 0 is sent as all ones, because 0 means that the packet has no
+        // checksum.
         let checksum = match !fold(sum) {
             0 => u16::MAX,
             checksum => checksum,

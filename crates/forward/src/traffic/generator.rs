@@ -1,5 +1,5 @@
 //! A port that generates packets: numbered, timed, at a rate or as fast as it is polled. It
-//! inspects packets that return to it as a sink does.
+//! inspects packets that return to it, as a sink does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,7 @@ impl Default for Traffic {
 /// Most flows: each has a template for each size.
 const FLOWS_MAX: u32 = 4096;
 
-/// Highest first flow: each of 64 generators can have different flows.
+/// Highest first flow: each of 64 generators can have its own flows.
 const FLOW_FIRST_MAX: u32 = 64 * (FLOWS_MAX - 1);
 
 /// Most templates of all flows and sizes.
@@ -98,7 +98,7 @@ impl Pace {
     }
 }
 
-/// Generates packets; inspects every packet that it is sent as a [`Sink`](crate::Sink) does.
+/// Generates packets. Inspects every packet that is sent to it, as a [`Sink`](crate::Sink) does.
 #[derive(Debug)]
 pub struct Generator {
     name: String,
@@ -190,7 +190,7 @@ impl Generator {
         self.pace.clone()
     }
 
-    /// How many packets are due, and since when the first of them is.
+    /// How many packets are due, and since when the first of them is due.
     fn due(&self, now_ns: u64, start_ns: u64) -> (u64, u64) {
         let left = if self.is_over { 0 } else { self.packets - self.next };
         let Some(interval_ns) = self.interval_ns else { return (left, now_ns) };

@@ -4,7 +4,7 @@
 //!
 //! - `stamp`: the content of a payload: stream, sequence number, time;
 //! - `size`: the sizes of packets, in turn;
-//! - `frame`: Ethernet, IPv4 and UDP around it, with lengths and checksums;
+//! - `frame`: Ethernet, IPv4 and UDP around a stamp, with lengths and checksums;
 //! - `order`: which sequence numbers arrived: lost, out of order, twice;
 //! - `sink`: a port that inspects packets;
 //! - `generator`: a port that generates packets.

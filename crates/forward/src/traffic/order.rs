@@ -1,10 +1,12 @@
 //! Which sequence numbers of a stream arrived: once, never, out of order, or twice.
 
-/// Numbers behind the highest that are recorded one by one: many times the packets that all rings
-/// of a flow hold. An even later packet counts as out of order or as a duplicate.
+/// How many numbers below the highest are recorded one by one: many times the number of packets
+/// that all rings of a flow hold. A packet that arrives later than that counts as out of order or
+/// as a duplicate.
 const WINDOW: u64 = 1 << 16;
 
-/// A number this far ahead of the highest does not belong to the stream: 2^32 packets are minutes.
+/// A number this far ahead of the highest does not belong to the stream: 2^32 packets are minutes
+/// of traffic.
 const JUMP_MAX: u64 = 1 << 32;
 
 /// The packets of a stream that arrived.
@@ -28,8 +30,8 @@ impl Order {
     }
 }
 
-/// Follows a stream. A number costs a few nanoseconds; one that skips many costs a microsecond at
-/// most.
+/// Follows a stream. Each number costs a few nanoseconds. A number that skips many others costs a
+/// microsecond at most.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracker {
     order: Order,
@@ -72,7 +74,8 @@ impl Tracker {
             self.order.unique += 1;
             self.set(sequence);
         } else if next - sequence > WINDOW {
-            // Too late to know whether it arrived before; the sums stay correct if it did not.
+            // The number is too far behind to know whether it arrived before. The sums stay
+            // correct if it did not.
             if self.order.unique < self.order.expected {
                 self.order.unique += 1;
                 self.order.reordered += 1;

@@ -134,7 +134,7 @@ impl Inspector {
     }
 }
 
-/// Inspects every packet that it is sent, and delivers none.
+/// Inspects every packet that is sent to it, and delivers none.
 #[derive(Debug)]
 pub struct Sink {
     name: String,

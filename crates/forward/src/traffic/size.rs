@@ -11,7 +11,7 @@ pub enum Sizes {
     /// All packets have this size.
     Fixed(usize),
     /// Simple IMIX: of 12 packets, 7 have 60 B, 4 have 590 B and 1 has 1,514 B, which is 64, 594
-    /// and 1,518 B with the check sequence (RFC 6985, section 4, gives mixes by such tables).
+    /// and 1,518 B with the check sequence. RFC 6985, section 4, describes mixes in such tables.
     Imix,
     /// Sizes in arithmetic progression, one packet each, repeated.
     Each {

@@ -1,9 +1,9 @@
 //! Back-off: how long a ring that was empty or full is not polled.
 //!
-//! A poll takes the line that holds the guest's progress, and the guest must fetch it back for its
-//! next burst. Therefore an empty ring is not polled for a while: the longer, the more packets
-//! arrive. A guest that sends few packets does not notice the polls, and its packets do not wait
-//! for long.
+//! A poll takes the line that holds the guest's progress, and the guest must fetch it back for
+//! its next burst. Therefore an empty ring is not polled for a while. The back-off is longer if
+//! more packets arrive. A guest that sends few packets does not notice the polls, and its packets
+//! do not wait for long.
 
 use crate::clock::cycles;
 
@@ -17,8 +17,9 @@ const SHORTEST_CYCLES: u64 = 700;
 /// From this number of packets in [`LONGEST_CYCLES`] on, about 3.6 M a second, the back-off grows.
 const MANY_PACKETS: u64 = 8;
 
-/// Back-off of a full ring, in cycles for each descriptor: about 2 ns. The guest has not consumed
-/// its packets by then in any case, and it is faster while it keeps the lines of its progress.
+/// Back-off of a full ring, in cycles per descriptor: about 2 ns. The guest has not consumed its
+/// packets by then in any case, and it is faster while the lines of its progress stay in its
+/// cache.
 const FULL_CYCLES: u64 = 5;
 
 /// The back-off of a ring.

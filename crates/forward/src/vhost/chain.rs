@@ -17,7 +17,8 @@ pub(super) struct Piece {
 }
 
 /// Longest chain that is followed: far more than a packet of 64 KiB in pieces of a page, and its
-/// header. A chain of a device may have as many descriptors as the ring, which is less.
+/// header. A driver's chain may have as many descriptors as the ring, which usually has fewer
+/// than this.
 const LENGTH_MAX: u32 = 1024;
 
 /// Descriptors after which a call starts no further chain: the remaining chains wait for the next
@@ -25,11 +26,11 @@ const LENGTH_MAX: u32 = 1024;
 /// 32,768 such chains needed 0.3 s. A burst of 32 packets may have 256 descriptors each.
 const FOLLOWED_MAX: usize = 8192;
 
-/// Most descriptors of the chains of one packet: the largest number of chains with eight
-/// descriptors each.
+/// Most descriptors per packet, over all of its chains: as many as 256 chains, the limit of
+/// `enqueue`, have with eight descriptors each.
 pub(super) const PACKET_DESCRIPTORS_MAX: usize = 2048;
 
-/// Most bytes of a chain: 1 MiB; the longest packet has a hundredth of it.
+/// Most bytes per chain: 1 MiB, about a hundred times the longest packet.
 const BYTES_MAX: usize = 1 << 20;
 
 /// A chain that was followed to its end.
@@ -72,7 +73,7 @@ impl<L: Layout> Active<L> {
         self.followed < FOLLOWED_MAX
     }
 
-    /// The number of bytes of the chain, and of descriptors that were followed.
+    /// The number of bytes in the chain, and the number of descriptors that were followed.
     fn follow(
         &mut self,
         walk: &mut Walk,
@@ -139,8 +140,8 @@ impl<L: Layout> Active<L> {
         let bytes = descriptor.length as usize;
         let count = bytes / DESCRIPTOR_BYTES;
         let is_whole = bytes.is_multiple_of(DESCRIPTOR_BYTES) && count > 0;
-        // A table has at most as many descriptors as the ring, section 2.7.5.3.1; so has a chain of
-        // it.
+        // A table, and thus a chain in it, has at most as many descriptors as the ring, section
+        // 2.7.5.3.1.
         if !self.has_indirect || descriptor.flags & NEXT != 0 || !is_whole || count > 32_768 {
             return Err(Bad);
         }
@@ -181,7 +182,7 @@ fn at<L: Layout>(start: NonNull<u8>, index: u16) -> Descriptor {
     let at = unsafe { start.add(usize::from(index) * DESCRIPTOR_BYTES) };
     // SAFETY: as above; the table's beginning was checked to be aligned.
     let descriptor = unsafe { Descriptor::read(at.cast()) };
-    // The table of a packed ring has flags where that of a split ring has `next`.
+    // A packed ring's table holds flags where a split ring's table holds `next`.
     let flags = if L::HAS_PACKED_TABLES { descriptor.next } else { descriptor.flags };
     Descriptor { flags, ..descriptor }
 }
@@ -225,7 +226,7 @@ pub(super) struct Scratch {
     pub(super) targets: Vec<NonNull<u8>>,
     pub(super) parts: Vec<Part>,
     pub(super) pieces: Vec<Piece>,
-    /// The reasons for which packets of the burst are dropped; counted after the burst.
+    /// The reason for each drop in the burst. The drops are counted after the burst.
     pub(super) drops: Vec<DropReason>,
 }
 

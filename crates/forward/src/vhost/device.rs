@@ -1,12 +1,12 @@
-//! The device as configured by its front end, and the rings that result.
+//! The device as its front end configures it, and the resulting rings.
 //!
 //! Two threads use a device: the thread of the conversation, and the worker of a queue. The
 //! configuration belongs to the conversation; no worker takes its lock. Each ring has a lock that
-//! the worker takes for a burst. The conversation takes this lock only to remove or to install the
-//! ring, and does everything slow, above all reading a ring that another process writes, while it
-//! owns the ring alone. A ring is active once it is completely configured. It then holds the
-//! memory, which stays mapped until the last ring releases it. The answer to the front end's "stop
-//! this ring" follows the worker's last access.
+//! the worker takes for a burst. The conversation takes this lock only to remove or to install
+//! the ring, and does all slow work, above all reading a ring that another process writes, while
+//! no worker can use the ring. A ring is active once it is completely configured. It then holds
+//! the memory, which stays mapped until the last ring releases it. The answer to the front end's
+//! "stop this ring" follows the worker's last access.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,12 +26,13 @@ use crate::ring::{packed, split};
 use haul_peer::caller::{Caller, is_event};
 use haul_peer::guest::{Described, Guest, said};
 
-/// How often a worker checks whether another worker has released a ring, before it yields its
-/// processor: a few microseconds, as long as a burst; and how long it waits in all.
+/// How many times a worker checks whether another worker has released a ring before it yields its
+/// processor: a few microseconds, as long as a burst. The second constant is the longest wait in
+/// all.
 const SPINS: u32 = 256;
 const WAIT_NS: u64 = 1_000_000;
 
-/// How long a message may wait, in all, for drivers that write the rings that it starts; and the
+/// How long a message may wait, in all, while drivers write the rings that it starts, and the
 /// pause between two reads of such a ring.
 const PATIENCE: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_micros(100);
@@ -107,8 +108,8 @@ impl Device {
         }
     }
 
-    /// Locks the ring for a burst to the guest. If the guest uses fewer rings than there are,
-    /// another worker may hold the ring during its burst. This call waits for it, up to a
+    /// Locks the ring for a burst to the guest. If the guest uses only some of the rings, another
+    /// worker may hold the ring during its burst. This call waits for that worker, up to a
     /// millisecond.
     #[inline]
     pub(super) fn ring_soon(&self, index: usize) -> Option<MutexGuard<'_, Slot>> {
@@ -131,8 +132,9 @@ impl Device {
         }
     }
 
-    /// The ring to the guest for a queue pair's packets: its own if it is active. Otherwise an
-    /// active one; pairs without a ring of their own are spread over these in turn.
+    /// The ring to the guest for a queue pair's packets: the pair's own ring if it is active,
+    /// otherwise another active ring. Pairs whose own ring is not active are spread over the
+    /// active rings in turn.
     #[inline]
     pub(super) fn ring_to_guest(&self, pair: u16) -> usize {
         let own = 2 * usize::from(pair);
@@ -306,7 +308,7 @@ impl Device {
         if let Some(active) = &active {
             vring.record_stop(active);
         }
-        // May release memory, which needs time: no worker waits meanwhile.
+        // The drop may release memory, which takes time. No worker waits meanwhile.
         drop((active, abandoned));
         let started = change(vring).and_then(|()| vring.activate(negotiated, pause));
         let (started, done) = match started {

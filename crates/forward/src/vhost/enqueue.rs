@@ -1,8 +1,8 @@
 //! Packets from the host to the guest.
 //!
-//! A packet costs cache misses and little else. The guest's processor wrote the heads of chains,
-//! their descriptors and the buffers last, so that each is a line in its cache. A burst therefore
-//! runs in passes, and the misses of one pass overlap:
+//! A packet costs cache misses and little else. The guest's processor was the last to write the
+//! heads of chains, their descriptors and the buffers, so that their lines are in its cache. A
+//! burst therefore runs in passes, and the misses of one pass overlap:
 //!
 //! ```text
 //! for each packet: read the chain's head
@@ -32,7 +32,7 @@ use crate::ring::split::WRITE;
 struct Tally {
     packets: usize,
     bytes: u64,
-    /// Packets that were consumed from the burst, sent or dropped.
+    /// Packets of the burst that were consumed: sent or dropped.
     consumed: usize,
 }
 
@@ -45,7 +45,7 @@ enum Outcome {
 }
 
 impl AnyActive {
-    /// As [`Active::enqueue`].
+    /// See [`Active::enqueue`].
     #[inline]
     pub(super) fn enqueue(
         &mut self,
@@ -63,8 +63,8 @@ impl AnyActive {
 }
 
 impl<L: Layout> Active<L> {
-    /// Moves packets from the burst into the guest's buffers, as many as it has. The guest sees
-    /// them after [`Layout::publish`]. Consumed packets are freed.
+    /// Moves packets from the burst into the guest's buffers, as many as there are buffers for.
+    /// The guest sees them after [`Layout::publish`]. Consumed packets are freed.
     ///
     /// # Errors
     /// [`Broken`]; the burst is then unchanged, and no packet of it is counted.
@@ -179,7 +179,7 @@ impl<L: Layout> Active<L> {
         let followed = self.followed;
         scratch.pieces.clear();
         let (mut room, mut chains, mut location) = (0, 0_usize, self.ring.location());
-        // The used entries: each chain, and how many bytes of the packet it holds.
+        // The used entries: each chain, and how many bytes of the packet the chain holds.
         let mut chosen = [(Chain::default(), 0_u32); CHAINS_MAX];
         while room < needed {
             let is_long = self.followed - followed > PACKET_DESCRIPTORS_MAX;
@@ -200,8 +200,9 @@ impl<L: Layout> Active<L> {
         let count = if self.header_bytes < HEADER_BYTES_MAX { 0 } else { chains as u16 };
         let header = features::header(count);
         let header = &header[..self.header_bytes];
-        // The header may cross into the next chain if the guest made the first one shorter. Section
-        // 5.1.6.4 wants it in the first; the written length then shows the guest where it ends.
+        // The header may cross into the next chain if the guest made the first one shorter.
+        // Section 5.1.6.4 requires it in the first chain; the written length then shows the guest
+        // where the first chain's part ends.
         let pieces = || scratch.pieces.iter().map(|Piece { at, length }| (*at, *length));
         let source = std::iter::once((NonNull::from(header).cast(), header.len()));
         zip(pieces(), 0, source, |target, source, length| {
@@ -232,8 +233,8 @@ impl<L: Layout> Active<L> {
 /// Most chains of one packet: buffers of 64 B still hold the longest packet.
 const CHAINS_MAX: usize = 256;
 
-/// Bytes of a packet whose lines are prefetched before they are written. From there on, the
-/// processor's own prefetcher follows.
+/// Bytes of a packet whose lines are prefetched before they are written. The processor's own
+/// prefetcher fetches the later lines.
 const FETCH_BYTES: usize = 128;
 
 /// How many packets ahead of the copy the lines are prefetched.
@@ -244,7 +245,7 @@ const AHEAD: usize = 2;
 /// prefetches and 10.3 with prefetches into the second-level cache alone.
 ///
 /// # Safety
-/// As [`Copier::copy_batch`].
+/// The obligations of [`Copier::copy_batch`].
 #[inline]
 unsafe fn copy(copier: &Copier, parts: &[Part]) {
     if !copier.writes_targets() || parts.iter().all(|part| part.length <= FETCH_BYTES) {
@@ -265,10 +266,11 @@ fn fetch_all(part: &Part) {
     prefetch::lines(part.target, part.length).for_each(prefetch::to_write);
 }
 
-/// Prefetches the header's line for reading, because the header is mostly there already and the
-/// guest's copy of the line then stays valid; prefetches the packet's lines for writing. Behind a
-/// header in an aligned buffer, as a kernel's driver uses it, 64 B span two lines: such packets
-/// went to the guest at 20.8 Mpps, against 17.3 without the prefetch of the second line.
+/// Prefetches the header's line for reading, because the buffer mostly holds the right header
+/// already. The guest's copy of the line then stays valid. Prefetches the packet's lines for
+/// writing. Behind a header in an aligned buffer, as a kernel's driver uses it, a packet of 64 B
+/// spans two lines: such packets went to the guest at 20.8 Mpps, against 17.3 without the
+/// prefetch of the second line.
 #[inline(always)]
 fn fetch(at: NonNull<u8>, header_bytes: usize, bytes: usize) {
     prefetch::to_read(at.as_ptr());
@@ -277,8 +279,8 @@ fn fetch(at: NonNull<u8>, header_bytes: usize, bytes: usize) {
     prefetch::lines(packet, packet_bytes).for_each(prefetch::to_write);
 }
 
-/// Writes the header of a packet in one buffer, unless it is there already: the line then does not
-/// become dirty, and the guest's copy of it stays valid.
+/// Writes the header of a packet in one buffer, unless the buffer holds the same header already.
+/// The line then does not become dirty, and the guest's copy of the line stays valid.
 #[inline(always)]
 fn put_header(at: NonNull<u8>, bytes: usize) {
     let has_count = bytes == HEADER_BYTES_MAX;

@@ -1,11 +1,11 @@
-//! The area in which a back end records the progress of its rings. The front end keeps it over the
-//! back end's death: VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD of the vhost-user protocol.
+//! The area in which a back end records the progress of its rings. The front end keeps the area
+//! when the back end dies: VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD of the vhost-user protocol.
 //!
 //! The protocol records every descriptor that a back end holds. haul's device uses a chain in one
-//! step, so that it holds none between two bursts. A burst records its end before it publishes its
-//! descriptors, and records afterwards that it has published them. Both are one word.
+//! step, so that it holds none between two bursts. A burst records its end before it publishes
+//! its descriptors, and records afterwards that it has published them. Each record is one word.
 //!
-//! The area comes back from another process: each field is read once and checked. An implausible
+//! The area comes from another process, so each field is read once and checked. An implausible
 //! region is reset before the conversation ends, so that the next conversation starts afresh.
 
 use std::ptr::NonNull;
@@ -27,13 +27,13 @@ const VERSION: u16 = 1;
 /// one.
 const ALIGN: u64 = 64;
 
-/// Bytes of struct QueueRegionSplit and QueueRegionPacked before their descriptors, and of one
-/// descriptor of each.
+/// For struct QueueRegionSplit and struct QueueRegionPacked: the bytes before the descriptors,
+/// and the bytes per descriptor.
 const SPLIT: [u64; 2] = [16, 16];
 const PACKED: [u64; 2] = [32, 32];
 
-/// 8-byte words of a region: features; version, size, and two numbers; in a packed region the
-/// locations.
+/// Indices of a region's 8-byte words. They hold the features; the version, the size and two
+/// numbers; in a packed region, the locations.
 const FEATURES: usize = 0;
 const HEAD: usize = 1;
 const LOCATION: usize = 2;

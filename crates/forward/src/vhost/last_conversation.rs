@@ -108,8 +108,8 @@ impl LastConversation {
 mod tests {
     use super::*;
 
-    /// The reason after a conversation of these steps, which follows one that wanted too many queue
-    /// pairs.
+    /// The reason after a conversation of these steps. It follows a conversation that wanted too
+    /// many queue pairs.
     fn after(act: impl FnOnce(&LastConversation), was_wrong: bool) -> Option<String> {
         let last = LastConversation::default();
         last.begin();

@@ -64,8 +64,8 @@ pub struct VhostSettings {
     pub queues: u16,
     /// The function that copies packets.
     pub copy: CopyMethod,
-    /// Whether packets may take several buffers of the guest's. Packets longer than one of them
-    /// need it.
+    /// Whether a packet may take several of the guest's buffers. Packets that are longer than one
+    /// buffer need this.
     pub is_mergeable: bool,
 }
 
@@ -235,8 +235,8 @@ impl Port for Vhost {
     }
 
     fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
-        // The program may have replaced the handler of SIGBUS since. If the guard cannot be
-        // installed now, the next call tries again.
+        // The program may have replaced the handler of SIGBUS since the last call. If the guard
+        // cannot be installed now, the next call tries again.
         let _ = guard::install();
         self.counters.resets = self.device.resets();
         Ok(())

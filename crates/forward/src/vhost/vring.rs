@@ -1,5 +1,5 @@
-//! The configuration of a ring by the front end, and the active ring that results once it is
-//! complete.
+//! A ring's configuration, which the front end sets, and the active ring that results once the
+//! configuration is complete.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(super) struct Slot {
     /// Packets of the guest that the previous device had read but not published, and that were not
     /// counted yet.
     pub(super) lost: u64,
-    /// A ring that is no longer used. To release its memory needs time, so the worker leaves that
+    /// A ring that is no longer used. Releasing its memory takes time, so the worker leaves that
     /// to the conversation.
     abandoned: Option<AnyActive>,
 }
@@ -199,10 +199,11 @@ impl Vring {
         let bytes = split::area_bytes(self.size);
         let addresses = look_up(memory, areas, bytes, split::AREA_ALIGNS)?;
         // SAFETY: the areas were just found in the memory, with their length and alignment; the
-        // memory is kept beside the ring. The size was checked when it was set, and above.
+        // memory is kept together with the ring. The size was checked when it was set, and above.
         let ring = unsafe { Split::new(addresses, self.size) };
         let region = self.region(negotiated)?;
-        // The used index says the same, and is always correct: the record is only checked.
+        // The used index says the same as the record, and is always correct. The record is
+        // therefore only checked.
         region.as_ref().map(|region| region.read(self.size)).transpose()?;
         Ok(SplitRing::new(ring, negotiated.features & features::EVENT_INDEX != 0, region))
     }

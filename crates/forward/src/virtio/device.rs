@@ -1,10 +1,10 @@
 //! The state that all queue pairs of a device share: they connect to the back end and disconnect
 //! together.
 //!
-//! Each pair may have a worker and memory of its own. A pair without a session therefore offers its
-//! rings and its memory. After the last pair has done so, a thread connects to a back end, and each
-//! pair joins the session at its next service. If one pair finds the session over, it is over for
-//! all.
+//! Each pair may have its own worker and memory. A pair without a session therefore offers its
+//! rings and its memory. After the last pair has done so, a thread connects to a back end, and
+//! each pair joins the session at its next service. If one pair finds that the session is over,
+//! it is over for all pairs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

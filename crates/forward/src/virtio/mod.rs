@@ -45,7 +45,7 @@ pub struct VirtioSettings {
     /// Which side listens on the socket.
     pub role: Role,
     /// Users whose processes may be at the other end. Others are refused before the pool's memory
-    /// is shared, all of which the back end can read and write.
+    /// is shared, because the back end can read and write all of that memory.
     pub users: Users,
     /// Queue pairs, 1 to 8; the back end must have as many.
     pub queues: u16,
@@ -61,8 +61,8 @@ pub struct VirtioSettings {
 }
 
 impl VirtioSettings {
-    /// One queue pair of split rings of 1,024 with mergeable buffers, used in order, at a socket on
-    /// which the back end listens: a process of this user or root.
+    /// One queue pair of split rings with 1,024 descriptors and mergeable buffers, used in order.
+    /// The back end listens on the socket, and is a process of this user or root.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -96,7 +96,7 @@ pub struct Virtio {
     device: Arc<Device>,
     session: Option<Arc<Session>>,
     is_stopped: bool,
-    /// When the pool's memory is mended next, if pages of it are missing.
+    /// When the pool's memory is mended next, if some of its pages are missing.
     mends_ns: u64,
     /// Calls the back end. A call never waits for a resource that the back end shares.
     caller: Caller,
@@ -214,8 +214,8 @@ impl Virtio {
         self.device.record_disconnect(format!("the back end was disconnected: {why}"));
     }
 
-    /// Whether the pool's memory is the memory that a back end would see. Mends missing pages as
-    /// soon as the system has others.
+    /// Whether a back end would see the pool's memory as this process sees it. Mends missing
+    /// pages as soon as the system has others.
     fn is_whole(&mut self, pool: &Pool) -> bool {
         if !pool.memory().is_broken() {
             return true;
@@ -311,8 +311,8 @@ impl Port for Virtio {
         if self.is_stopped {
             return Ok(());
         }
-        // The program may have replaced the handler of SIGBUS since. If the guard cannot be
-        // installed now, the next call tries again.
+        // The program may have replaced the handler of SIGBUS since the last call. If the guard
+        // cannot be installed now, the next call tries again.
         let _ = guard::install();
         if self.session.is_some() && pool.memory().is_broken() {
             self.end_session(pool);

@@ -99,7 +99,8 @@ impl Queue {
         self.is_new = false;
     }
 
-    /// Begins with these negotiated features; `fills` says whether the device fills buffers.
+    /// Begins a session with these negotiated features; `fills` says whether the device fills
+    /// buffers.
     pub(super) fn begin(&mut self, features: u64, fills: bool) {
         self.ring.begin(match (features & features::IN_ORDER != 0, fills) {
             (false, _) => Order::Any,
@@ -108,7 +109,7 @@ impl Queue {
         });
     }
 
-    /// Appends packets that the device filled to the burst.
+    /// Appends to the burst the packets that the device filled.
     ///
     /// # Errors
     /// [`Broken`]; the burst then holds no packet of this call.
@@ -265,7 +266,7 @@ impl Queue {
         }
     }
 
-    /// Returns packets that the device has sent to the pool.
+    /// Returns to the pool the packets that the device has sent.
     pub(super) fn reclaim(&mut self, pool: &mut Pool) -> Result<(), Broken> {
         self.ring.poll(usize::MAX)?;
         while let Some((packet, _)) = self.ring.take_used()? {
@@ -274,7 +275,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Hands packets of the burst to the device, as many as there are free descriptors for.
+    /// Hands as many packets of the burst to the device as there are free descriptors for.
     pub(super) fn send(
         &mut self,
         pool: &mut Pool,
@@ -282,7 +283,8 @@ impl Queue {
         header_bytes: usize,
         counts: &mut Direction,
     ) -> Result<usize, Broken> {
-        // Not for each burst: the used index is a line of the device.
+        // Does not reclaim for each burst, because the line of the used index stays with the
+        // device while the driver does not read it.
         if self.ring.free_count() < usize::from(self.ring.size()) / 2 {
             self.reclaim(pool)?;
         }

@@ -21,11 +21,11 @@ use haul_peer::guest::Described;
 use haul_peer::socket::refuse_descriptors;
 use haul_peer::users::Users;
 
-/// How long a back end may need for one answer before the next attempt.
+/// How long a back end may need for one answer. After that, the next attempt begins.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a back end may need for each ring of a queue pair when the port is stopped: the port
-/// waits for this.
+/// How long a back end may need to stop each ring of a queue pair when the port is stopped. The
+/// port waits for this.
 const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The shared memory: a file of one region, at this process's own addresses.
@@ -132,10 +132,10 @@ impl Session {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Stops some of the rings through the back end. Disconnects a back end that does not answer in
-    /// time. The socket's own timeout does not suffice, because the code that waits for the answer
-    /// retries after it. Therefore a thread waits for the answers, and the end of the connection
-    /// ends this wait.
+    /// Stops some of the rings through the back end. Disconnects a back end that does not answer
+    /// in time. The socket's own timeout does not suffice, because the code that waits for the
+    /// answer retries after that timeout. Therefore a thread waits for the answers, and the end
+    /// of the connection ends this wait.
     pub(super) fn stop(&self, rings: Range<usize>) {
         let limit = STOP_TIMEOUT * u32::try_from(rings.len()).unwrap_or(1);
         let (done, is_done) = mpsc::channel();

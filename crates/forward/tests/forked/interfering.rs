@@ -1,5 +1,5 @@
 //! Forked copies whose processes interfere with each other: one dies, both use the same copy, or
-//! one drops what another is using.
+//! one drops a channel that the other is using.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use haul_channel::{Buffer, Building, Channel, Error, Listener, Mechanism, pair};
 use crate::child::{Child, alone};
 use crate::support::{BY_COPY, by, pattern};
 
-/// A channel to a child that runs `act` with its end.
+/// A channel to a child that runs `act` with the other end.
 pub(crate) fn with_a_peer(mechanism: Mechanism, act: impl FnOnce(Channel)) -> (Channel, Child) {
     let (own, other) = pair().unwrap();
     let mut ends = Some((own, other));

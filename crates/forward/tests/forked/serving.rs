@@ -1,5 +1,6 @@
-//! Servers that fork: the accepting process closes its copy and a worker continues, or vice versa.
-//! Each process can use its copy, independent of what the others do with theirs.
+//! Servers that fork: the accepting process closes its copy and a worker continues, or vice
+//! versa. Each process can use its copy, independent of what the other processes do with their
+//! copies.
 
 use std::path::Path;
 use std::thread;
@@ -40,7 +41,7 @@ fn socket() -> (tempfile::TempDir, std::path::PathBuf) {
     (folder, path)
 }
 
-/// Sends three messages, receives two answers, and sees the end.
+/// Sends three messages, receives two answers, and expects the end of the channel.
 fn ask(path: &Path, mechanism: Mechanism) {
     let mut channel = Channel::connect(path, &by(mechanism)).unwrap();
     for seed in 0..3 {

@@ -59,8 +59,8 @@ fn first_call_after_death_or_close_reports_it() {
                 let mut channel = Channel::connect_over(own, &plain(None)).unwrap();
                 channel.send(b"hello").unwrap();
                 child.wait();
-                // One tick of the clock that the channel checks; a real program's call does not
-                // follow as soon.
+                // One tick of the clock that the channel checks; a real program's next call does
+                // not follow that soon.
                 thread::sleep(Duration::from_millis(1));
                 for time in 0..2 {
                     let result = call(&mut channel, size);

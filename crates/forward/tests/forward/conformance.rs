@@ -102,7 +102,7 @@ fn subjects() -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// Calls `check` with each port, after its link is up if it has a peer.
+/// Calls `check` with each port. If a port has a peer, its link is up before the call.
 fn for_each(mut check: impl FnMut(&str, &mut dyn Port, &mut Pool) + Send) {
     for (name, make) in subjects() {
         if name.starts_with("af") {

@@ -168,8 +168,8 @@ fn flow_through_several_queue_pairs_loses_nothing_and_is_spread() {
     }
 }
 
-/// A guest that uses only some of the queue pairs receives the packets of all flows through these,
-/// both if one worker drives all pairs and if each pair has a worker.
+/// A guest that uses only some of the queue pairs receives the packets of all flows through these
+/// pairs, whether one worker drives all pairs or each pair has a worker.
 #[test]
 fn guest_with_fewer_queue_pairs_gets_every_packet() {
     for (workers, used) in [(1, 1), (1, 3), (4, 1), (2, 3)] {

@@ -27,7 +27,7 @@ fn each_pair(mut check: impl FnMut(&str, Open, Open)) {
     }
 }
 
-/// Fewer than the rings of either side hold, so that neither side must keep up.
+/// Fewer packets than the rings of either side hold, so that neither side must keep up.
 const PACKETS: u64 = 900;
 
 #[test]
@@ -69,7 +69,7 @@ fn wait_for(link: Link, mut ports: [&mut dyn Port; 2], pool: &mut Pool) {
     });
 }
 
-/// Sends one packet of these bytes, and returns the packet that arrived at the other side.
+/// Sends one packet with these bytes, and returns the packet that arrived at the other side.
 fn sent(from: &mut dyn Port, to: &mut dyn Port, pool: &mut Pool, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut burst = Burst::new();
     let packet = pool.take(bytes.len()).unwrap();
@@ -93,8 +93,8 @@ fn sent(from: &mut dyn Port, to: &mut dyn Port, pool: &mut Pool, bytes: &[u8]) -
     found
 }
 
-/// A frame that the kernel does not answer, of an EtherType for local experiments, with or without
-/// a tag.
+/// A frame with an EtherType for local experiments, which the kernel does not answer, with or
+/// without a tag.
 fn frame(length: usize, is_tagged: bool) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     if is_tagged {

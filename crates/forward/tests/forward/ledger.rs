@@ -1,4 +1,4 @@
-//! Each packet that a port is given is counted once, independent of its peer.
+//! Each packet that is given to a port is counted once, independent of the port's peer.
 
 use haul_forward::{Burst, DropReason, Link, Null, Pool, Port};
 

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use crate::network::with_pair;
 use crate::support::wait;
 
-/// A socket that sends frames with a header of the work left.
+/// A socket that sends frames, each behind a header that describes the work left.
 struct Raw(OwnedFd);
 
 /// `struct virtio_net_hdr`: the kind of merge (1 for TCP over IPv4, 5 for UDP), bytes of each part,
@@ -52,7 +52,7 @@ impl Raw {
 /// Offset of the TCP or UDP header in these frames.
 const TRANSPORT: usize = 14 + 20;
 
-/// An IPv4 frame whose checksum is that of the pseudo-header, as a kernel leaves it.
+/// An IPv4 frame with the checksum that a kernel leaves to a device: that of the pseudo-header.
 fn frame(is_tcp: bool, payload: usize) -> Vec<u8> {
     let (protocol, header) = if is_tcp { (6, 20) } else { (17, 8) };
     let length = header + payload as u16;
@@ -122,7 +122,8 @@ fn merged_packets_are_split_again() {
             port.link() == Link::Up
         });
         let raw = Raw::open("haul1");
-        // Longer than a slot of the ring, the longest possible, and short enough for a slot.
+        // The merged packets are longer than a slot of the ring, as long as possible, or short
+        // enough for a slot.
         for (is_tcp, payload, part, limit) in [
             (true, 5000, 1448, 32),
             (true, 65_000, 1448, 7),

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Why this machine cannot create a pair, as a line that is printed once a test.
+/// Why this machine cannot create a pair, as a line that is printed once per test.
 fn lacks() -> Option<&'static str> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&folders).any(|it| it.join("ip").is_file()) {
@@ -17,8 +17,8 @@ fn lacks() -> Option<&'static str> {
     None
 }
 
-/// Runs `test` on a thread of its own, in a network namespace with two interfaces, `haul0` and
-/// `haul1`: each receives the packets that the other one sends. The namespace and its interfaces
+/// Runs `test` on a separate thread, in a network namespace with two interfaces, `haul0` and
+/// `haul1`. Each receives the packets that the other one sends. The namespace and its interfaces
 /// end with the thread and the sockets created there.
 pub(crate) fn with_pair(what: &str, test: impl FnOnce() + Send) {
     if let Some(why) = lacks() {

@@ -1,4 +1,4 @@
-//! Paths of ports: empty ones, and files that another user left there.
+//! Paths of ports: empty paths, and paths at which another user left a file.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
@@ -8,7 +8,7 @@ use haul_forward::{
     Pcap, PcapSettings, Replay, Role, Vhost, VhostSettings, Virtio, VirtioSettings,
 };
 
-/// A user that runs no test.
+/// The ID of a user that runs no test.
 const OTHER_USER: u32 = 54_321;
 
 fn capture(input: Option<&Path>, output: Option<&Path>) -> Result<Pcap, haul_forward::Error> {
@@ -118,7 +118,7 @@ fn output_is_private_and_follows_no_link() {
     drop(capture(None, Some(&at("victim"))).unwrap());
     let mode = fs::metadata(at("victim")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
-    // A file that another user created there would be readable for that user.
+    // Another user that created the file in this folder could read it.
     fs::write(at("theirs"), "").unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     if chown(at("theirs"), Some(OTHER_USER), None).is_err() {
@@ -128,7 +128,7 @@ fn output_is_private_and_follows_no_link() {
     let message = capture(None, Some(&at("theirs"))).map(drop).unwrap_err().to_string();
     assert!(message.contains(&format!("a regular file of user {OTHER_USER}")), "{message}");
     assert_eq!(fs::read(at("theirs")).unwrap(), b"");
-    // In a folder of the other user, the caller has chosen that file.
+    // If the folder belongs to the other user as well, the caller has chosen that user's file.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     chown(folder.path(), Some(OTHER_USER), None).unwrap();
     drop(capture(None, Some(&at("theirs"))).unwrap());

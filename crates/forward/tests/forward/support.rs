@@ -8,7 +8,7 @@ use haul_forward::{
 };
 use tempfile::TempDir;
 
-/// Time limit on a loaded machine for work of milliseconds.
+/// Time limit, on a loaded machine, for work that takes milliseconds.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// Calls `is_so` until it returns true.
@@ -40,7 +40,7 @@ pub(crate) fn settings(mode: Mode) -> Settings {
     }
 }
 
-/// As `settings`, for a worker that is stopped when all packets have arrived.
+/// Like `settings`, but for a worker that is stopped when all packets have arrived.
 pub(crate) fn quick(mode: Mode) -> Settings {
     Settings { linger: Duration::from_millis(200), ..settings(mode) }
 }

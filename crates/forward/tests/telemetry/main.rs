@@ -31,8 +31,8 @@ fn listen(path: &Path) -> OwnedFd {
     socket
 }
 
-/// A program that serves one client: sends the first of these packets at once and each other one
-/// after a command, and then closes.
+/// A program that serves one client. It sends the first of these packets at once and each other
+/// packet after a command, and then closes the connection.
 fn program(path: &Path, packets: Vec<Vec<u8>>) -> JoinHandle<Vec<String>> {
     let socket = listen(path);
     thread::spawn(move || {
@@ -176,7 +176,7 @@ fn find_selects_program_by_prefix_or_process() {
     let greeting = |process: u32| {
         format!(r#"{{"version":"DPDK 25.11.0","pid":{process},"max_output_len":16384}}"#)
     };
-    // Each program is asked three times: as any, by process, by prefix.
+    // Each program is asked three times: for any program, for its process ID, and for its prefix.
     let serve = |path: &Path, process: u32| {
         let (socket, text) = (listen(path), greeting(process));
         thread::spawn(move || {
@@ -224,7 +224,7 @@ fn silent_programs_share_one_deadline() {
     let one = time(std::slice::from_ref(&root));
     all.extend((1..SILENT).map(silent));
     let many = time(std::slice::from_ref(&root));
-    // One after the other, this took 40 times as long.
+    // If the programs were asked one after the other, this would take 40 times as long.
     assert!(many < one * 8, "{many:?} for {SILENT}, {one:?} for one");
     let path = root.join("speaks/dpdk_telemetry.v2");
     let served = program(&path, vec![GREETING.into()]);

@@ -148,7 +148,7 @@ fn too_short_and_too_long_packets_are_dropped_by_reason() {
     victim.counters();
 }
 
-/// A chain of as many pieces as a ring has, in a table, of one byte each.
+/// A chain in a table, with as many pieces of one byte as a ring has descriptors.
 #[test]
 fn packet_in_many_pieces_arrives_complete() {
     let mut victim = Victim::new();
@@ -175,7 +175,7 @@ fn packet_uses_several_buffers_or_none() {
     for index in 0..4 {
         front.add_buffer(index);
     }
-    // The packet waits while there are too few.
+    // The packet waits while there are too few buffers.
     victim.poll(1, 9000);
     assert_eq!((victim.counters().tx.packets, front.used(TO_GUEST)), (0, 0));
     front.add_buffer(4);

@@ -1,5 +1,5 @@
-//! Descriptors whose close needs long, in every message that may carry one: neither the worker nor
-//! the next front end waits for the close, nor the thread that drops the port.
+//! Descriptors whose close takes long, in every message that may carry one. The worker, the next
+//! front end and the thread that drops the port do not wait for the close.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,8 @@ const SOON: Duration = Duration::from_secs(15);
 const SET_LOG_FD: u32 = 7;
 const SET_VRING_ERR: u32 = 14;
 
-/// Closes this process's own copy. If it is the last one, the close may wait, so a thread does it.
+/// Closes this process's own copy. If it is the last one, the close may wait, so a separate
+/// thread closes it.
 fn close(slow: OwnedFd) {
     let closing = thread::spawn(move || drop(slow));
     let start = Instant::now();
@@ -33,9 +34,9 @@ fn close(slow: OwnedFd) {
     }
 }
 
-/// Sends a message of this code and body with such a descriptor; the sender closes its own copy
-/// after `sent` bytes of it. Checks that another front end is served, and that the port can be
-/// dropped.
+/// Sends a message of this code and body with such a descriptor. The sender closes its own copy
+/// of the descriptor after `sent` bytes of the message. Checks that another front end is served,
+/// and that the port can be dropped.
 #[track_caller]
 fn check_close_does_not_block(name: &str, code: u32, body: &[u8], sent: usize, goes_on: bool) {
     let Some((slow, _other)) = slow() else { return };

@@ -16,14 +16,14 @@ use crate::victim::{FEATURES, Victim};
 /// VHOST_USER_PROTOCOL_F_MQ, REPLY_ACK and INFLIGHT_SHMFD.
 const PROTOCOLS: u64 = 1 | 1 << 3 | 1 << 12;
 
-/// The inflight area that a front end keeps over a back end's death.
+/// The inflight area that a front end keeps when a back end dies.
 pub(crate) struct Area {
     /// The description, as messages contain it.
     pub(crate) body: [u8; 24],
     pub(crate) file: OwnedFd,
 }
 
-/// The message's body: bytes, offset, rings, descriptors of a ring.
+/// The message's body: bytes, offset, rings, descriptors per ring.
 pub(crate) fn area_body(bytes: u64, offset: u64, rings: u16, size: u16) -> [u8; 24] {
     let mut body = [0; 24];
     body[..8].copy_from_slice(&bytes.to_ne_bytes());
@@ -120,14 +120,14 @@ fn next_back_end_resumes_where_previous_one_died() {
         let (mut sent, mut came, mut room_id, mut filled) = (0_u16, 0, 0_u16, 0_u16);
         for life in 0..60_u16 {
             let mut victim = Victim::new();
-            // Some packets wait already, some of them in chains, whose later descriptors only haul
-            // marks.
+            // Some packets wait already. Some of them are in chains, whose later descriptors only
+            // haul marks.
             for _ in 0..life * 7 % 23 {
                 let [whole] = packet(&guest.front, sent as u8);
                 let first = descriptor(whole.address, 20, NEXT);
                 let rest = descriptor(whole.address + 20, 52, 0);
                 let chain = [vec![whole], vec![first, rest]];
-                // Every packet has a buffer with the same mark: the last one counts.
+                // All packets use the same buffer, which holds the mark of the last one.
                 let is_chain = features & IN_ORDER == 0 && sent % 5 == 0;
                 guest.back.make_available(&guest.front, sent, &chain[usize::from(is_chain)]);
                 sent += 1;
@@ -186,7 +186,7 @@ fn interrupted_burst_is_returned_empty() {
             guest.front.put(guest.back.at(index) + 14, &(1_u16 << 7 | 1 << 15).to_le_bytes());
         }
         if let Some(area) = &guest.area {
-            // The used index, the old one, and their rounds: five chains were about to be
+            // The used index, the old used index, and their rounds: five chains were about to be
             // published.
             area.put(REGION + 16, &[5, 0, 0, 0, 1, 1]);
         }
@@ -335,7 +335,8 @@ fn resuming_back_end_calls_driver() {
     }
 }
 
-/// A ring that a front end has stopped resumes where the front end says, independent of the record.
+/// A ring that a front end has stopped resumes at the location that the front end reports,
+/// independent of the record.
 #[test]
 fn stopped_ring_resumes_at_reported_location() {
     let mut guest = Guest::new(FEATURES | PACKED, true);
@@ -348,7 +349,7 @@ fn stopped_ring_resumes_at_reported_location() {
     guest.front.restart(FROM_GUEST, SIZE, 0x8003_8003);
     let region: [u8; 6] = guest.area.as_ref().unwrap().get(REGION + 16);
     assert_eq!(region, [3, 0, 3, 0, 1, 1]);
-    // The ring begins anew, as that of a restarted driver.
+    // The ring begins anew, like a restarted driver's ring.
     guest.front.put(guest.back.at(0), &vec![0; 16 * usize::from(SIZE)]);
     guest.back = Driver::new(FROM_GUEST);
     guest.back.make_available(&guest.front, 9, &packet(&guest.front, 5));

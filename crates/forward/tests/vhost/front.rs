@@ -119,7 +119,7 @@ impl Front {
         self.send_raw(code, 1, body.len() as u32, body, files)
     }
 
-    /// As [`Front::send`], with any header.
+    /// Like [`Front::send`], but with any header.
     pub(crate) fn send_raw(
         &self,
         code: u32,
@@ -200,12 +200,12 @@ impl Front {
         Self::steps_of(2)
     }
 
-    /// The same for `rings` rings.
+    /// The number of messages that an honest front end sends for `rings` rings.
     pub(crate) fn steps_of(rings: usize) -> usize {
         2 + 1 + 1 + rings * 5
     }
 
-    /// Sends one of these messages.
+    /// Sends one of the messages of an honest front end.
     pub(crate) fn step(&mut self, step: usize, features: u64) {
         match step {
             0 => self.send(SET_OWNER, &[], &[]),
@@ -290,7 +290,7 @@ impl Front {
         self.add_buffer_of(TO_GUEST, index);
     }
 
-    /// The same for another ring to the guest.
+    /// Makes a buffer of another ring to the guest available.
     pub(crate) fn add_buffer_of(&mut self, ring: u64, index: u16) {
         let address = GUEST + Self::buffer(ring, index);
         let length = BUFFER_BYTES as u32;

@@ -1,5 +1,5 @@
 //! Attempts of a peer to block a worker: events that the peer shares, rings that cannot be read,
-//! and chains of many descriptors. No call waits for the peer, and none needs long.
+//! and chains of many descriptors. No call waits for the peer, and none takes long.
 
 use std::fs::File;
 use std::io::{IoSliceMut, Read, Write};
@@ -24,7 +24,7 @@ use crate::front::{
 use crate::random::Random;
 use crate::victim::{FEATURES, LONG, Victim};
 
-/// Runs `act` on a thread of its own. If it hangs, fails without waiting for it.
+/// Runs `act` on a separate thread. If `act` hangs, fails without waiting for it.
 fn in_time<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || done.send(act()));
@@ -34,7 +34,7 @@ fn in_time<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'stat
 /// Fills an event, so that a write to it waits.
 fn fill(event: BorrowedFd<'_>) {
     fcntl_setfl(event, OFlags::NONBLOCK).unwrap();
-    // An event that was signalled in between has no room for as many.
+    // Empties the event first: an event that was signalled in between has no room for the value.
     let _ = rustix::io::read(event, &mut [0; 8]);
     let _ = rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes());
     fcntl_setfl(event, OFlags::empty()).unwrap();
@@ -55,7 +55,7 @@ fn file_named_like_an_event_is_refused() {
     assert_eq!(file.metadata().unwrap().len(), 0);
 }
 
-/// The front end empties its event and fills it again, between any two steps of a call.
+/// The front end empties its event and fills it again, at any moment of a call.
 #[test]
 fn full_call_event_does_not_block_worker() {
     let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
@@ -161,7 +161,7 @@ fn polls(ports: &mut [Vhost], pool: &mut Pool, mut beside: impl FnMut() -> bool)
     polls
 }
 
-/// Packed rings that no driver has written: each read of one needs long, and reads repeat.
+/// Packed rings that no driver has written: each read of a ring takes long, and is repeated.
 #[test]
 fn unreadable_rings_do_not_block_worker() {
     const PAIRS: u16 = 8;
@@ -191,8 +191,8 @@ fn unreadable_rings_do_not_block_worker() {
     assert!(sent > 0 && attacked > idle / 10, "{idle} polls without messages, {attacked} with");
 }
 
-/// Tables of 1,024 descriptors, all empty except for the last one of some: a call follows a few of
-/// them, and the others wait for the next calls, in order.
+/// Tables of 1,024 descriptors, all empty except for the last one of some: a call follows a few
+/// of the tables, and the other tables wait for the next calls, in order.
 #[test]
 fn call_follows_few_long_chains() {
     const COUNT: u16 = 1024;
@@ -234,8 +234,8 @@ fn call_follows_few_long_chains() {
     assert_eq!(counters.resets, 0);
 }
 
-/// The same to the guest: each call returns a few chains without room and drops their packet. A
-/// packet finds the buffer behind these chains.
+/// Packets to the guest: each call returns a few chains without room and drops their packet. A
+/// later packet finds the buffer behind these chains.
 #[test]
 fn call_returns_few_chains_without_room() {
     let mut victim = Victim::new();

@@ -1,4 +1,4 @@
-//! A back end in a process of its own, killed at any instant under load: packets return in order
+//! A back end in a separate process, killed at any instant under load: packets return in order
 //! and once, and the next back end resumes.
 //!
 //! The back end is this program itself, started again with a role in its environment.
@@ -23,13 +23,13 @@ const ROLE: &str = "HAUL_VHOST_TEST_BACK_END";
 /// Kills of each kind.
 const KILLS: usize = 40;
 
-/// Most chains that the guest has outstanding, so that its rings are never full.
+/// Most outstanding chains of the guest: fewer than the rings hold, so that they are never full.
 const OUT_MAX: u64 = 48;
 
 /// Bytes of a packet with its header.
 const BYTES: usize = 12 + 60;
 
-/// Not a test, unless the process was started as a back end: returns every packet.
+/// Does nothing unless this process was started as a back end. A back end returns every packet.
 #[test]
 fn back_end() {
     let Ok(path) = std::env::var(ROLE) else { return };
@@ -65,7 +65,8 @@ impl Drop for BackEnd {
     }
 }
 
-/// A packed ring of chains of one descriptor, by the numbers of available and used chains.
+/// A packed ring whose chains have one descriptor each, with the numbers of available and used
+/// chains.
 struct Line {
     ring: u64,
     /// Whether chains are made available all at once, the last one first. In the middle of that,
@@ -97,7 +98,8 @@ impl Line {
         Front::buffer(self.ring, Self::id(count))
     }
 
-    /// Makes chains available until the limit is outstanding; calls `fill` with the count of each.
+    /// Makes chains available until the limit is outstanding. Calls `fill` with the number of
+    /// each chain.
     fn make_available(
         &mut self,
         front: &Front,
@@ -121,7 +123,8 @@ impl Line {
         }
     }
 
-    /// How many chains the next used one completes, and the bytes that were written to it.
+    /// How many chains the next used descriptor completes, and the bytes that were written to the
+    /// last of them.
     fn take(&mut self, front: &Front) -> Option<(u64, u32)> {
         let whose: u16 = if Self::is_odd(self.back) { 1 << 7 | 1 << 15 } else { 0 };
         let mut flags = [0; 2];
@@ -133,7 +136,7 @@ impl Line {
         front.get(self.at(self.back) + 8, &mut bytes);
         let length = u32::from_le_bytes(bytes[..4].try_into().unwrap());
         let id = u16::from_le_bytes([bytes[4], bytes[5]]);
-        // With kept order, only the last chain of a batch is published.
+        // If the order is kept, only the last chain of a batch is published.
         let count = u64::from(id.wrapping_sub(Self::id(self.back)) % SIZE) + 1;
         assert!(self.back + count <= self.given, "{id} was never given");
         self.back += count;
@@ -231,8 +234,8 @@ fn packets_arrive_once_and_in_order_despite_kills() {
             drop(back_end);
         }
         let lost = guest.unwrap().number - came.packets;
-        // The chains that a back end had read, those of a burst that it returned empty, and those
-        // in flight.
+        // Packets are lost in chains that a back end had read, in chains of a burst that it
+        // returned empty, and in flight.
         assert!(lost <= (KILLS as u64 + 1) * 2 * OUT_MAX, "{lost} lost");
         eprintln!("{in_order} {has_area}: lost {lost}, empty {}", came.empty);
         assert!(came.empty <= KILLS as u64 * OUT_MAX, "{} empty", came.empty);

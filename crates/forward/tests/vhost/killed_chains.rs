@@ -19,7 +19,7 @@ use crate::victim::{FEATURES, LONG};
 /// Kills of each kind.
 const KILLS: usize = 25;
 
-/// Offset of a ring's tables, and bytes of each: one for each descriptor of the ring.
+/// Offset of a ring's tables, one for each descriptor of the ring, and bytes of each table.
 const TABLES: u64 = 0x6000;
 const TABLE_BYTES: u64 = 16 * PIECES_MAX as u64;
 const PIECES_MAX: usize = 4;
@@ -51,8 +51,8 @@ struct Chain {
     at: u64,
 }
 
-/// A packed ring of chains of several descriptors, by the numbers of available and used
-/// descriptors.
+/// A packed ring whose chains have several descriptors each, with the numbers of available and
+/// used descriptors.
 struct Line {
     ring: u64,
     /// Whether a whole ring is made available at once, its last descriptor first. In the middle of
@@ -78,7 +78,7 @@ impl Line {
     }
 
     /// Makes chains available while there is room, the first descriptor of each chain, or of all,
-    /// last; `fill` writes the bytes of one and returns their number.
+    /// last; `fill` writes the bytes of one chain and returns their number.
     fn make_available(
         &mut self,
         front: &Front,
@@ -177,8 +177,8 @@ struct Guest {
     back: Line,
     random: Random,
     is_in_order: bool,
-    /// The numbers of packets that were sent, of those that arrived, of the last one, and of
-    /// buffers that were returned empty.
+    /// The numbers of packets that were sent and that arrived, the number of the last packet, and
+    /// the number of buffers that were returned empty.
     number: u64,
     packets: u64,
     last: u64,
@@ -277,7 +277,7 @@ fn chains_return_once_and_complete_despite_kills() {
         let Guest { number, packets, empty, merged, .. } = guest.unwrap();
         let lost = number - packets;
         eprintln!("{in_order:#x} {has_area}: {packets} came, {lost} lost, {empty} empty");
-        // The chains that a back end had read but not returned, and those in flight.
+        // Packets are lost in chains that a back end had read but not returned, and in flight.
         assert!(lost <= (KILLS as u64 + 1) * u64::from(SIZE), "{lost} lost");
         assert!(empty <= KILLS as u64 * u64::from(SIZE), "{empty} empty");
         assert!(merged > packets / 4, "{merged} of {packets} in several buffers");

@@ -3,16 +3,16 @@
 //! - `front`: a front end that sends and writes anything that a test requests;
 //! - `victim`: the port, driven and checked;
 //! - `chains`: invalid chains of descriptors: each costs only its packet;
-//! - `packed`: the same in packed rings;
+//! - `packed`: invalid chains in packed rings;
 //! - `dying`: back ends that die, and others that resume in their rings;
 //! - `messages`: invalid messages: the conversation ends, and the next one is served;
 //! - `stopping`: rings that are stopped, and rings that are enabled early;
 //! - `killed`: a back end's process that is killed under load;
-//! - `killed_chains`: the same with chains of several descriptors;
+//! - `killed_chains`: a killed back end whose chains have several descriptors;
 //! - `pairs`: queue pairs of which the guest enables some;
 //! - `random`: random rings and messages;
 //! - `silent`: silent peers;
-//! - `closing`: descriptors whose close needs long;
+//! - `closing`: descriptors whose close takes long;
 //! - `held_up`: attempts of a peer to block a worker.
 
 mod chains;

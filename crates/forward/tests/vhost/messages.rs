@@ -155,7 +155,7 @@ fn disconnected_front_end_has_a_reason() {
 fn memory_on_a_disk_is_used_and_reported_as_slow() {
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.set_len(MEMORY_BYTES).unwrap();
-    // TMPFS_MAGIC: a tree in memory offers no disk for this test.
+    // TMPFS_MAGIC: if the tree is in memory, this test has no file on a disk.
     let is_memory = rustix::fs::fstatfs(&file).unwrap().f_type == 0x0102_1994;
     let mut victim = Victim::new();
     let mut front = Front::connect(&victim.path());
@@ -172,7 +172,7 @@ fn memory_on_a_disk_is_used_and_reported_as_slow() {
     assert_eq!((front.used(0), front.used(1)), (1, 1));
     let notes = victim.port.notes();
     assert!(is_memory || notes[0].contains("memory lies in a file of "), "{notes:?}");
-    // Truncated, it is as lost as any other memory.
+    // If the file is truncated, its memory is lost like any other memory.
     rustix::fs::ftruncate(&front.memory, 0).unwrap();
     victim.wait("a reset", |victim| {
         victim.poll(1, 64);
@@ -234,7 +234,7 @@ fn flags_of_guests() -> Vec<u32> {
     };
     let flags = |entry: DirEntry| {
         let info = Path::new("/proc/self/fdinfo").join(entry.file_name());
-        // Other tests may close theirs at this moment.
+        // Other tests may close their descriptors at this moment.
         let info = fs::read_to_string(info).ok()?;
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
         u32::from_str_radix(flags.trim(), 8).ok()
@@ -249,7 +249,8 @@ fn descriptors_of_front_end_are_closed_on_exec() {
     const CLOEXEC: u32 = 0o2_000_000;
     let mut victim = Victim::new();
     let _front = victim.front();
-    // Another test may receive a descriptor at this moment, but each kept one has the flag.
+    // Another test may receive a descriptor at this moment, but each descriptor that is kept has
+    // the flag.
     victim.wait("what is kept to be closed on exec", |_| {
         let flags = flags_of_guests();
         flags.len() >= 4 && flags.iter().all(|flags| flags & CLOEXEC != 0)

@@ -18,7 +18,7 @@ const USED: u16 = 1 << 15;
 /// Offset of the tables of indirect descriptors.
 const TABLE: u64 = 0x6000;
 
-/// A packed ring of a front end, itself valid.
+/// A front end's valid packed ring, in which chains may be invalid.
 pub(crate) struct Driver {
     ring: u64,
     size: u16,
@@ -30,7 +30,7 @@ pub(crate) struct Driver {
 }
 
 fn put(front: &Front, at: u64, descriptor: Descriptor) {
-    // The id takes the position of a split ring's flags.
+    // The id is stored where a split ring stores the flags.
     let Descriptor { address, length, flags, next: id } = descriptor;
     let mut bytes = address.to_le_bytes().to_vec();
     bytes.extend(length.to_le_bytes());
@@ -49,7 +49,7 @@ impl Driver {
         Self { ring, size: SIZE, next, is_odd, next_used, is_odd_used, counts: BTreeMap::new() }
     }
 
-    /// The location `count` descriptors after another one.
+    /// The location `count` descriptors after another location.
     fn after(&self, (next, is_odd): (u16, bool), count: u16) -> (u16, bool) {
         let sum = next + count;
         if sum >= self.size { (sum - self.size, !is_odd) } else { (sum, is_odd) }
@@ -60,7 +60,7 @@ impl Driver {
         (self.next_used, self.is_odd_used) = self.after((self.next_used, self.is_odd_used), count);
     }
 
-    /// Skips all descriptors: the device has used all.
+    /// Skips all descriptors, which the device has used.
     pub(crate) fn skip_all(&mut self) {
         (self.next_used, self.is_odd_used) = (self.next, self.is_odd);
         self.counts.clear();
@@ -201,7 +201,8 @@ fn packets_in_chains_and_tables_arrive_complete() {
     let at = Front::buffer(FROM_GUEST, 20);
     front.put(at, &(0..80).collect::<Vec<u8>>());
     for round in 0..20 {
-        // One byte each, in the ring and in a table, whose descriptors need no flags.
+        // The pieces have one byte each, in the ring and in a table, whose descriptors need no
+        // flags.
         let piece = |index: u64, flags| descriptor(GUEST + at + index, 1, flags);
         let chain: Vec<_> =
             (0..40).map(|index| piece(index, if index < 39 { NEXT } else { 0 })).collect();
@@ -216,7 +217,7 @@ fn packets_in_chains_and_tables_arrive_complete() {
     for id in 0..4 {
         driver.make_available(&front, id, &room());
     }
-    // The packet waits while there are too few.
+    // The packet waits while there are too few buffers.
     victim.poll(1, 9000);
     assert_eq!((victim.counters().tx.packets, driver.take(&front)), (0, None));
     driver.make_available(&front, 4, &room());

@@ -1,5 +1,5 @@
-//! Peers that are silent or stop in the middle of a message: no call waits for them, and dropping a
-//! port does not either.
+//! Peers that are silent or stop in the middle of a message: no call waits for them, and neither
+//! does dropping a port.
 
 use std::io::Read;
 use std::os::unix::net::UnixListener;

@@ -26,7 +26,7 @@ fn stopped_ring_reports_its_progress() {
     assert_eq!(victim.came.len(), 5, "the ring is stopped");
 }
 
-/// As QEMU does: before any feature is set, and with answers.
+/// QEMU enables rings before it sets any feature, and requests answers.
 #[test]
 fn rings_may_be_enabled_before_features_are_set() {
     let mut victim = Victim::new();

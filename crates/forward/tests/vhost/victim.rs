@@ -1,5 +1,5 @@
-//! The port, driven and checked: for any front end, each packet is sent or dropped by reason, and
-//! every buffer is returned.
+//! The port, driven and checked: for any front end, each packet is sent or dropped with a reason,
+//! and every buffer is returned.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::front::{Front, INDIRECT, MERGEABLE, VERSION_1};
 
-/// Time limit on a loaded machine for work of milliseconds.
+/// Time limit, on a loaded machine, for work that takes milliseconds.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) const FEATURES: u64 = MERGEABLE | INDIRECT | VERSION_1;
@@ -56,7 +56,7 @@ impl Victim {
         self.port.service(&mut self.pool).unwrap();
     }
 
-    /// The counters, after a check of every sum.
+    /// Checks every sum of the counters, and returns the counters.
     pub(crate) fn counters(&mut self) -> Counters {
         self.port.service(&mut self.pool).unwrap();
         let counters = self.port.counters().clone();
@@ -84,7 +84,7 @@ impl Victim {
         self.front_with(FEATURES)
     }
 
-    /// The same with these features.
+    /// An honest front end that has negotiated these features and sent all its messages.
     pub(crate) fn front_with(&mut self, features: u64) -> Front {
         self.wait_for_link(Link::Down);
         let mut front = Front::connect(&self.path());

@@ -1,5 +1,5 @@
-//! The layout of a ring, from the device's side: one contract, so that packets pass through every
-//! layout by the same passes and the same checks.
+//! The layout of a ring, from the device's side: one contract, so that packets of every layout go
+//! through the same passes and the same checks.
 //!
 //! haul's device uses chains in the order in which they were made available, each in one step. One
 //! location therefore describes its progress.
@@ -82,7 +82,7 @@ pub(super) trait Layout {
     /// Begins a walk of the chain at a location; `None` if no chain is available there.
     ///
     /// # Errors
-    /// As [`Layout::poll`].
+    /// See [`Layout::poll`].
     fn open(&mut self, location: Self::Location) -> Result<Option<Walk>, Broken>;
 
     /// Moves the walk to the next descriptor.

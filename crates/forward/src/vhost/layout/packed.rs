@@ -2,10 +2,10 @@
 //! its first location. The first chain of a burst is written last, so that the driver sees the
 //! whole burst at once.
 //!
-//! If both sides keep the order, the device publishes a burst of chains that it has read by the
-//! last one alone. The id of that chain is written to the location of the first, section 2.8 of
-//! virtio 1.2, and the lines of the other chains stay with the driver. The exception is the burst's
-//! last descriptor, whose mark shows the next device how far this one came.
+//! If both sides keep the order, the device publishes only the last chain of a burst that it has
+//! read. It writes the id of this chain to the location of the first one, section 2.8 of virtio
+//! 1.2, and the lines of the other chains stay with the driver. The exception is the burst's last
+//! descriptor, whose mark shows the next device how far this device came.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -18,7 +18,7 @@ use crate::vhost::inflight::{Progress, Region};
 #[derive(Debug)]
 pub(in crate::vhost) struct PackedRing {
     ring: Packed,
-    /// The location of the next chain, and where it will be marked as used.
+    /// The location of the next chain, where the chain will also be marked as used.
     next: Location,
     /// The first chain of a burst, which is published last.
     held: Option<(Location, u16, u32)>,
@@ -32,10 +32,10 @@ pub(in crate::vhost) struct PackedRing {
 }
 
 impl PackedRing {
-    /// Resumes at the recorded location, else at the front end's if it is plausible, else at the
-    /// location that the ring shows. Returns how many chains were lost with the previous device.
-    /// `shows_last` must be set if the order is kept and the device reads. For `pause` see
-    /// [`resume`].
+    /// Resumes at the recorded location, else at the front end's location if that is plausible,
+    /// else at the location that the ring shows. Returns how many chains were lost with the
+    /// previous device. `shows_last` must be set if the order is kept and the device reads. For
+    /// `pause` see [`resume`].
     pub(in crate::vhost) fn new(
         ring: Packed,
         (recorded, base): (Option<Progress>, Location),
@@ -118,7 +118,8 @@ impl Layout for PackedRing {
         if walk.count >= self.size() {
             return Err(Bad);
         }
-        // The first descriptor has named the owner of the chain.
+        // The first descriptor has shown that the device owns the chain, so the round does not
+        // matter.
         let location = Location { index: walk.next, is_odd: false };
         let entry = self.ring.any(location);
         *walk = Walk {
@@ -132,7 +133,7 @@ impl Layout for PackedRing {
 
     fn close(&self, location: Location, walk: &Walk) -> Result<(Chain, Location), Broken> {
         let mut walk = *walk;
-        // The id of a chain is that of its last descriptor.
+        // A chain has the id of its last descriptor.
         while walk.descriptor.flags & NEXT != 0 {
             self.step(&mut walk).map_err(|Bad| Broken)?;
         }
@@ -143,7 +144,7 @@ impl Layout for PackedRing {
     #[inline(always)]
     fn use_chain(&mut self, chain: Chain, written: u32) {
         // The later descriptors first: if only the first were marked, a device that takes over
-        // would take the later ones for a chain.
+        // would treat the later ones as a chain.
         if chain.descriptors > 1 && !self.shows_last {
             self.mark_rest(chain);
         }
@@ -170,8 +171,8 @@ impl Layout for PackedRing {
         if let Some(region) = &self.region {
             region.record_published(self.next);
         }
-        // Read what the driver wants only after the driver can see the used chains. Otherwise it
-        // might go to sleep in between.
+        // Read what the driver wants only after the driver can see the used chains. Otherwise the
+        // driver might go to sleep in between.
         fence(Ordering::SeqCst);
         let count = std::mem::take(&mut self.unpublished);
         self.ring.driver_wants_call(self.next, count, self.has_events)

@@ -127,8 +127,8 @@ impl Layout for SplitRing {
             region.record_used(now);
         }
         self.published = now;
-        // Read what the driver wants only after the driver can see the used chains. Otherwise it
-        // might go to sleep in between.
+        // Read what the driver wants only after the driver can see the used chains. Otherwise the
+        // driver might go to sleep in between.
         fence(Ordering::SeqCst);
         if !self.has_events {
             return !self.ring.driver_wants_no_calls();

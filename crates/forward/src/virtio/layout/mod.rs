@@ -31,10 +31,10 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) enum Order {
     /// Any order: the device names each chain.
     Any,
-    /// The order in which chains were made available; the device reads them.
+    /// The order in which chains were made available. The device reads the chains.
     Sent,
-    /// The same order; the device fills chains. For a batch of full chains, of this many bytes, it
-    /// may name only the last.
+    /// The order of `Sent`; the device fills chains. For a batch of full chains, each of this
+    /// many bytes, the device may name only the last.
     Filled(u32),
 }
 
@@ -126,7 +126,8 @@ impl Ring {
         }
     }
 
-    /// The packet of a used chain that follows `ahead` chains of one descriptor later.
+    /// The packet of the used chain `ahead` chains after the next one, if each chain before it
+    /// has one descriptor.
     #[inline]
     pub(super) fn peek(&self, ahead: u16) -> Option<u32> {
         either!(self, ring => ring.peek(ahead))
@@ -214,7 +215,8 @@ mod tests {
             self.ring.publish();
         }
 
-        /// Publishes `chains` chains of `descriptors` descriptors as used, by the id of the last.
+        /// Publishes `chains` chains of `descriptors` descriptors as used, through the id of the
+        /// last.
         fn show(&mut self, id: u16, written: u32, chains: u16, descriptors: u16) {
             if let Some(split) = &self.split {
                 split.put_used(self.shown, id, written);

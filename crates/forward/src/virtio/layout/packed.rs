@@ -11,7 +11,7 @@ use crate::pool::Segment;
 use crate::ring::packed::{Location, Packed};
 use crate::ring::split::NEXT;
 
-/// The chain of an id that the device owns.
+/// The chain that belongs to an id that the device owns.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     packet: u32,
@@ -94,7 +94,8 @@ impl PackedRing {
         self.ring.set_polls(true);
     }
 
-    /// The packet of a used chain that follows `ahead` chains of one descriptor later.
+    /// The packet of the used chain `ahead` chains after the next one, if each chain before it
+    /// has one descriptor.
     #[inline]
     pub(in crate::virtio) fn peek(&self, ahead: u16) -> Option<u32> {
         let location = self.next_used.plus(ahead, self.ring.size());
@@ -129,13 +130,13 @@ impl PackedRing {
         Ok(Some((packet, written)))
     }
 
-    /// The id that follows `count` chains after the next one.
+    /// The id of the chain `count` chains after the next one.
     #[inline]
     fn id_after(&self, count: u16) -> u16 {
         self.next_id.wrapping_add(count) & (self.ring.size() - 1)
     }
 
-    /// How many chains after the next one this id follows.
+    /// How many chains after the next one the chain of this id follows.
     #[inline]
     fn ahead(&self, id: u16) -> u16 {
         id.wrapping_sub(self.next_id) & (self.ring.size() - 1)

@@ -9,7 +9,7 @@ use super::{Broken, Buffer, NONE, Order};
 use crate::pool::Segment;
 use crate::ring::split::{Descriptor, NEXT, Split};
 
-/// The packet and the next descriptor of a descriptor that the device owns.
+/// A descriptor that the device owns: its packet, and the descriptor that follows in its chain.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// The packet, in the first descriptor of a chain.
@@ -112,7 +112,7 @@ impl SplitRing {
         if usize::from(self.ready()) > self.outstanding { Err(Broken) } else { Ok(()) }
     }
 
-    /// The packet of a used chain that follows `ahead` chains later, if it is known.
+    /// The packet of the used chain `ahead` chains after the next one, if that chain is known.
     #[inline]
     pub(in crate::virtio) fn peek(&self, ahead: u16) -> Option<u32> {
         if ahead >= self.ready() {
@@ -120,7 +120,7 @@ impl SplitRing {
         }
         let head = match self.order {
             Order::Any => self.ring.used(self.next_used.wrapping_add(ahead)).0,
-            // Correct as long as no chain of several descriptors lies between.
+            // Correct if none of the chains before it has several descriptors.
             _ => u32::from(self.next_head.wrapping_add(ahead) & (self.ring.size() - 1)),
         };
         self.slots.get(head as usize).map(|slot| slot.packet).filter(|packet| *packet != NONE)
@@ -205,8 +205,9 @@ impl SplitRing {
         self.outstanding += 1;
     }
 
-    /// Sets the descriptors of a packet after its first, and returns the first of these. They
-    /// follow the order of the free list, on which a device that keeps the order relies.
+    /// Sets the descriptors of a packet's later segments, and returns the index of the first one
+    /// set. They follow the order of the free list, on which a device that keeps the order
+    /// relies.
     #[cold]
     fn chain(&mut self, segments: &[Segment]) -> u16 {
         let first = self.free.take();

@@ -62,7 +62,8 @@ impl Memory {
     }
 }
 
-/// One of a driver's stores: a descriptor except for its flags, or, without an address, the flags.
+/// A store of a driver: with an address, a descriptor except for its flags; without one, the
+/// flags.
 #[derive(Clone, Copy)]
 struct Store {
     location: Location,
@@ -71,10 +72,11 @@ struct Store {
     flags: u16,
 }
 
-/// Bytes of a descriptor of a batch: also a plausible number of descriptors.
+/// The length in each descriptor of a batch, in bytes. It is also a plausible number of
+/// descriptors.
 const BATCH_BYTES: u32 = 3;
 
-/// A driver owner chains are numbered.
+/// A driver that numbers its chains.
 struct Driver {
     ring: Packed,
     shape: &'static [u16],
@@ -109,7 +111,7 @@ impl Driver {
         }
     }
 
-    /// The next chain's id and length, if at most `most` descriptors are outstanding with it.
+    /// The next chain's id and length, if at most `most` descriptors are then outstanding.
     fn next_chain(&self, most: u16) -> Option<(u16, u16)> {
         let (id, length) = (self.next.index, self.length(self.given));
         let out: u16 = self.out.iter().map(|(_, length)| length).sum();
@@ -122,8 +124,8 @@ impl Driver {
         self.given += 1;
     }
 
-    /// The stores that make chains available, all at once or one by one, the last descriptor first:
-    /// descriptors except for their flags, then the flags.
+    /// The stores that make chains available, all at once or one by one: descriptors except for
+    /// their flags, then the flags, the last descriptor's flags first.
     fn stores(&mut self, most: u16, at_once: bool) -> VecDeque<Store> {
         let mut all = VecDeque::new();
         loop {

@@ -3,8 +3,8 @@
 //!
 //! The ring shows the driver's location. The driver has written every descriptor of a round once,
 //! so that the available bits flip at one location. Each descriptor of the round behind this
-//! location is the device's, or was used. haul's device keeps the order, and marks all descriptors
-//! of a chain: it resumes at the first descriptor that is the device's.
+//! location belongs to the device, or was used. haul's device keeps the order, and marks all
+//! descriptors of a chain: it resumes at the first descriptor that belongs to the device.
 //!
 //! ```text
 //! of the driver's round:  used used used | available available | <- the driver
@@ -14,19 +14,20 @@
 //! A burst is published by its first descriptor, which is written last. Chains that a killed device
 //! has overwritten without publishing them are lost: the next device returns them empty.
 //!
-//! Other devices mark only the first descriptor of a chain. Therefore the front end's location has
-//! precedence, unless the ring contradicts it. For example, the end of a full ring without a used
-//! chain is a location of the previous round. If both sides keep the order and the device reads, a
-//! burst is published by its first descriptor alone, and the ring has precedence: see
-//! `location_in_order`. For any content that the driver writes, the result is only a location in
-//! the ring.
+//! Other devices mark only the first descriptor of a chain. Therefore the front end's location
+//! has precedence, unless the ring contradicts it. For example, in a full ring without a used
+//! chain, a location at the end of the round belongs to the previous round. If both sides keep
+//! the order and the device reads, a burst is published by its first descriptor alone, and the
+//! ring has precedence: see `location_in_order`. For any content that the driver writes, the
+//! result is only a location in the ring.
 //!
-//! The driver continues meanwhile. A driver may rewrite a whole ring, its last descriptor first. If
-//! it is stopped in the middle, the ring looks like one of an earlier state, and nothing in it
-//! shows the truth. Therefore a location that haul's device has recorded has precedence over the
-//! content of the ring. It is checked only against the two descriptors beside it, which are the
-//! same for any progress of the driver: see `by_record`. Without a record, the location is certain
-//! at any instant if the driver makes chains available one by one and leaves a descriptor free.
+//! The driver continues meanwhile. A driver may rewrite a whole ring, its last descriptor first.
+//! If it is stopped in the middle, the ring has the content of an earlier state, and no
+//! descriptor shows the true location. Therefore a location that haul's device has recorded has
+//! precedence over the content of the ring. It is checked only against the two descriptors beside
+//! it, and this check succeeds however far the driver has come: see `by_record`. Without a
+//! record, the location is certain at any instant if the driver makes chains available one by one
+//! and leaves a descriptor free.
 
 use crate::ring::packed::{Entry, Location, Packed};
 use crate::ring::split::NEXT;
@@ -49,7 +50,7 @@ enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resumed {
     pub(super) location: Location,
-    /// Chains that the previous device had read but not published; they were returned empty.
+    /// Chains that the previous device had read but not published. They were returned empty.
     pub(super) lost: u64,
 }
 
@@ -92,7 +93,7 @@ fn by_record(ring: &Packed, recorded: Progress, is_sparse: bool) -> Option<Resum
     if is_shown || is_sparse && published == publishing {
         return Some(Resumed::at(location));
     }
-    // The burst was not published, so the driver has not touched it.
+    // The burst was not published, so the driver has not written to it.
     let size = ring.size();
     let length =
         (1..=size).find(|count| published.plus(*count, size) == publishing).unwrap_or(size);
@@ -124,7 +125,7 @@ fn read(ring: &Packed) -> Vec<Entry> {
     (0..ring.size()).map(|index| ring.any(Location { index, is_odd: false })).collect()
 }
 
-/// How many chains end here. The last one may be overwritten.
+/// How many chains end in these descriptors. The last descriptor may be overwritten.
 fn ends(entries: &[(Entry, Owner)]) -> u64 {
     let ends = |(entry, _): &&(Entry, Owner)| entry.descriptor().flags & NEXT == 0;
     entries.iter().filter(ends).count() as u64
@@ -206,29 +207,29 @@ impl Round {
         self.start.plus(ahead as u16, self.size)
     }
 
-    /// The distance of a location from the oldest; `None` if the driver has not reached it, or has
-    /// passed it.
+    /// The distance of a location from the oldest descriptor; `None` if the driver has not
+    /// reached it, or has passed it.
     fn ahead(&self, location: Location) -> Option<usize> {
         (0..=self.size)
             .find(|ahead| self.start.plus(*ahead, self.size) == location)
             .map(usize::from)
     }
 
-    /// The first descriptor that is the device's, or the driver's location.
+    /// The first descriptor that belongs to the device, or the driver's location.
     fn first(&self) -> usize {
         let is_device = |(_, owner): &(Entry, Owner)| *owner == Owner::Device;
         self.entries.iter().position(is_device).unwrap_or(self.entries.len())
     }
 
     /// Whether a device can be at a location: the next descriptor was not used, and each earlier
-    /// one was, or belongs to a chain that was.
+    /// one was used or belongs to a used chain.
     fn is_plausible(&self, location: Location) -> bool {
         let Some(ahead) = self.ahead(location) else { return false };
         let is_next = self.entries.get(ahead).is_none_or(|(_, owner)| *owner == Owner::Device);
         is_next && self.are_chains(&self.entries[..ahead])
     }
 
-    /// Whether each of the descriptors from the oldest on was used, or belongs to a chain that was.
+    /// Whether each of the descriptors from the oldest on was used or belongs to a used chain.
     /// The driver may have made the beginning of the oldest chain available again.
     fn are_chains(&self, entries: &[(Entry, Owner)]) -> bool {
         let is_driver = |(_, owner): &(Entry, Owner)| *owner == Owner::Driver;
@@ -236,7 +237,7 @@ impl Round {
             && !is_driver(first)
             && rest.iter().all(is_driver)
         {
-            // A burst that was not published. If it were the end of an old chain, the result would
+            // The burst was not published. If it were the end of an old chain, the result would
             // be the same location, and returning that chain again is harmless.
             return false;
         }
@@ -262,14 +263,15 @@ impl Round {
         !has_to && (entries.is_empty() || entries.iter().any(is_driver))
     }
 
-    /// Where a device was that publishes a burst by its first descriptor. This descriptor holds the
-    /// id of the last chain, owner descriptor the device has marked before, with the number of
+    /// The location of a previous device that published each burst by its first descriptor alone.
+    /// This descriptor holds the id of the burst's last chain. Before it published the burst, the
+    /// device marked the burst's last descriptor with this id and the burst's number of
     /// descriptors.
     ///
-    /// This mark is visible unless the driver has refilled the ring behind it; then the whole ring
-    /// is the device's. Other devices mark the first descriptor alone, and name a location where
-    /// that id occurs again. If the driver has overwritten their mark, the ring does not
-    /// distinguish the middle of a burst from its end: it is treated as a full ring.
+    /// This mark is visible unless the driver has refilled the ring behind it; then the whole
+    /// ring belongs to the device. Other devices mark the first descriptor alone, and name a
+    /// location where that id occurs again. If the driver has overwritten their mark, the ring
+    /// does not distinguish the middle of a burst from its end: it is treated as a full ring.
     fn location_in_order(&self, ring: &Packed, locations: &[Location]) -> Resumed {
         let is_driver = |(_, owner): &(Entry, Owner)| *owner == Owner::Driver;
         let Some(end) = self.entries.iter().rposition(is_driver) else {
@@ -299,16 +301,16 @@ impl Round {
     }
 }
 
-/// Returns, empty, the chains that a burst had overwritten before its first descriptor was
-/// published. Returns where the next burst begins. The burst begins at `location`, with the first
-/// of `entries`.
+/// Returns to the driver, empty, the chains that a burst had overwritten before its first
+/// descriptor was published. The result says where the next burst begins. The burst begins at
+/// `location`, with the first of `entries`.
 fn return_empty(ring: &Packed, location: Location, entries: &[(Entry, Owner)]) -> Resumed {
     let [(first, Owner::Device), rest @ ..] = entries else { return Resumed::at(location) };
     let hidden = rest.iter().take_while(|(_, owner)| *owner == Owner::Driver).count();
     if hidden == 0 {
         return Resumed::at(location);
     }
-    // The id of a chain is that of its last descriptor.
+    // A chain has the id of its last descriptor.
     let (mut id, mut tail) = (first.id, 0);
     let mut flags = first.descriptor().flags;
     while flags & NEXT != 0

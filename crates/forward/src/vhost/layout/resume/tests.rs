@@ -10,7 +10,7 @@ fn ring() -> Packed {
     unsafe { Packed::new([at(), at(), at()], SIZE.into()) }
 }
 
-/// Where a device resumes by the present content of the ring.
+/// Where a device resumes according to the present content of the ring.
 fn resume_at(ring: &Packed, locations: &[Location], is_sparse: bool) -> Resumed {
     by_ring(ring, locations, is_sparse, &mut || false)
 }
@@ -20,7 +20,8 @@ fn at(count: u16) -> Location {
     (0..count).fold(Location::START, |location, _| location.plus(1, SIZE))
 }
 
-/// A ring of which `available` descriptors were made available, and `used` used, one by one.
+/// A ring in which `available` descriptors were made available, one by one, and `used` of them
+/// were used.
 fn run(available: u16, used: u16) -> Packed {
     let ring = ring();
     for number in 0..available {
