@@ -65,7 +65,7 @@ fn extra_samples(subject: &Subject) -> u64 {
         "haul:staged" | "haul:lease" | "2014:memcpy" | "memcpy" | "2014:mymemcpy" => 1,
         // A builds the message once; B's view needs further pages for the bytes that B writes.
         name if is_sealed(name) => 2,
-        // It keeps samples in separate memory. Two of them wait at each end.
+        // iceoryx2 keeps samples in separate memory. Two of them wait at each end.
         "iceoryx2" => 4,
         _ => 0,
     }

@@ -294,7 +294,7 @@ impl Files {
 fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     let Setting { socket, flow, size_bytes, cpu, is_huge } = setting;
     let guest = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // Open vSwitch adds --in-memory itself, which needs huge pages without --legacy-mem. Without
+    // Without --legacy-mem, Open vSwitch itself adds --in-memory, which needs huge pages. Without
     // a limit, a pool of packets takes all free pages, and the guest has none.
     let memory = match is_huge {
         true => format!("--in-memory --socket-limit={MEMORY_MIB}"),

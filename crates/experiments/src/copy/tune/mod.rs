@@ -52,8 +52,8 @@ const TRAIN_SHARE: f64 = 0.6;
 /// must also exceed the noise, by the rule that the report page uses as well.
 const GAIN_MIN: f64 = 0.005;
 
-/// The largest loss at a single check for which a tuned set is kept, as a share of the time.
-/// Twice this loss is allowed if the noise is as large as the loss. A larger loss is allowed
+/// The largest loss at a single check for which a tuned set is kept, as a share of the time. Up
+/// to twice this loss is allowed if the noise is as large as this loss. A larger loss is allowed
 /// within [`LOSS_SHARE_MAX`].
 const LOSS_MAX: f64 = 0.01;
 
