@@ -37,7 +37,7 @@ pub(crate) struct Journal {
     lines: Vec<Line>,
     json: bool,
     file: Option<(PathBuf, File)>,
-    /// New path of an earlier run's records, whose name the file has.
+    /// The new path of an earlier run's records. The file now has their name.
     earlier: Option<PathBuf>,
     failure: Option<Error>,
 }
@@ -186,7 +186,7 @@ fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
     // Checked first, because opening a FIFO waits. If this is not a file or cannot be read, the
     // function that renames it reports the error.
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    // Also for writing if that is allowed: NFS locks nothing else.
+    // The file is also opened for writing if that is allowed, because NFS locks no other files.
     let open = || File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
     match is_file.then(open) {
         Some(Ok(file)) if is_locked_by_another(&file) => {

@@ -49,8 +49,8 @@ fn run(arguments: Arguments) -> Result<Ending, Error> {
     }
     // Parse: names become values and inputs are read; wrong ones are refused here.
     let mut command: Box<dyn Command> = command::of(arguments)?;
-    // Before an earlier run's records are renamed: the command, if it ends by itself, renames them
-    // back.
+    // Signals are handed over before an earlier run's records are renamed, so that the command
+    // can rename them back when it ends.
     stop::hand_over(command.stops())?;
     // Outputs are opened before anything is measured, so that a wrong output costs no measurement.
     let mut journal = Journal::open(&command.outputs())?;

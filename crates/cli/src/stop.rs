@@ -31,18 +31,19 @@ static ABORT: AtomicBool = AtomicBool::new(false);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Stops {
-    /// The first ends the program: there are no records to keep.
+    /// The first signal ends the program, because there are no records to keep.
     AtOnce,
-    /// The first sets [`STOP`], which the command polls; the second ends the program.
+    /// The first signal sets [`STOP`], which the command polls. The second ends the program.
     WithWhatThereIs,
-    /// The command handles the second as well: see [`is_aborted`].
+    /// The command handles the second signal as well: see [`is_aborted`].
     ByItself,
 }
 
 /// The present [`Stops`], as a number.
 static STOPS: AtomicU8 = AtomicU8::new(Stops::AtOnce as u8);
 
-/// Time of the last signal that counted, and the reason why signals cannot be watched, if so.
+/// Time of the last signal that counted, and the reason why signals cannot be watched, if they
+/// cannot.
 static STATE: Mutex<State> = Mutex::new(State { counted: None, failure: None });
 
 struct State {

@@ -1,4 +1,4 @@
-//! Shows a comparison: its table in the requested order, the same as Markdown, and for each
+//! Shows a comparison: its table in the requested order, this table as Markdown, and for each
 //! measurement a sentence that says which subject is how much faster.
 
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ pub(crate) const RULE: &str = "There is a difference if its whole interval lies 
      There is none if both ends of the interval and the floor are within 5% of 1. Otherwise the run cannot \
      tell: a larger --budget narrows the interval, a quieter machine the floor.";
 
-/// Most measurements that get a sentence; for more, the table alone is clearer.
+/// The largest number of measurements that get a sentence. For more, the table alone is clearer.
 const SENTENCES_MAX: usize = 12;
 
 impl Comparisons {

@@ -1,4 +1,5 @@
-//! The run and the machine of records, the receiver of the records, and the flag that stops a run.
+//! The state of a run: the names of the run and the machine in its records, the receiver of these
+//! records, and the flag that stops the run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +13,7 @@ pub struct Context<'a> {
     pub run: String,
     /// `Machine::id` of the machine.
     pub machine: String,
-    /// Set to end: the experiment returns after the current sample, with the records so far.
+    /// If it is set, the experiment returns after the current sample, with the records so far.
     pub stop: &'a AtomicBool,
     /// Cache sizes of one core.
     pub caches: Caches,
@@ -31,14 +32,14 @@ pub struct Context<'a> {
 pub struct Step {
     /// The current measurement: `copy.size 4096 B`.
     pub what: String,
-    /// The time since it began.
+    /// The time since the measurement began.
     pub elapsed: Duration,
-    /// The time that it may take.
+    /// The time that the measurement may take.
     pub budget: Duration,
 }
 
 impl Context<'_> {
-    /// Whether to end.
+    /// Whether the experiment must return.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -12,11 +12,11 @@ use crate::error::Error;
 /// Something to measure: the subjects, the items, and the time. A survey is a list of experiments;
 /// a new part of haul adds one more.
 ///
-/// The budget is the time of the rounds. The time beyond the rounds is an estimate: it places
-/// buffers, starts processes, proves bytes and runs the fewest rounds of each subject. Every
-/// constant of the estimate is the time that the experiment took beyond its budget on a quiet
-/// 2-processor Zen 4 (32 MiB of last-level cache), rounded up. If an experiment takes longer, a
-/// plan gives less time to the rounds of the following ones.
+/// The budget is the time of the rounds. The time beyond the rounds is an estimate. In it, the
+/// experiment places buffers, starts processes, proves bytes and runs the fewest rounds of each
+/// subject. Every constant of the estimate is the time that the experiment took beyond its budget
+/// on a quiet 2-processor Zen 4 (32 MiB of last-level cache), rounded up. If an experiment takes
+/// longer, a plan gives less time to the rounds of the following ones.
 pub trait Experiment {
     /// Its description for a user: `memcpy, service, l1`.
     fn name(&self) -> String;
@@ -37,7 +37,8 @@ pub trait Experiment {
         1.0
     }
 
-    /// Checks before the experiment whether the machine has enough memory, as far as that is known.
+    /// Before the experiment, checks whether the machine has enough memory, as far as that is
+    /// known.
     ///
     /// # Errors
     /// The machine does not have enough memory.
@@ -96,7 +97,7 @@ pub(crate) fn nanoseconds(each: f64, count: usize) -> Duration {
     Duration::from_nanos((each * count as f64) as u64)
 }
 
-/// The number of threads at the end of a name: empty for one thread.
+/// The end of a name, which says the number of threads: empty for one thread.
 pub(crate) fn on_threads(threads: usize) -> String {
     if threads == 1 { String::new() } else { format!(", {threads} threads") }
 }

@@ -28,7 +28,7 @@
 //! - [`experiment`]: the interface of every experiment;
 //! - `leave_out`: the handling of a subject that fails;
 //! - [`drive`]: a process as a subject: its start, the conversation with it, and its end;
-//! - `remarks`: the remarks of a record beside its figure;
+//! - `remarks`: the remarks of a record in addition to its figure;
 //! - [`outcome`]: from the outcome of an interleaved run to its records;
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation, compared with libc, the general heaps and DPDK;

@@ -59,7 +59,7 @@ pub fn emit(context: &mut Context<'_>, outcome: &Outcome, template: &Template) {
     emit_each(context, outcome, template, |_| Vec::new());
 }
 
-/// As [`emit`], with further parameters for each subject, by its name.
+/// Like [`emit`], but with further parameters for each subject, by its name.
 pub fn emit_each(
     context: &mut Context<'_>,
     outcome: &Outcome,
@@ -101,7 +101,7 @@ fn record(
     }
     record = remarks.on(record);
     record.samples = subject.samples_ns.iter().map(|&ns| template.metric.of(ns)).collect();
-    // The comparison is of times, whatever the metric.
+    // The comparison uses times, whatever the metric.
     record.comparison.clone_from(&subject.comparison);
     let is_rate = matches!(template.metric, Metric::Throughput { .. });
     record.ratio_of = (is_rate && record.comparison.is_some()).then_some(RatioOf::Cost);

@@ -1,4 +1,5 @@
-//! The remarks of a record beside its figure: disturbances of the run, and notes for the reader.
+//! The remarks of a record in addition to its figure: disturbances of the run, and notes for the
+//! reader.
 
 use haul_measure::disturbance::Noticed;
 use haul_model::Record;

@@ -1,6 +1,6 @@
-//! Every heap test in a tiny form: tests that measure for seconds run here in milliseconds, so that
-//! they stay in order. The drivers are this program itself: its test `drives` serves at the named
-//! socket.
+//! Every heap test in a tiny form: tests that measure for seconds run here in milliseconds, so
+//! that they keep working. The drivers are this program itself: its test `drives` serves at the
+//! named socket.
 
 mod support;
 

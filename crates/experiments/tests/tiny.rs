@@ -1,5 +1,5 @@
-//! Every experiment in a tiny form: experiments that measure for minutes run here in milliseconds,
-//! so that they stay in order.
+//! Every experiment in a tiny form: experiments that measure for minutes run here in
+//! milliseconds, so that they keep working.
 
 mod support;
 
@@ -256,8 +256,8 @@ fn tune_trains_and_decides() {
     one_of_a_run_has_the_default_policy();
 }
 
-/// Not a test of its own, because the policy belongs to the process, and tests run at the same
-/// time.
+/// This is not a separate test, because the policy belongs to the process, and tests run at the
+/// same time.
 fn stopped_tuning_keeps_the_defaults() {
     let (tuned, found, warnings) = stopped_after(0, |context| tune(&Tune::default(), context));
     let tuned = tuned.unwrap();
@@ -266,7 +266,7 @@ fn stopped_tuning_keeps_the_defaults() {
     assert_eq!(tuned.policy, haul_copy::Policy::for_this_processor().clamped());
 }
 
-/// Not a test of its own either, for the same reason.
+/// This is not a separate test either, for the same reason.
 fn one_of_a_run_has_the_default_policy() {
     let service = Shape::Distribution(Distribution::find("service").unwrap());
     let config = Drawn { untuned: true, budget: TINY, ..Drawn::new(Function::Memset, service) };

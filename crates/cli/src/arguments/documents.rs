@@ -1,4 +1,4 @@
-//! Holds that this program accepts every command in the documents, with every flag and value.
+//! Checks that this program accepts every command in the documents, with every flag and value.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,12 +6,12 @@
 //! - `time`: how a time is written;
 //! - `sizes`: how sizes and their ranges are written;
 //! - `users`: how users are named whose processes may connect;
-//! - `copy`: of `haul copy`;
-//! - `channel`: of `haul channel`;
-//! - `forward`: of `haul forward`;
-//! - `heap`: of `haul heap`;
-//! - `pcie`: of `haul pcie`;
-//! - `sim`: of `haul sim`.
+//! - `copy`: the arguments of `haul copy`;
+//! - `channel`: the arguments of `haul channel`;
+//! - `forward`: the arguments of `haul forward`;
+//! - `heap`: the arguments of `haul heap`;
+//! - `pcie`: the arguments of `haul pcie`;
+//! - `sim`: the arguments of `haul sim`.
 
 pub(crate) mod channel;
 pub(crate) mod copy;

@@ -1,4 +1,4 @@
-//! Holds that an option means the same in every command: the whole tree of commands is compared
+//! Checks that an option has one meaning in all commands: the whole tree of commands is compared
 //! with a table.
 
 use std::collections::BTreeMap;

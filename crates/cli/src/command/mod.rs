@@ -74,7 +74,7 @@ pub(crate) trait Command {
     }
 }
 
-/// The command that the arguments ask for.
+/// The command that the arguments name.
 ///
 /// # Errors
 /// A name is unknown, an input cannot be read, or a value is beyond this machine's limits.
@@ -100,7 +100,8 @@ fn this_machine() -> Machine {
     Sys::new().machine()
 }
 
-/// Adds this machine, and records that one run of this name has just made on it.
+/// Adds this machine to the journal, and then the records that one run of this name has just made
+/// on it.
 ///
 /// # Errors
 /// They cannot be written.
@@ -122,7 +123,7 @@ fn record(
 /// Refuses an output that would replace an input, such as records that cannot be measured again.
 ///
 /// # Errors
-/// An output is one of the inputs, also under another name.
+/// An output is one of the inputs, possibly under another name.
 fn refuse_replacing<'a>(
     inputs: &[PathBuf],
     outputs: impl IntoIterator<Item = &'a PathBuf>,

@@ -19,7 +19,7 @@ use haul_model::Bytes;
 pub(crate) use input::InputError;
 pub(crate) use transfer::TransferError;
 
-/// How a command ended that did not fail.
+/// The ending of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// It completed.

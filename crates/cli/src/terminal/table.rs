@@ -12,7 +12,7 @@ pub(crate) struct Table {
 /// How a row is judged, which gives the colour of its judged cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Neither.
+    /// Neither better nor worse.
     #[default]
     Plain,
     Better,
@@ -174,7 +174,7 @@ impl Table {
         (0..height).map(line).collect()
     }
 
-    /// The cells of a row without a column: each with its heading, as many per line as fit.
+    /// The cells of a row that have no column: each with its heading, as many per line as fit.
     fn below(&self, row: &[String], shown: usize, limit: usize) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         for (cell, title) in row.iter().zip(self.titles()).skip(shown) {

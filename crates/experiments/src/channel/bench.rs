@@ -8,29 +8,29 @@ use super::pair::Launch;
 use super::peers::Found;
 use super::protocol::Kind;
 
-/// The messages of a sample have this many bytes together, or a sample is one message. That is
-/// small enough for the caches and for the verification of every message, and long enough for the
-/// clock.
+/// A sample has this many bytes in total, or is one message. That is small enough for the caches
+/// and for verifying every message, and large enough for the precision of the clock.
 const SAMPLE_BYTES: usize = 1 << 20;
 
-/// `SAMPLE_BYTES` with a busy processor: several time slices of the program that keeps it busy.
-/// Whether a shorter sample met that program would be chance.
+/// `SAMPLE_BYTES` with a busy processor. Such a sample spans several time slices of the program
+/// that keeps the processor busy. Chance would decide whether a shorter sample meets that
+/// program.
 const SAMPLE_BYTES_BUSY: usize = 16 << 20;
 
-/// The most messages of a sample.
+/// The largest number of messages per sample.
 const MESSAGES_MAX: usize = 1024;
 
-/// `MESSAGES_MAX` with a busy processor: transports that poll then wait for a time slice at each
-/// message.
+/// `MESSAGES_MAX` with a busy processor. A transport that polls then waits for a time slice at
+/// each message.
 const MESSAGES_MAX_BUSY: usize = 64;
 
-/// Round trips of a sample. Each takes a microsecond or more.
+/// The largest number of round trips per sample. Each takes a microsecond or more.
 const ECHOES_MAX: usize = 256;
 
 /// The largest message whose latency is measured.
 pub const ECHO_BYTES_MAX: usize = 64 << 10;
 
-/// The largest message that fits its own descriptor (haul's `inline`).
+/// The largest message that fits into its descriptor (haul's `inline`).
 const INLINE_BYTES_MAX: usize = 8192;
 
 /// Below this size no program builds a message in a memory file: the file and its mapping each take
@@ -51,7 +51,7 @@ pub enum Target {
 pub struct Subject {
     /// Its name in records: `haul:ring`, `ucx`.
     pub name: String,
-    /// Its own drivers; `None` if haul's drivers have this transport.
+    /// The transport's own drivers; `None` if haul's drivers contain this transport.
     pub found: Option<Found>,
 }
 
@@ -72,16 +72,16 @@ pub struct Bench {
     pub left_out: Vec<String>,
     /// The longest time of an attempt.
     pub budget: Duration,
-    /// The largest number of attempts until neither the hypervisor nor another program disturbs
-    /// one. Two processes that wait for each other lose more by a disturbance than one process
-    /// does. The last attempt counts.
+    /// The largest number of attempts. An attempt that the hypervisor or another program disturbs
+    /// is repeated, because a disturbance costs two processes that wait for each other more than
+    /// one process. The last attempt counts.
     pub tries: u32,
     /// The seed of the content and of the orders.
     pub seed: u64,
 }
 
-/// The subjects in the order that comparisons need: the baseline, which every system has, is the
-/// first.
+/// The subjects in the order that comparisons need: the baseline first. Every system has the
+/// baseline.
 #[must_use]
 pub fn baseline_first(mut subjects: Vec<Subject>) -> Vec<Subject> {
     const FIRST: [&str; 2] = ["pipe", "unix"];
@@ -106,15 +106,15 @@ impl Bench {
         (bytes / self.size.max(1)).clamp(1, most)
     }
 
-    /// Subjects that can move such messages.
+    /// Subjects that can move messages of this size into such a target.
     pub(super) fn entrants(&self) -> impl Iterator<Item = &Subject> {
         self.subjects.iter().filter(|subject| can_move(&subject.name, self.size, self.target))
     }
 }
 
-/// Whether a transport moves messages of this size to such memory. A leased or sealed message
-/// arrives in memory of its own, which was used before, so that the transfer does not touch new
-/// memory at B.
+/// Whether a transport moves messages of this size into such a target. A leased or sealed message
+/// arrives in separate memory that was used before, so its transfer does not touch new memory at
+/// B.
 #[must_use]
 pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     match name {
@@ -125,7 +125,7 @@ pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     }
 }
 
-/// Whether a transport hands over memory in which the message was built.
+/// Whether a transport hands over the memory in which the message was built.
 pub(super) fn is_sealed(name: &str) -> bool {
     name.starts_with("haul:sealed")
 }

@@ -1,4 +1,4 @@
-//! Another program on one of the processors, as on a machine that is in use.
+//! A thread that keeps one processor busy, like another program on a machine that is in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! From records to the table in `haul.toml` by which haul chooses a mechanism.
+//! Turns records into the table of `haul.toml` with which haul chooses a mechanism.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use haul_machine::tuning::{ChannelTable, Choice};
 use haul_model::experiment::{key, name};
 use haul_model::{Record, statistics};
 
-/// Mechanisms that move any private bytes into any target, and whether both ends must trust each
-/// other for it. haul chooses `inline` by the size alone and `sealed` and `lease` by the calls of
-/// the program.
+/// Mechanisms that move any private bytes into any target, and whether a mechanism requires both
+/// ends to trust each other. haul chooses `inline` by the size alone, and `sealed` and `lease` by
+/// the program's calls.
 const MECHANISMS: [(&str, bool); 4] =
     [("ring", false), ("staged", false), ("pull", true), ("double", true)];
 
-/// A mechanism must be this much faster than the mechanism of the next smaller size to replace it,
-/// in the median of the repetitions, and must not be slower in more than a quarter of them. A table
-/// that follows the noise has more entries and is not more useful.
+/// A mechanism replaces that of the next smaller size only if it is faster by this factor in the
+/// median of the repetitions, and is not slower in more than a quarter of them. A table that
+/// follows the noise has more entries without being more useful.
 const WORTHWHILE: f64 = 1.05;
 
 /// No last-level cache holds source and target of a message of this size. The mechanism for this
@@ -25,7 +25,7 @@ const LONG_BYTES_MIN: u64 = 64 << 20;
 /// disturbed.
 type Rates<'a> = BTreeMap<u64, BTreeMap<&'a str, &'a Record>>;
 
-/// Whether haul chooses from subjects of this name.
+/// Whether the subject with this name is a mechanism that haul chooses from.
 #[must_use]
 pub fn is_one(name: &str) -> bool {
     MECHANISMS.iter().any(|(known, _)| name.strip_prefix("haul:") == Some(known))
@@ -38,10 +38,10 @@ pub struct Chosen<'a> {
     pub table: ChannelTable,
     /// The records that its entries follow from.
     pub evidence: Vec<&'a Record>,
-    /// Sizes in bytes without an entry in the table, with both processors free and then with one
-    /// busy. Either the hypervisor disturbed them (see [`Record::is_disturbed`]), which costs two
-    /// processes more than one, or other programs ran at the same time (see
-    /// [`Record::is_beside_others`]).
+    /// Sizes in bytes without an entry in the table: first those with both processors free, then
+    /// those with one busy. Either the hypervisor disturbed their records (see
+    /// [`Record::is_disturbed`]), or other programs ran at the same time (see
+    /// [`Record::is_beside_others`]). A disturbance costs two processes more than one.
     pub disturbed: [BTreeSet<u64>; 2],
 }
 
@@ -88,7 +88,7 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
         let known = MECHANISMS.iter().find(|(name, needs_trust)| {
             record.subject.strip_prefix("haul:") == Some(name) && (trusted || !needs_trust)
         });
-        // A transfer that fell back to another mechanism does not count for its own.
+        // A transfer that fell back to another mechanism does not count for the requested one.
         let used = record.text(key::MECHANISM);
         let known = known.filter(|(name, _)| used.is_none_or(|used| used == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
@@ -207,8 +207,8 @@ mod tests {
         assert_eq!(disturbed, [BTreeSet::from([64, 1 << 16, 1 << 24]), BTreeSet::from([1 << 20])]);
     }
 
-    /// With a program on a processor that the bench does not know about, `pull` is faster here.
-    /// That does not hold for an otherwise idle machine.
+    /// `pull` is faster here only because one processor runs a program that the bench does not
+    /// know about. It is not faster on an otherwise idle machine.
     #[test]
     fn table_ignores_records_beside_other_programs() {
         let beside = |record: Record, count: f64| record.with("others_processors", count);
@@ -234,7 +234,7 @@ mod tests {
         // The ratio of the medians is 1.5, but two of the five repetitions are slower.
         for (pull, expected) in [
             (&[1.0, 6.0, 6.0, 1.0, 6.0], "ring"),
-            // A machine that became slower by half slows down both mechanisms.
+            // A machine that becomes half as fast slows down both mechanisms.
             (&[6.0, 6.0, 3.0, 3.0, 3.0], "pull"),
         ] {
             let slows: &[f64] =

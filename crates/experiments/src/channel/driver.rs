@@ -1,8 +1,8 @@
 //! The child process at one end: it prepares its end, performs a task from the given moment on, and
 //! verifies every byte.
 //!
-//! Both ends begin at a moment of the clock that they share, which the run names ahead of time. The
-//! timed part contains no conversation with the run, and no end waits for the other before it.
+//! Both ends share a clock, and begin at a moment that the run names ahead of time. The timed
+//! part contains no conversation with the run, and before it, neither end waits for the other.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use super::protocol::{Cost, Kind, Reply, Request, Side, Task};
 use super::transport::Transport;
 use crate::error::Error;
 
-/// Connects to the other end by the transport of this name. Both ends use the folder.
+/// Connects to the other end through the transport with this name. Both ends use the folder.
 pub type Open<'a> = &'a dyn Fn(&str, Side, &Path) -> Result<Box<dyn Transport>, String>;
 
 /// Serves the run that listens at `control`, until it closes the conversation.
@@ -69,7 +69,7 @@ struct End<'a> {
     source: Option<Region>,
     /// The memory that it receives into. At A, it holds the echoes.
     target: Option<Region>,
-    /// Memory at the start, in bytes.
+    /// The memory of this process at its start, in bytes.
     started_with: u64,
 }
 
@@ -101,7 +101,8 @@ impl<'a> End<'a> {
             content::fill(source, task.seed);
         }
         if receives && task.is_cold {
-            // Unmapped before the new memory is mapped, so that both do not exist at the same time.
+            // The old target is unmapped before new memory is mapped, so that both do not exist
+            // at the same time.
             self.target = None;
             let region = Region::unasked(bytes, Pages::Unsaid);
             self.target = Some(region.map_err(|error| error.to_string())?);
@@ -164,11 +165,12 @@ impl<'a> End<'a> {
     }
 }
 
-/// Sleeps, then spins. Two ends that spin from the start keep both processors of a small machine
-/// ready to run all the time, together with the run, which is about to sleep. haul would count that
-/// as other work on the machine, but a program has nothing like it during a transfer.
+/// Sleeps, then spins. If both ends spun from the start, a small machine would have more runnable
+/// processes than processors: the two ends, and the run, which is about to sleep. haul would
+/// count that as other work on the machine, although a program causes no such work during a
+/// transfer.
 fn wait_until(at_ns: u64) {
-    /// The time that is spun: more than twice the usual delay of a timer (50 us).
+    /// The time for which an end spins: more than twice the usual delay of a timer (50 us).
     const SPUN_NS: u64 = 120_000;
     let rest_ns = at_ns.saturating_sub(sys::monotonic_ns()).saturating_sub(SPUN_NS);
     if rest_ns > 0 {
@@ -179,7 +181,8 @@ fn wait_until(at_ns: u64) {
     }
 }
 
-/// Memory of at least this length that has its pages. Memory that was used before stays as it is.
+/// Memory of at least this length, with its pages allocated. Memory that is already long enough
+/// is used again as it is.
 fn warm(region: &mut Option<Region>, bytes: usize) -> Result<&mut [u8], String> {
     let fits = |region: &Region| region.bytes() >= bytes;
     if !region.as_ref().is_some_and(fits) {

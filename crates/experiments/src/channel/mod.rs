@@ -7,15 +7,15 @@
 //! - [`protocol`]: the lines between a run and its drivers;
 //! - [`transport`]: one end of a transport to another process, as a driver uses it;
 //! - [`driver`]: the child process at one end;
-//! - [`pair`]: two of these processes, as their run uses them;
+//! - [`pair`]: the two processes of a transfer, as their run uses them;
 //! - [`peers`]: the other transports, and the programs that they need;
 //! - `busy`: another program on a processor;
 //! - `others`: programs that do not belong to the run;
 //! - [`mod@bench`]: what is measured;
 //! - `fitting`: the subjects whose memory fits;
-//! - `run`: one sample of every subject in turn;
+//! - `run`: the loop that takes one sample of every subject in turn;
 //! - [`transfer`]: the run and its records;
-//! - [`choice`]: from its records to the table by which haul chooses.
+//! - [`choice`]: turns its records into the table with which haul chooses.
 
 pub mod bench;
 mod busy;

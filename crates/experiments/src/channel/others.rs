@@ -1,6 +1,6 @@
-//! Programs that do not belong to a run, but run at the same time. Two processes that wait for each
-//! other then behave differently than on an otherwise idle machine, and differently than on one
-//! with a processor that the run itself keeps busy.
+//! Programs that do not belong to a run, but run at the same time. Two processes that wait for
+//! each other then behave differently than on an otherwise idle machine. They also behave
+//! differently than on a machine on which the run itself keeps a processor busy.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use haul_machine::sys::Sys;
 /// The kernel counts processor time in ticks of 10 ms, so that a shorter time is too inaccurate.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Counts their processor time from the start of a run.
+/// Counts the processor time of these programs from the start of a run.
 pub(super) struct Others {
     machine: Sys,
     start: Option<(f64, f64)>,
@@ -22,7 +22,8 @@ impl Others {
         Self { machine, start, started: Instant::now() }
     }
 
-    /// The average number of processors that they have kept busy since; `None` if it is not known.
+    /// The average number of processors that these programs have kept busy since the start;
+    /// `None` if it is not known.
     pub(super) fn processors(&self) -> Option<f64> {
         let elapsed = self.started.elapsed();
         let (before, now) = (self.start?, self.machine.busy_and_own_seconds()?);
@@ -30,8 +31,9 @@ impl Others {
     }
 }
 
-/// From the processor time of all programs and of the run before and now, in seconds. The kernel
-/// reads the two at different moments, so that one may be ahead of the other.
+/// Computes that number from the processor times of all programs and of the run, at the start and
+/// now, in seconds. The kernel reads the two times at different moments, so one may be ahead of
+/// the other.
 fn processors(before: (f64, f64), now: (f64, f64), elapsed: Duration) -> f64 {
     let of_others = (now.0 - before.0) - (now.1 - before.1);
     of_others.max(0.0) / elapsed.as_secs_f64()
@@ -52,9 +54,9 @@ mod tests {
         }
     }
 
-    /// Keeps every processor busy with children for a while. Their time must not count as that of
-    /// other programs, so at most the processor time that the children did not get remains for
-    /// these.
+    /// Keeps every processor busy with children for a while. The children's time must not count
+    /// as that of other programs, so at most the processor time that the children did not get
+    /// remains for other programs.
     #[test]
     fn processor_time_of_children_does_not_count_as_others() {
         let processors = haul_measure::sys::affinity().len();

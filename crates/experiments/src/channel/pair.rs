@@ -21,7 +21,8 @@ const OTHER_END_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time between two checks for a driver's connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The time from the line to the moment at which both ends begin: they have read the line by then.
+/// The time from sending the line to the moment at which both ends begin. Both have read the line
+/// by then.
 const LEAD_NS: u64 = 300_000;
 
 /// The command that starts the two ends.
@@ -98,8 +99,8 @@ impl Pair {
     /// Makes both ends perform a task, and returns the costs of A and B.
     ///
     /// # Errors
-    /// [`Error::Driver`]: the task failed, an end has ended or hangs, or B has different bytes than
-    /// were sent. The ends cannot be used any more.
+    /// [`Error::Driver`]: the task failed, an end has ended or hangs, or B received other bytes
+    /// than A sent. The ends cannot be used any more.
     pub(super) fn perform(&mut self, task: &Task) -> Result<(Cost, Cost), Error> {
         let done = self.both(&Request::Prepare(task.clone())).and_then(|_| {
             let start_ns = haul_measure::sys::monotonic_ns() + LEAD_NS;
@@ -129,8 +130,9 @@ impl Pair {
         Error::Driver { peer: self.name.clone(), attempt: attempt.to_owned(), reason }
     }
 
-    /// Ends both. They close their resources when the conversation is closed: mpirun and its ends,
-    /// and a library that shares memory by name (iceoryx2). A process that a signal ends does not.
+    /// Ends both. mpirun and its ends, and a library that shares memory by name (iceoryx2),
+    /// release their resources when the conversation is closed. A process that a signal ends does
+    /// not release them.
     fn close(&mut self) {
         self.a.conversation.close();
         self.b.conversation.close();
@@ -157,8 +159,8 @@ impl End {
         }
     }
 
-    /// The other end's reason, followed by this end's if it has failed as well: an end without a
-    /// free descriptor cannot listen, and that is why the other cannot connect.
+    /// The other end's reason, followed by this end's if it has failed as well. For example, an
+    /// end without a free descriptor cannot listen, so the other end cannot connect.
     fn with_own_reason(&mut self, reason: String) -> String {
         let more = self.conversation.hear_within(OTHER_END_TIMEOUT).map(|line| line.parse());
         match more {

@@ -127,7 +127,7 @@ impl FromStr for Peer {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        // The name that scripts before 2026-11-25 use.
+        // Scripts from before 2026-11-25 use this name.
         let text = if text == "seed" { Self::Experiment2014.name() } else { text };
         let found = Self::ALL.into_iter().find(|peer| peer.name() == text);
         found.ok_or_else(|| Error::UnknownChannelPeer {
@@ -166,7 +166,8 @@ fn mpi() -> Result<Started, String> {
     Ok((Some(launch), Some(folder)))
 }
 
-/// The driver that the user built: named by the variable, beside this program, or on PATH.
+/// The driver that the user built: the file that the variable names, the one beside this program,
+/// or the one on PATH.
 fn iceoryx2() -> Result<Launch, String> {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(ICEORYX2)));
     let on_path = std::env::var_os("PATH").unwrap_or_default();

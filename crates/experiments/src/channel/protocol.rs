@@ -1,5 +1,6 @@
-//! The lines of words between a run and its drivers, which a driver in C needs no parser for. The
-//! run asks and the driver answers. `peers/README.md` describes the lines for authors of drivers.
+//! The lines between a run and its drivers. A line consists of words, so that a driver in C needs
+//! no parser. The run sends a request, and the driver replies. `peers/README.md` describes the
+//! lines for authors of drivers.
 
 use std::fmt::{self, Write as _};
 use std::str::{FromStr, SplitWhitespace};
@@ -52,7 +53,7 @@ pub struct Cost {
     pub faults: u64,
     /// The number of involuntary context switches.
     pub switches: u64,
-    /// Memory beside source and target, in bytes.
+    /// Memory in addition to source and target, in bytes.
     pub extra_bytes: u64,
     /// A remark, such as the mechanism that was used. A word, or `-`.
     pub remark: String,
@@ -61,7 +62,7 @@ pub struct Cost {
 /// A line to a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Runs on these processors from now on.
+    /// Asks the driver to run on these processors from now on.
     Pin(Vec<usize>),
     /// Asks the driver to prepare its end.
     Prepare(Task),

@@ -1,4 +1,4 @@
-//! The run: one sample of every subject in turn, between processes that live as long as the run.
+//! The run: it takes one sample of every subject in turn. The processes live as long as the run.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 
-/// The fewest repetitions of every size, whatever the budget, those of large messages, and the
-/// most.
+/// The smallest number of repetitions per size whatever the budget, that number for large
+/// messages, and the largest number of repetitions.
 const REPETITIONS_MIN: usize = 9;
 const REPETITIONS_MIN_LARGE: usize = 5;
 const REPETITIONS_MAX: usize = 1000;
@@ -26,15 +26,15 @@ const REPETITIONS_MAX: usize = 1000;
 /// From this size on a message counts as large: a repetition of all subjects takes seconds.
 const LARGE_BYTES: usize = 64 << 20;
 
-/// Repetitions that are not counted. The second measures the time of a sample of many messages once
-/// memory has its pages.
+/// Repetitions that do not count. The second one measures the time of a sample of many messages
+/// after the pages of its memory were allocated.
 const REPETITIONS_BEFORE: usize = 2;
 
 /// The longest time of a sample, unless a few messages take longer.
 const SAMPLE_MAX: Duration = Duration::from_millis(2);
 
-/// The fewest messages that a sample is shortened to. With that many, the ends wait for each other
-/// as they do in a long sample.
+/// The smallest number of messages in a shortened sample. With that many, the ends wait for each
+/// other as they do in a long sample.
 const MESSAGES_MIN: usize = 16;
 
 /// The number of processors of a transfer.
@@ -43,12 +43,12 @@ const PROCESSORS: usize = 2;
 /// A subject in a run.
 pub(super) struct Entrant<'a> {
     pub(super) subject: &'a Subject,
-    /// The index of the two ends that have this subject.
+    /// The index of the pair of ends whose drivers contain this subject.
     pub(super) pair: usize,
     pub(super) failure: Option<Error>,
     pub(super) transfers: Vec<Sample>,
     pub(super) echoes: Vec<Sample>,
-    /// Messages of a sample in one direction, and of a sample of echoes.
+    /// The number of messages per sample: in one direction, and as echoes.
     counts: [usize; 2],
     pub(super) extra_bytes: u64,
     pub(super) remark: String,
@@ -77,7 +77,7 @@ pub(super) struct Run<'a> {
     /// The two processors.
     pub(super) cpus: Vec<usize>,
     pub(super) running: Vec<Running<'a>>,
-    /// The subjects; the last is the baseline for the second time.
+    /// The subjects; the last one is the baseline again.
     pub(super) entrants: Vec<Entrant<'a>>,
     /// Requested subjects that take no part, because they are absent or their memory does not fit.
     pub(super) left_out: Vec<String>,
@@ -87,7 +87,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Leaves out the subjects that need more memory than there is, and names them.
+    /// Leaves out the subjects that need more memory than is available, and names them.
     pub(super) fn new(
         config: &'a Bench,
         machine: &Sys,
@@ -152,8 +152,8 @@ impl<'a> Run<'a> {
         let takes_part = |it: &Entrant<'_>| kind == Kind::Transfer || can_echo(&it.subject.name);
         let entrants = (0..self.entrants.len()).filter(|&it| takes_part(&self.entrants[it]));
         let mut order = Order::new(entrants, self.random.bits());
-        // Not timed: the ends connect, memory gets its pages, and a subject that fails does so
-        // before the others have waited for it.
+        // These repetitions do not count. In them, the ends connect, pages are allocated, and a
+        // subject that fails does so before the others have waited for it.
         let before = if self.config.count(kind) > MESSAGES_MIN { REPETITIONS_BEFORE } else { 1 };
         for _ in 0..before {
             let next = self.repetition(kind, &order.draw(), context);
@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The failure of the first of haul's own subjects that failed.
+    /// The error of the first failed subject among haul's own.
     pub(super) fn own_failure(self) -> Option<Error> {
         let own = self.entrants.into_iter().filter(|it| it.subject.name.starts_with("haul:"));
         own.filter_map(|entrant| entrant.failure).next()
@@ -266,8 +266,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether a transport works in both directions and into memory that can be sent from, so that it
-/// has a latency.
+/// Whether a transport has a latency: it works in both directions, and its receiver can send from
+/// the memory that it receives into.
 fn can_echo(name: &str) -> bool {
     !["haul:lease", "memcpy"].contains(&name)
         && !["haul:sealed", "2014:"].iter().any(|of| name.starts_with(of))

@@ -23,20 +23,20 @@ use crate::error::Error;
 use crate::experiment::{Experiment, nanoseconds};
 use crate::remarks::Remarks;
 
-/// The time of a transfer beyond its rounds, for each subject: the ends connect and exchange a few
-/// samples in both directions, of many small messages and of larger ones.
+/// The time of a transfer beyond its rounds, per subject, for small and for larger messages. In
+/// this time, the ends connect and exchange a few samples in both directions.
 const SUBJECT_OF_SMALL: Duration = Duration::from_millis(60);
 const SMALL_BYTES_MAX: usize = 16 << 10;
 const SUBJECT: Duration = Duration::from_millis(12);
 
-/// The time beyond the rounds, for each byte of a message of each subject.
+/// The time beyond the rounds, per subject and per byte of a message.
 const OVERHEAD_NS_PER_BYTE: f64 = 6.0;
 
-/// The ratio of the times of transfers with a busy processor and without: a subject sometimes waits
+/// The ratio of transfer times with a busy processor to those without. A subject sometimes waits
 /// for a time slice of the other program.
 const BUSY_MULTIPLE: u32 = 4;
 
-/// The ratio of the times with new memory for each transfer and without.
+/// The ratio of transfer times with new memory for each transfer to those without.
 const COLD_MULTIPLE: u32 = 2;
 
 impl Experiment for Bench {
@@ -63,7 +63,8 @@ impl Experiment for Bench {
         if self.target == Target::Cold { all * COLD_MULTIPLE } else { all }
     }
 
-    /// Checks for source and target of the two ends. A subject that needs more is left out.
+    /// Checks whether source and target of the two ends fit into memory. A subject that needs
+    /// more is left out.
     fn check_memory(&self) -> Result<(), Error> {
         self.fitting(available_bytes(&Sys::new())).map(|_| ())
     }
@@ -74,9 +75,9 @@ impl Experiment for Bench {
     /// the baseline fails, all subjects have the repetitions before it.
     ///
     /// # Errors
-    /// haul or the baseline fails, or B has a wrong byte from one of these; the records of the
-    /// others are emitted first. It is also an error if there is one processor, or too little
-    /// memory.
+    /// haul or the baseline fails, or delivers a wrong byte to B. The records of the other
+    /// subjects are emitted first. It is also an error if only one processor is available, or too
+    /// little memory.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         let is_good = |tried: &Try<'_>, stop: bool| {
             stop || !matches!(tried.ended, Ok(true)) || !tried.remarks.is_disturbed()
@@ -99,12 +100,12 @@ impl Experiment for Bench {
 struct Try<'a> {
     run: Run<'a>,
     remarks: Remarks,
-    /// Whether it is complete, or its error.
+    /// Whether the run completed, or its error.
     ended: Result<bool, Error>,
 }
 
-/// Attempts until one is good, at most this often, and returns the last attempt with the number of
-/// attempts.
+/// Repeats the attempt until one is good, at most `tries` times. Returns the number of attempts
+/// and the last one.
 fn until_good<T, E>(
     tries: u32,
     mut once: impl FnMut() -> Result<T, E>,
@@ -230,8 +231,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether haul chooses by a table that was measured on this machine. Drivers read the same file as
-/// this process.
+/// Whether haul chooses with a table that was measured on this machine. Drivers read the same
+/// file as this process.
 fn has_table() -> bool {
     let force = haul_machine::tuning::in_force();
     matches!(force, Some(Force::File { tuning, .. }) if !tuning.channel.choices.is_empty())

@@ -21,8 +21,9 @@ use crate::outcome::{self, Metric, Template};
 /// The intended time of a sample, which has at least one list of operations.
 const SAMPLE: Duration = Duration::from_micros(100);
 
-/// The time of cold sizes beyond their rounds, for each byte of the last-level cache, of which
-/// these sizes are a multiple: their memory is placed and touched, and each round visits all of it.
+/// The time of cold sizes beyond their rounds, per byte of the last-level cache. The memory of
+/// these sizes is a multiple of that cache. It is placed and touched, and each round visits all
+/// of it.
 const COLD_NS_PER_CACHE_BYTE: f64 = 40.0;
 
 /// haul under the policy in force. `haul-untuned` is haul without a haul.toml.
@@ -38,7 +39,7 @@ pub enum Shape {
     SizeClass(SizeClass),
 }
 
-/// Calls of random sizes, subjects against libc.
+/// Calls with random sizes, which compare subjects with libc.
 #[derive(Clone, Debug)]
 pub struct Drawn {
     /// The called function.
@@ -182,8 +183,8 @@ impl Experiment for Drawn {
     /// Emits one record for each subject and for libc.
     ///
     /// # Errors
-    /// A subject is unknown or copied wrongly; the memory is more than the machine has; see
-    /// [`haul_measure::Error`].
+    /// A subject is unknown or copied wrongly; the workload needs more memory than the machine
+    /// has; see [`haul_measure::Error`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         let candidates = candidates(self)?;
         let sizes = self.shape.distribution();
@@ -248,7 +249,7 @@ fn subject<'a>(
     Box::new(UnderPolicy::new(policy, subject))
 }
 
-/// How the subject of this name is called: the record parameter `call`.
+/// The kind of call to the subject with this name, as the record parameter `call`.
 fn call_of(candidates: &[Candidate], subject: &str) -> &'static str {
     let found = candidates.iter().find(|candidate| candidate.name == subject);
     found.map_or("", |candidate| candidate.routine.call())

@@ -12,7 +12,8 @@ use haul_measure::placement::Operation;
 use super::subjects::Routine;
 use super::then_read::{LOAD_BYTES, ThenRead};
 
-/// The byte that fills write. It is neither 0, which some libraries treat specially, nor all ones.
+/// The byte that a fill writes. It is neither 0, which some libraries treat specially, nor all
+/// ones.
 pub const FILL_BYTE: u8 = 0xa5;
 
 /// Bytes that must be readable after every target, because [`List::run`] reads them.
@@ -109,7 +110,7 @@ impl List {
         read: ThenRead,
     ) {
         match self {
-            // SAFETY: the caller keeps the contract of this function, which is the same.
+            // SAFETY: the caller keeps the contract of this function, which is also the callee's.
             Self::Near(list) => unsafe { run_routine(routine, &list[range], base, read) },
             // SAFETY: as above.
             Self::Far(list) => unsafe { run_routine(routine, &list[range], base, read) },
@@ -231,7 +232,7 @@ impl Call for InlineFill {
 /// function.
 unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], base: *mut u8, read: ThenRead) {
     match routine {
-        // SAFETY: the caller keeps the contract of this function, which is the same.
+        // SAFETY: the caller keeps the contract of this function, which is also the callee's.
         Routine::Copy(copy) => unsafe { run_either(entries, base, black_box(copy), read) },
         // SAFETY: as above.
         Routine::Fill(fill) => unsafe { run_either(entries, base, black_box(fill), read) },
@@ -246,7 +247,7 @@ unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], base: *mut u8, 
 
 unsafe fn run_either<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C, read: ThenRead) {
     match read {
-        // SAFETY: the caller keeps the contract of this function, which is the same.
+        // SAFETY: the caller keeps the contract of this function, which is also the callee's.
         ThenRead::Nothing => unsafe { run_only(entries, base, call) },
         // SAFETY: as above.
         ThenRead::First => unsafe { run_and_read(entries, base, call, ReadFirst) },

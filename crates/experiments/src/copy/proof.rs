@@ -1,7 +1,7 @@
 //! The comparison of a subject's bytes with the expected ones, so that a wrong kernel cannot win.
 //!
-//! It follows the timed rounds and uses the first thread's memory: single calls of the workload's
-//! operations, including the bytes on both sides of the target.
+//! It follows the timed rounds and uses the first thread's memory. It calls the subject with
+//! single operations of the workload, and also compares the bytes on both sides of the target.
 
 use haul_measure::placement::Operation;
 use haul_model::Bytes;
@@ -16,7 +16,7 @@ use crate::error::Error;
 /// Operations that each subject performs for its proof.
 const OPERATIONS: usize = 128;
 
-/// The most bytes of one subject's proof in one call of [`check`]. Above some size, only one
+/// The largest number of bytes per subject in one call of [`check`]. Above some size, only one
 /// operation is checked.
 const BYTES_MAX: usize = 64 << 20;
 
@@ -90,8 +90,7 @@ fn check_one(
     }
 }
 
-/// The same bytes in memory of their own. It is as large as a buffer, so that a memory limit may
-/// refuse it.
+/// A copy of the bytes. It is as large as a buffer, so a memory limit may refuse it.
 fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len()).map_err(|_| haul_measure::Error::Map {

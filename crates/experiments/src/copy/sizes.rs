@@ -39,11 +39,12 @@ const WEIGHT_BYTES: f64 = (64 << 20) as f64;
 /// their target anyway, and they take many times as long as the others.
 const STREAMED_BYTES_MIN: usize = 4 << 10;
 
-/// The fewest rounds of every size, whatever the budget: of small and of large ones.
+/// The smallest number of rounds per size whatever the budget: for small sizes and for large
+/// ones.
 const ROUNDS_MIN: usize = 9;
 const ROUNDS_MIN_LARGE: usize = 5;
 
-/// A sweep over sizes, subjects against libc.
+/// A sweep over sizes, which compares subjects with libc.
 #[derive(Clone, Debug)]
 pub struct Sizes {
     /// The called function.
@@ -146,7 +147,7 @@ impl Experiment for Sizes {
         1.0 + self.sizes_bytes.iter().sum::<usize>() as f64 / WEIGHT_BYTES
     }
 
-    /// Checks for source and target of each thread, which a fill has as well.
+    /// Checks whether source and target of each thread fit into memory. A fill has both as well.
     fn check_memory(&self) -> Result<(), Error> {
         let largest = self.sizes_bytes.iter().max().map_or(0, |&size| size as u64);
         let wanted = largest.saturating_mul(2).saturating_mul(self.threads as u64);
@@ -210,8 +211,8 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
     Ok(())
 }
 
-/// The part of the target that is read right after each call as a record parameter, if there is
-/// one.
+/// The record parameter for the part of the target that is read right after each call, if any
+/// part is read.
 fn then_read(read: ThenRead) -> Option<(&'static str, serde_json::Value)> {
     (read != ThenRead::Nothing).then(|| (key::THEN_READ, read.name().into()))
 }
@@ -236,8 +237,8 @@ fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Val
 }
 
 /// The level that holds the bytes of this size. Above the largest size of a distribution, the
-/// copy's own two buffers decide it, and no level can be requested. One size alone has no mixture
-/// of levels.
+/// copy's own two buffers decide the level, and no level can be requested. A single size has no
+/// mixture of levels.
 fn level(config: &Sizes, size: usize) -> Level {
     if size > SIZE_MAX_BYTES || config.level == Level::Mixed {
         Level::Nearest
@@ -246,7 +247,7 @@ fn level(config: &Sizes, size: usize) -> Level {
     }
 }
 
-/// A note if the bytes lie at another level than requested.
+/// A note if the bytes lie at another level than the requested one.
 fn level_note(config: &Sizes, size: usize) -> Option<String> {
     let is_other = level(config, size) != config.level && config.level != Level::Mixed;
     is_other.then(|| {

@@ -181,7 +181,7 @@ fn symbol(name: &CStr, linked: VoidCopy) -> VoidCopy {
     unsafe { std::mem::transmute::<*mut libc::c_void, VoidCopy>(address) }
 }
 
-/// As [`symbol`], for memset.
+/// Like [`symbol`], but for memset.
 fn symbol_of_fill(name: &CStr, linked: VoidFill) -> VoidFill {
     // SAFETY: as in `symbol`.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -243,7 +243,7 @@ mod tests {
         assert!(error.contains("\"avx9\"") && error.contains("libc, haul"), "{error}");
     }
 
-    /// The same name is called in two ways, and the record's `call` says which.
+    /// The name `haul` stands for two kinds of call, and the record's `call` says which one.
     #[test]
     fn plain_decides_call_of_haul() {
         for (plain, call) in [(Plain::C, "c"), (Plain::Inline, "inline")] {

@@ -8,7 +8,8 @@ use crate::error::Error;
 pub const LOAD_BYTES: usize = 8;
 
 /// The reader of the written bytes. Some processors delay a load after a store (a masked store is
-/// not forwarded, or a load spans several stores). A copy that looks fast alone is slow then.
+/// not forwarded, or a load spans several stores). A copy that is fast without a reader may then
+/// be slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThenRead {
     /// No reader.

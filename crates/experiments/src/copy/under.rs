@@ -37,7 +37,7 @@ impl Subject for UnderPolicy<'_> {
     }
 }
 
-/// Installs the policy again that was in force when this was made.
+/// When this is dropped, it reinstalls the policy that was in force when it was made.
 #[derive(Debug)]
 pub struct Restore(Policy);
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
-/// The longest time of one task or start. A driver that hangs is reported after it.
+/// The longest time of one task or start. A driver that hangs is reported after this time.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The reason why there is no answer.
@@ -113,7 +113,7 @@ impl Conversation {
     /// Sends a message: a line of JSON.
     ///
     /// # Errors
-    /// As for [`say`](Self::say).
+    /// Those of [`say`](Self::say).
     pub(crate) fn say_message(&mut self, message: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string(message)?;
         self.say(&text).map_err(|silence| io::Error::other(silence.to_string()))
@@ -122,8 +122,8 @@ impl Conversation {
     /// The other side's next message; `None` if it has closed the conversation.
     ///
     /// # Errors
-    /// As for [`hear`](Self::hear), except for a closed conversation. It is also an error if the
-    /// line is not such a message.
+    /// Those of [`hear`](Self::hear), except for a closed conversation. It is also an error if
+    /// the line is not such a message.
     pub(crate) fn hear_message<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         match self.hear() {
             Ok(line) => Ok(Some(serde_json::from_str(&line)?)),
@@ -132,17 +132,17 @@ impl Conversation {
         }
     }
 
-    /// As [`hear`](Self::hear), for at most this time. The beginning of a line is kept for the next
-    /// call. A socket that does not accept a timeout counts as closed.
+    /// Like [`hear`](Self::hear), but waits for at most this time. The beginning of a line is
+    /// kept for the next call. A socket that does not accept a timeout counts as closed.
     ///
     /// # Errors
-    /// As for [`hear`](Self::hear).
+    /// Those of [`hear`](Self::hear).
     pub(crate) fn hear_within(&mut self, timeout: Duration) -> Result<String, Silence> {
         self.writer.set_read_timeout(Some(timeout)).map_err(|_| Silence::Ended)?;
         self.hear()
     }
 
-    /// Closes the conversation: a driver ends when it notices.
+    /// Closes the conversation. A driver ends when it notices that.
     pub(crate) fn close(&self) {
         // The other side may have closed it already.
         let _ = self.writer.shutdown(Shutdown::Both);

@@ -1,7 +1,7 @@
 //! A folder that belongs to a run, for its sockets and files.
 //!
 //! A run that is killed cannot remove its folder, so a later run does. The process that uses a
-//! folder holds a shared lock of it (flock). The kernel releases the lock when the process ends,
+//! folder holds a shared lock on it (flock). The kernel releases the lock when the process ends,
 //! however it ends. A folder that can be locked exclusively is therefore not in use. The run's
 //! files are in a folder within it: a listener locks the folder of its socket, and would wait for
 //! the run's own lock.
@@ -104,8 +104,8 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
     Ok(now.is_ok_and(|now| (now.dev(), now.ino()) == (own.dev(), own.ino())).then_some(held))
 }
 
-/// Removes this user's folders whose names begin like this and that no process uses. A folder that
-/// cannot be removed stays.
+/// Removes this user's folders whose names begin with `begins` and that no process uses. A folder
+/// that cannot be removed stays.
 fn remove_left(parent: &Path, begins: &str) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -126,7 +126,7 @@ fn remove_left(parent: &Path, begins: &str) {
     }
 }
 
-/// Opens a folder, but does not follow a link of its name.
+/// Opens a folder, but not through a link with its name.
 fn open(path: &Path) -> rustix::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map(File::from)

@@ -62,7 +62,7 @@ impl Program {
         Ok(command)
     }
 
-    /// The same command for a caller that reads its output in another way.
+    /// The command that starts it, for a caller that reads its output in another way.
     fn command_without_printed(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);

@@ -17,7 +17,7 @@ const REST: Duration = Duration::from_millis(200);
 /// The time between two checks whether the output is complete.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The reading end.
+/// The reading end of the pipe for the output.
 #[derive(Debug)]
 pub(crate) struct Printed {
     text: Arc<Mutex<Vec<u8>>>,
@@ -57,7 +57,7 @@ impl Printed {
 /// reported bytes.
 fn drain(mut output: PipeReader, kept: &Mutex<Vec<u8>>) {
     let mut bytes = [0; 4096];
-    // An error of reading is not reported, because the task's own failure is.
+    // A read error is not reported, because the task's own failure is reported.
     while let Ok(count @ 1..) = output.read(&mut bytes) {
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         let room = REPORTED_BYTES - kept.len();

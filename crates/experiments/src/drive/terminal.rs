@@ -14,8 +14,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::{Children, Program, Silence};
 
-/// The most bytes that are kept of a program's output. The output after that is not searched, so
-/// that a wait for it ends by its limit of time.
+/// The largest number of bytes that are kept of a program's output. Later output is not searched,
+/// so a wait for it ends at its time limit.
 const KEPT_BYTES: usize = 4 << 20;
 
 /// A program that runs at a terminal.
@@ -63,7 +63,7 @@ impl Terminal {
         Ok(Self { children, input, process, heard, position: 0 })
     }
 
-    /// The number of its process.
+    /// Its process ID.
     pub(crate) fn process(&self) -> u32 {
         self.process
     }
@@ -77,7 +77,7 @@ impl Terminal {
         Ok(input.write_all(format!("{line}\n").as_bytes())?)
     }
 
-    /// The output from the end of the last call to this mark, with the mark.
+    /// The output since the last call, up to and including this mark.
     ///
     /// # Errors
     /// The program ended, did not print the mark in this time, or printed more bytes without it
@@ -157,7 +157,7 @@ fn terminal() -> io::Result<(File, File)> {
     Ok((File::from(control), end))
 }
 
-/// Keeps the output until no process has the terminal open. Reading fails with EIO then.
+/// Keeps the output until no process has the terminal open. Reading then fails with EIO.
 fn keep(mut reader: File, heard: &Heard) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = reader.read(&mut bytes) {

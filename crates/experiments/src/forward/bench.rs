@@ -14,13 +14,14 @@ use crate::drive::Program;
 const RESTART: Duration = Duration::from_millis(580);
 const RESTART_OF_DPDK: Duration = Duration::from_millis(600);
 
-/// `RESTART` with a kernel, which connects to its switch once a second. Then the time in which it
-/// boots under emulation: once for each program that is a switch, or for each restart.
+/// The additional time of a restart with a kernel as guest, which tries to connect to its switch
+/// once a second. Then the time in which the kernel boots under emulation: once per switch
+/// program, or once per restart.
 const RESTART_OF_KERNEL: Duration = Duration::from_millis(1200);
 const BOOT: Duration = Duration::from_secs(4);
 
-/// The time from a new size of packets to the measured window: both sides publish their counters
-/// every 20 ms.
+/// The time from a change of the packet size to the measured window: both sides publish their
+/// counters every 20 ms.
 pub(super) const BEFORE_NEW_SIZE: Duration = Duration::from_millis(30);
 
 /// A switch that is measured.
@@ -46,7 +47,7 @@ pub struct Bench {
     pub size_bytes: usize,
     /// The switches that are measured, each with its own restarts.
     pub subjects: Vec<Subject>,
-    /// The guest of all switches.
+    /// The guest that all switches use.
     pub guest: Forwarder,
     /// The source of haul's packets.
     pub source: Source,
@@ -56,13 +57,14 @@ pub struct Bench {
     pub driver: Program,
     /// Requested subjects that are not installed.
     pub left_out: Vec<String>,
-    /// The fewest and the most restarts of each subject. The budget decides between them.
+    /// The smallest and the largest number of restarts per subject. The budget decides between
+    /// them.
     pub restarts: (usize, usize),
     /// The measured time of each restart.
     pub window: Duration,
     /// The longest time of the experiment.
     pub budget: Duration,
-    /// Further searches, by name: for the highest loads that meet these goals.
+    /// Further searches: each has a name and looks for the highest load that meets its goal.
     pub searches: Vec<(&'static str, Goal)>,
     /// The number of searches for each goal, in turn.
     pub searches_each: usize,
@@ -105,16 +107,16 @@ impl Bench {
         std::iter::once(baseline).chain(libc).collect()
     }
 
-    /// The number of threads of each side if a process may run on this number of processors: one
-    /// for each queue pair or for several.
+    /// The number of threads per side if a process may run on this number of processors. A thread
+    /// serves one queue pair or several.
     #[must_use]
     pub fn threads(&self, processors: usize) -> usize {
         usize::from(self.queues).min(processors / 2).max(1)
     }
 
-    /// Whether a guest outlives its switches, so that only the switch restarts. With packed rings,
-    /// QEMU 7.2 does not know the position of a switch that has ended, and gives the next switch
-    /// the position at which that one began.
+    /// Whether a guest outlives its switches, so that only the switch restarts. With packed
+    /// rings, QEMU 7.2 does not know the position of a switch that has ended, and gives the next
+    /// switch the position at which the ended one began.
     pub(super) fn keeps_guest(&self) -> bool {
         self.guest.is_kernel() && !self.layout.is_packed()
     }

@@ -1,12 +1,12 @@
-//! Copies that move no bytes: what a flow reaches with one of them bounds what any copy can reach.
+//! Copies that move no bytes. The rate of a flow with one of them is an upper bound for any copy.
 //!
-//! A guest receives what earlier packets left in its buffers. Both sides of a flow belong to the
-//! same measurement, so that no other packets are seen. The library and `haul forward` do not
-//! have these methods.
+//! A guest receives the bytes that earlier packets left in its buffers. Both sides of a flow
+//! belong to the same measurement, so the guest sees no packets of other programs. The library
+//! and `haul forward` do not have these methods.
 
 use ::haul::forward::{CopyMethod, CustomCopy, Part};
 
-// SAFETY: the function touches no memory. What a guest reads is packets of the same measurement.
+// SAFETY: the function touches no memory. A guest reads only packets of the same measurement.
 const NONE: CustomCopy = unsafe { CustomCopy::new("none", no_call) };
 
 // SAFETY: as for `NONE`: each call copies no byte.
@@ -14,7 +14,7 @@ const EMPTY: CustomCopy = unsafe { CustomCopy::new("empty", calls_of_no_bytes) }
 
 const CEILINGS: [CustomCopy; 2] = [NONE, EMPTY];
 
-/// Whether the switch of this copy moves no bytes: packets arrive without numbers.
+/// Whether a switch with this copy moves no bytes. Packets then arrive without numbers.
 #[must_use]
 pub fn is_ceiling(copy: &str) -> bool {
     CEILINGS.iter().any(|ceiling| CopyMethod::Custom(*ceiling).name() == copy)
@@ -59,7 +59,7 @@ mod tests {
             let (source, mut target) = ([7_u8; 200], [1_u8; 200]);
             let part =
                 Part { target: target.as_mut_ptr(), source: source.as_ptr(), length: target.len() };
-            // SAFETY: the part names the two arrays whole.
+            // SAFETY: the part consists of the two whole arrays.
             unsafe { Copier::new(method).copy_batch(&[part]) };
             assert_eq!(target, [1; 200], "{name}");
         }

@@ -63,9 +63,10 @@ impl FromStr for Flow {
 /// The layout of a ring, as far as switch and guest agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Split rings, mergeable buffers, as most guests have.
+    /// Split rings, mergeable buffers, as most guests use.
     Split,
-    /// Split rings without mergeable buffers, so that DPDK's guest receives by vector instructions.
+    /// Split rings without mergeable buffers, so that DPDK's guest receives with vector
+    /// instructions.
     SplitVector,
     /// Split rings, mergeable buffers, used in order.
     SplitInOrder,
@@ -74,7 +75,7 @@ pub enum Layout {
     /// Packed rings, mergeable buffers, used in order.
     PackedInOrder,
     /// Packed rings without mergeable buffers, used in order, so that DPDK's guest receives and
-    /// sends by vector instructions if the processor has AVX-512.
+    /// sends with vector instructions if the processor has AVX-512.
     PackedVector,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Gate {
 pub(super) struct Mailbox(Arc<Mutex<Option<Box<dyn Port>>>>);
 
 impl Mailbox {
-    /// Leaves a port, which replaces the one before it soon after.
+    /// Leaves a port for the worker, which soon replaces the port before it.
     pub(super) fn post(&self, port: Box<dyn Port>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(port);
     }
@@ -102,8 +102,8 @@ impl Port for Gate {
     }
 }
 
-/// Gives a number of packets, and then gives back those that it received: the turning point of a
-/// loop.
+/// The turning point of a loop: it gives a number of packets, and then gives back the packets
+/// that it received.
 pub(super) struct Turn {
     /// The number of packets still to be made, and their size.
     left: usize,

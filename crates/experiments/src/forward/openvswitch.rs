@@ -34,9 +34,9 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// Runs a program until it ends, or until the shell's own input ends, so that it does not outlive
-/// the run. `$1` asks it to end at its control socket `$2` and to remove its bridge: the bridge's
-/// tap outlives a switch that is killed. Until then, the shell holds a lock of `$3`, the folder
-/// around the run's folder, so that no other run removes it.
+/// the run. `$1` asks it, at its control socket `$2`, to end and to remove its bridge, because
+/// the bridge's tap outlives a switch that is killed. Until then, the shell holds a lock of `$3`,
+/// the folder around the run's folder, so that no other run removes it.
 const UNTIL_INPUT_ENDS: &str = "exec 3<&0 4<\"$3\"; flock -s 4; ask=$1; control=$2; shift 3; \
     \"$@\" </dev/null 3<&- & child=$!; \
     leave() { \"$ask\" --timeout=5 --target=\"$control\" exit --cleanup || kill $child; }; \
@@ -114,7 +114,7 @@ impl OpenVswitch {
 }
 
 impl Session {
-    /// Starts it, until its socket exists, with its flows.
+    /// Starts it with its flows, and waits until its socket exists.
     ///
     /// # Errors
     /// The error of one of its programs.
@@ -216,7 +216,7 @@ impl Session {
         Ok(())
     }
 
-    /// The process number of its switch.
+    /// The process ID of its switch.
     pub(super) fn process(&self) -> u32 {
         self.process
     }
@@ -290,12 +290,12 @@ impl Files {
     }
 }
 
-/// The arguments of `ovs-vsctl`, in one transaction, before the switch starts.
+/// The arguments of `ovs-vsctl` for one transaction before the switch starts.
 fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     let Setting { socket, flow, size_bytes, cpu, is_huge } = setting;
     let guest = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // Open vSwitch adds --in-memory itself, which needs huge pages without this option. Without a
-    // limit, a pool of packets takes all free pages, and the guest has none.
+    // Without --legacy-mem, Open vSwitch itself adds --in-memory, which needs huge pages. Without
+    // a limit, a pool of packets takes all free pages, and the guest has none.
     let memory = match is_huge {
         true => format!("--in-memory --socket-limit={MEMORY_MIB}"),
         false => "--no-huge --legacy-mem".to_owned(),

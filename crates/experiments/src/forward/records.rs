@@ -29,7 +29,7 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
     let bench = run.bench;
     let count = bench.subjects.len();
     let baseline = bench.baseline();
-    // The subjects with samples, in their order, and the baseline for the second time.
+    // The subjects with samples, in their order, and the baseline again.
     let has_samples = |index: &usize| !run.entrants[*index].samples.is_empty();
     let present: Vec<usize> = (0..count).filter(has_samples).collect();
     let Some(place) = present.iter().position(|&index| index == baseline) else { return };
@@ -153,7 +153,8 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
     remarks.on(record.with(key::PAGE_BYTES, page_bytes))
 }
 
-/// The versions and features of both sides in one of the restarts, which are the same in all.
+/// The record with the versions and features of both sides. These come from one restart, because
+/// they are the same in all restarts.
 fn with_receipt(mut record: Record, sample: &Sample) -> Record {
     let (switch, guest) = &sample.receipts;
     for (name, value) in [
@@ -199,7 +200,7 @@ fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Co
     context.emit(record);
 }
 
-/// The packets per receive call at each queue pair, of all restarts together.
+/// Emits the packets per receive call at each queue pair, over all restarts.
 fn emit_batches(all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) {
     let mut sums: BTreeMap<(u16, usize), u64> = BTreeMap::new();
     for (queue, batches) in entrant.samples.iter().flat_map(|it| &it.switch.rx_batches) {
@@ -224,8 +225,8 @@ fn emit_batches(all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) 
     }
 }
 
-/// The share of the ring, its copy and the guest in a packet's cycles, and the highest rate at
-/// which the guest could take packets from any switch.
+/// Emits the shares of the ring, its copy and the guest in a packet's cycles, and the highest
+/// rate at which the guest could take packets from any switch.
 fn emit_cycles(run: &Run<'_>, all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) {
     let mut emit = |metric: &str, unit: &str, samples: Vec<f64>| {
         if !samples.is_empty() {

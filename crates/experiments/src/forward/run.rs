@@ -74,8 +74,8 @@ pub(super) struct Run<'a> {
     kept: RefCell<Vec<Kept>>,
 }
 
-/// A guest that outlives the switches of one program. Another program may offer other features than
-/// the guest has agreed on.
+/// A guest that outlives its switches, which all run one program. Another program may offer other
+/// features than those that the guest has agreed on.
 struct Kept {
     switch: &'static str,
     guest: Box<dyn Side>,
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
         if context.is_stopped() { Ok(Next::Stopped) } else { Ok(Next::Round) }
     }
 
-    /// Starts both sides, until each sees the other.
+    /// Starts both sides, and waits until each sees the other.
     pub(super) fn start(&self, subject: &Subject, context: &Context<'_>) -> Result<Sides, Error> {
         let bench = self.bench;
         let (folder, kept) = match self.kept_for(subject) {
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
         let mut all = self.kept.borrow_mut();
         let place = all.iter().position(|kept| kept.switch == subject.switch.name())?;
         let kept = all.swap_remove(place);
-        // DPDK's switch does not replace a socket that another one left. There may be no such
+        // DPDK's switch does not replace a socket that another switch left. There may be no such
         // socket.
         let _ = fs::remove_file(kept.folder.path().join(SOCKET));
         Some(kept)

@@ -1,15 +1,16 @@
-//! The highest load that loses no more than a goal allows. Trials are classified as by MLRsearch
+//! The highest load that loses no more than a goal allows. Trials are classified as in MLRsearch
 //! (RFC 9971), with one goal at a time.
 //!
 //! A trial offers a load for a time and returns the share of lost packets. One trial alone is not
-//! reliable: a goal has the total time of the trials of a load, and the share of that time that may
-//! have trials with too much loss. Trials of the goal's full length count in full. Short trials
-//! find bounds quickly. A bad short trial counts against a load only as far as good short trials do
-//! not make up for it, and a load becomes a lower bound only by full trials.
+//! reliable. A goal therefore sets the total time of the trials of a load, and the share of that
+//! time in which trials may lose too much. Trials of the goal's full length count in full. Short
+//! trials find bounds quickly. A bad short trial counts against a load only as far as good short
+//! trials do not make up for it, and a load becomes a lower bound only by full trials.
 //!
-//! The search measures at the highest load, and then at the rate that passed there. It widens from
-//! that until it has a bound on either side, and then halves the distance on a logarithmic scale,
-//! until the bounds are as close as the goal requires. It begins with short trials.
+//! The search measures at the highest load, and then at the rate that passed there. It widens the
+//! range from there until it has a bound on either side, and then halves the distance on a
+//! logarithmic scale, until the bounds are as close as the goal requires. It begins with short
+//! trials.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use std::time::Duration;
 pub struct Goal {
     /// The share of packets that a good trial may lose.
     pub loss_ratio: f64,
-    /// The share of the trials' time that may have bad trials.
+    /// The share of the trials' time in which trials may be bad.
     pub exceed_ratio: f64,
     /// The time of a short trial.
     pub trial_short: Duration,
@@ -58,7 +59,7 @@ pub struct Trial {
 pub struct Found {
     /// The highest load that meets the goal; `None` if the lowest load does not.
     pub lower: Option<f64>,
-    /// The lowest load that does not; `None` if the highest load does.
+    /// The lowest load that does not meet the goal; `None` if the highest load meets it.
     pub upper: Option<f64>,
     /// The rate that passes at the lower bound in the worst trial that the goal counts.
     pub throughput: Option<f64>,
@@ -172,8 +173,8 @@ impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
         }
     }
 
-    /// The bounds by all trials: the upper one is the lowest load that fails, the lower one the
-    /// highest load below it that does not.
+    /// The bounds according to all trials. The upper bound is the lowest load that fails, and the
+    /// lower bound is the highest load below it that does not fail.
     fn found(&self, goal: &Goal) -> Found {
         let class = |(_, trials): &(&u64, &Vec<Trial>)| classify(goal, trials);
         let upper = self.loads.iter().find(|it| class(it) == Class::Upper);

@@ -35,8 +35,8 @@ const RATE: &str = "rate_";
 /// The results of searches: for each entrant a row for each goal, with the result of each search.
 type Searched = Vec<Vec<Vec<Found>>>;
 
-/// Searches for each goal with each subject whose load haul can set: once, or several times in turn
-/// together with the second baseline, so that a ratio has its interval.
+/// Searches for each goal with each subject whose load haul can set: once, or several times in
+/// turn, together with the second baseline, so that each ratio has an interval.
 pub(super) fn measure(
     run: &Run<'_>,
     watch: &Watch,
@@ -94,7 +94,8 @@ fn can_search(run: &Run<'_>, index: usize) -> bool {
     }
 }
 
-/// All goals with one restart of a subject, and, if it is requested, latency below the first.
+/// Searches for all goals with one restart of a subject. If requested, it also measures latency
+/// below the first goal's load.
 fn one(
     run: &Run<'_>,
     index: usize,

@@ -76,7 +76,7 @@ impl Trial {
     /// Waits from its start until all packets have arrived, or none has arrived for this time.
     /// Returns the number of packets.
     pub(super) fn await_end(&self, quiet: Duration) -> u64 {
-        // This thread would take a processor from one of the sides.
+        // If this thread polled, it would take a processor from one of the sides.
         sleep(self.time);
         let over = Instant::now();
         while self.made.count() < self.packets && over.elapsed() < self.time / 20 + LATE {

@@ -1,6 +1,6 @@
 //! A thread in which haul forwards. On one side it has a gate, which packets come from or go to,
-//! and on the other queue pairs between switch and guest. A side has one thread for each queue
-//! pair, or fewer with several queue pairs each. They share nothing.
+//! and on the other side, it has queue pairs between switch and guest. A side has one thread for
+//! each queue pair, or fewer threads with several queue pairs each. Threads share nothing.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,13 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// The name of the thread.
 const NAME: &str = "haul-forward";
 
-/// Buffers of a thread: four times a ring in each direction, as DPDK's peers have them, and those
-/// that several queue pairs hold.
+/// The number of buffers per thread: four times a ring in each direction, as with DPDK's peers.
+/// If a thread has several queue pairs, the buffers that these hold are added.
 const PACKETS: usize = 16_384;
 const PACKETS_OF_QUEUE: usize = 4096;
 
-/// Flows of the packets for a queue, if there are several queues: their hash distributes them.
+/// The number of flows per queue if there are several queues. The flows' hash distributes the
+/// packets.
 const FLOWS_OF_QUEUE: usize = 64;
 
 /// The distance from the first flow of a thread to that of the next.

@@ -1,4 +1,4 @@
-//! The run: every heap in a process of its own, in turn, the baseline twice.
+//! The run: every heap in turn, each in a process of its own, and the baseline twice.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,9 @@ use crate::experiment::{Experiment, on_threads};
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
-/// The time of a test beyond its rounds for each heap: of growth for each 1000 blocks of a round,
-/// three times in a process of its own; of another test once in one process.
+/// The time of a test beyond its rounds, per heap. For growth, this is the time per 1000 blocks
+/// of a round, three times, each in a new process. For another test, it is the time of one
+/// process.
 const GROWING_HEAP: Duration = Duration::from_millis(400);
 const HEAP: Duration = Duration::from_millis(70);
 
@@ -40,13 +41,13 @@ const CALIBRATIONS: usize = 3;
 /// times as long.
 const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
 
-/// The fewest repetitions of every test, whatever the budget, and the most.
+/// The smallest number of repetitions per test whatever the budget, and the largest number.
 const REPETITIONS_MIN: usize = 5;
 const REPETITIONS_MIN_FRESH: usize = 3;
 const REPETITIONS_MAX: usize = 1000;
 
-/// The memory of ByteDance's growth test relative to its payload, at most. DPDK takes 2.05 times as
-/// much, and one heap may still hold memory while the next is touched.
+/// The largest ratio of the memory of ByteDance's growth test to its payload. DPDK uses 2.05
+/// times the payload, and one heap may still hold memory while the next is touched.
 const FRESH_MEMORY_FACTOR: usize = 3;
 
 /// The bytes in which a driver notes a block's address, its size and a time.
@@ -173,13 +174,13 @@ impl Experiment for Bench {
     ///
     /// # Errors
     /// haul's own heap or the baseline fails; the records of the others are emitted first. It is
-    /// also an error if the test needs more memory than there is.
+    /// also an error if the test needs more memory than is available.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         let starts = self.check(context)?;
         let mut entrants: Vec<Entrant<'_>> =
             self.heaps.iter().map(|found| Entrant::new(found, &starts)).collect();
-        // The baseline for the second time, to compare it with itself, in a process of its own like
-        // the others.
+        // The baseline again, to compare it with itself. Like the others, it has a process of its
+        // own.
         entrants.push(Entrant::new(&self.heaps[0], &starts));
         let mut watch = Watch::start(Sys::new());
         self.calibrate(&mut entrants, context)?;
@@ -246,7 +247,8 @@ impl Bench {
         }
         let sample = if self.is_crowded(entrants) { SAMPLE_CROWDED } else { SAMPLE };
         let share = self.threads.div_ceil(entrants[0].start.cpus.len().max(1));
-        // The time as a thread spends it. If threads share CPUs, each has its part of the sample.
+        // The time that one thread spends. If threads share CPUs, each gets its part of the
+        // sample.
         let target_ns = sample.as_nanos() as f64 / share as f64;
         let mut costs_ns = Vec::new();
         for entrant in entrants.iter_mut() {
@@ -261,8 +263,9 @@ impl Bench {
         Ok(())
     }
 
-    /// Nanoseconds per operation as a thread spends them, from samples of at least a quarter of the
-    /// target. It is the fastest of a few, because another process may have run during each.
+    /// The nanoseconds that a thread spends per operation, from samples of at least a quarter of
+    /// the target. The result is the fastest of a few samples, because another process may have
+    /// run during any of them.
     fn cost_ns(&self, entrant: &mut Entrant<'_>, target_ns: f64) -> Result<f64, Error> {
         let mut iterations = 1;
         loop {
@@ -389,7 +392,7 @@ impl<'a> Entrant<'a> {
         }
     }
 
-    /// Makes its driver perform a task, and starts the driver before if there is none.
+    /// Makes its driver perform a task. If no driver runs, it starts one first.
     fn perform(&mut self, driver: &Program, task: &Task) -> Result<Figures, Error> {
         let running = match &mut self.running {
             Some(running) => running,

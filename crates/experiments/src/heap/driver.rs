@@ -1,7 +1,7 @@
 //! The child process that drives one heap. It starts the requested heap, performs one task after
 //! the other on all its threads, and ends when its run closes the conversation.
 //!
-//! `malloc` belongs to a process: libc's and preloaded ones can only be compared in separate
+//! `malloc` belongs to a process, so libc's and preloaded ones can only be compared in separate
 //! processes. The conversation uses standard input, a socket, so that the output of a library
 //! cannot get into it.
 
@@ -41,7 +41,7 @@ fn converse(mut run: Conversation) -> io::Result<()> {
     }
 }
 
-/// Performs tasks on this heap until there are none.
+/// Performs tasks on this heap until the run closes the conversation.
 fn drive<A: Allocator>(heap: &A, start: &Start, run: &mut Conversation) -> io::Result<()> {
     let harness = Harness::new(heap, start);
     let machine = Sys::new();

@@ -15,13 +15,14 @@ use super::trace::Trace;
 use crate::context::Context;
 use crate::error::Error;
 
-/// Pages that are shown one by one. Of a heap with more pages, these are the first.
+/// The largest number of pages that are shown one by one. If a heap has more pages, the first
+/// ones are shown.
 pub const PAGES_MAX: usize = 1024;
 
 /// The heap, and the time of the map: parameters of every record.
 #[derive(Clone, Debug, Default)]
 struct About {
-    /// For example `trace` with its name.
+    /// For example, `trace` with the trace's name.
     parameters: Vec<(&'static str, serde_json::Value)>,
     /// The requested bytes, if they are known.
     asked_bytes: Option<u64>,

@@ -77,9 +77,10 @@ pub enum Task {
         /// The time before the free, in ns.
         delay_ns: u64,
     },
-    /// Allocates `count` blocks with a pause before each and keeps them. Each is timed separately.
-    /// Returns quantiles in ns: 50%, 99%, 99.99%, and the longest. Then it returns 99.99% and the
-    /// longest of waits that were as long as the allocation before.
+    /// Allocates `count` blocks with a pause before each and keeps them. Each is timed
+    /// separately. Returns quantiles in ns: 50%, 99%, 99.99%, and the longest. Then it returns
+    /// 99.99% and the longest of the waits. Each wait should be as long as the allocation before
+    /// it.
     Latency {
         /// The number of blocks on each thread.
         count: usize,
@@ -101,8 +102,9 @@ pub enum Task {
         /// The one after the last.
         end: usize,
     },
-    /// Repeats an operation. Returns ns per operation as a thread spends them, the mean over
-    /// threads, and ns per operation of each thread from the start of all to the end of the last.
+    /// Repeats an operation. Returns the ns that a thread spends per operation (the mean over
+    /// threads). Then it returns the ns per operation of each thread, from the start of all
+    /// threads to the end of the last.
     Repeat {
         /// The operation.
         what: Repeated,

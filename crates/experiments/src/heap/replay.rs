@@ -28,15 +28,17 @@ use crate::remarks::Remarks;
 /// Points of the course: as many as fit into a figure.
 const POINTS: usize = 50;
 
-/// The fewest repetitions, whatever the budget, and the most. Each repetition has a process of its
-/// own, so that it begins with an empty heap.
+/// The smallest number of repetitions whatever the budget, and the largest number. Each
+/// repetition has a process of its own, so that it begins with an empty heap.
 const REPETITIONS_MIN: usize = 3;
 const REPETITIONS_MAX: usize = 200;
 
-/// The most threads of a replay. Further recorded threads share them in turn.
+/// The largest number of threads of a replay. Further recorded threads are assigned to these in
+/// turn.
 pub const THREADS_MAX: usize = 64;
 
-/// The largest ratio of a heap's memory to the requested bytes: DPDK gets three times as much.
+/// The largest ratio of a heap's memory to the requested bytes: DPDK gets three times the
+/// requested bytes.
 const MEMORY_FACTOR: u64 = 3;
 
 /// The least memory that a heap is built for, in bytes.
@@ -141,10 +143,10 @@ impl Experiment for Replay {
         Ok(check_available(wanted, &Sys::new())?)
     }
 
-    /// Emits for each heap a record of its time, one of its largest footprint, and both at each
-    /// point of the course, and the requested bytes of the trace itself. A heap that fails is left
-    /// out and reported to the context as a warning. If the baseline fails, all heaps have the
-    /// repetitions before it.
+    /// For each heap, emits a record of its time, one of its largest footprint, and both at each
+    /// point of the course. Also emits the requested bytes of the trace itself. A heap that fails
+    /// is left out and reported to the context as a warning. If the baseline fails, all heaps
+    /// have the repetitions before it.
     ///
     /// # Errors
     /// haul's own heap or the baseline fails; the records of the others are emitted first. It is
@@ -155,7 +157,7 @@ impl Experiment for Replay {
         let script = Script::write(&self.trace.history)?;
         let points = Points::of(&self.trace.history);
         let mut entrants: Vec<Entrant<'_>> = self.heaps.iter().map(Entrant::new).collect();
-        // The baseline for the second time, to compare it with itself.
+        // The baseline again, to compare it with itself.
         entrants.push(Entrant::new(&self.heaps[0]));
         let mut order = Order::new(0..entrants.len(), self.seed);
         let mut watch = Watch::start(Sys::new());
@@ -396,8 +398,8 @@ impl<'a> Entrant<'a> {
     /// Adds a point of this many operations, with this many live bytes at its end.
     ///
     /// # Errors
-    /// Fewer bytes are resident than live, although each of their pages was written to, so that the
-    /// resident bytes are not the footprint.
+    /// Fewer bytes are resident than live, although every page of the live blocks was written to,
+    /// so that the resident bytes are not the footprint.
     fn add(
         &mut self,
         figures: &Figures,

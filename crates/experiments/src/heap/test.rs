@@ -12,8 +12,8 @@ use crate::error::Error;
 pub enum Test {
     /// Of ByteDance's rte_malloc test: rounds of allocations without a free.
     Growth,
-    /// As [`Growth`](Self::Growth), with blocks of the size and of twice the size in turn, each
-    /// with its own alignment.
+    /// Like [`Growth`](Self::Growth), but with blocks of the size and of twice the size in turn,
+    /// each with its own alignment.
     Mixed,
     /// Rounds of allocations, each freed before the next.
     Regrow,
@@ -66,7 +66,7 @@ const GROW_AHEAD_BYTES: usize = 8 << 20;
 const REGROW_TASKS: usize = 4;
 
 impl Test {
-    /// All tests, in the order of the page.
+    /// All tests, in the order of the report page.
     pub const ALL: [Self; 10] = [
         Self::Growth,
         Self::Mixed,
@@ -103,8 +103,9 @@ impl Test {
         }
     }
 
-    /// The default rounds and blocks: those of ByteDance's rte_malloc test, if it has them. Random
-    /// lifetimes have as many live blocks as take 64 MiB in blocks of 16 KiB at most.
+    /// The default rounds and blocks: those of ByteDance's rte_malloc test, if that test has
+    /// them. Random lifetimes have as many live blocks as fit into 64 MiB if each has 16 KiB, at
+    /// most.
     #[must_use]
     pub fn extent(self, shape: Shape) -> Extent {
         let (rounds, count) = match self {

@@ -1,8 +1,8 @@
-//! The limit of every copy: bytes per second by reading, writing and copying, on 1..N threads.
+//! The limit of every copy: the bytes per second that 1..N threads read, write or copy.
 //!
 //! Each thread walks buffers of its own that are larger than the caches. Writing and copying use
-//! every kernel of haul, by registers and past the caches, and libc. The limit is the best of them,
-//! and each has a record of its own.
+//! libc and every kernel of haul: those that use registers, and those that bypass the caches. The
+//! limit is the best of them, and each has a record of its own.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::error::Error;
 use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
-/// The time of an operation beyond its rounds, for each byte of all buffers: seven rounds of every
-/// kernel that copies, and of other operations.
+/// The time of an operation beyond its rounds, per byte of all buffers: seven rounds of every
+/// kernel that copies, and seven rounds of other operations.
 const COPYING_NS_PER_BYTE: f64 = 3.5;
 const WALKING_NS_PER_BYTE: f64 = 1.0;
 
-/// The fewest rounds of every operation, whatever the budget.
+/// The smallest number of rounds per operation, whatever the budget.
 const ROUNDS_MIN: usize = 7;
 
 /// The operation on memory.
@@ -77,7 +77,7 @@ pub struct Bandwidth {
 pub struct Extent {
     /// The longest time of an operation.
     pub budget: Duration,
-    /// The size of the buffers in last-level caches.
+    /// The size of a buffer as a multiple of the last-level cache.
     pub caches: usize,
     /// The largest size of all threads' buffers together, in bytes.
     pub bytes_max: usize,
@@ -250,7 +250,8 @@ mod x86_64 {
         super::fold(words)
     }
 
-    /// As a plain function pointer. It must only be used if AVX2 is available.
+    /// `fold_avx2` for use as a plain function pointer. It must only be used if AVX2 is
+    /// available.
     pub(super) fn fold_avx2_checked(words: &[u64]) -> u64 {
         // SAFETY: `reads` uses this function only after Isa::Avx2.is_available().
         unsafe { fold_avx2(words) }

@@ -3,11 +3,11 @@
 //! From the bottom up:
 //!
 //! - [`source`]: the counters of a machine, behind one trait;
-//! - [`probe`]: the burst probe in a DPDK program, by its telemetry;
+//! - [`probe`]: the burst probe in a DPDK program, through its telemetry;
 //! - [`profile`]: the NIC, driver, mode and link of a port;
 //! - [`watch`]: all of these, one interval at a time;
 //! - [`records`]: from intervals to records;
-//! - [`sweep`]: a modelled NIC forwarded by one core, at one rate after the other.
+//! - [`sweep`]: one core that forwards a modelled NIC's packets, at one rate after the other.
 
 pub mod source;
 

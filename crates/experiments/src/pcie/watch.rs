@@ -20,7 +20,7 @@ use crate::error::Error;
 pub struct Settings<'a> {
     /// The program that is asked.
     pub program: Program,
-    /// The program's name of its version.
+    /// The version that the program reports.
     pub version: &'a str,
     /// Network devices of this machine.
     pub devices: Vec<PcieDevice>,

@@ -3,9 +3,9 @@
 //!
 //! From the bottom up:
 //!
-//! - [`settings`]: a machine by names and values;
+//! - [`settings`]: a machine, described by names and values;
 //! - [`task`]: one run of one program on one machine;
-//! - [`program`]: its ELF file, which is part of haul or is read;
+//! - [`program`]: the program's ELF file, which is part of haul or is read;
 //! - [`pool`]: tasks on all cores;
 //! - [`paper`]: the paper's published figures;
 //! - [`reproduce`]: the paper's 48 machines, and their figures compared with the published ones;

@@ -8,7 +8,7 @@ pub enum Mode {
     Base,
     /// By an engine, synchronously, no load bypass.
     SyncNlb,
-    /// As [`SyncNlb`](Self::SyncNlb), with load bypass.
+    /// Like [`SyncNlb`](Self::SyncNlb), but with load bypass.
     SyncWlb,
     /// By an engine, asynchronously.
     Async,
@@ -25,9 +25,9 @@ pub struct Row {
     pub in_order: bool,
     /// Overall.
     pub overall: f64,
-    /// The part by faster copies.
+    /// The part due to faster copies.
     pub faster_copies: f64,
-    /// The part by overlap with computation.
+    /// The part due to overlap with computation.
     pub overlap: f64,
     /// The reason why the figures are not reliable, if they are not.
     pub disputed: Option<&'static str>,
@@ -98,8 +98,8 @@ pub const TABLE_2: [Row; 18] = [
     row(1400, Mode::Async, false, [43.9, 32.0, 11.9], None),
 ];
 
-/// The share of copying in BASE's time in order, by payload, in percent. The paper's in-order rows
-/// without bypass imply it (`T = C + aP` fits them within 0.1 point).
+/// The share of copying in BASE's in-order time, in percent, by payload. The paper's in-order
+/// rows without bypass imply it (`T = C + aP` fits them within 0.1 point).
 pub const COPY_SHARES: [(u64, f64); 3] = [(512, 58.0), (1024, 74.0), (1400, 79.0)];
 
 /// The text's figures for Figure 8 (1024 B, out of order): reduction of execution time, in percent

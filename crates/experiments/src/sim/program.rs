@@ -21,8 +21,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The workload of this name, or else the file at this path. A file with the name of a workload
-    /// is `./receive`.
+    /// The workload of this name, or else the file at this path. A path such as `./receive`
+    /// stands for a file with the name of a workload.
     ///
     /// # Errors
     /// The file cannot be read, or is not a regular file of at most 1 GiB.
@@ -36,7 +36,7 @@ impl Program {
     /// The file at this path.
     ///
     /// # Errors
-    /// As for [`named`](Self::named).
+    /// Those of [`named`](Self::named).
     pub fn read(path: &Path) -> Result<Self, Error> {
         let bytes = haul_machine::file::read_limited(path, FILE_BYTES_MAX)
             .map_err(|error| Error::Program { path: path.into(), reason: error.to_string() })?;

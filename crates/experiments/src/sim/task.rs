@@ -16,7 +16,7 @@ use crate::error::Error;
 /// has.
 pub const INSTRUCTIONS_MAX: u64 = 20_000_000_000;
 
-/// The most packets of a run: some five days of simulation.
+/// The largest number of packets per run: some five days of simulation.
 const PACKETS_MAX: u64 = 1_000_000_000;
 
 /// The workload's method of copying a payload: the third argument of `receive`.
@@ -201,7 +201,7 @@ impl Task {
     /// Every setting's name and value, in the form of [`set`](Self::set).
     ///
     /// # Errors
-    /// As for [`settings::listed`].
+    /// Those of [`settings::listed`].
     pub fn settings(&self) -> Result<Vec<Setting>, Error> {
         let failed = |reason: String| Error::SimSetting { setting: "task".into(), reason };
         let values = serde_json::to_value(self).map_err(|error| failed(error.to_string()))?;
@@ -252,7 +252,7 @@ impl Task {
         Ok(())
     }
 
-    /// A name of this task alone: a digest of everything that decides its outcome.
+    /// A name that identifies this task: a digest of everything that decides its outcome.
     #[must_use]
     pub fn digest(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();

@@ -8,8 +8,8 @@ use haul_model::pcie::{
     Transaction, Version, Workload, estimate,
 };
 
-/// Packets of each case: fewer if the code is not optimised. The number is a multiple of what
-/// devices write at once, so that nothing waits at the end.
+/// Packets of each case: fewer if the code is not optimised. The number is a multiple of the
+/// numbers that devices write at once, so that nothing waits at the end.
 const PACKETS: u64 = if cfg!(debug_assertions) { 9_600 } else { 10_000_000 };
 /// The step between rates, in millions per second, from 1 to 16. It is larger with a driver's
 /// option, which does not change the order of anything, and if the code is not optimised.

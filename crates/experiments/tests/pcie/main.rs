@@ -205,7 +205,7 @@ fn direction_has_same_name_everywhere() {
     }
 }
 
-/// A card of E810 in that tree. Its port has received 32,000 packets of 64 B in bursts of 32, and
+/// An E810 card in that tree. Its port has received 32,000 packets of 64 B in bursts of 32, and
 /// the counters report this many words of inbound writes.
 fn watched(inbound_write_words: u64) -> (Vec<String>, Vec<haul_model::Record>) {
     let (_folder, tree) = tree(&emerald_rapids());

@@ -105,7 +105,7 @@ pub(crate) fn arm() -> Files {
     files
 }
 
-/// Counters with recorded values, one per read; the last stays.
+/// Counters with recorded values, one per read. After the last one, reads return it again.
 #[derive(Clone, Default)]
 pub(crate) struct Recorded {
     values: Vec<(u32, u64, Vec<u64>)>,

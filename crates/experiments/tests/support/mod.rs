@@ -17,7 +17,7 @@ pub(crate) fn measured<T>(
     stopped_after(usize::MAX, measure)
 }
 
-/// As [`measured`], but stopped at the record of this number.
+/// Like [`measured`], but stopped at the record of this number.
 pub(crate) fn stopped_after<T>(
     count: usize,
     measure: impl FnOnce(&mut Context<'_>) -> T,

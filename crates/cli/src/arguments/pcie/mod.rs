@@ -2,8 +2,8 @@
 //!
 //! From the bottom up:
 //!
-//! - `sweep`: that of `haul pcie sweep`;
-//! - `watch`: that of `haul pcie watch`.
+//! - `sweep`: the command line of `haul pcie sweep`;
+//! - `watch`: the command line of `haul pcie watch`.
 
 mod sweep;
 pub(crate) mod watch;

@@ -25,8 +25,8 @@ const BUDGET_EACH: Duration = Duration::from_secs(3);
 /// Size of the 2014 memcpy against vmsplice experiment: `dd bs=1M count=1000`.
 const EXPERIMENT_2014_BYTES: u64 = 1000 << 20;
 
-/// The peers with --experiment-2014, beside haul's choice: the mechanisms of the experiment, and
-/// two that it did not have.
+/// The peers with --experiment-2014, in addition to haul's choice: the mechanisms of the
+/// experiment, and two that it did not have.
 const BESIDE_2014: [Peer; 3] = [Peer::Experiment2014, Peer::Memcpy, Peer::Pipe];
 const MYMEMCPY: &str = "2014:mymemcpy";
 
@@ -319,7 +319,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     table
 }
 
-/// Processors that the bench kept busy, and those that other programs did: `1 + 0.9`.
+/// Processors that the bench kept busy, and those that other programs kept busy: `1 + 0.9`.
 fn load(record: &Record, busy: &str) -> String {
     match record.others_processors().filter(|_| record.is_beside_others()) {
         Some(others) => format!("{busy} + {others:.1}"),

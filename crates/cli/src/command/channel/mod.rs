@@ -40,12 +40,13 @@ const MESSAGE_BYTES: usize = 1 << 20;
 /// Interval at which a wait polls for Ctrl-C, or for a message of the other end.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The error for what the other end did, after `done` bytes of the stream. Even an orderly close is
-/// too early, because the final message comes before it.
+/// The error for a failure or a close of the other end, after `done` bytes of the stream. Even an
+/// orderly close is too early, because the final message must come before it.
 fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> Error {
     move |error| match error {
         haul::channel::Error::Closed => TransferError::Ended { attempt, done: Bytes(done) }.into(),
-        // Before the two have met, this user may not be allowed; the error itself says so.
+        // Before the two ends have met, the reason may be that this user is not allowed. The
+        // error itself then says so.
         haul::channel::Error::PeerGone { attempt: at, done: part, .. } if at != "connect" => {
             TransferError::Died { attempt, done: Bytes(done + part.0) }.into()
         }
@@ -61,8 +62,9 @@ fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> E
     }
 }
 
-/// Twice the address space that a channel needs beside a message: its memory (about 4 MiB), a pool
-/// (2 MiB), two threads (2.3 MiB), and small allocations, whose failure a program cannot see.
+/// Twice the address space that a channel needs in addition to a message: its memory (about 4
+/// MiB), a pool (2 MiB), two threads (2.3 MiB), and small allocations, whose failure a program
+/// cannot see.
 const BESIDE_BYTES: usize = 16 << 20;
 
 /// Allocates a message, if there is enough memory for the rest of the channel as well.
@@ -78,7 +80,7 @@ fn message() -> Result<Vec<u8>, Error> {
     Ok(vec![0; MESSAGE_BYTES])
 }
 
-/// The subcommand that the arguments ask for.
+/// The subcommand that the arguments name.
 ///
 /// # Errors
 /// A mechanism does not work here, or not for a size.

@@ -138,7 +138,7 @@ impl Command for Recv {
     }
 }
 
-/// The next channel of a user that may send. Warns of others and waits on.
+/// The next channel of a user that may send. Warns of channels of other users and keeps waiting.
 fn accept(listener: &Listener, settings: &Settings) -> Result<Channel, library::Error> {
     loop {
         match listener.accept(settings) {
@@ -207,8 +207,8 @@ impl Shared {
     }
 }
 
-/// Stack of the reporting thread, which does almost nothing: a small one fits under a limit of
-/// addresses.
+/// Stack of the reporting thread, which does almost nothing: a small stack fits under a limit of
+/// the address space.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Repeats a wait after `after_bytes` of the stream; `None` if Ctrl-C came.

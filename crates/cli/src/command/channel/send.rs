@@ -94,8 +94,9 @@ fn has_no_listener(error: &Failed) -> bool {
     matches!(error, Failed::Socket { reason, .. } if [ConnectionRefused, NotFound].contains(&reason.kind()))
 }
 
-/// The other end, and its last report. Its reader may be slow for any time, as with a pipe; the
-/// other end then reports regularly that its output is blocked. A stopped end sends no report.
+/// The other end, and its last report. The reader of its output may be slow for any time, as with
+/// a pipe; the other end then reports regularly that its output is blocked. A stopped end sends
+/// no report.
 struct Other {
     receiver: Receiver,
     /// Time of its last report.
@@ -163,7 +164,7 @@ impl Other {
     /// Reads the reports of the other end.
     ///
     /// # Errors
-    /// As [`check`](Self::check), and if the other end has gone.
+    /// Those of [`check`](Self::check). It is also an error if the other end has gone.
     fn listen(&mut self) -> Result<(), Error> {
         while self.receiver.try_recv().map_err(ended("send", self.done))?.is_some() {
             self.heard = Instant::now();
@@ -215,7 +216,8 @@ impl Command for Send {
             flow.add(account.size_bytes);
             other.done = flow.done();
         }
-        // Sent is not received: the other end may have no room, or no reader.
+        // The other end may not have received a sent message yet: it may have no room, or no
+        // reader.
         other.wait_for_end()?;
         self.cost.stop();
         if self.arguments.json {

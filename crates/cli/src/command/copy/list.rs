@@ -109,7 +109,7 @@ fn thresholds(force: &Force) -> Vec<(&'static str, String, String, &'static str)
         .collect()
 }
 
-/// A threshold in the form for a person.
+/// A threshold as text for a person.
 pub(super) fn size(bytes: Option<usize>) -> String {
     match bytes {
         Some(usize::MAX) | None => "never".to_owned(),

@@ -16,7 +16,7 @@ use super::Command;
 use crate::arguments::copy::Copy;
 use crate::error::Error;
 
-/// The subcommand that the arguments ask for.
+/// The subcommand that the arguments name.
 ///
 /// # Errors
 /// A name is unknown, an input cannot be read, or a value is beyond this machine's limits.

@@ -153,7 +153,8 @@ pub(in crate::command) fn policy(
     let chosen = choice::table(runner.records());
     warn_of_disturbed(&chosen);
     tuning.channel = if chosen.table.choices.is_empty() {
-        // This run has no table of channels: the table that the file has for this machine stays.
+        // This run measures no channels, so the file keeps its table of channels for this
+        // machine.
         let had = Tuning::read(path).ok().filter(|had| had.machine == runner.machine_id());
         had.map(|had| had.channel).unwrap_or_default()
     } else {
@@ -212,8 +213,8 @@ pub(in crate::command) fn what_next(path: &Path, is_tuned: bool, has_channels: b
 }
 
 /// The results of the checks for the parts that are kept, and the bad offsets that string
-/// instructions passed. A part that was not kept is not in the file, because its records are
-/// against it.
+/// instructions passed. A part that was not kept is not in the file, because its records do not
+/// support it.
 fn evidence<'a>(all: impl Iterator<Item = &'a Record>, kept: &[Part], file: &str) -> Vec<Evidence> {
     let records: Vec<&Record> = all
         .filter(|record| record.experiment == name::COPY_TUNE)

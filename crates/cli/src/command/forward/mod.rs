@@ -37,7 +37,7 @@ use crate::journal::Journal;
 const RECORDS: &str = "forward.jsonl";
 const PAGE: &str = "report.html";
 
-/// The command that the arguments ask for.
+/// The command that the arguments name.
 ///
 /// # Errors
 /// A port, a copy or a size is not possible, or a program is missing.

@@ -31,7 +31,7 @@ impl Opened {
         opened
     }
 
-    /// A port of which each worker has one.
+    /// A port that consists of one port per worker.
     fn each<P: Port + 'static>(
         workers: usize,
         open: impl FnMut(usize) -> Result<P, haul::forward::Error>,

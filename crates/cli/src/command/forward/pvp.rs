@@ -48,7 +48,8 @@ const OF_RESTART: Duration = Duration::from_millis(500);
 const OF_SIZE: Duration = Duration::from_millis(50);
 const OF_SIZE_MIN: Duration = Duration::from_millis(40);
 
-/// Shorter trials than this are unreliable, because a scheduler's slice has some milliseconds.
+/// Shorter trials than this are unreliable, because a scheduler's time slice lasts some
+/// milliseconds.
 const TRIAL_SHORT_MIN: Duration = Duration::from_millis(100);
 
 pub(super) struct Pvp {
@@ -88,7 +89,8 @@ impl Pvp {
         let source = match arguments.source.as_deref() {
             Some("gen") => Source::Generator,
             Some(_) => Source::Null,
-            // Neither with DPDK's source, nor if the guest's packets are measured as a switch's.
+            // DPDK's source makes packets without content, so haul's source does so in the same
+            // run. In `Flow::Return`, the guest makes the packets.
             None if beside_dpdk && arguments.flow != Flow::Return => Source::Null,
             None => Source::Generator,
         };
@@ -175,7 +177,7 @@ fn peers(
     let (mut testpmd, mut ovs) = (None, None);
     if is_asked(arguments, "testpmd") || arguments.guest == "testpmd" {
         let found = Testpmd::find(arguments.testpmd.as_deref());
-        // Without it, the others can still be measured, but not with another guest.
+        // Without testpmd, the other switches can still be measured, unless testpmd is the guest.
         let is_needed = arguments.guest == "testpmd" || !has_haul;
         testpmd = or_left_out("testpmd", found, Testpmd::REMEDY, is_needed, left_out)
             .map_err(|reason| Error::Testpmd { reason })?

@@ -195,7 +195,7 @@ fn against(comparison: &Comparison) -> String {
     }
 }
 
-/// Why the restarts do not decide it, and the remedy.
+/// Why the restarts do not decide the comparison, and the remedy.
 fn open(comparison: &Comparison) -> String {
     let remedy = match comparison.settle() {
         Some(Settle::Quiet) => Settle::Quiet.text(),

@@ -28,7 +28,7 @@ pub(super) enum Spec {
     /// A virtual machine's NIC, the virtual machine's side.
     Virtio { path: PathBuf, is_server: bool, is_packed: bool, queues: u16 },
     /// Reads packets from a capture, in this number of passes (`None`: without end), and writes
-    /// them to one.
+    /// received packets to a capture.
     Pcap {
         input: Option<PathBuf>,
         output: Option<PathBuf>,
@@ -207,8 +207,8 @@ impl Options<'_> {
         sizes(&text).ok_or_else(|| impossible(self.kind, "size", &text))
     }
 
-    /// Packets per second, in the form of every command: `1M`, or bits per second of the line, by
-    /// these packets.
+    /// Packets per second, in the form of every command: `1M`, or bits per second of the line, if
+    /// packets have these sizes.
     fn rate(&mut self, packets: &Result<Packets, PcieError>) -> Result<Option<f64>, String> {
         let offered = self.take("rate", |text| text.parse::<Offered>().ok())?;
         let Some(offered) = offered else { return Ok(None) };

@@ -31,7 +31,7 @@ pub(super) fn count(specs: &[Spec; 2], cpus: &[usize]) -> Result<usize, Error> {
     Ok(if cpus.is_empty() { least.unwrap_or(1).max(1) } else { cpus.len() })
 }
 
-/// Most workers of ports without queue pairs: the number of a sink's streams.
+/// The largest number of workers for ports without queue pairs: the number of a sink's streams.
 const STREAMS: usize = 64;
 
 impl Workers {
@@ -88,8 +88,8 @@ impl Workers {
     }
 }
 
-/// Sums the counts of all workers, by port and queue. A port of which each worker has one gets a
-/// queue per worker.
+/// Sums the counts of all workers, by port and queue. A port that consists of one port per worker
+/// gets a queue per worker.
 fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
     let mut sum = Snapshot::default();
     let mut ports = Vec::new();

@@ -1,4 +1,4 @@
-//! The traces that a recording left: one of each program of each process.
+//! The traces that a recording left: one for each program that each process executed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -157,7 +157,8 @@ pub(super) fn without_empty(traces: Vec<Left>) -> Vec<Left> {
 }
 
 /// The trace of the requested program: the last program that the process executed, because a shim
-/// executes the real one. If that left no trace, the longest of those that it started.
+/// executes the real one. If that program left no trace, this is the longest trace of the
+/// processes that it started.
 pub(super) fn asked_for(traces: &[Left], process: u32) -> Option<&Left> {
     let own = traces.iter().rfind(|left| left.process == process);
     own.or_else(|| longest(traces))

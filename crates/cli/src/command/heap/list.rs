@@ -40,7 +40,7 @@ impl List {
         };
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
-            // Without the folder there is no name.
+            // Without the folder, no heap has a name.
             Err(reason) if reason.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { heaps: Vec::new(), json: arguments.json });
             }

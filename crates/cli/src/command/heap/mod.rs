@@ -30,7 +30,7 @@ use super::Command;
 use crate::arguments::heap::Heap;
 use crate::error::Error;
 
-/// The subcommand that the arguments ask for.
+/// The subcommand that the arguments name.
 ///
 /// # Errors
 /// A name is unknown, an input cannot be read, or a value is beyond this machine's limits.

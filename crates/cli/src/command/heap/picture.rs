@@ -19,7 +19,7 @@ const COLOURS: [u8; 8] = [33, 208, 35, 170, 136, 44, 167, 99];
 /// Characters of a page's number and the spaces beside its slices.
 const LABEL: usize = 8;
 
-/// Most rows of pages that are shown; of a larger heap the first ones.
+/// The largest number of rows of pages that are shown. A larger heap shows its first rows.
 const ROWS_MAX: usize = 64;
 
 /// The whole text for a person; empty if there is no map.

@@ -164,14 +164,14 @@ impl Command for Record {
         Ok(())
     }
 
-    /// However it ends, its trace and its exit code are the program's.
+    /// However this command ends, the trace and the exit code are the program's.
     fn lasts_until_stopped(&self) -> bool {
         true
     }
 }
 
 impl Ended {
-    /// Why there is no trace of it.
+    /// Why there is no trace of the program.
     fn why_no_trace(&self) -> &'static str {
         if self.reported.contains(&PASSED_BY) {
             return "it has its own malloc, which precedes the recorder's";
@@ -261,8 +261,8 @@ fn is_set_user_id(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|status| status.permissions().mode() & SET_ID != 0)
 }
 
-/// Whether a process has its name from the file that it runs, and did not set it itself. For a
-/// process that ended before it was inspected, only the name is known.
+/// Whether the name of a process is that of the file that it runs, and the process did not set it
+/// itself. For a process that ended before it was inspected, only the name is known.
 fn is_of_a_file(comm: &str, file_name: &str) -> bool {
     short(file_name) == comm || on_path(OsStr::new(comm)).is_some()
 }
@@ -297,15 +297,15 @@ fn free_name(program: &OsStr) -> PathBuf {
     (1..).map(name).find(is_free).unwrap_or_else(|| name(1))
 }
 
-/// Waits for the program. After Ctrl-C, which the program has received as well, for a limited time;
-/// after a second Ctrl-C not at all.
+/// Waits for the program. After Ctrl-C, which the program has received as well, it waits for a
+/// limited time. After a second Ctrl-C, it does not wait at all.
 fn wait(mut child: Child) -> Result<Ended, Error> {
     let failed = |reason: io::Error| Error::Output(reason);
     let id = Pid::from_child(&child);
     let about = |name: &str| PathBuf::from(format!("/proc/{}/{name}", child.id()));
     let (file_of, comm_of) = (about("exe"), about("comm"));
     let (mut file, mut stopped, mut is_killed) = (None, None::<Instant>, false);
-    // Polled before it is reaped, because until then the kernel shows its name.
+    // The child is polled before it is reaped, because the kernel shows its name only until then.
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     while waitid(WaitId::Pid(id), options).is_ok_and(|status| status.is_none()) {
         file = fs::read_link(&file_of).ok().or(file);

@@ -39,7 +39,7 @@ pub(super) struct One {
 impl Explain {
     /// # Errors
     ///
-    /// The workload cannot exist, or a file has no terms, or those of several estimates.
+    /// The workload cannot exist, or a file has no terms, or contains those of several estimates.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let Arguments { files, subject, baseline, json } = arguments;
         if let [first, second] = &files[..] {
@@ -311,8 +311,8 @@ fn modelled(metric: &str, unit: &str, sample: f64) -> Record {
     record
 }
 
-/// The terms of the only estimate in a file; of several estimates, those at this rate. If a file
-/// has no terms, its sums, each with the name of its direction.
+/// The terms of the only estimate in a file, or of the one at this rate if there are several. If
+/// a file has no terms, returns its sums, each with the name of its direction.
 fn terms_of(path: &Path, rate: Option<f64>) -> Result<Vec<Term>, Error> {
     let file = path.display().to_string();
     let lines = read_lines(path)?;

@@ -295,8 +295,8 @@ mod tests {
         check(&slow, "accepts 512 B alone");
         slow.mps_bytes_slot = Some(256);
         check(&slow, "the port above it 256 B: the kernel's pci=pcie_bus_perf");
-        // No finding if the port does not accept more, if the link is idle, or for a virtual
-        // function.
+        // There is no finding if the port does not accept more, if the link is idle, or for a
+        // virtual function.
         slow.mps_bytes_slot = Some(128);
         assert!(!findings(&slow).join("").contains("pcie_bus_perf"), "{:?}", findings(&slow));
         slow.most.generation = Some(4);

@@ -32,7 +32,7 @@ use crate::arguments::pcie::{LinkArguments, Pcie};
 use crate::error::Error;
 use crate::terminal;
 
-/// The subcommand that the arguments ask for.
+/// The subcommand that the arguments name.
 ///
 /// # Errors
 /// A link, a size or a threshold cannot exist.

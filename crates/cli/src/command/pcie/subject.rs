@@ -22,7 +22,7 @@ const PIECE_BYTES: usize = 1 << 16;
 /// Default batches of polls: full bursts.
 const FULL: &str = "32:1";
 
-/// Least ratio of packets for a note: a hundredth more.
+/// The least ratio of packet numbers that gets a note: a hundredth more.
 const NOTABLE: f64 = 1.01;
 
 /// Only the sums are shown for a range of sizes.
@@ -37,7 +37,7 @@ pub(super) struct Subject {
     pub(super) thresholds: Thresholds,
     pub(super) workload: Workload,
     pub(super) link: Link,
-    /// The offered load; the workload's rate is this for its sizes.
+    /// The offered load. The workload's rate is this load, converted for its sizes.
     offered: Offered,
     is_free_set: bool,
     is_rs_set: bool,
@@ -250,8 +250,8 @@ impl Subject {
     }
 }
 
-/// The size of a packet. No packet has more than 32 bits of size; a larger one is refused as the
-/// largest.
+/// The size of a packet. No packet has more than 32 bits of size; a larger size is refused like
+/// the largest.
 pub(super) fn size(size: &Bytes) -> u32 {
     u32::try_from(size.0).unwrap_or(u32::MAX)
 }
@@ -271,7 +271,7 @@ fn fits(arguments: &Arguments) -> Result<(), Error> {
         Traffic::Tx if arguments.nic.rx_free.is_some() => {
             unused("--rx-free", "--traffic both and --traffic rx")
         }
-        // Alone, it also applies to calls that send.
+        // Without `--tx-histogram`, `--histogram` also applies to calls that send.
         Traffic::Tx if arguments.histogram.is_some() && arguments.tx_histogram.is_some() => {
             unused("--histogram beside --tx-histogram", "--traffic both and --traffic rx")
         }

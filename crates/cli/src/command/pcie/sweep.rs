@@ -1,4 +1,5 @@
-//! `haul pcie sweep`: a modelled NIC at one rate after the other, counted beside estimated.
+//! `haul pcie sweep`: a modelled NIC at one rate after the other, with counted and estimated
+//! traffic.
 
 use std::time::Duration;
 
@@ -65,12 +66,12 @@ impl Sweep {
     }
 }
 
-/// The rates in packets per second, of which `last` is one if a step leads to it.
+/// The rates in packets per second, which include `last` if a step leads to it.
 ///
 /// # Errors
 /// There are more than a sweep may have.
 fn rates(rates: &Rates, packets: &Packets) -> Result<Vec<f64>, Error> {
-    /// Most rates of a sweep.
+    /// The largest number of rates per sweep.
     const COUNT_MAX: f64 = 1000.0;
     /// Quotients of rates in bits per second are off by a few units in the last place.
     const ROUNDING: f64 = 1e-9;

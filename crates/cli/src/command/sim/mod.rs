@@ -22,7 +22,7 @@ use super::Command;
 use crate::arguments::sim::Sim;
 use crate::error::Error;
 
-/// The subcommand that the arguments ask for.
+/// The subcommand that the arguments name.
 ///
 /// # Errors
 /// A file cannot be read, or a setting is wrong.

@@ -12,7 +12,7 @@ const REMARK_COLUMNS: usize = 44;
 const LETTERS_MIN: usize = 40;
 const LETTERS_MAX: usize = 160;
 
-/// Most rows of each part; more of them are unreadable.
+/// The largest number of rows per part. More rows are unreadable.
 const ROWS_MAX: usize = 80;
 
 const LEGEND_PIPELINE: &str = "f fetched  d in the window, waits  x executes  m waits for memory  = done, waits to commit  C commits  ! dropped";

@@ -196,7 +196,7 @@ impl Command for Collect {
         if missing.is_empty() {
             return Ok(());
         }
-        /// Most missing tasks that are named one by one.
+        /// The largest number of missing tasks that are named one by one.
         const NAMED_MAX: usize = 20;
         let named: Vec<String> =
             missing.iter().take(NAMED_MAX).map(|(index, why)| format!("{index} ({why})")).collect();

@@ -45,7 +45,7 @@ impl Run {
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let Arguments { program, argument, packets, machine, set, limit, window, functional, json } =
             arguments;
-        // Before --set, which overrides it.
+        // --packets comes before --set, which overrides it.
         let packets =
             packets.map(|packets| Setting { name: "packets".into(), value: packets.to_string() });
         let set: Vec<Setting> = packets.into_iter().chain(set).collect();
@@ -93,7 +93,7 @@ impl Run {
         Ok(records)
     }
 
-    /// Runs the program by the interpreter alone, without cycles.
+    /// Runs the program with the interpreter alone, without cycles.
     fn interpret(
         &mut self,
         context: &mut Context<'_>,
@@ -209,7 +209,7 @@ impl Run {
         (!text.is_empty()).then(|| format!("it wrote: {text}"))
     }
 
-    /// Shows only the output: beside the records if those are printed.
+    /// Shows only the output: on standard error if records are printed.
     fn show_written(&self) -> Result<(), Error> {
         match self.written() {
             None => Ok(()),

@@ -13,7 +13,7 @@ use haul_sim::memory::trace::{Span as Stay, Stage, Trace, Transaction, What};
 /// Least number of cycles of a wait that gets a remark.
 const LONG: u64 = 20;
 
-/// Most rows of each part in records; more of them are unreadable.
+/// The largest number of rows per part in records. More rows are unreadable.
 const RECORDS_MAX: usize = 400;
 
 /// The actions of an instruction or a transaction.

@@ -191,7 +191,8 @@ pub(in crate::command) fn evenly(
 /// longer, a message says so before it begins.
 ///
 /// # Errors
-/// There is not enough memory for one of the steps; and as [`Runner::new`] and [`Runner::steps`].
+/// There is not enough memory for one of the steps, or [`Runner::new`] or [`Runner::steps`]
+/// fails.
 pub(in crate::command) fn measure(
     steps: &mut Steps,
     budget: Option<Duration>,
@@ -223,7 +224,7 @@ pub(in crate::command) fn this_program(command: [&str; 2]) -> Program {
     Program::new(path).with(command.map(OsString::from).into())
 }
 
-/// The start second and the process number distinguish the runs of one machine.
+/// The start second and the process ID distinguish the runs of one machine.
 fn run_name() -> String {
     format!("{}-{}", haul_experiments::context::now(), std::process::id())
 }

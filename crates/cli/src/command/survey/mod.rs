@@ -1,6 +1,6 @@
 //! `haul survey`: measures and tunes every mechanism for moving bytes on this machine, and reports.
 //!
-//! `plan` has the steps, their order and their times.
+//! `plan` contains the steps, their order and their times.
 
 mod plan;
 
@@ -144,7 +144,7 @@ impl Survey {
         Plan::new(self.quick, resources, (&heaps, &heap_driver), ends, &forward)
     }
 
-    /// The plan, and its total beside the command's time limit.
+    /// The plan, and its total compared with the command's time limit.
     fn shown(&self, plan: &Plan, caches: &Caches) -> Table {
         let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
         let mut table = Table::new(&["step", ">rounds s", ">beside s"]);

@@ -46,7 +46,7 @@ pub(super) struct Haul {
     announces: bool,
     /// The next messages, built before the timed part: a producer would have built them in place.
     built: VecDeque<Building>,
-    /// Messages that arrived in memory of their own.
+    /// Messages that arrived in separate memory instead of the target.
     kept: Vec<Buffer>,
     extra_bytes: u64,
     /// The seed of the next messages.
@@ -140,8 +140,8 @@ impl Haul {
     fn renew(&mut self, task: &Task) -> Result<(), String> {
         let has_ring = matches!(self.mechanism, None | Some(Mechanism::Inline | Mechanism::Ring));
         self.tasks += 1;
-        // A new channel does not know a target without pages, and uses another mechanism for the
-        // first message.
+        // A new channel does not expect a target without pages, and uses another mechanism for
+        // the first message into such a target.
         if !has_ring || task.is_cold || self.tasks <= TASKS_OF_A_CHANNEL {
             return Ok(());
         }
@@ -184,7 +184,7 @@ impl Haul {
         self.mechanism == Some(Mechanism::Sealed)
     }
 
-    /// Whether a message arrives in memory of its own instead of the target: a view of sealed
+    /// Whether a message arrives in separate memory instead of the target: a view of sealed
     /// memory, or a slot of the receiver's pool.
     fn is_kept(&self) -> bool {
         matches!(self.mechanism, Some(Mechanism::Sealed | Mechanism::Lease))
@@ -280,7 +280,8 @@ fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
     std::hint::black_box(buffer);
 }
 
-/// As [`change_some`], for as many consecutive pages from the first on, which are announced.
+/// Like [`change_some`], but announces the first pages and writes to these: consecutive pages, as
+/// many as `change_some` writes to.
 fn change_first(buffer: &mut Buffer, before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     let part = buffer.len().div_ceil(page_bytes * DIRTY_PAGES) * page_bytes;

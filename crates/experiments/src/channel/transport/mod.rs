@@ -41,10 +41,10 @@ pub trait Transport {
     /// The message did not arrive, or has another length.
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String>;
 
-    /// As [`receive`](Self::receive), but the sender may write to the target.
+    /// Like [`receive`](Self::receive), but the sender may write to the target.
     ///
     /// # Errors
-    /// As for [`receive`](Self::receive).
+    /// Those of [`receive`](Self::receive).
     ///
     /// # Safety
     /// If this fails, the target must stay mapped, and must not be used until the sender has ended.
@@ -65,7 +65,7 @@ pub trait Transport {
     /// the target, where they are verified.
     ///
     /// # Errors
-    /// The transport holds other bytes than were sent.
+    /// The transport holds other bytes than those that were sent.
     fn after(&mut self, _target: &mut [u8]) -> Result<(), String> {
         Ok(())
     }
@@ -83,7 +83,8 @@ pub trait Transport {
     }
 }
 
-/// Connects to the other end by the transport of this name. Both ends use the paths in `folder`.
+/// Connects to the other end through the transport with this name. Both ends use the paths in
+/// `folder`.
 ///
 /// # Errors
 /// No transport has this name, or the other end does not connect.
@@ -111,7 +112,7 @@ fn meet<T, E: ToString>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, 
     }
 }
 
-/// The path of this transport's socket or file in the folder of both ends.
+/// The path of this transport's socket or file in the folder that both ends use.
 fn path(folder: &Path, name: &str) -> std::path::PathBuf {
     folder.join(name.replace(':', "-"))
 }

@@ -94,7 +94,7 @@ fn with_isa(base: Policy, isa: Isa) -> Policy {
     policy
 }
 
-/// The found choices against the base's, on distributions that were not used for training.
+/// Compares the found choices with the base's, on distributions that were not used for training.
 pub(super) fn check(
     config: &Tune,
     [base, found]: [Policy; 2],
@@ -146,7 +146,8 @@ fn others(base: Policy, all: impl IntoIterator<Item = Entrant>) -> Vec<Entrant> 
     all.into_iter().filter(is_other).collect()
 }
 
-/// The sums of the logarithms of the alternatives' ratios to the base, as far as they count.
+/// For each alternative, the sum of the logarithms of its ratios to the base, as far as these
+/// ratios count.
 struct Sums {
     alternatives: Vec<(Entrant, f64)>,
     count: usize,
@@ -157,7 +158,7 @@ impl Sums {
         Self { alternatives: alternatives.iter().map(|&it| (it, 0.0)).collect(), count: 0 }
     }
 
-    /// Measures all of them with every function and reader; `false` if it was stopped.
+    /// Measures all alternatives with every function and reader; `false` if it was stopped.
     fn measure(
         &mut self,
         config: &Tune,

@@ -48,21 +48,22 @@ use crate::experiment::{Experiment, nanoseconds};
 /// The share of a part's time for training.
 const TRAIN_SHARE: f64 = 0.6;
 
-/// The least saving over all checks, as a share of the time, for which a tuned set is kept. It must
-/// also exceed the noise, by the same rule as the page.
+/// The least saving over all checks, as a share of the time, for which a tuned set is kept. It
+/// must also exceed the noise, by the rule that the report page uses as well.
 const GAIN_MIN: f64 = 0.005;
 
-/// The largest loss at a single check for which a tuned set is kept, as a share of the time. As
-/// much again is allowed if the noise is that large. A loss is also allowed within
-/// [`LOSS_SHARE_MAX`].
+/// The largest loss at a single check for which a tuned set is kept, as a share of the time. Up
+/// to twice this loss is allowed if the noise is as large as this loss. A larger loss is allowed
+/// within [`LOSS_SHARE_MAX`].
 const LOSS_MAX: f64 = 0.01;
 
 /// The largest loss at a single check as a share of the saving over all checks: a loss of 3% at one
 /// is worth a saving of 6% over all.
 const LOSS_SHARE_MAX: f64 = 0.5;
 
-/// The time per byte of the largest measured size: the fewest rounds of all sizes up to it, of
-/// copies and of fills, with their memory and their proofs (8 s for 128 MiB).
+/// The least time of a tuning run, per byte of the largest measured size (8 s for 128 MiB). It
+/// covers the fewest rounds of all sizes up to that one, of copies and of fills, with their
+/// memory and their proofs.
 const LEAST_NS_PER_BYTE: f64 = 60.0;
 
 /// The limits of a tuning run.
@@ -155,11 +156,11 @@ impl Part {
 /// The result of tuning.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// The policy to use: the parts of the default for which tuning does not win.
+    /// The policy to use. It keeps the default for each part for which tuning does not win.
     pub policy: Policy,
     /// The result for each part, and whether it is kept.
     pub verdicts: Vec<Verdict>,
-    /// Whether it was stopped. `policy` then has the default for every part that was not complete.
+    /// Whether it was stopped. `policy` then keeps the default for every incomplete part.
     pub stopped: bool,
 }
 
@@ -249,9 +250,9 @@ fn tune_part(
     Ok(Some(verdict))
 }
 
-/// Keeps a policy that wins over all checks and loses at none of them by more than that is worth. A
-/// policy that the checks cannot decide is not kept, because the defaults are known from other
-/// machines.
+/// Keeps a policy that wins over all checks and does not lose at any of them by more than that
+/// win is worth. A policy that the checks cannot decide is not kept, because the defaults are
+/// known from other machines.
 fn judge(verdict: &mut Verdict, checks: &[Comparison]) {
     let all = Comparison::mean(&checks.iter().collect::<Vec<_>>());
     verdict.ratio = all.as_ref().map(|all| all.ratio);
@@ -308,7 +309,7 @@ mod tests {
         assert!(!is_kept(&[check(0.97, 0.05, 0.01)]));
     }
 
-    /// Noise may hide at a check only as much as a loss that is allowed there.
+    /// At a check, noise may hide only as much as the allowed loss.
     #[test]
     fn policy_that_a_check_shows_slower_is_not_kept_at_any_floor() {
         let with = |ratio: f64, floor: f64| {

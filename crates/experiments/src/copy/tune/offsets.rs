@@ -1,10 +1,11 @@
 //! Strings at bad offsets between target and source.
 //!
-//! On some processors, `rep movsb` is many times slower at some offsets. Random addresses have them
-//! sometimes, and a program may always have one. The known bad offsets are: targets 1 to 63 bytes
-//! above the source within their pages (Zen 3 and 4: a factor of 20; Zen 5 at 32 bytes: 1.8), the
-//! same after a multiple of 4 GiB (Intel's fast short strings), and targets a little below or above
-//! a page's distance, where loads wait for stores with the same low twelve bits.
+//! On some processors, `rep movsb` is many times slower at some offsets. Random addresses
+//! sometimes have such an offset, and a program may always have one. The known bad offsets are:
+//! targets 1 to 63 bytes above the source within their pages (Zen 3 and 4: a factor of 20; Zen 5
+//! at 32 bytes: 1.8), these offsets plus a multiple of 4 GiB (Intel's fast short strings), and
+//! targets a little below or above a page's distance, where loads wait for stores with the same
+//! low twelve bits.
 
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub(super) fn worst(
     let entrants = [Method::Registers, Method::String]
         .map(|method| (method.name(function), method.forced(base)));
     let mut clock = Allotment::new(budget, BAD.len());
-    // 1 as for registers if nothing could be mapped, which is no reason for strings.
+    // If nothing can be mapped, the ratio is 1, as for registers, which is no reason for strings.
     let mut worst: f64 = 1.0;
     for apart in BAD {
         let Ok(mut workload) = Workload::apart(size, apart, config.seed) else { continue };

@@ -1,4 +1,4 @@
-//! haul under several policies in one run, and the share of the time of each comparison.
+//! haul under several policies in one run, and each comparison's share of the time.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::outcome::{self, Metric, Template};
 /// and for its proofs.
 const OWN_SHARE: f64 = 0.75;
 
-/// The fewest rounds of every comparison, whatever the budget.
+/// The smallest number of rounds per comparison, whatever the budget.
 const ROUNDS_MIN: usize = 7;
 
 /// The intended time of a sample, unless one call takes longer.

@@ -20,7 +20,7 @@ use crate::copy::workload::Workload;
 use crate::copy::{Function, Plain, ThenRead, sizes};
 use crate::error::Error;
 
-/// Distributions of the check, with a level at which large sizes matter for each.
+/// Distributions of the check, each with a level at which large sizes matter.
 const CHECKS: [(&str, Level); 3] =
     [("storage", Level::L2), ("storage", Level::Llc), ("messages", Level::L2)];
 
@@ -66,7 +66,8 @@ pub(super) fn train(
     Ok(Some(search::best(function, &trained, base)))
 }
 
-/// Whether some copies use a string at any alignment that did not before.
+/// Whether `found` makes some copies use a string at any alignment that did not use one under
+/// `base`.
 fn takes_new_strings(found: &Policy, base: &Policy) -> bool {
     let range =
         |policy: &Policy| (policy.thresholds.rep_movsb_min, policy.thresholds.rep_movsb_max);
@@ -83,7 +84,8 @@ fn training_sizes(config: &Tune, context: &Context<'_>) -> Result<Vec<usize>, Er
     let uncached = size_uncached_bytes(&context.caches);
     let mut largest = config.size_max_bytes.unwrap_or(uncached).max(2 * LOOKUP_MIN);
     if let Some(available) = Sys::new().memory_available_bytes() {
-        // Source and target, and as much memory again left to the machine.
+        // Source and target use half of the available memory at most. The rest is left to the
+        // machine.
         while largest as u64 > available / 4 && largest > 2 * LOOKUP_MIN {
             largest /= 2;
         }
@@ -120,8 +122,8 @@ fn train_one(
     Ok(ratios.collect::<Option<Vec<_>>>().map(|ratios| Trained { size, ratios }))
 }
 
-/// The found policy against the base on other items than in training: between the powers, wherever
-/// the two differ, and on distributions.
+/// Compares the found policy with the base on items that training did not use: on sizes between
+/// the powers, wherever the two policies differ, and on distributions.
 pub(super) fn check(
     config: &Tune,
     function: Function,

@@ -21,10 +21,10 @@ pub(super) enum Layout {
 /// The distance from a source to the target above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Apart {
-    /// The distance has the smallest multiple of this many bytes that keeps the two from
+    /// The distance contains the smallest multiple of this many bytes that keeps the two from
     /// overlapping.
     pub multiple_of: usize,
-    /// The distance has this many bytes more.
+    /// The distance is larger by this many bytes.
     pub and: usize,
 }
 

@@ -1,10 +1,11 @@
 //! Memory and lists of each thread, and the subject that runs on them.
 //!
 //! All subjects of a run share one workload: the same memory and the same lists. Two requirements
-//! conflict. Subjects must be compared on the same operations, but a branch predictor recognises a
-//! list that it has seen before. On a Zen 4, a list of 32 Ki calls of 17-64 B that all subjects of
-//! a round shared took between 3.6 and 6.1 ns per call, depending on how well it was predicted, and
-//! the baseline's interval against itself was 7% wide. With lists as below, it is 0.5%. Hence:
+//! conflict. Subjects must be compared on the same operations, but a branch predictor recognises
+//! a list that it has seen before. On a Zen 4, a list of 32 Ki calls of 17-64 B that all subjects
+//! of a round shared took between 3.6 and 6.1 ns per call, depending on how well it was
+//! predicted, and the baseline's interval against itself was 7% wide. With the lists described
+//! below, it is 0.5% wide. Hence:
 //!
 //! - a sample is whole lists, each with the *same sizes* in another order at other addresses;
 //! - every sample uses lists that no sample has used for half a million operations.
@@ -40,7 +41,7 @@ pub use layout::Apart;
 /// compared with a scheduler's tick.
 const LIST_NS: f64 = 120_000.0;
 
-/// The most and the fewest operations of a list.
+/// The largest and the smallest number of operations per list.
 const OPERATIONS_MAX: usize = 32 << 10;
 const OPERATIONS_MIN: usize = 64;
 
@@ -48,16 +49,16 @@ const OPERATIONS_MIN: usize = 64;
 /// known predictors hold 64 KiB (Seznec, "TAGE-SC-L branch predictors again", 2016).
 const OPERATIONS_OF_ALL_LISTS: usize = 512 << 10;
 
-/// The most lists of a thread.
+/// The largest number of lists per thread.
 const LISTS_MAX: usize = 256;
 
 /// The distance from one sample's list to the next. It is odd, so that all lists are used.
 const LIST_STRIDE: usize = 5;
 
-/// Operations of a list whose branches predictors should learn.
+/// The number of operations in a list whose branches predictors should learn.
 const OPERATIONS_REPEATING: usize = 64;
 
-/// Locations of a resident pair, after which the first is used again.
+/// The number of locations of a resident pair. After the last one, the first is used again.
 const PLACES: usize = 256;
 
 /// The size of a cache line, in bytes.
@@ -89,7 +90,7 @@ impl Branches {
 pub struct Mix<'a> {
     /// The sizes and the share of each.
     pub sizes: &'a Distribution,
-    /// The cache level or memory that holds them.
+    /// The cache level or memory that holds the operations' bytes.
     pub level: Level,
     /// The alignment of addresses.
     pub alignment: Alignment,
@@ -177,9 +178,9 @@ impl Workload {
             };
             ((0..PLACES).map(|_| list()).collect(), Layout::Resident(resident))
         };
-        // Bytes that no cache holds stay in memory. The subject itself loads bytes that a cache may
-        // hold, because they lay elsewhere in the round before, and another subject may have left
-        // them in memory.
+        // Bytes that fit into no cache stay in memory. If a cache may hold them, the subject
+        // itself loads them first: they lay elsewhere in the previous round, and another subject
+        // may have left them in memory.
         let lead_in_min = u64::from(size.saturating_mul(2) <= LAST_CACHE_SHARE_BYTES);
         Self::new(threads, Turn::Round, lead_in_min, draw)
     }
@@ -211,8 +212,8 @@ impl Workload {
         let bytes = drawn.iter().map(|(_, layout)| layout.region_bytes() as u64);
         check_available(bytes.fold(0, u64::saturating_add), &Sys::new())?;
         let threads = drawn.into_iter().map(|(lists, layout)| {
-            // Whole huge pages: the kernel does not give any for a part, and the location of base
-            // pages in L2 is random.
+            // The region consists of whole huge pages. The kernel does not give a huge page for a
+            // part of one, and the location of base pages in L2 is random.
             let bytes = layout.region_bytes().saturating_add(READ_SLACK_BYTES);
             let bytes = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(bytes);
             let region = Region::touched(bytes, Pages::Huge)?;

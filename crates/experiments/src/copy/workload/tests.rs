@@ -52,8 +52,8 @@ fn lists_have_equal_sizes_in_different_orders() {
     }
 }
 
-/// All subjects of a round, in any order, copy between the same addresses, in L1 and L2 and with a
-/// resident pair. Those of the next round use others.
+/// All subjects of a round, in any order, copy between the same addresses, in L1 and L2 and with
+/// a resident pair. The subjects of the next round use other addresses.
 #[test]
 fn location_changes_with_each_round() {
     let sizes = Distribution::uniform("test", 64..=64);

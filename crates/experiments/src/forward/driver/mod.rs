@@ -1,5 +1,5 @@
-//! The process in which haul forwards: one side of a flow, which performs tasks until the other
-//! side of the conversation closes it. The conversation uses standard input, a socket.
+//! The process in which haul forwards: one side of a flow, which performs tasks until its run
+//! closes the conversation. The conversation uses standard input, a socket.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::error::Error;
 const PACKETS_OF_LOOP: usize = 32 * 32;
 
 /// The time that packets in transit get after the last one was made: on the side that ends first,
-/// and on the other, which receives no more.
+/// on the other side, which receives no more packets, and with a kernel.
 const LINGER: Duration = Duration::from_millis(800);
 const LINGER_OF_LAST: Duration = Duration::from_millis(80);
 const LINGER_OF_KERNEL: Duration = Duration::from_secs(3);
@@ -150,7 +150,7 @@ impl Forwarding {
         self.await_open()
     }
 
-    /// The port after the gate of a thread.
+    /// The port behind the gate of a thread.
     fn source(&mut self, number: usize, rate: Option<f64>) -> Result<Box<dyn Port>, String> {
         let makes = match self.role {
             Role::Switch => matches!(self.flow, Flow::Pvp | Flow::Enqueue),

@@ -26,8 +26,8 @@ fn switch_writes_addresses_if_kernel_needs_them() {
     }
 }
 
-/// Each side has two threads, which share a processor. Each generator receives its own packets by
-/// its own queue pair, and the ledger of all packets closes.
+/// Each side has two threads, which share a processor. Each generator receives its own packets
+/// through its own queue pair, and the ledger of all packets closes.
 #[test]
 fn threads_of_a_side_have_separate_queue_pairs() {
     let cpus = haul_measure::sys::affinity();
@@ -59,7 +59,7 @@ fn threads_of_a_side_have_separate_queue_pairs() {
     let came = |batches: &Vec<u64>| batches.iter().skip(1).any(|count| *count > 0);
     assert_eq!(counted.rx_batches.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
     assert!(counted.rx_batches.values().all(came), "{counted:?}");
-    // The other side has every packet that one side sent.
+    // The other side has received every packet that one side sent.
     let counted_there = guest.halt().unwrap();
     assert_eq!(counted_there.rx_packets, counted.tx_packets);
     assert!(Forwarding::start(&Start { queues: 1, ..start(Role::Switch, cpus[0]) }).is_err());

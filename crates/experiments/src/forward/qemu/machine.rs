@@ -11,7 +11,8 @@ use crate::forward::flow::Layout;
 /// Its memory: the kernel, its initial file system, and the buffers of two rings.
 const MEMORY_MIB: u32 = 128;
 
-/// Descriptors of a ring: as many as with the other guests, which is the most that QEMU allows.
+/// Descriptors per ring: as many as with the other guests, which is the largest number that QEMU
+/// allows.
 const RING: u32 = 1024;
 
 /// The time between two attempts of QEMU to connect to a switch.
@@ -51,7 +52,7 @@ pub(in crate::forward) struct Setting<'a> {
     /// The guest's processor, and all processors of the run.
     pub(in crate::forward) cpu: usize,
     pub(in crate::forward) cpus: &'a [usize],
-    /// Set to end.
+    /// The flag that stops the run.
     pub(in crate::forward) stop: &'a AtomicBool,
 }
 
@@ -170,8 +171,8 @@ impl Qemu {
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
     }
 
-    /// The processors of its threads. With KVM, one thread has the guest's processor. An emulator
-    /// has other threads with work to do, which use all processors but the switch's.
+    /// The processors of its threads. With KVM, one thread uses the guest's processor. An
+    /// emulator has other threads with work to do, which use all processors but the switch's.
     pub(super) fn cpus(&self, setting: &Setting<'_>) -> Vec<usize> {
         if self.accelerator == Accelerator::Kvm {
             return vec![setting.cpu];

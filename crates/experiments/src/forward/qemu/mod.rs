@@ -1,5 +1,5 @@
-//! QEMU as guest: a Linux kernel whose own virtio driver has the card. Its bridge sends every
-//! packet back by the same card.
+//! QEMU as guest: a Linux kernel whose own virtio driver drives the card. The kernel's bridge
+//! sends every packet back through the same card.
 //!
 //! `scripts/vhost-guest --image` makes the kernel and its first process. The guest boots once and
 //! outlives its switches: QEMU connects to the next one by itself. On its console, the guest
@@ -41,8 +41,8 @@ const ANSWER: &str = "haul-guest ";
 const FORWARDS: &str = "3";
 
 /// Runs a program until it ends, or until the shell's own input ends, so that it does not outlive
-/// the run. QEMU is killed, which leaves no files: without a switch, its card keeps it from
-/// handling SIGTERM.
+/// the run. QEMU is killed, because without a switch, its card keeps it from handling SIGTERM.
+/// That leaves no files.
 const UNTIL_INPUT_ENDS: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
     { read -r _ <&3; kill -9 $child; } & reader=$!; trap 'kill -9 $child' TERM; \
     wait $child; wait $child; kill $reader 2>/dev/null";
@@ -61,7 +61,7 @@ pub(super) struct Session {
     asked: u64,
 }
 
-/// The guest's state, by its answer.
+/// The guest's state, according to its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     kernel: String,
@@ -71,7 +71,7 @@ struct State {
 }
 
 impl Session {
-    /// Starts QEMU, until its kernel has booted. The switch must be there.
+    /// Starts QEMU, and waits until its kernel has booted. The switch must already run.
     ///
     /// # Errors
     /// QEMU failed, or the run was stopped.
@@ -114,7 +114,7 @@ impl Session {
     /// Waits until the kernel sees the switch and sends packets back.
     ///
     /// # Errors
-    /// It does not in time, or the run was stopped.
+    /// The kernel does not do so in time, or the run was stopped.
     pub(super) fn await_forwarding(&mut self, stop: &AtomicBool) -> Result<(), String> {
         let started = Instant::now();
         while started.elapsed() < TIMEOUT {
@@ -148,8 +148,8 @@ impl Session {
         self.children.end();
     }
 
-    /// The answer to a question, which is repeated as often as needed: a kernel that boots does not
-    /// read it.
+    /// The answer to a question. The question is repeated as often as needed, because a booting
+    /// kernel does not read it.
     fn ask(&mut self, timeout: Duration, stop: &AtomicBool) -> Result<State, String> {
         let started = Instant::now();
         while started.elapsed() < timeout {

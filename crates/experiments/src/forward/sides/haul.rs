@@ -13,8 +13,8 @@ use crate::forward::flow::Flow;
 use crate::forward::protocol::{Counted, Reply, Role, Start, Task};
 use crate::forward::waits;
 
-/// The longest time until haul's own process answers: it waits for a link, and stops with nothing
-/// lost.
+/// The longest time until haul's own process answers. It may first wait for a link, or for
+/// packets in transit.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The time between two questions for its counters.
@@ -37,7 +37,7 @@ impl Haul {
     /// Starts a process for an assignment.
     pub(super) fn start_in(assignment: &Assignment<'_>) -> Result<Box<dyn Side>, String> {
         let Assignment { role, common, socket, cpus, copy, .. } = *assignment;
-        // The memcpy of a library is that of the whole process.
+        // A library's memcpy replaces that of the whole process.
         let (copy, preloaded) = if is_library(copy) { ("libc", Some(copy)) } else { (copy, None) };
         let start = Start {
             role,
@@ -60,7 +60,7 @@ impl Haul {
     /// Starts a process.
     ///
     /// # Errors
-    /// It cannot be started, or fails; the text has what it printed.
+    /// It cannot be started, or fails; the text contains its output.
     fn start(driver: &Program, start: &Start) -> Result<Self, String> {
         let as_text = |error: io::Error| error.to_string();
         let (mut printed, writer) = Printed::new().map_err(as_text)?;

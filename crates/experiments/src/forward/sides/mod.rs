@@ -72,18 +72,18 @@ pub(super) struct Common<'a> {
     /// Whether the guest is a kernel. A kernel drops packets without addresses, and may hold the
     /// others for longer than a process that polls.
     pub(super) is_to_kernel: bool,
-    /// Set to end.
+    /// The flag that stops the run.
     pub(super) stop: &'a AtomicBool,
 }
 
 /// A side that runs.
 ///
 /// # Errors
-/// Every method that returns a `Result` fails if the program has ended or does not answer, with its
-/// last output, or if it answers something unexpected.
+/// Every method that returns a `Result` fails if the program has ended or does not answer (the
+/// error then contains its last output), or if its answer is unexpected.
 pub(super) trait Side {
-    /// Waits until this side sees the other one. A program that polls whatever is there does not
-    /// wait.
+    /// Waits until this side sees the other one. A program that polls with or without a link does
+    /// not wait.
     fn await_link(&mut self) -> Result<(), String> {
         Ok(())
     }

@@ -102,7 +102,7 @@ fn guest_mode(flow: Flow) -> &'static str {
     match flow {
         Flow::Pvp | Flow::Loopback => "mac",
         Flow::Enqueue => "rxonly",
-        // haul is the guest of the second: see `Flow::Return`.
+        // haul is the guest of the second flow: see `Flow::Return`.
         Flow::Dequeue | Flow::Return => "txonly",
     }
 }

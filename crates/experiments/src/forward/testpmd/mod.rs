@@ -105,10 +105,10 @@ impl Testpmd {
 }
 
 impl Session {
-    /// Starts it, until its first prompt.
+    /// Starts it, and waits for its first prompt.
     ///
     /// # Errors
-    /// It cannot be started, or fails; the text has its output.
+    /// It cannot be started, or fails; the text contains its output.
     pub(super) fn start(testpmd: &Testpmd, setting: &Setting<'_>) -> Result<Self, String> {
         let program = testpmd.program(setting);
         let terminal = Terminal::start(&program).map_err(|error| error.to_string())?;
@@ -126,7 +126,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The number of its process.
+    /// Its process ID.
     pub(super) fn process(&self) -> u32 {
         self.terminal.process()
     }
@@ -176,7 +176,7 @@ impl Session {
         parse_features(&self.terminal.everything())
     }
 
-    /// The names of the functions by which a guest receives and sends.
+    /// The names of the functions with which a guest receives and sends.
     pub(super) fn paths(&self) -> (Option<String>, Option<String>) {
         let text = self.terminal.everything();
         (parse_path(&text, "Rx"), parse_path(&text, "Tx"))
@@ -199,9 +199,9 @@ impl Session {
         self.ask("clear fwd stats all").map(drop)
     }
 
-    /// The cycles per packet since then; `None` if no packet came. Counts that its thread writes
-    /// while they are cleared keep their old values, so that there are more cycles than have
-    /// passed. These are counted again, a few times.
+    /// The cycles per packet since the counting began; `None` if no packet came. Counts that its
+    /// thread writes while they are cleared keep their old values, so that more cycles are
+    /// counted than have passed. Such cycles are counted again, a few times.
     ///
     /// # Errors
     /// It has ended, or does not answer.

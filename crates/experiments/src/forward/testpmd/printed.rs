@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haul_measure::clock::{Clock, ClockKind};
 
-/// The allowed ratio of the counted time to the time that has passed: the two are of different
+/// The allowed ratio of the counted time to the time that has passed: the two come from different
 /// clocks.
 const SHARE_MAX: f64 = 1.05;
 

@@ -21,7 +21,7 @@ impl C {
     /// The malloc of this process, which must be this peer's.
     ///
     /// # Errors
-    /// It is another one: the library was not preloaded.
+    /// The process has another malloc: the library was not preloaded.
     pub(in crate::heap) fn new(peer: Peer) -> Result<Self, String> {
         let version = match peer {
             Peer::Mimalloc => mimalloc_version(),
@@ -84,7 +84,8 @@ unsafe impl Allocator for C {
         let new = self.allocate(size, align)?;
         // SAFETY: both blocks are live, apart, and at least as long as the shorter size.
         unsafe { ptr::copy_nonoverlapping(block.as_ptr(), new.as_ptr(), old_size.min(size)) };
-        // SAFETY: the caller of this function promises the same.
+        // SAFETY: the caller promises that this heap allocated the block and that nothing refers
+        // to it.
         unsafe { self.free(block) };
         Some(new)
     }

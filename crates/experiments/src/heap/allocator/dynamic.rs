@@ -21,8 +21,8 @@ impl Library {
     /// The message of the dynamic linker.
     pub(super) fn load(path: &OsStr) -> Result<Self, String> {
         let path = CString::new(path.as_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: the path is a C string. The library's constructors run, which is safe as the user
-        // installed it for that.
+        // SAFETY: the path is a C string. The library's constructors run, which is safe because
+        // the user installed it for that.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         NonNull::new(handle).map(Self).ok_or_else(last_error)
     }
@@ -30,7 +30,7 @@ impl Library {
     /// Its function of this name.
     ///
     /// # Errors
-    /// The library does not have it.
+    /// The library does not contain it.
     pub(super) fn function(self, name: &CStr) -> Result<NonNull<c_void>, String> {
         // SAFETY: the handle belongs to a library that is never closed, and the name is a C string.
         let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };

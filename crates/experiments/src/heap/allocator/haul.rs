@@ -20,7 +20,7 @@ pub(in crate::heap) struct Haul {
 }
 
 impl Haul {
-    /// A heap by the settings of the start, on the best available pages.
+    /// A heap with the settings of the start, on the best available pages.
     ///
     /// # Errors
     /// The heap cannot be built.
@@ -28,13 +28,14 @@ impl Haul {
         let pages = if start.pool { Pages::Auto } else { Pages::Transparent };
         let builder = Heap::builder().pages(pages).grow_ahead(start.grow_ahead_bytes as u64);
         let builder = builder.ready(start.ready_bytes as u64);
-        // A descriptor that no other process has leaves nothing behind when the process ends.
+        // Only this process holds the descriptor of the shared memory, so nothing is left when
+        // the process ends.
         let heap = if start.shared { builder.shared_fd() } else { builder.build() };
         let heap: &Heap = Box::leak(Box::new(heap.map_err(|error| error.to_string())?));
         if start.grow_ahead_bytes > 0 {
             heap.maintain();
             // Housekeeping runs on the CPUs without pinned threads, as in a program that pins its
-            // threads. If every CPU has one, it runs on any.
+            // threads. If every CPU has a pinned thread, housekeeping runs on any CPU.
             let busy = &start.cpus[..start.threads.min(start.cpus.len())];
             let free: Vec<usize> =
                 sys::affinity().into_iter().filter(|cpu| !busy.contains(cpu)).collect();

@@ -22,7 +22,7 @@ pub(super) unsafe trait Allocator: Sync {
     /// `size` bytes aligned to `align`, a power of two; `None` if the heap has no such block.
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>>;
 
-    /// As [`allocate`](Self::allocate), with zeros in the block.
+    /// Like [`allocate`](Self::allocate), but with zeros in the block.
     fn allocate_zeroed(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
         let block = self.allocate(size, align)?;
         // SAFETY: the block was allocated a line above, with this size.

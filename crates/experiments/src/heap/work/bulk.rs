@@ -1,5 +1,5 @@
 //! "bulk" and "no-bulk" of ByteDance's rte_malloc test. Allocation and free are timed separately
-//! from the writes to the blocks and from the pause between.
+//! from the writes to the blocks and from the pause between them.
 
 use haul_measure::clock::Clock;
 use haul_measure::sample::Sample;

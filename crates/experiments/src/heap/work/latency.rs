@@ -1,5 +1,5 @@
 //! Single allocations while the heap grows: the time of the slowest in ten thousand. After each
-//! allocation, the thread waits by the clock alone for the same time. The heap has no part in the
+//! allocation, the thread waits for the same time by the clock alone. The heap has no part in the
 //! interruptions of that wait.
 
 use haul_measure::clock::Clock;

@@ -33,8 +33,8 @@ pub(super) use keep::payload_bytes;
 /// pages.
 const FILL_BYTE: u8 = 0x5a;
 
-/// The smallest size of a page in bytes. Every page must be written to be resident, whatever its
-/// size.
+/// The smallest size of a page in bytes. A page of any size is resident only after it was written
+/// to.
 const PAGE_BYTES: usize = 4096;
 
 /// A block that stays allocated from one task to the next.
@@ -45,7 +45,7 @@ struct Block {
 }
 
 // SAFETY: a block is an address and a length. The thread that frees it or writes to it holds the
-// only list with it.
+// only list that contains it.
 unsafe impl Send for Block {}
 
 /// The blocks and times of one thread.
@@ -127,8 +127,8 @@ impl<'a, A: Allocator> Harness<'a, A> {
                 if thread == 0 {
                     let script = replay::Script::read(path, self.held.len())?;
                     self.script.set(script).map_err(|_| "the steps were read before")?;
-                    // Memory that the heap had before and holds free would hide the memory that it
-                    // takes next.
+                    // Free memory that the heap already holds would hide the memory that it takes
+                    // next.
                     allocator.give_back();
                 }
                 Ok(Found::default())
@@ -149,7 +149,7 @@ impl<'a, A: Allocator> Harness<'a, A> {
 
 impl Held {
     fn with_room(blocks: usize) -> Self {
-        // Filled once and emptied, so that its pages exist before anything is timed.
+        // Each list is filled once and emptied, so that its pages exist before anything is timed.
         let mut held = Self {
             blocks: vec![Block { address: NonNull::dangling(), size: 1 }; blocks],
             ticks: vec![1; blocks],
@@ -172,14 +172,14 @@ fn no_block(shape: Shape, done: usize) -> String {
 /// # Safety
 /// `block` must be valid for writes of `size` bytes, and nothing else may refer to them.
 unsafe fn fill(block: NonNull<u8>, size: usize) {
-    // SAFETY: the caller keeps the same contract.
+    // SAFETY: the caller keeps the contract of this function, which is also the callee's.
     unsafe { block.as_ptr().write_bytes(FILL_BYTE, size) };
 }
 
 /// Writes to the first byte of a live block, and to one byte per page after it.
 ///
 /// # Safety
-/// As for [`fill`].
+/// Those of [`fill`].
 unsafe fn touch(block: NonNull<u8>, size: usize) {
     for offset in (0..size).step_by(PAGE_BYTES) {
         // SAFETY: the offset is below the size, for which the caller says the block is valid.

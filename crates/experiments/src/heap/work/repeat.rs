@@ -35,8 +35,8 @@ pub(super) struct Round {
 }
 
 impl<A: Allocator> Repeat<'_, A> {
-    /// Runs a part of the round untimed, so that caches and predictors know it again, and then all
-    /// of it.
+    /// First runs a part of the round untimed, so that caches and predictors know it again. Then
+    /// runs and times all of it.
     pub(super) fn run(
         &mut self,
         what: Repeated,
@@ -46,7 +46,7 @@ impl<A: Allocator> Repeat<'_, A> {
     ) -> Result<Found, String> {
         let mut random = Random::new(round.seed ^ (round.thread as u64) << 32);
         let lead_in = match what {
-            // It would need both threads, and each run begins with an empty ring anyway.
+            // A lead-in would need both threads, and each run begins with an empty ring anyway.
             Repeated::Remote => Ok(()),
             Repeated::Lifetimes { live } => self.populate(live, round.shape, &mut random),
             _ => self.repeat(what, iterations / LEAD_IN_DIVISOR, round, &mut random),
@@ -130,7 +130,8 @@ impl<A: Allocator> Repeat<'_, A> {
     ) -> Result<(), String> {
         for _ in 0..iterations {
             let chosen = random.below(self.held.blocks.len());
-            // Allocated before the other is freed, so that the list never contains a freed block.
+            // The new block is allocated before the old one is freed, so that the list never
+            // contains a freed block.
             let new = self.drawn(shape, random)?;
             let old = std::mem::replace(&mut self.held.blocks[chosen], new);
             // SAFETY: this heap allocated the block, and the list held the only reference to it.

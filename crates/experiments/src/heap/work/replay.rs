@@ -1,5 +1,5 @@
-//! The steps of a recorded history. Each thread performs its own, and waits if the block's previous
-//! step belongs to another thread.
+//! The steps of a recorded history. Each thread performs its own steps, and waits if the block's
+//! previous step belongs to another thread.
 
 use std::io;
 use std::ops::Range;
@@ -116,7 +116,7 @@ impl Script {
             Kind::Reallocate => {
                 let (block, old_size) = place.held();
                 // SAFETY: the turn shows that this heap allocated the block, and that this thread
-                // alone has it.
+                // alone has access to it.
                 unsafe { allocator.reallocate(block, old_size, size, align) }
             }
             Kind::Free => {

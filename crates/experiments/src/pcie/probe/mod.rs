@@ -1,4 +1,4 @@
-//! The burst probe in a DPDK program (`libhaul_dpdk_burst.so`), by its telemetry.
+//! The burst probe in a DPDK program (`libhaul_dpdk_burst.so`), through its telemetry.
 //!
 //! Answers come from another process. Each is checked, and an invalid one is an error.
 //!

@@ -105,7 +105,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// From the system's error at the opening of a counter.
+    /// The error for a counter that cannot be opened, from the system's error.
     pub(super) fn opening(what: &str, reason: io::Error) -> Self {
         let what = what.to_owned();
         match reason.kind() {

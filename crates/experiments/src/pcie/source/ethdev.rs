@@ -10,7 +10,7 @@ use super::contract::{About, Count, Quantity, Source, SourceError};
 /// A program that answers telemetry commands, or a recorded one.
 pub trait Ask: Send {
     /// # Errors
-    /// As [`Telemetry::ask`].
+    /// Those of [`Telemetry::ask`].
     fn ask(&mut self, command: &str) -> Result<Value, Error>;
 }
 
@@ -26,7 +26,7 @@ pub type Program = Arc<Mutex<Box<dyn Ask>>>;
 /// Asks a program that is shared.
 ///
 /// # Errors
-/// As [`Telemetry::ask`].
+/// Those of [`Telemetry::ask`].
 pub fn ask(program: &Program, command: &str) -> Result<Value, Error> {
     program.lock().unwrap_or_else(PoisonError::into_inner).ask(command)
 }

@@ -3,9 +3,9 @@
 //! Names and meanings are from
 //! Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst.
 //! `outbound_pci_stalled_rd` and `_wr` are percent of the last second in which the device had
-//! something to read or write and no credits for it. `_rd_events` and `_wr_events` count seconds in
-//! which they were above 30%. `outbound_pci_buffer_overflow` counts packets that were dropped
-//! because the link did not take them.
+//! something to read or write and no credits for it. `_rd_events` and `_wr_events` count the
+//! seconds in which these percentages were above 30%. `outbound_pci_buffer_overflow` counts
+//! packets that were dropped because the link did not take them.
 
 use std::io;
 use std::os::fd::AsRawFd;

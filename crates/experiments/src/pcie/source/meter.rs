@@ -54,7 +54,7 @@ impl Meter {
     /// first call returns no rates.
     ///
     /// # Errors
-    /// As for the source; the call after it returns no rates.
+    /// Those of the source. The call after an error returns no rates.
     pub fn rates(&mut self, now: Duration) -> Result<Vec<Rate>, SourceError> {
         let last = self.last.take();
         let counts = self.source.read()?;
@@ -111,7 +111,7 @@ fn grown(before: &Count, now: &Count) -> Result<f64, Gap> {
 const TOLERANCE: f64 = 0.1;
 
 /// The reason why a counter is probably wrong: `counted` is more than 10% below or above `known`,
-/// which is known to have crossed. `None` if it may be right, or if nothing is known.
+/// the number that is known to have crossed. `None` if it may be right, or if nothing is known.
 #[must_use]
 pub fn suspicion(counted: f64, known: f64) -> Option<String> {
     let ratio = counted / known;

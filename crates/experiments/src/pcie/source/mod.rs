@@ -1,9 +1,9 @@
 //! The counters of a NIC's traffic on this machine, behind one trait.
 //!
 //! A source reports its unit, the device, port or socket that it counts, and its known errors.
-//! [`Meter`] makes rates of its counts, and reports a gap if a counter vanished, wrapped beyond
-//! recognition or was reset. Files are read under a root that tests replace. The kernel's counters
-//! come through [`perf::Counters`], which tests replay from a file.
+//! [`Meter`] turns its counts into rates, and reports a gap if a counter vanished, wrapped beyond
+//! recognition or was reset. Files are read under a root that tests replace. The kernel's
+//! counters come through [`perf::Counters`], which tests replay from a file.
 //!
 //! From the bottom up:
 //!

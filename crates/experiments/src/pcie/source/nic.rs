@@ -1,5 +1,5 @@
-//! A modelled NIC's counters of its own link (`/haul/nic/counts` of `haul forward`). Nothing is
-//! measured, but each transaction is counted, while the estimate uses means.
+//! A modelled NIC's counters of its own link (`/haul/nic/counts` of `haul forward`). They are not
+//! measured. The NIC counts each transaction, while the estimate uses means.
 
 use haul_model::pcie::Direction;
 

@@ -22,8 +22,8 @@ pub struct Value {
     pub count: u64,
     /// Nanoseconds since it was opened.
     pub enabled_ns: u64,
-    /// The part of that time in which it ran. It is less if events share a unit's registers in
-    /// turns.
+    /// The part of that time in which it ran. It is shorter if events use a unit's registers
+    /// alternately.
     pub running_ns: u64,
 }
 
@@ -39,7 +39,7 @@ pub trait Counter: Send {
 /// A factory of counters.
 pub trait Counters {
     /// # Errors
-    /// What the system says: forbidden, unknown, or no register is free.
+    /// The system's error: forbidden, unknown, or no register is free.
     fn open(&self, event: &Event) -> io::Result<Box<dyn Counter>>;
 }
 

@@ -1,5 +1,5 @@
-//! A modelled NIC forwarded by one core, at one rate after the other: the device's counts compared
-//! with the estimate for the batches that occurred.
+//! One core forwards a modelled NIC's packets, at one rate after the other. The device's counts
+//! are compared with the estimate for the batches that occurred.
 //!
 //! The core polls, swaps the addresses of each packet and sends it, and spends the time `work` for
 //! each burst. The sizes of batches result from that. At a low rate most polls are empty. The
@@ -25,7 +25,7 @@ use crate::experiment::{Experiment, SMALL};
 const WARM_UP: f64 = 0.1;
 /// The number of polls between two checks of the clock and of the stop flag.
 const POLLS_BETWEEN: u32 = 256;
-/// Fewer packets are not reliable.
+/// The result of fewer packets is not reliable.
 const PACKETS_LEAST: u32 = 100;
 /// Bytes of the two addresses of a frame.
 const ADDRESSES_BYTES: usize = 12;
@@ -46,7 +46,7 @@ pub struct Sweep {
     /// The time that the program spends for each burst that is not empty, in addition to forwarding
     /// it.
     pub work: Duration,
-    /// The clock by which packets arrive.
+    /// The clock that decides when packets arrive.
     pub time: Time,
     /// The measured time of each rate. With a modelled core, it is modelled time.
     pub each: Duration,
@@ -77,9 +77,9 @@ impl Experiment for Sweep {
         SMALL
     }
 
-    /// Emits for each rate a record of its packets, and the four metrics and every transaction,
-    /// each counted and estimated. At the end, emits the rate at which the curve of outbound writes
-    /// breaks.
+    /// For each rate, emits a record of its packets, and records of the four metrics and of every
+    /// transaction, each counted and estimated. At the end, emits the rate at which the curve of
+    /// outbound writes breaks.
     ///
     /// # Errors
     /// The NIC or a rate cannot exist, or there is no memory for packets.

@@ -50,7 +50,7 @@ fn sweep_finds_break_of_curve() {
         for (counted, estimated) in counted.iter().zip(&estimated) {
             let off = estimated.samples[0] / counted.samples[0] - 1.0;
             eprintln!("{metric}: off by {off:+.2e}");
-            // The contents of a ring at either end of 20 ms.
+            // The difference is the contents of a ring at either end of the 20 ms.
             assert!(off.abs() < 2e-3, "{metric}: {off}");
         }
     }
@@ -85,7 +85,7 @@ fn off(records: &[Record], seconds: f64, room: f64) -> Vec<(String, f64)> {
     most
 }
 
-/// By the estimate alone: 10^7 packets per rate with optimised code. Rules that depend on held
+/// With modelled time: 10^7 packets per rate with optimised code. Rules that depend on held
 /// packets depend on the order of mixed batches, so that only their mean agrees.
 /// `tests/pcie/counted.rs` shows that they agree in their order as well, and that all other rules
 /// agree exactly.
@@ -117,7 +117,7 @@ fn estimate_agrees_with_counter_for_every_nic_and_mode() {
     }
 }
 
-/// The names of the transactions by the clock whose counts differ from the estimate.
+/// With real time: the names of the transactions whose counts differ from the estimate.
 fn differences_by_clock() -> BTreeSet<String> {
     let sweep = Sweep { rates: vec![1e5, 1e6], ..sweep("i40e", Time::Clock) };
     let (done, records, _) = measured(vec![], |context| sweep.measure(context));
@@ -142,9 +142,9 @@ fn differences_by_clock() -> BTreeSet<String> {
     counted.iter().filter(differs).map(what).collect()
 }
 
-/// By the clock, whatever other programs do on this machine. A thread that waits for its processor
-/// leaves a ring full of packets at the end of the window, and receives batches in an unusual
-/// order. Such a run cannot be compared, so one run must agree in every transaction.
+/// With real time, whatever other programs do on this machine. A thread that waits for its
+/// processor leaves a ring full of packets at the end of the window, and receives batches in an
+/// unusual order. Such a run cannot be compared, so one run must agree in every transaction.
 #[test]
 fn estimate_from_batches_agrees_with_counts() {
     const ATTEMPTS_MAX: usize = 200;

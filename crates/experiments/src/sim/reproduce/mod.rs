@@ -1,8 +1,8 @@
 //! The paper's experiment: 48 machines, Table 2, Figures 6 to 8, and the error of each figure.
 //!
-//! It runs twice: with the machine as it is described, and with one knob (compute per packet) such
-//! that BASE's copy shares in order are those of the paper. The knob depends on no other figure. If
-//! it is zero, the second time is equal to the first, and is not run.
+//! It runs twice: with the machine as it is described, and with one knob (compute per packet) set
+//! such that BASE's in-order copy shares are those of the paper. The knob depends on no other
+//! figure. If it is zero, the second run would be equal to the first, and is left out.
 //!
 //! From the bottom up:
 //!
@@ -49,15 +49,15 @@ pub struct Reproduce {
     pub program: Option<std::path::PathBuf>,
 }
 
-/// The most packets before time is counted. They warm caches, predictor and the connection, and are
-/// more than one turn of the NIC's 256 buffers.
+/// The largest number of packets before time is counted. They warm the caches, the predictor and
+/// the connection, and are more than the NIC's 256 buffers.
 const WARM_PACKETS_MAX: u64 = 300;
 
-/// The time of a packet of all runs on one core: some 100 ns per instruction, 48 runs of about
-/// 1,700 instructions per packet.
+/// The time per packet of all runs together, on one core: some 100 ns per instruction, 48 runs of
+/// about 1,700 instructions per packet.
 const TIME_OF_PACKET: Duration = Duration::from_micros(48 * 170);
 
-/// The number of packets before time is counted, of this many packets.
+/// The number of packets before time is counted, if a run has this many packets.
 #[must_use]
 pub fn warm_packets(packets: u64) -> u64 {
     WARM_PACKETS_MAX.min(packets / 4)
@@ -72,8 +72,8 @@ impl Experiment for Reproduce {
         TIME_OF_PACKET * self.packets as u32 / self.threads as u32
     }
 
-    /// Runs all machines. Emits a record for each as it ends, and at last those of tables, figures,
-    /// tiers and speed, unless it was stopped before.
+    /// Runs all machines. Emits a record for each as it ends, and finally those of tables,
+    /// figures, tiers and speed, unless it was stopped before.
     ///
     /// # Errors
     /// The program cannot be read, or a run fails.

@@ -47,12 +47,13 @@ pub struct Point {
     pub work: u64,
 }
 
-/// Figures 7 and 8 are of this payload.
+/// Figures 7 and 8 use this payload.
 pub(super) const FIGURE_PAYLOAD: u64 = 1024;
 
-/// The 48 machines: three traces, two processors, BASE and three engines, and the engines without
-/// overlap, where bypass makes no difference between synchronous and asynchronous: 36. Then Figure
-/// 7's four with one channel, and Figure 8's eight with longer latency.
+/// The 48 machines. Three traces on two processors, each with BASE, with three engines, and with
+/// two engines without overlap, are 36: without overlap, a synchronous engine with bypass is the
+/// same as an asynchronous one. Figure 7 adds four with one channel, and Figure 8 adds eight with
+/// longer latency.
 pub(super) fn all(work: u64) -> Vec<Point> {
     let mut points = Vec::new();
     for (payload_bytes, _) in COPY_SHARES {
@@ -98,7 +99,7 @@ pub(super) fn base_in_order(work: u64) -> Vec<Point> {
 const LINE_ON_ONE_CHANNEL_NS: u64 = 10;
 
 impl Point {
-    /// The machine of Figures 7 and 8, by Table 1.
+    /// The machine of Figures 7 and 8, according to Table 1.
     pub(super) fn usual(mode: Mode, work: u64) -> Self {
         Self {
             payload_bytes: FIGURE_PAYLOAD,
@@ -223,7 +224,7 @@ impl Results {
         })
     }
 
-    /// By least squares over the three traces.
+    /// The line by least squares over the three traces.
     pub(super) fn base_line(&self, work: u64) -> Option<BaseLine> {
         let points: Vec<(f64, f64)> = COPY_SHARES
             .iter()

@@ -73,7 +73,7 @@ fn mean_error(records: &[Record]) -> f64 {
     records.iter().find(is_mean).expect("there is one").samples[0]
 }
 
-/// The value of a cell of Table 2 and its error beside the paper.
+/// The value of a cell of Table 2, and its error compared with the paper.
 fn cell(records: &[Record], metric: &str, row: &Row) -> (f64, f64) {
     let found = records.iter().find(|record| {
         record.experiment == "sim.table2"

@@ -55,7 +55,7 @@ fn above_zero(what: String, value: Option<f64>) -> Check {
     Check { tier: "A", what, passes: value > 0.0, value: value.max(-1e9) }
 }
 
-/// The difference of the second to the first.
+/// The second minus the first.
 fn more(first: Option<f64>, second: Option<f64>) -> Option<f64> {
     Some(second? - first?)
 }

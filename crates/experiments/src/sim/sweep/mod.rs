@@ -1,11 +1,11 @@
 //! Plans: arrays of independent, idempotent tasks that any array engine can run.
 //!
-//! A plan is JSON Lines: a header, then one task per line, each with its digest: of the task, of
-//! the parameters of its records, of the program's bytes, and of the version of haul that wrote the
-//! plan. A task's record file is in the folder `PLAN.d`, named by index and digest, and is written
-//! in one step. If a task is killed halfway, done twice, or done by two workers at once, the file
-//! is whole or absent. A plan that is written again for another program or simulator has other
-//! digests, so that old records are not mistaken for its results.
+//! A plan is JSON Lines: a header, then one task per line, each with a digest. The digest covers
+//! the task, the parameters of its records, the program's bytes, and the version of haul that
+//! wrote the plan. A task's record file is in the folder `PLAN.d`, named by index and digest, and
+//! is written in one step. If a task is killed halfway, done twice, or done by two workers at
+//! once, the file is whole or absent. A plan that is written again for another program or
+//! simulator has other digests, so that old records are not mistaken for its results.
 
 mod range;
 
@@ -29,7 +29,7 @@ pub use range::Range;
 /// The `plan` of every header that this version of haul writes.
 const SCHEMA: &str = "haul.sim.plan/2";
 
-/// The most tasks of a plan: more are a mistake in a range.
+/// The largest number of tasks per plan. A larger number is a mistake in a range.
 pub const TASKS_MAX: usize = 1_000_000;
 
 /// The largest plan that is read, in bytes.
@@ -184,7 +184,7 @@ impl Plan {
     /// Reads the text of a plan at `path`.
     ///
     /// # Errors
-    /// As for [`Plan::read`].
+    /// Those of [`Plan::read`].
     pub fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let failed = |reason: String| Error::Plan { path: path.into(), reason };
         let mut lines = text.lines().enumerate();
@@ -403,7 +403,8 @@ fn simulator() -> String {
     format!("{} {:016x}", env!("CARGO_PKG_VERSION"), digest(format!("{built:?}").as_bytes()))
 }
 
-/// Writes a file in one step, so that two workers at one task do not write to the same file.
+/// Writes a file in one step, so that two workers that do the same task do not write to the same
+/// file.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
     haul_machine::file::write_atomically(path, text.as_bytes()).map_err(|error| {
         let reason = match error {

@@ -180,7 +180,7 @@ impl Plan {
 pub(super) type Heaps<'a> = (&'a [Found], &'a Program);
 pub(super) type Transports<'a> = (&'a [Subject], &'a Launch);
 
-/// Steps before the thresholds are found; they do not depend on them.
+/// Steps before the thresholds are found. Their results do not depend on the thresholds.
 fn before_tuning(quick: bool, resources: &Resources) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let mut steps: Steps = Vec::new();
@@ -206,7 +206,7 @@ fn before_tuning(quick: bool, resources: &Resources) -> Steps {
 }
 
 /// Steps that measure with the thresholds that were found. Without a haul.toml, haul under the
-/// default policy is not measured as well, because it would be the same.
+/// default policy is not a separate subject, because the policy in use is the default.
 pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let drawn = |function, name: &str| {
@@ -243,8 +243,8 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
     steps
 }
 
-/// Allocation beside these heaps, of which the first is the baseline: growth by ByteDance's test,
-/// and blocks and their frees on one processor and on all.
+/// Allocation on these heaps, of which the first is the baseline: growth in ByteDance's test, and
+/// blocks and their frees on one processor and on all.
 fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let step = |test: Test, block: Block, threads: usize| -> Box<dyn Experiment> {
@@ -275,8 +275,8 @@ fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) 
     steps
 }
 
-/// Transfers to another process by each of these transports, of which the first is the baseline.
-/// Empty if this process may not use two processors.
+/// Transfers to another process through each of these transports, of which the first is the
+/// baseline. Empty if this process may not use two processors.
 fn channels(quick: bool, resources: &Resources, subjects: &[Subject], driver: &Launch) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let step = |size: usize, is_busy: bool, subjects: &[Subject]| -> Box<dyn Experiment> {
@@ -342,7 +342,7 @@ fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
     if quick {
         return if processors > 1 { vec![1, processors] } else { vec![1] };
     }
-    /// Most doublings that get a step each.
+    /// The largest number of doublings that get a step each.
     const COUNTS_MAX: usize = 4;
     let doublings: Vec<usize> =
         (0..usize::BITS).map(|bit| 1 << bit).take_while(|&count| count < processors).collect();

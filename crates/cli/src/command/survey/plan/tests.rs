@@ -11,7 +11,7 @@ fn resources(processors: usize, available_bytes: u64) -> Resources {
 fn plan(quick: bool, resources: &Resources) -> Plan {
     let heap_driver = Program::new("haul");
     let end_driver = Launch { program: Program::new("haul"), starts_both: false };
-    // As many as possible.
+    // As many heaps as possible.
     let heap = Found { peer: heap::Peer::Haul, library: None };
     let heaps = vec![heap; heap::Peer::ALL.len()];
     let subject = Subject { name: "haul:ring".into(), found: None };
@@ -40,7 +40,7 @@ fn full_plan_has_guest_flow_with_two_processors() {
     }
 }
 
-/// Of 30 s and 4 minutes: the remainder is for a machine that is slower than planned. A step
+/// Of 30 s and of 4 minutes, plans leave a part for a machine that is slower than planned. A step
 /// without room in the plan would be left out.
 #[test]
 fn plans_keep_their_time_on_small_and_large_machines() {
@@ -66,7 +66,7 @@ fn quick_plan_has_room_with_large_cache() {
     assert!(room >= Duration::from_secs(3), "{room:?} is left of {:?}: {time:?}", limit(true));
 }
 
-/// Even if every step needs half as much again beside its rounds, none is left out.
+/// Even if every step needs half as much time again in addition to its rounds, none is left out.
 #[test]
 fn schedule_leaves_out_no_step_if_all_overrun() {
     for quick in [true, false] {

@@ -54,8 +54,9 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Adds to strings at any alignment the cost of the worst bad offset, for its share of calls.
-    /// `over_registers` is the ratio of their time there to that of registers.
+    /// Adds the cost of the worst bad offset, for its share of calls, to strings at any
+    /// alignment. `over_registers` is the ratio of the time of strings to that of registers at
+    /// that offset.
     pub fn add_worst(&mut self, over_registers: f64) {
         let of =
             |wanted| self.ratios.iter().find(|(method, _)| *method == wanted).map(|(_, it)| *it);
@@ -158,9 +159,9 @@ pub fn method(function: Function, policy: &Policy, size: usize) -> Method {
 }
 
 /// The base with the cheapest strings and thresholds of a function for the trained sizes.
-/// Thresholds of other functions, and all thresholds if nothing is cheaper, stay those of the base.
-/// So does the method of sizes above the trained ones: a method that loses up to there may win
-/// above, as streaming does.
+/// Thresholds of other functions, and all thresholds if nothing is cheaper, stay those of the
+/// base. Sizes above the trained ones keep the base's method, because a method that loses at the
+/// trained sizes may win above them, as streaming does.
 #[must_use]
 pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     let mut values: Vec<usize> = trained.iter().map(|trained| trained.size).collect();
