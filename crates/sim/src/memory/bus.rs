@@ -6,7 +6,7 @@ use crate::configuration::{BusSettings, Cycle};
 /// When the phases of a transaction end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
-    /// The transaction has the address lines from here.
+    /// The transaction holds the address lines from this cycle on.
     pub granted: Cycle,
     /// Every agent has latched the request.
     pub requested: Cycle,
