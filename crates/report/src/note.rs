@@ -1,5 +1,5 @@
-//! The note beside a figure: the record's own, and whether the hypervisor or other programs
-//! disturbed it.
+//! The note beside a figure: the record's own note, and whether the hypervisor or other programs
+//! disturbed the figure.
 
 use haul_model::Record;
 use haul_model::experiment::key;

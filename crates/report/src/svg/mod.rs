@@ -1,5 +1,5 @@
-//! A figure without a browser: the page shows it before, or without, its script; and it is a
-//! picture for a document.
+//! A figure without a browser. The page shows it before its script runs, or without the script;
+//! documents use it as a picture.
 //!
 //! Draws the first view in the first mode. Only the script provides interaction.
 //!
