@@ -6,9 +6,9 @@ use haul_model::experiment::key;
 
 use crate::text;
 
-/// What a reader must know beside the number: the record's own note, the share that the hypervisor
-/// took if it is more than 5% of the processors' time, and the processors that other programs kept
-/// busy if they are more than a quarter of one. `None` if there is nothing to say.
+/// What a reader must know in addition to the number: the record's own note, the share that the
+/// hypervisor took if it is more than 5% of the processors' time, and the processors that other
+/// programs kept busy if they are more than a quarter of one. `None` if there is nothing to say.
 ///
 /// ```
 /// use haul_model::Record;

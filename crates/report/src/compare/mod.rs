@@ -4,7 +4,7 @@
 //! Only this module makes ratios across runs. Two runs of one program differ by more than their
 //! intervals and floors say: the placement of code and buffers, and the state of the branch
 //! predictor, change from process to process, and a machine is faster on one day than on the next.
-//! So each figure is compared as a ratio to a baseline of its own run; with several runs of each
+//! So each figure is compared as a ratio to a baseline of the same run; with several runs of each
 //! side, the spread between runs is measured; and all figures share the chance of a false alarm.
 //!
 //! From the bottom up:

@@ -1,5 +1,5 @@
 //! The pipelined bus. Arbitration, request, snoop and response follow each other on the address
-//! lines, and a new transaction begins as soon as these are free. Data has lines of its own.
+//! lines, and a new transaction begins as soon as these are free. Data has separate lines.
 
 use crate::configuration::{BusSettings, Cycle};
 
