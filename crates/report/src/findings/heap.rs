@@ -61,8 +61,8 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::HEAP_GROWTH, tone, text))
 }
 
-/// The tone of a time compared with another heap's time. Slightly slower than the fastest is no
-/// loss.
+/// The tone of a time compared with another heap's time. A time slightly above the fastest is not
+/// a loss.
 fn beside_another(comparison: &Comparison) -> Tone {
     match comparison.verdict() {
         Verdict::More if comparison.ratio <= NEAR_THE_FASTEST => Tone::Same,

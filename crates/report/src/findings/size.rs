@@ -23,7 +23,7 @@ struct Times {
 #[derive(Clone, Copy)]
 struct Time {
     /// Its ratio to the baseline, round by round, because medians of different rounds are not
-    /// paired. It is in nanoseconds if a subject of the size was not compared.
+    /// paired. The value is in nanoseconds if a subject of the size was not compared.
     value: f64,
     /// The ends of its interval; the value itself without a comparison.
     low: f64,

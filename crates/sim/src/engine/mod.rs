@@ -4,8 +4,7 @@
 //!
 //! | policy | recommended when |
 //! |---|---|
-//! | `sync-nlb` | the processor has nothing to do during a copy; this policy needs the least
-//! hardware |
+//! | `sync-nlb` | the processor has nothing to do during a copy; needs the least hardware |
 //! | `sync-wlb` | the window can hide a copy, and no pending copies may outlive their `ecpy` |
 //! | `async` | the processor has other work during copies; this is the paper's conclusion |
 //! | `async-pipelined` | the engine's time limits the copies: it writes while it still reads |
