@@ -13,8 +13,8 @@ use crate::text;
 ///
 /// Quoted as RFC 4180 requires, with `\n` line ends. Columns: the record's fields, each parameter
 /// as `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`,
-/// the comparison (as a ratio of time or cost, below 1 is better, whichever the record has), and
-/// all `samples` separated by spaces (if they are quantiles, `quantiles_of` gives the number of
+/// the comparison (always as a ratio of time or cost, so that below 1 is better), and all
+/// `samples` separated by spaces (if they are quantiles, `quantiles_of` gives the number of
 /// samples). Numbers are written so that they read back exactly. Text that a spreadsheet would
 /// evaluate as a formula is prefixed with an apostrophe.
 ///
@@ -114,7 +114,7 @@ fn row(cells: &[String]) -> String {
 }
 
 /// Text that no spreadsheet evaluates as a formula, because a record from elsewhere must not run
-/// code when it is opened. Numbers, and lists of them, stay as they are.
+/// code in a spreadsheet that opens it. Numbers, and lists of them, stay as they are.
 fn guarded(cell: &str) -> Cow<'_, str> {
     let is_number = || cell.split(' ').all(|part| part.parse::<f64>().is_ok());
     if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number() {

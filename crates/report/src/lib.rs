@@ -1,7 +1,8 @@
 //! Converts records to one self-contained HTML page.
 //!
 //! The crate sees only records, so that every page can be made again from the saved file on another
-//! machine. Pure: no input or output, no clock; the same records give the same page, byte for byte.
+//! machine. The crate is pure: it has no input or output, and no clock. Equal records give equal
+//! pages, byte for byte.
 //!
 //! ```
 //! use haul_model::{Line, Record};

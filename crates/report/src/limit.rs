@@ -19,7 +19,7 @@ pub fn throughput(record: &Record) -> Option<f64> {
 /// memset. Other runs do not count: they may have had another machine of that name, or other
 /// conditions.
 ///
-/// A copy inside the caches exceeds it: it is the limit of memory, not of caches.
+/// A copy inside the caches exceeds this limit, which is that of memory, not of caches.
 ///
 /// ```
 /// use haul_model::Record;

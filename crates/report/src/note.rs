@@ -1,14 +1,14 @@
-//! The note beside a figure: the record's own, and whether the hypervisor or other programs
-//! disturbed it.
+//! The note beside a figure: the record's own note, and whether the hypervisor or other programs
+//! disturbed the figure.
 
 use haul_model::Record;
 use haul_model::experiment::key;
 
 use crate::text;
 
-/// What a reader must know beside the number: the record's own note, the share that the hypervisor
-/// took if it is more than 5% of the processors' time, and the processors that other programs kept
-/// busy if they are more than a quarter of one. `None` if there is nothing to say.
+/// What a reader must know in addition to the number: the record's own note, the share that the
+/// hypervisor took if it is more than 5% of the processors' time, and the processors that other
+/// programs kept busy if they are more than a quarter of one. `None` if there is nothing to say.
 ///
 /// ```
 /// use haul_model::Record;

@@ -65,7 +65,7 @@ impl<'a> Section<'a> {
         self.newest_by(identity)
     }
 
-    /// The records that a sentence may compare: as [`Section::newest_measured`], but the newest
+    /// The records that a sentence may compare: like [`Section::newest_measured`], but the newest
     /// within each run, because only figures of one run are comparable. The records of the newest
     /// run come first.
     pub(crate) fn measured_by_run(&self) -> Vec<&'a Record> {
@@ -147,7 +147,7 @@ fn call(record: &Record) -> String {
 pub(crate) const NO_READER: &str = "nothing";
 
 /// The part of each target that was read right after its call: `nothing`, `first`, `last` or `all`.
-/// Records made before 2026-11-25 only say whether the first bytes were.
+/// Records made before 2026-11-25 only say whether the first bytes were read.
 pub(crate) fn reader(record: &Record) -> String {
     match record.parameters.get(key::THEN_READ) {
         None | Some(serde_json::Value::Bool(false)) => NO_READER.into(),
@@ -157,7 +157,7 @@ pub(crate) fn reader(record: &Record) -> String {
 }
 
 /// Records that one sentence may combine: if some are of inlined code and others of calls through
-/// C, those of inlined code, which is how programs are compiled.
+/// C, only those of inlined code, because programs inline the code.
 pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Record) -> Vec<T> {
     let is_inline = |each: &T| call(record_of(each)) == "inline";
     if !all.iter().any(is_inline) {
@@ -166,8 +166,8 @@ pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Reco
     all.into_iter().filter(is_inline).collect()
 }
 
-/// Records that one sentence may combine: if some have a reader of the copied bytes and others have
-/// none, those without.
+/// Records that one sentence may combine: if some have a reader of the copied bytes and others do
+/// not, only those without a reader.
 pub(crate) fn of_one_reader<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Record) -> Vec<T> {
     let has_none = |each: &T| reader(record_of(each)) == NO_READER;
     if !all.iter().any(has_none) {

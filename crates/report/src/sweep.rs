@@ -18,7 +18,8 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 44.0;
 const RIGHT: f64 = 16.0;
-/// Dimensions of a histogram, and the largest number of drawn ones, those at the break included.
+/// Dimensions of a histogram, and the largest number of drawn histograms, those at the break
+/// included.
 const CELL_WIDTH: f64 = 176.0;
 const CELL_HEIGHT: f64 = 120.0;
 const CELLS_MAX: usize = 12;

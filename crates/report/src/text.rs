@@ -22,8 +22,8 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// JSON that is inert inside a `<script>` element: no `<`, and so neither `</script` nor `<!--`;
-/// and no line separators that old JavaScript treated as line ends.
+/// JSON that is inert inside a `<script>` element. It contains no `<`, and so neither `</script`
+/// nor `<!--`, and no line separators that old JavaScript treated as line ends.
 pub(crate) fn script_json(json: &str) -> String {
     json.replace('<', "\\u003c")
         .replace('>', "\\u003e")

@@ -1,4 +1,4 @@
-//! The simulated server: a processor, its memory system, and copy engines beside it.
+//! The simulated server: a processor, its memory system, and its copy engines.
 //!
 //! ```
 //! use haul_sim::{Configuration, Image, Job, isa::encode, run};
@@ -12,8 +12,9 @@
 //! # Ok::<(), haul_sim::Error>(())
 //! ```
 //!
-//! Pure: no unsafe code, no input or output, no clock, no thread. A run is a function of a program
-//! and a configuration, with the same result on every host. From the bottom up:
+//! The crate is pure: it has no unsafe code, no input or output, no clock and no thread. A run is
+//! a function of a program and a configuration, and gives the same result on every host. From the
+//! bottom up:
 //!
 //! - [`error`]: the errors of programs, configurations and runs;
 //! - [`configuration`]: the settings of the machine, each with its source;

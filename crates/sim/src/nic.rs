@@ -18,11 +18,11 @@ use crate::image::Memory;
 pub const RING: u64 = 256;
 /// The address of the device's registers. It is not memory, and only stores of 8 bytes are defined.
 pub const REGISTERS_ADDRESS: u64 = 0x1000_0000;
-/// Bytes of that page.
+/// Bytes of the page of registers.
 pub const REGISTERS_BYTES: u64 = 4096;
 /// Bytes of a descriptor: address (8), length (4), 1 if full (4), and padding up to a line, so that
-/// the device never writes into a line that the program reads from. Chosen: 64, as the completions
-/// of ConnectX devices.
+/// the device never writes into a line that the program reads from. Chosen: 64, like the
+/// completions of ConnectX devices.
 pub const DESCRIPTOR_BYTES: u64 = 64;
 /// Ethernet, IPv4 and TCP headers without options.
 pub const HEADER_BYTES: u64 = ETHERNET_BYTES + 20 + 20;
@@ -123,7 +123,7 @@ impl Nic {
         address.wrapping_sub(REGISTERS_ADDRESS) < REGISTERS_BYTES
     }
 
-    /// A store of `value` to the register at `address`.
+    /// Handles a store of `value` to the register at `address`.
     ///
     /// # Errors
     /// [`Error::Device`] for a register that does not exist, and for memory that the program does
@@ -226,7 +226,7 @@ impl Nic {
         frame.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
     }
 
-    /// Sends the program's frame at the address that it set before.
+    /// Sends the program's frame. The program has set the frame's address before.
     fn transmit(&mut self, memory: &mut Memory, length: u64) -> Result<(), Error> {
         let no_frame =
             || refusal("transmit", length, "the frame is too short, too long or outside of memory");

@@ -23,7 +23,7 @@ pub struct Job {
     /// The limit of instructions.
     pub instructions_max: u64,
     /// Packets that the program takes before its steady state; [`Outcome::warm_cycles`] is the
-    /// time.
+    /// time at which it has taken them.
     pub warm_packets: u64,
     /// The window of cycles to trace.
     pub trace_cycles: Option<Range<Cycle>>,
@@ -65,11 +65,11 @@ pub fn run(configuration: &Configuration, image: &Image, job: &Job) -> Result<Ou
     run_until(configuration, image, job, |_| false)
 }
 
-/// As [`run`], but stops once `stops` returns true. It is called some ten times a second with the
-/// number of instructions executed so far.
+/// Like [`run`], but stops once `stops` returns true. `stops` is called some ten times a second
+/// with the number of instructions executed so far.
 ///
 /// # Errors
-/// As [`run`], and [`Error::Stopped`](crate::Error::Stopped).
+/// Those of [`run`], and [`Error::Stopped`](crate::Error::Stopped).
 pub fn run_until(
     configuration: &Configuration,
     image: &Image,

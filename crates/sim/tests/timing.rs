@@ -189,8 +189,8 @@ fn full_window_stalls_dispatch() {
     };
     let (narrow, wide) = (time(64), time(512));
     let difference = (narrow - wide) as f64;
-    // Instructions left after the miss execute two a cycle; those executed during the miss commit
-    // four a cycle.
+    // Instructions that are left after the miss execute at two per cycle. Instructions that were
+    // executed during the miss commit at four per cycle.
     let expected = (300.0 - 63.0) / 2.0 - 300.0 / 4.0;
     assert_slope("instructions behind a miss", difference, expected, 4.0);
 }

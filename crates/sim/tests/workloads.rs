@@ -53,8 +53,8 @@ fn compilers() -> (String, String) {
     (first(&built), first(&String::from_utf8_lossy(&here)))
 }
 
-/// The same compiler must build the same bytes; another compiler must build a program that behaves
-/// alike.
+/// The same compiler must build the same bytes; another compiler must build a program that
+/// behaves in the same way.
 #[test]
 fn embedded_workloads_match_their_sources() {
     let Some(folder) = built() else { return };

@@ -1,10 +1,10 @@
-//! Compares earlier runs with later ones: which figures became faster or slower, which stayed, and
-//! which the runs cannot tell.
+//! Compares earlier runs with later ones: which figures became faster or slower, which stayed,
+//! and for which the runs cannot tell.
 //!
 //! Only this module makes ratios across runs. Two runs of one program differ by more than their
 //! intervals and floors say: the placement of code and buffers, and the state of the branch
 //! predictor, change from process to process, and a machine is faster on one day than on the next.
-//! So each figure is compared as a ratio to a baseline of its own run; with several runs of each
+//! So each figure is compared as a ratio to a baseline of the same run; with several runs of each
 //! side, the spread between runs is measured; and all figures share the chance of a false alarm.
 //!
 //! From the bottom up:
@@ -42,7 +42,7 @@ const MAY_DIFFER: [&str; 6] =
 /// The figures to compare, and the least change that counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
-    /// Changes up to this share count as none, whatever the floors are.
+    /// Changes up to this share count as no change, whatever the floors are.
     pub least: f64,
     /// Whether a figure of one machine may be compared with that of another.
     pub across_machines: bool,
@@ -247,8 +247,8 @@ fn line(sides: &Sides<'_>, observed: &Observed, judged: &Judged, is_counted: boo
     with_verdict(record, judged, is_counted)
 }
 
-/// The text in place of a baseline's baseline. A change of a baseline is one of the machine, or of
-/// the library that it belongs to.
+/// The text in place of a baseline's baseline. If a baseline changed, either the machine changed,
+/// or the baseline's library.
 const BASELINE: &str = "it is the baseline";
 
 fn line_of_whole(whole: &Whole, judged: &Judged, machine: &str) -> Record {
@@ -276,8 +276,8 @@ fn with_verdict(mut record: Record, judged: &Judged, is_counted: bool) -> Record
 }
 
 impl Changes {
-    /// The number of figures with this change. Baselines do not count: their change is none of the
-    /// compared subjects'.
+    /// The number of figures with this change. Baselines do not count, because they are not among
+    /// the compared subjects.
     #[must_use]
     pub fn count(&self, change: Verdict) -> usize {
         let all: Vec<&Record> = self.records.iter().collect();
@@ -329,8 +329,7 @@ pub fn is_counted(record: &Record) -> bool {
     said.unwrap_or_else(|| field(record, key::BESIDE).as_deref() != Some(BASELINE))
 }
 
-/// The figures with this change, of those that count: the one list that is counted, reported and
-/// drawn.
+/// The figures that count and have this change. Counts, sentences and drawings all use this list.
 pub(crate) fn with_change<'a>(records: &[&'a Record], change: Verdict) -> Vec<&'a Record> {
     let is_figure = |record: &&&Record| is_counted(record) && !is_whole(record);
     let of = records.iter().filter(is_figure).copied();

@@ -1,4 +1,5 @@
-//! Judges all of haul's figures of one part together, which single runs can support.
+//! Judges all of haul's figures of one part together. A single run of each side is enough for
+//! this.
 //!
 //! In a comparison of two runs one figure may differ by a quarter without any change, but most
 //! figures do not, and those that do go in both directions. So the middle figure shows a change of

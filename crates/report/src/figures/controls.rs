@@ -29,7 +29,7 @@ const FIRST: [&str; 9] = [
     key::CALL,
 ];
 
-/// Limit of the other fields that are tried, those that most records have first. haul's own records
+/// Limit of the other fields that are tried, the most frequent ones first. haul's own records
 /// have fewer; records from elsewhere may have many, and each attempt visits every record.
 const TRIED_MAX: usize = 48;
 

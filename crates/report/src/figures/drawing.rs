@@ -1,5 +1,5 @@
-//! How each experiment is drawn: which parameter is the position, which the series, which
-//! quantities.
+//! How each experiment is drawn: which parameter is the position, which one names the series, and
+//! which quantities are shown.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Kind, Record};
@@ -22,8 +22,8 @@ pub(crate) struct Drawing {
     pub modes: &'static [Mode],
     /// Adds the best kernel and the memory limit.
     pub limits: bool,
-    /// Whether each series shows the best of all subjects at each position and remarks which one it
-    /// is.
+    /// Whether each series shows the best of all subjects at each position, with a remark that
+    /// names this subject.
     pub best_of_subjects: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The content of the plots as data; the page's script and [`crate::svg`] draw it.
 //!
 //! A figure is one experiment on one machine. Its records get a position on an axis and a series
-//! (`drawing`), are separated by controls where they would coincide (`controls`), and are laid out
+//! (`drawing`), are separated by controls if they would coincide (`controls`), and are laid out
 //! as one view per setting of the controls (`views`).
 //!
 //! From the bottom up:

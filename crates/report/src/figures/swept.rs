@@ -19,7 +19,7 @@ use crate::text;
 /// An experiment that varies settings, with its metrics.
 struct Sweep {
     experiment: &'static str,
-    /// A metric of its records, and the mode that shows it.
+    /// Each metric of its records, with the mode that shows it.
     metrics: &'static [(&'static str, Mode)],
     /// Whether the metrics are lines of one plot instead of modes of it, because they have one
     /// unit.

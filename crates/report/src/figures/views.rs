@@ -38,7 +38,7 @@ pub(crate) fn plot(
         .map(|(choice, points)| view(drawing, section, choice, &points))
         .collect();
     let fixed = same_for_all(drawing, &points, &names);
-    // A line needs two positions; the table says more about one.
+    // A line needs two positions; for a single position, the table says more.
     if drawing.shape != Shape::Dots && views.iter().all(|view| view.x.len() < 2) {
         return (fixed, None);
     }
@@ -145,7 +145,7 @@ fn caches(section: &Section<'_>) -> Vec<Guide> {
     machine.caches_bytes.iter().enumerate().filter(|(_, size)| **size > 0).map(guide).collect()
 }
 
-/// A short text of a size, exact where the exact text is short.
+/// A short text of a size, exact if the exact text is short.
 trait ShortSize {
     fn approximate_whole(self) -> String;
 }

@@ -60,19 +60,19 @@ pub(crate) fn is_compared_by_sample(record: &Record) -> bool {
 pub(super) enum Load {
     /// Unknown: older records do not say whether other programs ran.
     Unknown,
-    /// None: each end had a processor of its own.
+    /// No load: each end had a free processor.
     Free,
     /// The bench kept one of the two processors busy on purpose.
     Busy,
-    /// Other programs ran, of which the bench knows only that.
+    /// Other programs ran. The bench knows nothing else about them.
     Others,
 }
 
 impl Load {
     pub(super) const ALL: [Self; 4] = [Self::Free, Self::Unknown, Self::Busy, Self::Others];
 
-    /// The load of a record. It covers all metrics of a size, because what disturbed one may have
-    /// disturbed each.
+    /// The load of a record. It covers all metrics of a size, because a disturbance of one metric
+    /// may have disturbed each.
     pub(super) fn of(record: &Record) -> Self {
         let is_busy = field(record, key::BUSY_CORE).is_some_and(|busy| busy != "0");
         match record.others_processors() {
@@ -130,8 +130,8 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
     findings
 }
 
-/// The three results of the 2014 memcpy against vmsplice experiment beside haul's, if a run has
-/// them.
+/// The three results of the 2014 experiment, memcpy against vmsplice, next to haul's result, if a
+/// run has them.
 pub(super) fn experiment_2014(records: &[&Record]) -> Option<Finding> {
     let mymemcpy = records.iter().copied().find(|record| record.subject == "2014:mymemcpy")?;
     let of = |subject: &str, metric: &str| {
@@ -213,7 +213,7 @@ fn winner(rates: &Rates, name: &str) -> Option<String> {
     Some(format!("{name} is the fastest {}{where_best}{why}", ranges::words(&sizes)))
 }
 
-/// At how many sizes haul's choice was as good as its best mechanism in hindsight.
+/// The number of sizes at which haul's choice was as good as its best mechanism in hindsight.
 fn choice(records: &[&Record], place: &str) -> Option<Finding> {
     let size_of = |record: &Record| bytes(record, key::SIZE_BYTES);
     let chosen = records.iter().filter(|record| record.subject == CHOICE);

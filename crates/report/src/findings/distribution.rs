@@ -85,8 +85,8 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
     ))
 }
 
-/// haul without a haul.toml, function by function, if a survey measured it beside haul with its
-/// haul.toml, on the same sizes in the same rounds.
+/// haul without a haul.toml, function by function, if a survey measured it together with haul
+/// with its haul.toml, on the same sizes in the same rounds.
 fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<(String, Tone)> {
     let beside = |own: &Record| {
         near.iter().any(|(record, _)| {
@@ -153,8 +153,8 @@ pub(super) fn levels(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::COPY_DISTRIBUTION, tone, sentence))
 }
 
-/// The change of each function, row by row, as text, and the tone of all of it; `None` if there is
-/// no row.
+/// The change of each function, row by row, as text, and the tone of this text; `None` if there
+/// is no row.
 fn by_function(
     compared: &[Compared<'_>],
     rows: impl Fn(&[Compared<'_>]) -> Vec<(String, Comparison)>,
@@ -186,7 +186,8 @@ fn worst<'a>(compared: &[Compared<'a>]) -> Option<&'a Comparison> {
     compared.iter().map(|(_, c)| *c).max_by(|a, b| a.ratio.total_cmp(&b.ratio))
 }
 
-/// The places where haul is slower than its baseline beyond the noise, or that there are none.
+/// Names the places where haul is slower than its baseline beyond the noise, or says that there
+/// is no such place.
 pub(super) fn losses(records: &[&Record]) -> Option<Finding> {
     let mut all = of_haul(records, name::COPY_DISTRIBUTION);
     all.extend(of_haul(records, name::COPY_SIZE_CLASS));

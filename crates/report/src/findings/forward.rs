@@ -1,4 +1,4 @@
-//! The packet rate of a guest on this machine, and the part of the copy in it.
+//! The packet rate of a guest on this machine, and how much of it depends on the copy.
 
 use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
@@ -39,7 +39,7 @@ pub(super) fn through_a_guest(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::FORWARD_PVP, gain.as_ref().map_or(Tone::Fact, tone), text))
 }
 
-/// haul beside testpmd, size by size, flow by flow.
+/// haul compared with testpmd, size by size, flow by flow.
 pub(super) fn beside_testpmd(records: &[&Record]) -> Vec<Finding> {
     let flows = [
         (name::FORWARD_PVP, "through a switch, a guest and back"),

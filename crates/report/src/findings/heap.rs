@@ -12,8 +12,8 @@ use crate::text;
 /// target.
 pub(super) const FLAT: f64 = 1.05;
 
-/// A heap is near the fastest other up to this factor: the project's own target for a block and its
-/// free.
+/// A heap counts as near the fastest other heap up to this factor: the project's own target for a
+/// block and its free.
 const NEAR_THE_FASTEST: f64 = 1.2;
 
 /// haul and its growing peers with the largest number of blocks of one shape.
@@ -61,7 +61,8 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::HEAP_GROWTH, tone, text))
 }
 
-/// The tone of a time beside another heap's. Slightly slower than the fastest is no loss.
+/// The tone of a time compared with another heap's time. A time slightly above the fastest is not
+/// a loss.
 fn beside_another(comparison: &Comparison) -> Tone {
     match comparison.verdict() {
         Verdict::More if comparison.ratio <= NEAR_THE_FASTEST => Tone::Same,
@@ -114,7 +115,7 @@ pub(super) fn last_round<'a>(records: &[&'a Record], growth: &Record) -> Option<
     records.iter().copied().filter(is_same).max_by_key(|record| round(record))
 }
 
-/// haul beside the fastest general allocator, with one thread and the smallest size.
+/// haul compared with the fastest general allocator, with one thread and the smallest size.
 pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
     let timed = || {
         records.iter().copied().filter(|record| {
@@ -143,8 +144,8 @@ pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
     Some(finding(name::HEAP_PAIRS, beside_another(&beside), text))
 }
 
-/// haul on a recorded program, in time and in memory: each of the newest records beside the
-/// measurements of its own run.
+/// haul on a recorded program, in time and in memory: each of the newest records is compared with
+/// the measurements of its own run.
 pub(super) fn replays(records: &[&Record], by_run: &[&Record]) -> Vec<Finding> {
     fn whole<'a>(records: &[&'a Record], metric: &'static str) -> impl Iterator<Item = &'a Record> {
         records.iter().copied().filter(move |record| {

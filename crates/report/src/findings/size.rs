@@ -23,7 +23,7 @@ struct Times {
 #[derive(Clone, Copy)]
 struct Time {
     /// Its ratio to the baseline, round by round, because medians of different rounds are not
-    /// paired. In nanoseconds if a subject of the size was not compared.
+    /// paired. The value is in nanoseconds if a subject of the size was not compared.
     value: f64,
     /// The ends of its interval; the value itself without a comparison.
     low: f64,
@@ -117,8 +117,8 @@ pub(super) fn haul_by_size(records: &[&Record]) -> Option<Finding> {
         text::percent(1.0 - 1.0 / over)
     );
     let tuned = records.iter().any(|record| record.experiment == name::COPY_TUNE);
-    // A kernel that wins at a size that the tuner has tried is no loss that a reader could avoid;
-    // libc is, because a reader can call it.
+    // If a kernel wins at a size that the tuner has tried, a reader cannot avoid the loss. If
+    // libc wins, a reader can, by calling libc.
     let tone = if tuned && best != "libc" { Tone::Fact } else { Tone::Worse };
     let found = finding(name::COPY_SIZE, tone, sentence);
     Some(if tuned { found } else { found.action(TUNE) })
@@ -259,7 +259,7 @@ impl Times {
         (!by_size.is_empty()).then_some(Self { function, by_size })
     }
 
-    /// The number of sizes at which noise hides whether the subject is as close, as text.
+    /// The number of sizes, as text, at which noise hides whether the subject is so close.
     fn hidden(&self, subject: &str) -> String {
         let is_hidden = |subjects: &BTreeMap<String, Time>| {
             let (own, (_, best)) = subjects.get(subject).zip(best(subjects))?;

@@ -17,7 +17,7 @@ pub(super) enum Advice {
     LeaveUnless,
     /// They cost on the whole, or gain nowhere and lose somewhere.
     Leave,
-    /// The tuner kept none of it: the file has the defaults.
+    /// The tuner kept no threshold: the file has the defaults.
     Nothing,
 }
 

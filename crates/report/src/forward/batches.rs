@@ -61,8 +61,9 @@ fn title(record: &Record) -> String {
 /// One histogram, with the packet rate if it was measured.
 fn one(title: &str, counts: &BTreeMap<usize, f64>, rate: Option<f64>) -> String {
     let all: f64 = counts.values().sum();
-    // Empty calls are usually so many that no other bar would be visible beside them. Their bar is
-    // their share of all calls; the other bars are shares of the largest of these.
+    // Usually so many calls are empty that no other bar would be visible next to theirs. So the
+    // bar of empty calls is their share of all calls, and the other bars are shares of the
+    // largest among themselves.
     let others = counts.iter().filter(|(number, _)| **number > 0).map(|(_, count)| *count);
     let most = others.fold(0.0, f64::max);
     let last = counts.keys().copied().max().unwrap_or(0).max(32);

@@ -59,7 +59,7 @@ fn course(row: &Verdict, figures: &[Figure<'_>]) -> String {
     )
 }
 
-/// What was not compared, with the commands that do it.
+/// The comparisons that are missing, with the commands that make them.
 pub(super) fn missing(missing: &[Missing]) -> String {
     if missing.is_empty() {
         return String::new();

@@ -1,5 +1,5 @@
-//! A figure without a browser: the page shows it before, or without, its script; and it is a
-//! picture for a document.
+//! A figure without a browser. The page shows it before its script runs, or without the script;
+//! documents use it as a picture.
 //!
 //! Draws the first view in the first mode. Only the script provides interaction.
 //!
@@ -38,7 +38,7 @@ const COLOURS: [(&str, &str, &str); 10] = [
     ("s5", "#4a4e52", "#c3c6c9"),
 ];
 
-/// Every plot as an SVG document of its own, with the name of its experiment, in the order of the
+/// Every plot as a separate SVG document, with the name of its experiment, in the order of the
 /// page. Follows the reader's light or dark theme, and shows the page's initial view.
 ///
 /// ```

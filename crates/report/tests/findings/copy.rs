@@ -17,8 +17,9 @@ fn headline_is_a_geometric_mean() {
     assert!(headline.text.contains("data in L1"), "{}", headline.text);
 }
 
-/// Records with a reader of the copied bytes must not count in a sentence about calls alone. Those
-/// of older files, which only say whether the first bytes were read, are of the same two kinds.
+/// Records with a reader of the copied bytes must not count in a sentence about calls alone. The
+/// records of older files, which only say whether the first bytes were read, fall into the same
+/// two kinds.
 #[test]
 fn sentence_combines_records_of_one_reader_only() {
     let read = |ratio: f64, how: serde_json::Value| match distribution("a", "l1", ratio, 0.01) {
@@ -31,7 +32,8 @@ fn sentence_combines_records_of_one_reader_only() {
         assert!(findings[0].text.contains("haul saves 30% of libc’s time"), "{}", findings[0].text);
         only(&findings, "beyond the noise in none of 1 comparison");
     }
-    // Of two records of one measurement the newer counts, even if its parameter is spelled anew.
+    // Of two records of one measurement the newer counts, even if it has the newer form of the
+    // parameter.
     let lines = [read(0.7, false.into()), read(0.5, "nothing".into())];
     assert!(findings(&lines)[0].text.contains("haul saves 50%"), "{:?}", findings(&lines));
 }
@@ -334,7 +336,7 @@ fn tone_follows_the_worst_part_of_its_sentence() {
     let won = findings(&[service("memcpy", 0.95), service("memset", 1.0)]);
     assert_eq!(only(&won, "sizes a service copies").tone, Tone::Better);
 
-    // A mean that gains, over a distribution that loses and is reported.
+    // The mean gains; one of its distributions loses, and is reported.
     let spread =
         findings(&[distribution("a", "l1", 0.5, 0.01), distribution("b", "l1", 1.1, 0.01)]);
     let headline = only(&spread, "over 2 distributions");

@@ -1,4 +1,5 @@
-//! The sentences: right numbers, honest about the noise, and a remedy where there is one.
+//! The sentences have right numbers, are honest about the noise, and name a remedy if there is
+//! one.
 
 mod channel;
 mod copy;

@@ -173,7 +173,7 @@ fn lost_transfer_names_the_winning_mechanism() {
     assert_eq!(action(&lines), "`Settings::mechanism` at these sizes: pull");
 }
 
-/// haul's or another switch's rate in a flow, beside testpmd's.
+/// haul's or another switch's rate in a flow, compared with testpmd's.
 fn forwarded(run: &str, subject: &str, metric: &str, size: u64, rate: f64) -> Record {
     let copy = if subject == "haul" { "haul" } else { "rte_memcpy" };
     let mut record = Record::new(run, "forward.pvp", subject, metric, "packets/s")

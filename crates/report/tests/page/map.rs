@@ -69,6 +69,6 @@ fn map_is_drawn_with_its_classes_and_tags() {
     assert!(pages.contains("class=\"absent\""));
     assert!(page.contains("&lt;b&gt;mbuf&lt;/b&gt;"));
     assert!(page.contains("rounded up to the class"));
-    // The text of slices is drawn and not tabled.
+    // The text of slices is drawn, but is not in the table.
     assert!(!page.contains("<th scope=\"col\" class=\"t\">slices"));
 }

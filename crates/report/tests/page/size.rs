@@ -27,7 +27,7 @@ fn page_of_long_runs_is_small() {
     assert!(page < 150_000 + records * 3_000, "{page} bytes for {records} records");
 }
 
-/// Whether two values are the same, numbers to eleven digits.
+/// Whether two values are equal; numbers are compared to eleven digits.
 fn are_near(a: &serde_json::Value, b: &serde_json::Value) -> bool {
     use serde_json::Value;
     match (a, b) {
@@ -53,7 +53,8 @@ fn compact_records_give_the_same_page() {
     for line in &mut lines {
         if let Line::Record(record) = line {
             let own = record.samples.clone();
-            // Not a decimal, so that no value lies between two that a plot may round it to.
+            // The step is not a short decimal, so that no value lies halfway between two rounded
+            // ones.
             let step = std::f64::consts::E * 1e-5;
             let drift = |(round, sample): (u32, f64)| sample * (1.0 + step * f64::from(round));
             record.samples = (0..101).zip(own.into_iter().cycle()).map(drift).collect();
@@ -104,8 +105,8 @@ fn columns_are_limited_for_many_parameter_names() {
     }
 }
 
-/// Eight times the records may take some eight times as long. With sixty-four times, a page of many
-/// hosts' surveys would never be finished.
+/// Eight times the records may take some eight times as long. If they took sixty-four times as
+/// long, a page of many hosts' surveys would never be finished.
 #[test]
 fn page_time_grows_less_than_quadratically_with_records() {
     let changes: [(&str, Change); 4] = [

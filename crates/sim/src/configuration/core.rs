@@ -31,7 +31,7 @@ impl Issue {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoreSettings {
-    /// Order of issue. The paper evaluates both.
+    /// The order of issue. The paper evaluates both orders.
     pub issue: Issue,
     /// Instructions fetched, dispatched, issued and committed in a cycle. Table 1: 4.
     pub width: u32,
@@ -41,15 +41,15 @@ pub struct CoreSettings {
     pub load_store_entries: u32,
     /// Integer units; one instruction a cycle each. Table 1: 2.
     pub integer_units: u32,
-    /// Multiply and divide units. Chosen: 1, as SimpleScalar's default.
+    /// Multiply and divide units. Chosen: 1, SimpleScalar's default.
     pub multiply_units: u32,
-    /// Loads and stores that may use the first-level cache in one cycle. Chosen: 2, as
+    /// Loads and stores that may use the first-level cache in one cycle. Chosen: 2,
     /// SimpleScalar's default.
     pub memory_ports: u32,
     /// Instructions fetched and not yet dispatched. Chosen: 16, four cycles of fetch.
     pub fetch_entries: u32,
     /// Cycles from the resolution of a mispredicted branch to the first fetch on the right path,
-    /// beyond the fetch itself. Chosen: 3, as SimpleScalar's default.
+    /// beyond the fetch itself. Chosen: 3, SimpleScalar's default.
     pub mispredict_cycles: u32,
     /// Whether instructions after a mispredicted branch execute until the branch resolves, as they
     /// do in SimpleScalar.

@@ -50,7 +50,7 @@ pub struct EngineSettings {
     /// Whether other instructions may overlap with a copy. Without overlap, the rest of the benefit
     /// is what the paper calls "faster copies".
     pub overlap: bool,
-    /// Engines; a copy goes to the one with the fewest waiting. The paper: 1.
+    /// The number of engines. A copy goes to the engine with the fewest pieces. The paper: 1.
     pub engines: u32,
     /// The location of the engines.
     pub placement: Placement,
@@ -61,11 +61,11 @@ pub struct EngineSettings {
     /// Table 2: 6; the record in bench/record/2026-11-22-sim-paper lists the results of other
     /// values.
     pub stream_lines: u32,
-    /// The percentage of contended choices of a channel that the engines are guaranteed while
-    /// requests of the processor bypass theirs. The paper has CPU requests "interleaved" with the
-    /// engine's. Fitted to its Table 2: 50, every other choice; the same record lists the result of
-    /// 67. The processor's write-backs wait for the same choices: below 50, a stream of dirty lines
-    /// can fill the queue.
+    /// The processor's requests bypass those of the engines, but the engines are guaranteed this
+    /// percentage of a channel's contended choices. The paper has CPU requests "interleaved" with
+    /// the engine's. Fitted to its Table 2: 50, every other choice; the record named above lists
+    /// the result of 67. The processor's write-backs wait for these choices too, so that below 50
+    /// a stream of dirty lines can fill the queue.
     pub share_percent: u32,
     /// Copies that the pending copy table holds. Chosen: 16.
     pub pending_entries: u32,

@@ -31,8 +31,8 @@ pub struct MemorySettings {
     /// The part of the chipset's delay that every message between bus and hub takes in each
     /// direction, commands to an engine and its notifications included. The rest of the delay
     /// applies to reads alone, between memory and the bus. Fitted to Figure 8: 10. There, slower
-    /// memory takes longer to read but not longer to send commands to, which the benefits of 2.4, 1
-    /// and 0.2 points require.
+    /// memory makes a read longer, but not a command to an engine; the benefits of 2.4, 1 and 0.2
+    /// points require this.
     pub crossing_ns: u64,
     /// Requests that the memory controller's queue holds. Chosen: 32.
     pub queue_entries: u32,
@@ -67,7 +67,7 @@ pub struct BusSettings {
     pub bytes: u64,
     /// Clocks to win the bus. Chosen: 2.
     pub arbitration_clocks: u32,
-    /// Clocks for which a transaction holds the address lines per address. Chosen: 2, as the
+    /// Clocks per address for which a transaction holds the address lines. Chosen: 2, like the
     /// Pentium Pro's request phase; a copy transaction sends two addresses.
     pub request_clocks: u32,
     /// Clocks until all processors of a 4-way platform have searched their caches. Chosen: 8.
@@ -234,8 +234,9 @@ impl MemorySettings {
         cycles_of_ns(self.latency_ns).checked_sub(known)
     }
 
-    /// From data in the chipset to its transfer on the bus: the response phase, and one clock by
-    /// which the bus is late. Rounded down, because the end of the request was rounded up.
+    /// The cycles from the arrival of data in the chipset to its transfer on the bus: the
+    /// response phase, and one more clock. Rounded down, because the end of the request was
+    /// rounded up.
     #[must_use]
     pub fn answer_cycles(&self) -> Cycle {
         (u64::from(self.bus.response_clocks) + 1) * CPU_MHZ / self.bus.mhz
@@ -318,7 +319,7 @@ impl DramSettings {
     fn validate(&self, line_bytes: u64) -> Result<(), Error> {
         power_of_two("memory.dram.channels", self.channels.into(), 1, 16)?;
         power_of_two("memory.dram.bytes", self.bytes, 1, line_bytes)?;
-        // A line takes at least one cycle: a quicker memory would not be quicker in the simulator.
+        // A line takes at least one cycle, so that the simulator cannot show a quicker memory.
         let joined_bytes = self.bytes * self.joined_channels();
         if joined_bytes > line_bytes {
             let problem = "channels in lockstep share each line: take fewer or narrower ones";

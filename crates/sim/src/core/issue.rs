@@ -41,7 +41,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Issues multiplications and divisions, which have units of their own.
+    /// Issues multiplications and divisions, which have separate units.
     fn issue_multiply(&mut self, left: &mut Left) {
         let end = self.issue_end();
         let mut from = self.window.head;

@@ -199,8 +199,8 @@ impl<'a, M: MemoryPort> Core<'a, M> {
     ///
     /// # Errors
     /// The fault of the program; [`Error::InstructionLimit`] after `limit` instructions;
-    /// [`Error::CycleLimit`] after more cycles than that many instructions take unless they are
-    /// copies; [`Error::Stopped`].
+    /// [`Error::CycleLimit`] after more cycles than `limit` instructions take, unless most of
+    /// them are copies; [`Error::Stopped`].
     pub fn run(&mut self, limit: u64, mut stops: impl FnMut(u64) -> bool) -> Result<(), Error> {
         /// Steps between two calls of `stops`: some ten calls a second.
         const STEPS_BETWEEN_CALLS: u64 = 1 << 18;
@@ -252,7 +252,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         Ok(())
     }
 
-    /// The first cycle in which anything can change, where nothing happened in this one.
+    /// The first cycle in which anything can change, if nothing happened in this cycle.
     fn next_event(&self) -> Result<Cycle, Error> {
         let own = self.wheel.next_after(self.now);
         let memory = self.memory.next_event();

@@ -110,7 +110,7 @@ impl Shadow {
     }
 }
 
-/// The value in memory; `None` if a page of it is not readable.
+/// The value in memory; `None` if one of its pages is not readable.
 fn stored(memory: &Memory, address: u64, bytes: u64) -> Option<u64> {
     Some(match bytes {
         1 => u64::from(u8::from_le_bytes(memory.load(address)?)),

@@ -49,7 +49,7 @@ pub(super) struct StoreQueue {
 }
 
 impl StoreQueue {
-    /// Has room for every instruction of a window, because each could be a copy.
+    /// An empty queue with room for every instruction of a window, because each could be a copy.
     pub(super) fn new(window: u32) -> Self {
         Self {
             ring: window::places(Store::new(Touched::default(), false)),

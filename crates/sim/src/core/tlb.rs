@@ -1,5 +1,5 @@
-//! A translation buffer: fully associative, with least-recently-used replacement. Virtual addresses
-//! are physical here, so that it models only the time of a page walk.
+//! A translation buffer: fully associative, with least-recently-used replacement. Virtual
+//! addresses are physical here, so the buffer models only the time of a page walk.
 
 use crate::configuration::{Cycle, TlbSettings};
 

@@ -1,4 +1,4 @@
-//! The memory that an instruction reads or writes, as its registers show before it executes.
+//! The memory that an instruction reads or writes, derived from the registers before it executes.
 
 use crate::isa::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Class, Instruction, REGISTERS};
 

@@ -7,7 +7,8 @@ use super::touched::Touched;
 use crate::configuration::Cycle;
 use crate::isa::{Class, Instruction};
 
-/// The limit of rows of a trace: the same as for transactions, so that users see one limit.
+/// The largest number of rows of a trace. It equals that of transactions, so that users see one
+/// limit.
 pub const ROWS_MAX: usize = crate::memory::trace::TRANSACTIONS_MAX;
 /// The row of an instruction that is not in the trace.
 const NO_ROW: u32 = u32::MAX;

@@ -110,12 +110,12 @@ impl Control {
         walks
     }
 
-    /// Whether an access must wait for a pending copy: one to the lines of a target, or a store to
-    /// those of a source.
+    /// Whether an access must wait for a pending copy: any access to lines of its target, or a
+    /// store to lines of its source.
     #[inline]
     #[must_use]
     pub fn blocks(&self, kind: Kind, address: u64, bytes: u64) -> bool {
-        // Called for every load and store, so that it avoids divisions.
+        // This is called for every load and store, so it avoids divisions.
         let end = address + bytes;
         let touches = |(low, high): (u64, u64)| address < high && low < end;
         self.pending.iter().any(|entry| {
@@ -175,7 +175,7 @@ impl Pages {
         Self { page_bytes: settings.page_bytes, entries_max, pages: Vec::new() }
     }
 
-    /// Translates an address. Returns whether that took a page walk.
+    /// Translates an address. Returns whether this needed a page walk.
     fn walk(&mut self, address: u64) -> bool {
         let page = address / self.page_bytes;
         let found = self.pages.iter().position(|each| *each == page);

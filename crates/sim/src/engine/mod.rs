@@ -4,10 +4,10 @@
 //!
 //! | policy | recommended when |
 //! |---|---|
-//! | `sync-nlb` | the processor has nothing to do during a copy: the least hardware |
+//! | `sync-nlb` | the processor has nothing to do during a copy; needs the least hardware |
 //! | `sync-wlb` | the window can hide a copy, and no pending copies may outlive their `ecpy` |
-//! | `async` | there is work beside the copies: the paper's conclusion |
-//! | `async-pipelined` | copies are as long as the engine is busy: it writes while it still reads |
+//! | `async` | the processor has other work during copies; this is the paper's conclusion |
+//! | `async-pipelined` | the engine's time limits the copies: it writes while it still reads |
 //!
 //! From the bottom up:
 //!

@@ -1,6 +1,6 @@
-//! `async`, but the engine writes each line as soon as it can while it still reads others: the
-//! worked example of `docs/sim.md`. It switches channels between reading and writing more often, in
-//! exchange for a shorter copy.
+//! Like `async`, but the engine writes each line as soon as it can, while it still reads others:
+//! the worked example of `docs/sim.md`. It switches channels between reading and writing more
+//! often, in exchange for a shorter copy.
 
 use super::{FairShare, Policy, Retirement, Step, Stream};
 use crate::configuration::EngineSettings;

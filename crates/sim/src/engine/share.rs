@@ -4,8 +4,8 @@ use crate::memory::Request;
 
 /// Serves the processor's reads before other requests, except that the other requests get a given
 /// percentage of the choices in which both wait. These others are the engines' requests and the
-/// processor's write-backs, for which no instruction waits: served first, each write-back would
-/// switch the channel between reading and writing twice. Costs one counter per channel.
+/// processor's write-backs. No instruction waits for a write-back; served first, it would switch
+/// the channel between reading and writing twice. The cost is one counter per channel.
 pub struct FairShare {
     share_percent: u32,
     owed_percent: Vec<u32>,

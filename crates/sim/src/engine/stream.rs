@@ -109,7 +109,7 @@ impl Stream {
         }
     }
 
-    /// Whether all is written.
+    /// Whether all lines are written.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.writes_done == self.writes()

@@ -1,6 +1,6 @@
 //! Synchronous with load bypass: the `ecpy` retires when its copy is complete, and younger loads
 //! and stores may pass it, in the processor and in the controller's queue. They must be checked
-//! against the copy, so that it is announced and entered into the pending copy table before it
+//! against the copy, so the copy is announced and entered into the pending copy table before it
 //! begins.
 
 use super::{FairShare, Policy};

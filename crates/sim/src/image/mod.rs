@@ -239,14 +239,14 @@ struct Code {
 }
 
 impl Memory {
-    /// `N` bytes at `address`; `None` if a page of them is not readable.
+    /// `N` bytes at `address`; `None` if one of their pages is not readable.
     #[inline(always)]
     pub fn load<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let place = self.place_of(address, N, READ)?;
         self.bytes.get(place..place + N).and_then(|bytes| bytes.try_into().ok())
     }
 
-    /// Writes `value` to `address`; `None` if a page of it is not writable.
+    /// Writes `value` to `address`; `None` if one of its pages is not writable.
     #[inline(always)]
     pub fn store<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Option<()> {
         let place = self.place_of(address, N, WRITE)?;
@@ -254,13 +254,13 @@ impl Memory {
         Some(())
     }
 
-    /// The `bytes` bytes at `address`; `None` if a page of them is not readable.
+    /// The `bytes` bytes at `address`; `None` if one of their pages is not readable.
     pub fn read(&self, address: u64, bytes: u64) -> Option<&[u8]> {
         let place = self.range(address, bytes, READ)?;
         self.bytes.get(place)
     }
 
-    /// Writes `bytes` to `address`; `None` if a page of them is not writable.
+    /// Writes `bytes` to `address`; `None` if one of their pages is not writable.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
         let place = self.range(address, bytes.len() as u64, WRITE)?;
         self.bytes[place].copy_from_slice(bytes);

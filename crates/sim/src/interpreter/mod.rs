@@ -1,5 +1,5 @@
-//! The functional machine: the effect of each instruction, without timing. The timing core executes
-//! its instructions with it, and tests compare that core with it.
+//! The functional machine: the effect of each instruction, without timing. The timing core uses
+//! it to execute instructions, and tests compare the timing core with it.
 
 use crate::error::{Access, Error};
 use crate::image::{Image, Memory};
@@ -71,7 +71,7 @@ impl Interpreter {
         })
     }
 
-    /// The exit code of a program that reports a failure by it. The results of such a run are
+    /// The exit code, if the program reports a failure with it. The results of such a run are
     /// meaningless.
     #[must_use]
     pub fn failure(&self) -> Option<u64> {
@@ -119,7 +119,7 @@ impl Interpreter {
     /// Executes the instruction at `index` and returns the index of the one after it.
     ///
     /// # Errors
-    /// The reason why there is no next instruction; the machine is then as it was before.
+    /// The reason why there is no next instruction; the machine is then unchanged.
     #[inline(always)]
     pub fn execute(&mut self, image: &Image, index: u32) -> Result<u32, Stop> {
         use Operation::*;

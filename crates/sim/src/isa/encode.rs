@@ -138,7 +138,7 @@ pub fn add_upper(rd: u32, value: u32) -> u32 {
 }
 
 /// The three moves and `ecpy` itself: copies `length` bytes from `source` to `target`. All three
-/// are registers.
+/// parameters are registers.
 pub fn copy(source: u32, target: u32, length: u32) -> [u32; 4] {
     let to = |funct3: u32, rs1: u32| rs1 << 15 | funct3 << 12 | 0x0b;
     [to(0, source), to(1, target), to(2, length), to(3, 0)]

@@ -28,7 +28,8 @@ pub const REGISTERS: usize = 256;
 const ASTRAY: u32 = 1 << 31;
 
 /// Encodes a distance in bytes from the program's beginning as an index beyond any program. A
-/// direct jump reaches a megabyte at most, so that half words fit into 31 bits with their sign.
+/// direct jump reaches a megabyte at most, so that its distance in half words fits into 31 bits
+/// with its sign.
 fn astray(distance: u64) -> u32 {
     ASTRAY | (distance / 2) as u32
 }
@@ -230,8 +231,9 @@ impl Operation {
             Mulhsu => ((i128::from(a as i64) * i128::from(b)) >> 64) as u64,
             Mulhu => ((u128::from(a) * u128::from(b)) >> 64) as u64,
             Mulw => word((a as i32).wrapping_mul(b as i32)),
-            // The manual, section on division: by zero gives all ones or the dividend, and the one
-            // overflow gives the dividend or zero; nothing traps.
+            // The manual's section on division: a division by zero has the quotient all ones and
+            // the dividend as its remainder; the only overflow has the dividend as its quotient
+            // and the remainder 0. Neither traps.
             Div if b == 0 => u64::MAX,
             Div => (a as i64).wrapping_div(b as i64) as u64,
             Divu => a.checked_div(b).unwrap_or(u64::MAX),

@@ -1,12 +1,12 @@
 //! The pipelined bus. Arbitration, request, snoop and response follow each other on the address
-//! lines, and a new transaction begins as soon as these are free. Data has lines of its own.
+//! lines, and a new transaction begins as soon as these are free. Data has separate lines.
 
 use crate::configuration::{BusSettings, Cycle};
 
 /// When the phases of a transaction end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
-    /// The transaction has the address lines from here.
+    /// The transaction holds the address lines from this cycle on.
     pub granted: Cycle,
     /// Every agent has latched the request.
     pub requested: Cycle,

@@ -13,7 +13,7 @@ pub enum Row {
     Conflict,
 }
 
-/// When an access has its data on the channel.
+/// When the data of an access is on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
     /// The state in which it found its bank.

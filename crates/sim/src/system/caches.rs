@@ -1,7 +1,7 @@
 //! Hits, misses, fills and write-backs, and invalidations from outside.
 //!
-//! The second-level cache includes both first-level caches: a line evicted there is removed from
-//! these.
+//! The second-level cache includes both first-level caches: a line that it evicts is removed from
+//! them as well.
 
 use super::MemorySystem;
 use super::due::Event;
@@ -151,8 +151,8 @@ impl MemorySystem {
         self.store(arrives, line, Agent::Processor, transaction);
     }
 
-    /// Sends a write that no instruction waits for to the controller, after older data of the same
-    /// line.
+    /// Sends a write to the controller, after older data of the line. No instruction waits for
+    /// this write.
     pub(super) fn store(&mut self, at: Cycle, line: u64, agent: Agent, transaction: u32) {
         let at = self.write_back_arrives(line).map_or(at, |older| older.max(at));
         if agent == Agent::Processor {
@@ -175,8 +175,8 @@ impl MemorySystem {
         self.data_cache.clean(line);
     }
 
-    /// Removes a line from all caches, whatever its state, and keeps one under way from entering
-    /// them. Returns whether a cache held it.
+    /// Removes a line from all caches, whatever its state. If the line is under way, it does not
+    /// enter them. Returns whether a cache held it.
     pub(super) fn invalidate(&mut self, line: u64) -> bool {
         if let Some(register) = self.registers.find(line) {
             register.overtaken = true;

@@ -1,8 +1,9 @@
 //! The path of a copy: control unit, bus, an engine's queue, announcement, lines, completion.
 //!
 //! An engine in the hub is beside the controller's queue: its lines do not use the bus, but its
-//! snoops, notifications and broadcasts cross the chipset. An engine on the die is the opposite:
-//! its lines cross bus and chipset, but its messages to the processor cost nothing on the bus.
+//! snoops, notifications and broadcasts cross the chipset. For an engine on the die, the opposite
+//! holds: its lines cross bus and chipset, but its messages to the processor cost nothing on the
+//! bus.
 
 use std::collections::VecDeque;
 
@@ -256,8 +257,8 @@ impl MemorySystem {
             self.end(transaction);
             return at;
         }
-        // After a multi-line snoop the owner pushes the line; after a snoop of the line alone it
-        // answers.
+        // After a multi-line snoop, the owner pushes the line; after a snoop of this line alone,
+        // the owner answers the snoop.
         let carried = self.carry(now, now);
         let at = carried + self.engine_crossing();
         self.span(transaction, Stage::Data, now, carried, 0);
@@ -356,7 +357,7 @@ impl MemorySystem {
         self.agenda.push(arrived.max(snooped.unwrap_or(0)), Event::Read(engine, index));
     }
 
-    /// Handles a read's data in the stream buffer.
+    /// Handles a read's data that reaches the stream buffer.
     pub(super) fn read_arrives(&mut self, now: Cycle, engine: usize, index: u32) {
         if let Some(working) = &mut self.engines[engine].current {
             working.stream.arrive(index);
@@ -377,8 +378,8 @@ impl MemorySystem {
         let this = &mut self.engines[engine];
         this.current = None;
         this.taken -= 1;
-        // The engine stays busy until the broadcast that ends the copy: only then does the table
-        // drop the copy's entry and move the next copy's entry to the front.
+        // The engine stays busy until the broadcast that ends the copy. At this broadcast, the
+        // table drops the copy's entry and moves the next copy's entry to the front.
         let is_last = this.queue.front().is_none_or(|next| next.piece.copy != copy);
         this.broadcasting = is_last.then_some(copy);
         let seen = self.broadcast(known, 1, |phases| phases.requested);

@@ -85,8 +85,8 @@ impl MemorySystem {
     /// An idle memory system with empty caches.
     ///
     /// # Errors
-    /// [`Configuration::validate`] refuses the configuration, or no policy has the name that it
-    /// gives.
+    /// [`Configuration::validate`] refuses the configuration, or no policy has the name in the
+    /// configuration.
     pub fn new(configuration: &Configuration) -> Result<Self, Error> {
         configuration.validate()?;
         let settings = configuration.memory.clone();
@@ -209,7 +209,8 @@ impl MemorySystem {
     }
 
     /// When the last write-back of a line reaches the queue, if one is on its way. A later access
-    /// of memory to that line must not arrive before, or it would read, or leave, old data.
+    /// to that line must not arrive earlier: it would read old data, or old data would replace
+    /// its own.
     fn write_back_arrives(&self, line: u64) -> Option<Cycle> {
         self.write_backs.iter().filter(|each| each.0 == line).map(|each| each.1).max()
     }

@@ -170,9 +170,10 @@ fn engine_copies_at_the_speed_of_the_channels() {
         let lines = bytes / 64;
         let (retired, complete) = copy_cycles("sync-nlb", bytes, |_| {});
         assert_eq!(retired, complete);
-        // Both walks, the command, the lines read and written by turns of the stream buffer over
-        // both channels, and the completion. Source and target share a bank: each turn closes and
-        // opens a row to read and one to write, and waits for the recovery of the written data.
+        // Both walks, the command, the lines read and written in batches of the stream buffer
+        // over both channels, and the completion. Source and target share a bank: each batch
+        // closes and opens a row to read and one to write, and waits for the recovery of the
+        // written data.
         let batches = lines.div_ceil(EngineSettings::default().stream_lines.into());
         let closed_form = 60 + 30 + 30 + lines * 60 + batches * (2 * 135 + 45) + 30 + 30;
         let what = format!("sync-nlb, {bytes} bytes, cycles");

@@ -116,7 +116,8 @@ fn block(random: &mut Random, words: &mut Vec<u32>) {
             words.extend(body);
         }
         2 => {
-            // A call over the body, which returns to the body; then on after the return.
+            // A call of a function that returns at once. A jump then skips this function, to the
+            // body.
             words.push(encode::jump(1, 8));
             words.push(encode::jump(0, 8));
             words.push(encode::immediate(Jalr, 0, 1, 0));

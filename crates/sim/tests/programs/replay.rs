@@ -232,8 +232,8 @@ fn written(piece: &Piece, line: u64, line_bytes: u64) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Accesses of memory to a line in another order than the caches changed it: a read that missed a
-/// store still on its way, or an older write after a newer one.
+/// Accesses to a line in memory, in an order other than that in which the caches changed the
+/// line: a read that missed a store still on its way, or an older write after a newer one.
 pub(crate) fn stale(line_bytes: u64, pipeline: &PipelineTrace, memory: &Trace) -> Vec<String> {
     let mut changed: HashMap<u64, Vec<Cycle>> = HashMap::new();
     for row in pipeline.rows.iter().filter(|row| row.class == Class::Store && row.committed > 0) {

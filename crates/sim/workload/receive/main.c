@@ -155,7 +155,7 @@ static void start(void)
 static void receive(unsigned place)
 {
     uint16_t bytes = (uint16_t)(ring[place].bytes + ETH_PAD_SIZE);
-    /* As if the device might fill buffers in any order, the address comes from the descriptor. */
+    /* The address is the descriptor's, as if the device could fill buffers in any order. */
     uint8_t *buffer = (uint8_t *)ring[place].address - ETH_PAD_SIZE;
     ring[place].is_full = 0;
     struct pbuf_custom *frame = &frames[place];

@@ -22,15 +22,15 @@ const FALSE_ALARMS: f64 = 0.05;
 /// The chance that the shown interval misses the change of one figure.
 const TAILS: f64 = 0.05;
 
-/// Degrees of freedom that the usual deviation counts as: those of a comparison of three runs with
-/// three. With 2, fewer real changes were found in 80 runs on record; with 8, 3.5% of the
-/// comparisons of a program with itself gave a false alarm.
+/// The usual deviation counts as having this many degrees of freedom: those of a comparison of
+/// three runs with three. With 2, fewer real changes were found in 80 runs on record; with 8,
+/// 3.5% of the comparisons of a program with itself gave a false alarm.
 const USUAL_FREEDOM: f64 = 4.0;
 
 /// Runs of both sides together that are needed to measure their spread.
 const RUNS_MIN: usize = 4;
 
-/// A baseline that moved by more than this share is not comparable between the sides: none of
+/// A baseline that moved by more than this share is not comparable between the sides. None of
 /// libc's copies that were measured under load moved by more.
 const BASELINE_MOVES_MAX: f64 = 0.25;
 
@@ -134,7 +134,8 @@ impl Observed {
     }
 }
 
-/// Judges all figures, each of which may be a false alarm. Changes up to `least` count as none.
+/// Judges all figures, each of which may be a false alarm. Changes up to `least` count as no
+/// change.
 pub(super) fn judge(all: &[Observed], least: f64) -> Vec<Judged> {
     let mut variances: BTreeMap<(&str, bool), Vec<f64>> = BTreeMap::new();
     for it in all {
@@ -229,7 +230,7 @@ impl Judged {
 }
 
 impl Sides<'_> {
-    /// The ratios to the baseline, if all runs have the same one.
+    /// The ratios to the baseline, if all runs have the same baseline.
     fn ratios(&self) -> Option<(Vec<f64>, Vec<f64>)> {
         let first = compared(self.new.first()?)?.baseline;
         let of = |records: &[&Record]| -> Option<Vec<f64>> {

@@ -55,8 +55,8 @@ fn single_runs_report_only_figures_that_doubled_or_halved() {
     assert_eq!(change(100.5, 0.803, 0.30), Verdict::CannotTell, "equals are far apart");
 }
 
-/// A figure took 1.65 times its earlier time beside a baseline that became five times as fast: that
-/// is no ratio of 8.26.
+/// A figure needs 1.65 times its earlier time, and its baseline became five times as fast. This
+/// must not give a ratio of 8.26.
 #[test]
 fn moved_baseline_makes_no_ratio() {
     for runs in [1, 3] {
@@ -150,8 +150,8 @@ impl Draw {
 
 const FIGURES: usize = 30;
 
-/// The figures, and whether the whole, that are called slower in a comparison of this many runs of
-/// each side. `longer` applies to the new runs.
+/// Compares this many runs of each side. Returns the figures that are called slower, and whether
+/// the whole is called slower. `longer` applies to the new runs.
 fn slower(draw: &mut Draw, runs: usize, longer: impl Fn(usize) -> f64) -> (Vec<usize>, bool) {
     let old: Vec<Vec<Record>> = (0..runs).map(|_| draw.run(|_| 1.0)).collect();
     let new: Vec<Vec<Record>> = (0..runs).map(|_| draw.run(&longer)).collect();
@@ -190,8 +190,8 @@ fn program_compared_with_itself_is_seldom_called_slower() {
     }
 }
 
-/// A true 5% is found in nine of ten comparisons: in one figure without jumps by three runs of each
-/// side, and in all figures together by one.
+/// A true change of 5% is found in nine of ten comparisons: in one figure without jumps with
+/// three runs of each side, and in all figures together with one run of each side.
 #[test]
 fn change_of_five_percent_is_found() {
     let mut draw = Draw(11);

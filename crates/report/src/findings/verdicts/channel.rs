@@ -24,8 +24,8 @@ struct Pair<'a> {
     mechanism: (&'a str, Comparison),
 }
 
-/// The advice for figures that were taken beside other programs, whatever they say: that load will
-/// not be the same for the next transfer.
+/// The advice for figures that were taken while other programs ran, whatever the figures say,
+/// because the next transfer will meet another load.
 const MEASURE_AGAIN: &str = "measure again while nothing else runs: `haul channel bench`, \
                              with `--busy-core 1` for a machine that stays busy";
 
@@ -141,8 +141,8 @@ fn verdict(what: &str, pairs: &[Pair<'_>], case: &Case) -> Option<Verdict> {
     )
 }
 
-/// The advice where haul's choice loses: the mechanism of haul's that does not lose, or else the
-/// other subject. A survey has already written the table of choices.
+/// The advice if haul's choice loses: haul's mechanism that does not lose, or else the other
+/// subject. A survey has already written the table of choices.
 fn remedy<'a>(pairs: &[Pair<'a>], case: &Case) -> String {
     let lost: Vec<&Pair<'a>> =
         pairs.iter().filter(|pair| tone(&pair.beside) == Tone::Worse).collect();

@@ -89,7 +89,7 @@ pub(super) fn losses(records: &[&Record]) -> Option<Verdict> {
     Some(row(&found.experiment, "where haul’s copies lose", text, Tone::Worse).act(action))
 }
 
-/// haul at one size at a time, beside every kernel and libc.
+/// haul at one size at a time, compared with every kernel and with libc.
 pub(super) fn by_size(records: &[&Record]) -> Option<Verdict> {
     let found = size::haul_by_size(records)?;
     let text = found.text.trim_end_matches('.').split_once(" is ").map(|(_, text)| text.to_owned());

@@ -61,7 +61,7 @@ pub(super) fn flows(records: &[&Record]) -> Vec<Verdict> {
     FLOWS.into_iter().flat_map(row_of).collect()
 }
 
-/// One rate per size, from the newest run that has it beside another switch, or else from the
+/// One rate per size, from the newest run that compares it with another switch, or else from the
 /// newest run.
 fn rates(records: &[&Record]) -> Vec<Rate> {
     let mut by_size: BTreeMap<u64, Rate> = BTreeMap::new();

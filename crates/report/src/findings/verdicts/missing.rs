@@ -1,4 +1,4 @@
-//! What was not compared or measured, and the command that does it.
+//! The comparisons and measurements that are missing, and the commands that make them.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Kind, Line, Record};

@@ -7,7 +7,7 @@
 //! - `heap`: allocation;
 //! - `channel`: transfers to another process;
 //! - `forward`: packets of a virtual machine;
-//! - `missing`: what was not compared, and the command that does it.
+//! - `missing`: the comparisons that are missing, and the commands that make them.
 
 mod copy;
 
@@ -168,7 +168,7 @@ fn speed(ratio: f64, other: &str) -> String {
     }
 }
 
-/// Two digits, or as many as a whole number has.
+/// A number with one decimal below 9.95, otherwise a whole number.
 fn times(value: f64) -> String {
     if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") }
 }

@@ -1,2 +1,2 @@
-/* lwIP's sources name this header; what they call of it is compiled out. */
+/* lwIP's sources name this header; their calls of its functions are compiled out. */
 #include <stddef.h>

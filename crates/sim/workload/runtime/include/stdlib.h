@@ -1,4 +1,4 @@
-/* As much of the header as lwIP names; the function is in runtime.c. */
+/* The part of this header that lwIP needs; the function is in runtime.c. */
 #ifndef HAUL_STDLIB_H
 #define HAUL_STDLIB_H
 

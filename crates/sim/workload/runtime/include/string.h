@@ -1,4 +1,4 @@
-/* As much of the header as lwIP's TCP asks for; the functions are in runtime.c. */
+/* The part of this header that lwIP's TCP needs; the functions are in runtime.c. */
 #ifndef HAUL_STRING_H
 #define HAUL_STRING_H
 
