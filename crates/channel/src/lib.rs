@@ -30,13 +30,13 @@
 //! - **The peer belongs to the same user or to root**, as the kernel reports it, unless
 //!   [`Settings::users`] allows others.
 //! - **The peer is not trusted.** Values that it writes into shared memory are read once, into
-//!   private memory, and checked. Its memory is mapped only after a check of seals and size. It
-//!   cannot cause SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and
+//!   private memory, and checked. Its memory is mapped only after a check of seals and size. The
+//!   peer cannot cause SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and
 //!   [`Settings::deadline`]. Only [`Settings::trusts_peer`], at both ends, allows mechanisms for
 //!   which this does not hold.
-//! - **Death is noticed.** The first call after the peer closed the channel fails, and so does the
-//!   first that begins 0.1 ms after the peer died. It is unknown whether the peer received a
-//!   message that was sent before.
+//! - **Death is noticed.** The first call after the peer closed the channel fails. If the peer
+//!   died, the first call that begins at least 0.1 ms later fails. It is unknown whether the peer
+//!   received a message that was sent before.
 //! - **A fork copies an end.** The first process that uses a direction afterwards owns it; calls in
 //!   the others return [`Error::TakenOver`]. Each process closes its own copy, and the peer sees
 //!   the channel closed when no process can continue.
@@ -91,7 +91,7 @@ pub use shared::settings::Settings;
 pub use table::{ChannelTable, Choice, install};
 
 /// One end of a channel between two processes, for both directions. One thread at a time may use
-/// it, or one thread each of its halves.
+/// it, or one thread per half.
 #[derive(Debug)]
 pub struct Channel {
     sender: Sender,
@@ -112,8 +112,8 @@ impl Channel {
         Self::connect_over(socket::connect(path)?, settings)
     }
 
-    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one. From here
-    /// on the socket, with all its copies, belongs to the channel. The other end calls
+    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one. From this
+    /// call on, the socket and all its copies belong to the channel. The other end calls
     /// [`accept_over`](Self::accept_over).
     ///
     /// # Errors
@@ -224,7 +224,8 @@ impl Channel {
         self.receiver.wait_length()
     }
 
-    /// The process at the other end: that of the handshake, or a child of it that continues.
+    /// The process at the other end: the one that made the handshake, or its child that
+    /// continues.
     #[must_use]
     pub fn peer(&self) -> Identity {
         self.receiver.peer()
@@ -275,7 +276,7 @@ pub struct Listener {
     socket: OwnedFd,
     bound: Bound,
     life: Option<Life>,
-    /// The process that made it, and the number of forks noticed at the last accept.
+    /// The process that made the listener, and the number of forks noticed at the last accept.
     here: Here,
     forks: AtomicU64,
 }
@@ -290,9 +291,9 @@ impl Listener {
         Self::bind_for(path, &Users::Own)
     }
 
-    /// As [`bind`](Self::bind), for these users. If they are others than the calling user and root,
-    /// every process that reaches `path` may connect, and [`accept`](Self::accept) refuses all but
-    /// [`Settings::users`].
+    /// Like [`bind`](Self::bind), for these users. If they include others than the calling user
+    /// and root, every process that reaches `path` may connect, and [`accept`](Self::accept)
+    /// refuses all users except [`Settings::users`].
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -308,10 +309,11 @@ impl Listener {
     /// the deadline.
     ///
     /// # Errors
-    /// As [`Channel::connect`]; [`Error::OtherUser`] if [`Settings::users`] does not allow the
-    /// peer's user; [`Error::Deadline`] if no process connects. The listener stays usable.
+    /// Those of [`Channel::connect`]; [`Error::OtherUser`] if [`Settings::users`] does not allow
+    /// the peer's user; [`Error::Deadline`] if no process connects. The listener stays usable.
     pub fn accept(&self, settings: &Settings) -> Result<Channel, Error> {
-        // Before a connection is accepted: each one is one more descriptor to close.
+        // This check is made before a connection is accepted, because each one is one more
+        // descriptor to close.
         closer::check()?;
         self.forks.store(fork::forks(), Relaxed);
         match socket::accept(&self.socket, settings.wait)? {
