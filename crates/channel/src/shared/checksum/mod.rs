@@ -154,7 +154,8 @@ impl Sum {
     ) {
         // SAFETY: the caller's promise.
         let source = unsafe { source.add(index) };
-        // SAFETY: likewise; volatile, so that the byte that is added is the one that is kept.
+        // SAFETY: likewise; volatile, so that the byte that is added is also the byte that is
+        // kept.
         let byte = unsafe { source.read_volatile() };
         if let Some(target) = target {
             // SAFETY: likewise.
@@ -198,7 +199,7 @@ unsafe fn blocks_of(
 }
 
 /// # Safety
-/// As [`blocks_of`].
+/// The obligations of [`blocks_of`].
 unsafe fn blocks_by_words(target: Option<*mut u8>, source: *const u8, blocks: usize) -> LaneSums {
     let mut lanes = LaneSums { plain: [0; LANES], falling: [0; LANES] };
     for block in 0..blocks {
@@ -258,7 +259,7 @@ mod tests {
             let mut sum = Sum::default();
             for (start, end) in [(cut, bytes.len()), (0, cut)] {
                 let (to, from) = (target[at + start..].as_mut_ptr(), bytes[start..].as_ptr());
-                // SAFETY: both have `end - start` bytes left, in vectors of their own.
+                // SAFETY: both have `end - start` bytes left, in separate vectors.
                 unsafe { sum.copy(start as u64, to, from, end - start, is_streamed) };
             }
             prop_assert_eq!(sum, naive(&bytes));
@@ -284,7 +285,8 @@ mod tests {
             bytes[one] ^= 1 << bit;
             prop_assert_ne!(naive(&bytes), before);
             bytes[one] ^= 1 << bit;
-            // What two bytes at the same place of two words change, when they change places.
+            // The change of the weighted sum if two bytes at the same position in two words are
+            // exchanged.
             let difference = u64::from(bytes[one]).wrapping_sub(u64::from(bytes[other]));
             let distance = (one as u64 / 8).wrapping_sub(other as u64 / 8);
             let weighted = difference.wrapping_mul(distance) << (one % 8 * 8);
