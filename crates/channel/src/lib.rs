@@ -117,7 +117,7 @@ impl Channel {
     /// [`accept_over`](Self::accept_over).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Those of [`connect`](Self::connect).
     pub fn connect_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
         closer::check()?;
@@ -128,7 +128,7 @@ impl Channel {
     /// The other end of [`connect_over`](Self::connect_over).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Those of [`connect`](Self::connect).
     pub fn accept_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
         closer::check()?;
@@ -151,7 +151,7 @@ impl Channel {
     /// See [`Sender::send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Sender::send`].
     pub fn send(&mut self, bytes: &[u8]) -> Result<Account, Error> {
         self.sender.send(bytes)
     }
@@ -159,7 +159,7 @@ impl Channel {
     /// See [`Sender::send_vectored`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Sender::send_vectored`].
     pub fn send_vectored(&mut self, parts: &[IoSlice<'_>]) -> Result<Account, Error> {
         self.sender.send_vectored(parts)
     }
@@ -167,7 +167,7 @@ impl Channel {
     /// See [`Sender::send_built`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Sender::send_built`].
     pub fn send_built(&mut self, building: Building) -> Result<Account, Error> {
         self.sender.send_built(building)
     }
@@ -175,7 +175,7 @@ impl Channel {
     /// See [`Sender::start_send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Sender::start_send`].
     pub fn start_send<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Sending<'a>, Error> {
         self.sender.start_send(bytes)
     }
@@ -183,7 +183,7 @@ impl Channel {
     /// See [`Receiver::recv_into`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::recv_into`].
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
         self.receiver.recv_into(target)
     }
@@ -191,10 +191,10 @@ impl Channel {
     /// See [`Receiver::recv_into_exposed`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::recv_into_exposed`].
     ///
     /// # Safety
-    /// As there.
+    /// The obligations of [`Receiver::recv_into_exposed`].
     pub unsafe fn recv_into_exposed(&mut self, target: &mut [u8]) -> Result<Account, Error> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.receiver.recv_into_exposed(target) }
@@ -203,7 +203,7 @@ impl Channel {
     /// See [`Receiver::recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::recv`].
     pub fn recv(&mut self) -> Result<Buffer, Error> {
         self.receiver.recv()
     }
@@ -211,7 +211,7 @@ impl Channel {
     /// See [`Receiver::try_recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::try_recv`].
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.receiver.try_recv()
     }
@@ -219,7 +219,7 @@ impl Channel {
     /// See [`Receiver::wait_length`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::wait_length`].
     pub fn wait_length(&mut self) -> Result<usize, Error> {
         self.receiver.wait_length()
     }
@@ -296,7 +296,7 @@ impl Listener {
     /// refuses all users except [`Settings::users`].
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Those of [`bind`](Self::bind).
     pub fn bind_for(path: &Path, users: &Users) -> Result<Self, Error> {
         let life = Some(Life::new()?);
         let (kind, backlog) = (SocketType::SEQPACKET, socket::BACKLOG);

@@ -45,7 +45,7 @@ pub(crate) fn choose(
 /// Like [`choose`], with the reason.
 ///
 /// # Errors
-/// As [`choose`].
+/// Those of [`choose`].
 pub(crate) fn choose_with_reason(
     lane: &Lane,
     source: &Source<'_>,

@@ -55,7 +55,7 @@ impl Receiver {
     /// writes the remainder of the piece when it continues, even after this call has returned.
     ///
     /// # Errors
-    /// As [`recv_into`](Self::recv_into).
+    /// Those of [`recv_into`](Self::recv_into).
     ///
     /// # Safety
     /// If this fails, `target` must stay mapped and must be neither read nor written until the
@@ -125,7 +125,7 @@ impl Receiver {
     /// where the last one ended, and moves bytes for some milliseconds at most.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv). The caller must check the deadline.
+    /// Those of [`recv`](Self::recv). The caller must check the deadline.
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.inbox.enter()?;
         let result = transfer::advance(&mut AwaitingHeader { inbox: &mut self.inbox });
@@ -148,7 +148,7 @@ impl Receiver {
     /// Waits for a message and returns its length. The message stays in the channel.
     ///
     /// # Errors
-    /// As [`recv_into`](Self::recv_into).
+    /// Those of [`recv_into`](Self::recv_into).
     pub fn wait_length(&mut self) -> Result<usize, Error> {
         self.inbox.enter()?;
         let result = transfer::drive(&mut AwaitingHeader { inbox: &mut self.inbox });

@@ -47,7 +47,7 @@ impl Outbox {
     /// Begins a call, see [`Lane::enter`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Lane::enter`].
     #[inline]
     pub(crate) fn enter(&mut self) -> Result<(), Error> {
         let next = self.next.index();

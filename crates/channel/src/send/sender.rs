@@ -67,7 +67,7 @@ impl Sender {
     /// Sends several slices as one message, see [`send`](Self::send).
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub fn send_vectored(&mut self, parts: &[IoSlice<'_>]) -> Result<Account, Error> {
         self.start(Source::many(parts), None)?.finish()
     }
@@ -84,7 +84,7 @@ impl Sender {
     /// Begins to send a message, without waiting.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub fn start_send<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Sending<'a>, Error> {
         self.start(Source::one(bytes), None)
     }

@@ -69,7 +69,7 @@ impl<'a> Sending<'a> {
     /// polled for reading before the next call.
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send). The caller must check the deadline.
+    /// Those of [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn advance(&mut self) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::advance(self);
@@ -87,7 +87,7 @@ impl<'a> Sending<'a> {
     /// [`finish`](Self::finish).
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send). The caller must check the deadline.
+    /// Those of [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::drive_for(self, time);
@@ -97,7 +97,7 @@ impl<'a> Sending<'a> {
     /// Waits until the message is complete.
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send).
+    /// Those of [`send`](crate::Sender::send).
     pub fn finish(mut self) -> Result<Account, Error> {
         self.check_own()?;
         let result = transfer::drive(&mut self);
