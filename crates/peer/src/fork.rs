@@ -158,7 +158,7 @@ impl<T: Send> Across for Lock<T> {
 /// accesses the guard.
 struct Held<T: 'static>(UnsafeCell<Option<MutexGuard<'static, T>>>);
 
-// SAFETY: only the thread that has taken the lock of this guard writes and reads it, or this
+// SAFETY: a guard is written and read only by the thread that has taken its lock, or by that
 // thread's copy, the only thread of a child.
 unsafe impl<T: Send> Sync for Held<T> {}
 

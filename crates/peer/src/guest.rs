@@ -2,7 +2,7 @@
 //! the two contracts under which a peer's memory is mapped.
 //!
 //! The first contract, [`Sealed`](super::memory::Sealed), requires a size that cannot change. A
-//! guest's memory is not sealed, so this contract is:
+//! guest's memory is not sealed, so this contract has other rules:
 //!
 //! - Files are memory files, or files of a file system for which only the kernel provides the
 //!   pages: tmpfs, hugetlbfs, or a local disk. An access to a page that another process or

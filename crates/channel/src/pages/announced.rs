@@ -35,8 +35,8 @@ const MOST_BYTES: usize = HUGE_BYTES / 2;
 /// Fewer pages are copied at their first writes, because a call takes longer than a fault.
 const POPULATED_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
-/// Bytes of huge pages that are copied before they replace the view's pages. So many bytes exist
-/// twice. A multiple of a huge page.
+/// Bytes of huge pages that are copied before they replace the view's pages. This many bytes
+/// exist twice. A multiple of a huge page.
 const STEP_BYTES: usize = 32 * HUGE_BYTES;
 
 /// Copies the pages of a part of a mapping that are still a view. The caller owns the mapping and

@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(target[start..start + length], expected);
             let outside = target[..start].iter().chain(&target[start + length..]);
             assert!(outside.into_iter().all(|byte| *byte == 9), "{start}");
-            // The moved pages are no longer in the source, unless the kernel had to copy.
+            // The moved pages are no longer in the source, unless this kernel had to copy.
             let has_gone = source[..registry::PAGE_BYTES].iter().all(|byte| *byte == 0);
             assert!(is_placed || !has_gone, "{start}");
             target.fill(1);

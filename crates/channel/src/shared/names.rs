@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The way in which bytes get from one process to another.
+/// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mechanism {
     /// Only for small messages, inside their slot: two copies.

@@ -43,8 +43,9 @@ fn slow_descriptor_as_memory_of_channel_delays_no_call() {
         let Some((slow, _other)) = slow() else { return };
         let (own, other) = pair().unwrap();
         sockopt::set_socket_passcred(&own, true).unwrap();
-        // The last process that closes the descriptor waits. So it is in transit before the
-        // victim reads, when the number that the greeting must send back is not known yet.
+        // The last process that closes the descriptor waits. So the descriptor is in transit
+        // before the victim reads, when the number that the greeting must send back is not known
+        // yet.
         let files: Vec<_> = (0..count).map(|_| slow.as_fd()).collect();
         send(&own, &greeting(2, 256 << 10, 1, 0), &files);
         drop(slow);

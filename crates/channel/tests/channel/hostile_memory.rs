@@ -313,7 +313,7 @@ fn memory_pinned_for_writing_is_refused() {
         let Some(pinned) = pinned else { continue };
         let sealed = rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SEAL);
         if is_pipe && sealed.is_ok() {
-            // The kernel copies bytes into a pipe, so no page is pinned.
+            // This kernel copies bytes into a pipe, so no page is pinned.
             continue;
         }
         assert_eq!(sealed, Err(Errno::BUSY), "the kernel does not seal pinned pages");

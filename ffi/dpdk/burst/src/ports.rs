@@ -34,7 +34,7 @@ impl Direction {
     }
 }
 
-/// The way in which bursts are counted.
+/// How bursts are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// Counts every burst by its size, and samples some of them.

@@ -375,7 +375,8 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
     set_base(name).ok_or(&b"HAUL_RECORD must name a file, in at most 4,000 bytes"[..])?;
     tree::begin(variable(c"HAUL_RECORD_RUN"), variable(c"HAUL_RECORD_TOLD"));
     if real::program_has_own_malloc() {
-        // The own malloc is reported once for all processes of a run, like the end of a trace.
+        // The program's own malloc is reported once for all processes of a run, like the end of a
+        // trace.
         if tree::is_first(base(), HAS_OWN_MALLOC) {
             say(&[
                 b"the program has a malloc of its own, which precedes all others: its calls are not \

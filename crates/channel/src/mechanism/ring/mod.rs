@@ -76,17 +76,17 @@ use crate::shared::source::Source;
 use crate::shared::transfer::Step;
 use run::{Piece, Run};
 
-/// From this size on, stores to the target bypass the caches, which would not hold it together
-/// with the source. Half the last cache of a core complex of EPYC. On Zen 4, GB/s in one complex
-/// and between two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 if they bypass the caches;
-/// 4 MiB 12.3 and 12.2 by cached stores, 10.7 and 11.3 otherwise.
+/// From this size on, stores to the target bypass the caches, which would not hold the target
+/// together with the source. It is half the last cache of a core complex of EPYC. On Zen 4, GB/s
+/// in one complex and between two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 if they
+/// bypass the caches; 4 MiB 12.3 and 12.2 by cached stores, 10.7 and 11.3 otherwise.
 const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
 /// From this size on, stores to Intel's rings (see `window`) bypass the caches wherever the other
 /// end runs. On other processors they do not, because the used part of the ring exceeds a core's
 /// own caches, and the evicted lines go to the last cache, which is fast. Interleaved
 /// measurements on Zen 4 in one complex, bypassing the caches and through them, in GB/s: 32 MiB
-/// 11.0 and 13.6, 64 MiB 11.1 and 13.6, 256 MiB 10.6 and 14.5; through 1 MiB instead of 1.75 it
-/// would be 10.7.
+/// 11.0 and 13.6, 64 MiB 11.1 and 13.6, 256 MiB 10.6 and 14.5. Through 1 MiB instead of 1.75, 256
+/// MiB would move at 10.7.
 const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
 /// Number of messages that a sender must send without sleeping before it uses less of the ring.
 /// The number is so large that a sender which sleeps now and then, because the ends share a
